@@ -1,0 +1,88 @@
+"""Tails of the arrival counts, for any process that gives PF(k, T).
+
+    tail(r, T)            = P(N(T) >= r) = 1 − Σ_{k<r} PF(k, T)
+    integrated_tail(r, T) = ∫₀ᵀ P(N(s) >= r) ds
+
+The r-th arrival falls at U_r, and P(U_r <= T) = tail(r, T); so the two give the mass that U_r
+has in an interval and its mean there:
+
+    E[U_r; a < U_r <= b] = b·tail(r, b) − a·tail(r, a) − (integrated_tail(r, b) − … (r, a)).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals.process import ArrivalProcess
+
+__all__ = ["count_tail", "counts_cdf", "counts_support", "passage_tails"]
+
+FloatArray = NDArray[np.float64]
+
+_QUADRATURE_POINTS = 5
+
+
+def count_tail(process: ArrivalProcess, orders: int, interval_ms: FloatArray) -> FloatArray:
+    """P(N(T) >= r) for r = 1 … orders; shape (len(interval_ms), orders)."""
+    probability = np.exp(process.log_pf(np.arange(orders), interval_ms[:, None]))
+    np.cumsum(probability, axis=1, out=probability)
+    np.subtract(1.0, probability, out=probability)
+    return np.maximum(probability, 0.0, out=probability)
+
+
+def passage_tails(
+    process: ArrivalProcess, orders: int, interval_ms: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """P(U_r <= T) and ∫₀ᵀ P(U_r <= s) ds for r = 1 … orders.
+
+    Parameters
+    ----------
+    orders : int
+        Largest r.
+    interval_ms : ndarray, shape (T,)
+        Lengths in ms, >= 0, falling or equal from one to the next.
+
+    Returns
+    -------
+    tail, integral : ndarrays, shape (T, orders)
+
+    Notes
+    -----
+    A process with a closed form gives the integral through its ``integrated_tail``; for any
+    other it is summed by Gauss-Legendre quadrature between neighbouring lengths.
+    """
+    closed_form = getattr(process, "integrated_tail", None)
+    if callable(closed_form):
+        tail = count_tail(process, orders + 1, interval_ms)
+        return tail[:, :-1], closed_form(tail, interval_ms)
+    tail = count_tail(process, orders, interval_ms)
+    point, weight = np.polynomial.legendre.leggauss(_QUADRATURE_POINTS)
+    low = np.append(interval_ms[1:], 0.0)
+    width = interval_ms - low
+    inner = low[:, None] + width[:, None] * (point + 1.0) / 2.0
+    value = count_tail(process, orders, inner.ravel()).reshape(*inner.shape, orders)
+    piece = np.einsum("q,tqr->tr", weight / 2.0, value) * width[:, None]
+    return tail, np.cumsum(piece[::-1], axis=0)[::-1]
+
+
+def counts_support(process: ArrivalProcess, longest_ms: float) -> int:
+    """A count k with P(N(T) > k) negligible (about 1e-18) for every T up to ``longest_ms``."""
+    length = np.array([longest_ms])
+    size = 16 + int(1.25 * process.rate_per_ms * longest_ms)
+    while True:
+        log_probability = process.log_pf(np.arange(size + 1), length)
+        if log_probability[-1] < -42.0 and np.exp(log_probability).sum() > 0.5:
+            return size
+        size += 16 + size // 4
+
+
+def counts_cdf(process: ArrivalProcess, interval_ms: FloatArray, largest: int) -> FloatArray:
+    """P(N(T) <= k) for k = 0 … largest; shape (len(interval_ms), largest + 1).
+
+    Each row is scaled to end at 1: the law given at most ``largest`` arrivals.
+    """
+    cdf = np.exp(process.log_pf(np.arange(largest + 1), interval_ms[:, None]))
+    np.cumsum(cdf, axis=1, out=cdf)
+    cdf /= cdf[:, -1:]
+    return cdf

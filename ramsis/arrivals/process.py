@@ -1,0 +1,207 @@
+"""What the MDP needs to know of the arrivals, and the Poisson process.
+
+An arrival process is described by PF(k, T), the probability that k requests reach the central
+controller in an interval of T ms (EuroSys '24, §4.2). The counts of disjoint intervals are
+independent and their law depends on the length alone. Everything works in log space, so that
+K = 1000 workers and λT = 1e5 lose nothing to underflow.
+
+A class of one's own plugs in: any object with ``rate_per_ms`` and ``log_pf`` will do.
+
+>>> process = Poisson(load_qps=2000.0)
+>>> round(float(np.exp(process.log_pf(np.array([3]), np.array([1.0]))[0])), 6)
+0.180447
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = [
+    "ArrivalProcess",
+    "Poisson",
+    "ProcessFactory",
+    "describe_process",
+    "from_description",
+    "process_factory",
+]
+
+FloatArray = NDArray[np.float64]
+
+
+@runtime_checkable
+class ArrivalProcess(Protocol):
+    """Counts with stationary, independent increments.
+
+    Two optional methods make a process faster and exact, where closed forms exist:
+    ``integrated_tail`` (see :mod:`ramsis.arrivals.counts`) and ``describe``.
+    """
+
+    @property
+    def rate_per_ms(self) -> float:
+        """Mean arrivals per millisecond, > 0."""
+        ...
+
+    def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
+        """Natural logarithm of PF(k, T), of the broadcast shape of both arguments.
+
+        Parameters
+        ----------
+        count : array of whole numbers >= 0
+        interval_ms : array of lengths >= 0 in ms; PF(0, 0) = 1
+        """
+        ...
+
+
+ProcessFactory = Callable[[float], ArrivalProcess]
+"""Makes the process of a load in queries per second."""
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """The Poisson process of a given load.
+
+    Parameters
+    ----------
+    load_qps : float
+        Queries per second, finite and > 0.
+
+    Raises
+    ------
+    InvalidValueError
+        When the load is not a finite number > 0.
+    """
+
+    load_qps: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.load_qps) and self.load_qps > 0):
+            raise InvalidValueError(
+                describe("load is not positive", where="load_qps", value=self.load_qps,
+                         allowed="a finite number > 0 (queries per second)")
+            )
+
+    @property
+    def rate_per_ms(self) -> float:
+        """Mean arrivals per millisecond."""
+        return self.load_qps / 1000.0
+
+    def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
+        """log PF(k, T) = k log(λT) − λT − log k!, within 1e-9 of the truth up to λT = 1e5."""
+        # Logarithms of each argument by itself, before broadcasting makes them many.
+        counts = np.asarray(count, dtype=float)
+        mean = self.rate_per_ms * np.asarray(interval_ms, dtype=float)
+        log_mean = np.log(np.where(mean > 0, mean, 1.0))
+        result: FloatArray = counts * log_mean
+        result -= mean
+        result -= gammaln(counts + 1.0)
+        if not mean.all():
+            certain = np.where(counts == 0, 0.0, -np.inf)
+            return np.where(mean > 0, result, certain)
+        return result
+
+    def integrated_tail(self, tail: FloatArray, interval_ms: FloatArray) -> FloatArray:
+        """∫₀ᵀ P(N(s) >= r) ds = T·P(N(T) >= r) − (r/λ)·P(N(T) >= r+1), for r = 1 … R.
+
+        Parameters
+        ----------
+        tail : ndarray, shape (T, R+1)
+            ``tail[i, r-1]`` = P(N(interval_ms[i]) >= r).
+        interval_ms : ndarray, shape (T,)
+
+        Returns
+        -------
+        ndarray, shape (T, R), in ms
+        """
+        order = np.arange(1, tail.shape[1])
+        result: FloatArray = (
+            interval_ms[:, None] * tail[:, :-1] - order / self.rate_per_ms * tail[:, 1:]
+        )
+        return result
+
+    def describe(self) -> dict[str, Any]:
+        """What a policy file says of the process."""
+        return {"process": "poisson"}
+
+
+def describe_process(process: ArrivalProcess) -> dict[str, Any]:
+    """The ``arrivals`` entry of a policy file: the process's name and parameters.
+
+    A class without ``describe`` is named by its import path.
+    """
+    own = getattr(process, "describe", None)
+    if callable(own):
+        return dict(own())
+    kind = type(process)
+    return {"process": f"{kind.__module__}:{kind.__qualname__}"}
+
+
+def process_factory(text: str) -> ProcessFactory:
+    """The factory that ``--arrivals TEXT`` names.
+
+    Parameters
+    ----------
+    text : str
+        ``poisson``, or ``package.module:name`` of a callable that takes a load in queries per
+        second and returns an :class:`ArrivalProcess`.
+
+    Raises
+    ------
+    InvalidValueError
+        When the name is unknown, cannot be imported, or is not callable.
+    """
+    if text == "poisson":
+        return Poisson
+    module_name, _, attribute = text.partition(":")
+    if not attribute:
+        raise InvalidValueError(
+            describe("unknown arrival process", where="arrivals", value=text,
+                     allowed="poisson, or package.module:name of your own")
+        )
+    try:
+        factory = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InvalidValueError(
+            describe(f"cannot import arrival process ({error})", where="arrivals", value=text,
+                     allowed="package.module:name of an importable callable")
+        ) from error
+    if not callable(factory):
+        raise InvalidValueError(
+            describe("arrival process is not callable", where="arrivals", value=text,
+                     allowed="a callable that takes load_qps")
+        )
+    return _checked(factory, text)
+
+
+def _checked(factory: Callable[..., Any], text: str) -> ProcessFactory:
+    def make(load_qps: float) -> ArrivalProcess:
+        process = factory(load_qps)
+        if not isinstance(process, ArrivalProcess):
+            raise InvalidValueError(
+                describe("not an arrival process", where=f"arrivals {text}",
+                         value=type(process).__name__,
+                         allowed="an object with rate_per_ms and log_pf(count, interval_ms)")
+            )
+        return process
+
+    return make
+
+
+def from_description(arrivals: Mapping[str, Any], load_qps: float) -> ArrivalProcess:
+    """The process that a policy file names, at its load.
+
+    Raises
+    ------
+    InvalidValueError
+        When the process cannot be made from the file's words alone.
+    """
+    return process_factory(str(arrivals.get("process")))(load_qps)

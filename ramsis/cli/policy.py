@@ -1,0 +1,196 @@
+"""``ramsis policy show``: a policy's table as a readable grid."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ramsis.policy import WorkerPolicy, read
+
+__all__ = ["policy_group"]
+
+_SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_COLOURS = ("green", "yellow", "cyan", "magenta", "blue", "red", "bright_green", "bright_yellow",
+            "bright_cyan", "bright_magenta", "bright_blue", "bright_red")
+
+
+@click.group("policy")
+def policy_group() -> None:
+    """Look into policy files."""
+
+
+@policy_group.command("show")
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@click.option("--width", type=click.IntRange(min=20), default=None,
+              help="Columns of text to fit into; the terminal's by default.")
+def show(file: str, as_json: bool, width: int | None) -> None:
+    """Show the table of a policy FILE: queued requests by slack, which model answers.
+
+    Every model in use has a symbol and, on a terminal, a colour. Rows and columns that equal
+    their neighbour are merged; where the columns still do not fit, evenly spaced ones are
+    shown and the last line says so.
+
+    \b
+    Examples:
+      $ ramsis policy show policies_out/example/worker-00400qps.json
+      $ ramsis policy show policies_out/example/worker-00400qps.json --json
+    """
+    policy = read(file)
+    if as_json:
+        click.echo(json.dumps(_document(policy), indent=2))
+        return
+    console = Console(width=width, highlight=False, emoji=False, markup=False)
+    columns = _columns(policy.model_table, max(console.width - _label_width(policy) - 1, 1))
+    console.print(_header(policy))
+    console.print(_legend(policy), "")
+    for line in _grid(policy, columns):
+        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+    console.print(_footnote(columns))
+
+
+def _document(policy: WorkerPolicy) -> dict[str, Any]:
+    """What ``--json`` prints: a row for each stretch of slack with one answer."""
+    names = [model.name for model in policy.models]
+    rows = []
+    for n, (models, batches) in enumerate(
+        zip(policy.model_table.tolist(), policy.batch_table.tolist(), strict=True), start=1
+    ):
+        start = 0
+        for (model, batch), run in groupby(zip(models, batches, strict=True)):
+            end = start + len(list(run))
+            below = float(policy.slack_ms[end]) if end < len(policy.slack_ms) else None
+            rows.append({"queued": n, "slack_from_ms": float(policy.slack_ms[start]),
+                         "slack_below_ms": below, "model": names[model], "batch": batch})
+            start = end
+    expected = policy.expectations
+    return {
+        "kind": policy.kind, "load_qps": policy.load_qps, "workers": policy.workers,
+        "slo_ms": policy.slo_ms, "arrivals": dict(policy.arrivals),
+        "expected_accuracy": expected.accuracy,
+        "expected_violation_rate": expected.violation_rate,
+        "expected_effective_accuracy": expected.effective_accuracy,
+        "upper_bound": expected.upper_bound,
+        "overflow": {"queued_above": policy.max_queue, "model": names[policy.overflow_model],
+                     "batch": policy.overflow_batch},
+        "rows": rows,
+    }
+
+
+def _header(policy: WorkerPolicy) -> Text:
+    expected = policy.expectations
+    lines = [
+        f"SLO {policy.slo_ms:g} ms, load {policy.load_qps:g} QPS ({policy.arrivals_label}), "
+        f"{policy.workers} workers, service {policy.service}, {policy.dispatch}, "
+        f"{policy.batching} batching",
+        f"expected accuracy {_percent(expected.accuracy)}, "
+        f"violations {_percent(expected.violation_rate)}, "
+        f"effective accuracy {_percent(expected.effective_accuracy)} "
+        f"(upper bound {_percent(expected.upper_bound)})",
+    ]
+    if expected.overloaded:
+        lines.append("overloaded: the load passes what these workers can serve")
+    return Text("\n".join([*lines, ""]))
+
+
+def _percent(rate: float | None) -> str:
+    return "n/a" if rate is None else f"{100 * rate:.2f} %"
+
+
+def _symbols(policy: WorkerPolicy) -> dict[int, tuple[str, str]]:
+    """Symbol and colour of every model that the table or the overflow names."""
+    used = sorted({*np.unique(policy.model_table).tolist(), policy.overflow_model})
+    return {
+        model: (_SYMBOLS[i] if i < len(_SYMBOLS) else "*", _COLOURS[i % len(_COLOURS)])
+        for i, model in enumerate(used)
+    }
+
+
+def _legend(policy: WorkerPolicy) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="")
+    table.add_column("")
+    table.add_column("model", overflow="fold")
+    for title in ("accuracy", "of the table", "of the queries"):
+        table.add_column(title, justify="right")
+    for model, (symbol, colour) in _symbols(policy).items():
+        share = policy.expectations.model_share.get(policy.models[model].name, 0.0)
+        cells = float((policy.model_table == model).mean())
+        table.add_row(Text(symbol, colour), Text(policy.models[model].name),
+                      *map(_percent, (policy.models[model].accuracy, cells, share)))
+    return table
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The slack bins to print, ``distinct`` being the number of columns that differ at all."""
+
+    shown: NDArray[np.int64]
+    distinct: int
+    bins: int
+
+
+def _columns(table: NDArray[np.int64], room: int) -> _Columns:
+    """All columns when they fit; else the first of each equal run; else evenly spaced ones."""
+    bins = table.shape[1]
+    shown = np.arange(bins)
+    if bins > room:
+        changes = (np.diff(table, axis=1) != 0).any(axis=0)
+        shown = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    distinct = len(shown)
+    if distinct > room:
+        shown = shown[np.linspace(0, distinct - 1, room).round().astype(np.int64)]
+    return _Columns(shown, distinct, bins)
+
+
+def _label_width(policy: WorkerPolicy) -> int:
+    return max(len("slack ms"), 2 * len(str(policy.max_queue)) + 1)
+
+
+def _grid(policy: WorkerPolicy, columns: _Columns) -> list[Text]:
+    """The slack axis, one line for each run of equal rows, and the overflow."""
+    label, symbols = _label_width(policy), _symbols(policy)
+    slack_ms = policy.slack_ms[columns.shown]
+    lines = [Text(f"{name:>{label}} {marks}")
+             for name, marks in zip(("slack ms", "queued"), _axis(slack_ms), strict=True)]
+    rows = enumerate(policy.model_table[:, columns.shown].tolist(), start=1)
+    for row, run in groupby(rows, key=lambda numbered: numbered[1]):
+        queued = [str(n) for n, _ in run]
+        name = queued[0] if len(queued) == 1 else f"{queued[0]}-{queued[-1]}"
+        line = Text(f"{name:>{label}} ")
+        for model, same in groupby(row):
+            symbol, colour = symbols[model]
+            line.append(symbol * len(list(same)), colour)
+        lines.append(line)
+    overflow = Text(f"{f'>{policy.max_queue}':>{label}} ").append(*symbols[policy.overflow_model])
+    return [*lines, overflow.append(f" in batches of {policy.overflow_batch}"), Text()]
+
+
+def _axis(slack_ms: NDArray[np.float64]) -> tuple[str, str]:
+    """The slack of every tenth printed column, and the marks under which these columns stand."""
+    values = ""
+    for column, value in enumerate(slack_ms.tolist()):
+        text = f"{value:.4g}"
+        if column % 10 == 0 and (column == 0 or column + len(text) <= len(slack_ms)):
+            values = f"{values:<{column}}{text}"
+    return values, ("|" + " " * 9) * ((len(slack_ms) - 1) // 10) + "|"
+
+
+def _footnote(columns: _Columns) -> str:
+    note = "A column holds from its slack up to the next one's; slack is rounded down."
+    if len(columns.shown) == columns.bins:
+        return note
+    note += f" {columns.bins} slack bins"
+    if columns.distinct < columns.bins:
+        note += f", equal neighbours merged into {columns.distinct}"
+    if len(columns.shown) < columns.distinct:
+        note += f", of which {len(columns.shown)} are shown (--json has all)"
+    return note + "."

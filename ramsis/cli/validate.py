@@ -1,0 +1,85 @@
+"""``ramsis validate``: schema and consistency of any of the project's files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from ramsis import policy, profiles
+from ramsis.errors import InputFileError, describe
+from ramsis.files import read_json
+
+__all__ = ["validate_command"]
+
+
+@click.command("validate")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def validate_command(files: tuple[str, ...]) -> None:
+    """Check the schema and the consistency of policy files, policy sets and profiles.
+
+    FILE is a policy file, a profile file, a manifest, or a folder with a manifest; a manifest
+    stands for all policy files that it names. Prints a line for each FILE and goes on after
+    a bad one; the exit code is 3 if any is bad.
+
+    \b
+    Examples:
+      $ ramsis validate policies_out/example
+      $ ramsis validate policies_out/example/worker-00400qps.json
+    """
+    bad = 0
+    for file in files:
+        try:
+            click.echo(f"ok {file}: {_validate(file)}")
+        except InputFileError as error:
+            bad += 1
+            click.echo(f"error: {error}", err=True)
+    if bad:
+        raise InputFileError(f"{bad} of {len(files)} files are not valid")
+
+
+def _validate(file: str) -> str:
+    """What a valid file is, in a few words."""
+    if Path(file).is_dir():
+        return _policy_set(Path(file))
+    found = read_json(file).get("format")
+    check = _CHECKS.get(found) if isinstance(found, str) else None
+    if check is None:
+        raise InputFileError(describe("unknown format or version", where=f"{file}: format",
+                                      value=found, allowed=", ".join(_CHECKS)))
+    return check(Path(file))
+
+
+def _policy(path: Path) -> str:
+    checked = policy.validate(path)
+    return (f"{checked.kind} policy for {checked.load_qps:g} QPS ({checked.arrivals_label}), "
+            f"{checked.workers} workers, SLO {checked.slo_ms:g} ms")
+
+
+def _policy_set(folder: Path) -> str:
+    loads = [member.load_qps for member in policy.validate_set(folder)]
+    return f"policy set, {_count(len(loads), 'file')} for {min(loads):g} to {max(loads):g} QPS"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def _manifest(path: Path) -> str:
+    if path.name != policy.MANIFEST_NAME:
+        raise InputFileError(describe("manifest under another name", where=str(path),
+                                      allowed=policy.MANIFEST_NAME))
+    return _policy_set(path.parent)
+
+
+def _profile(path: Path) -> str:
+    checked = profiles.load(path)
+    return f"profile set {checked.name}, {_count(len(checked.models), 'model')}"
+
+
+_CHECKS: dict[str, Callable[[Path], str]] = {
+    policy.POLICY_FORMAT: _policy,
+    policy.MANIFEST_FORMAT: _manifest,
+    profiles.FORMAT: _profile,
+}

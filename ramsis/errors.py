@@ -1,0 +1,82 @@
+"""The errors that ramsis raises, each with the exit code that the command line gives it.
+
+Every message is one line that says what is wrong, where, which value was met and what is
+allowed; :func:`describe` writes it so.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "InfeasibleError",
+    "InputFileError",
+    "InvalidValueError",
+    "NotConvergedError",
+    "OutputError",
+    "RamsisError",
+    "VerificationError",
+    "describe",
+]
+
+_ABSENT = object()
+
+
+def describe(
+    what: str, *, where: str | None = None, value: object = _ABSENT, allowed: str | None = None
+) -> str:
+    """One line: what is wrong, where, which value was met, what is allowed.
+
+    >>> describe("latency is not positive", where="a.json: models[0].batches[1].p95_ms",
+    ...          value=-3.0, allowed="a finite number > 0")
+    'a.json: models[0].batches[1].p95_ms: latency is not positive: got -3.0; allowed: a finite number > 0'
+    """
+    text = f"{where}: {what}" if where else what
+    if value is not _ABSENT:
+        shown = repr(value)
+        text += f": got {shown if len(shown) <= 80 else shown[:77] + '...'}"
+    if allowed:
+        text += f"; allowed: {allowed}"
+    return text
+
+
+class RamsisError(Exception):
+    """Anything that ramsis refuses; ``exit_code`` is what the command line exits with."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class InvalidValueError(RamsisError, ValueError):
+    """An argument or option outside its range (exit code 2)."""
+
+    exit_code = 2
+
+
+class OutputError(RamsisError):
+    """An output file or folder that cannot be written (exit code 2)."""
+
+    exit_code = 2
+
+
+class InputFileError(RamsisError, ValueError):
+    """An input file that cannot be read or breaks its format (exit code 3)."""
+
+    exit_code = 3
+
+
+class InfeasibleError(RamsisError):
+    """A problem without any solution, with the reason (exit code 4)."""
+
+    exit_code = 4
+
+
+class NotConvergedError(RamsisError):
+    """A solver that stopped before its tolerance was met (exit code 5)."""
+
+    exit_code = 5
+
+
+class VerificationError(RamsisError):
+    """A claim of a file that its re-derivation does not confirm (exit code 6)."""
+
+    exit_code = 6

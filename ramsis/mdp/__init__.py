@@ -1,0 +1,1 @@
+"""Markov decision problems: state space, grids, actions, transitions."""

@@ -1,0 +1,77 @@
+"""Slack grids: the values T_0 = 0 < T_1 < … <= SLO that a slack is rounded down to (§4.1).
+
+The fixed-length grid is SLO·i/D; the model-based grid holds 0, the SLO, and every distinct
+profiled latency up to the SLO, so that no rounding crosses a latency.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles import LatencyTable
+
+__all__ = ["DEFAULT_GRID", "fixed_grid", "model_grid", "slack_grid"]
+
+FloatArray = NDArray[np.float64]
+
+DEFAULT_GRID = "fixed:100"
+_ALLOWED = "fixed:D with a whole number D >= 1, or model"
+
+
+def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
+    """SLO·i/D for i = 0 … D, in ms.
+
+    >>> fixed_grid(150.0, 3).tolist()
+    [0.0, 50.0, 100.0, 150.0]
+
+    Raises
+    ------
+    InvalidValueError
+        When ``divisions`` is below 1.
+    """
+    if divisions < 1:
+        raise InvalidValueError(
+            describe("too few slack divisions", where="grid", value=divisions,
+                     allowed="a whole number D >= 1")
+        )
+    return slo_ms * np.arange(divisions + 1) / divisions
+
+
+def model_grid(slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArray:
+    """0, the SLO, and every distinct latency l(m, b) <= SLO with b <= max_batch, in ms."""
+    values = latency.latency_ms[:, :max_batch]
+    within = values[values <= slo_ms]
+    return np.unique(np.concatenate([[0.0, slo_ms], within]))
+
+
+def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArray:
+    """The grid that ``--grid TEXT`` names: ``fixed:100`` or ``model``.
+
+    Raises
+    ------
+    InvalidValueError
+        When the text is neither.
+    """
+    if not (math.isfinite(slo_ms) and slo_ms > 0):
+        raise InvalidValueError(
+            describe("SLO is not positive", where="slo_ms", value=slo_ms,
+                     allowed="a finite number of ms > 0")
+        )
+    if text == "model":
+        return model_grid(slo_ms, latency, max_batch)
+    kind, _, count = text.partition(":")
+    if kind != "fixed":
+        raise InvalidValueError(
+            describe("unknown slack grid", where="grid", value=text, allowed=_ALLOWED)
+        )
+    try:
+        divisions = int(count) if count else 100
+    except ValueError:
+        raise InvalidValueError(
+            describe("unknown slack grid", where="grid", value=text, allowed=_ALLOWED)
+        ) from None
+    return fixed_grid(slo_ms, divisions)

@@ -1,0 +1,252 @@
+"""A finite Markov decision problem held as a list of state-action pairs.
+
+Pair ``l`` stands for action ``action[l]`` in state ``state[l]``. It earns ``reward[l]``, costs
+``cost[l]`` (time, or whatever unit the reward is counted per; 1 when absent) and leads to state
+``j`` with probability ``transition[l, j]``. A state has only the pairs that are listed for it,
+so actions may differ from state to state and impossible ones take no room.
+
+Three criteria are meant, with the same data:
+
+- discounted: ``V(s) = max_l reward[l] + discount * sum_j transition[l, j] V(j)``;
+- average reward per decision: ``g + h(s) = max_l reward[l] + sum_j transition[l, j] h(j)``;
+- average reward per unit of cost (semi-Markov):
+  ``h(s) = max_l reward[l] - g cost[l] + sum_j transition[l, j] h(j)``.
+
+Source: Puterman, *Markov Decision Processes* (1994), chapters 6, 8, 9 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.pairs import canonical_pairs, pair_name, state_name
+
+__all__ = ["SparseMDP"]
+
+
+@dataclass(frozen=True, eq=False)
+class SparseMDP:
+    """A finite Markov decision problem, checked when it is made.
+
+    Pairs may be given in any order; they are kept sorted by state, then action. Rows whose sum
+    differs from 1 by rounding (up to 1e-9) are rescaled to 1, stored zeros are dropped.
+
+    Parameters
+    ----------
+    state : (L,) integers in 0 … S-1
+        State of each pair; every state has at least one pair.
+    action : (L,) integers
+        Label of each pair's action, unique within its state.
+    transition : (L, S) sparse or dense matrix
+        Probabilities of the next state; every row adds up to 1.
+    reward : (L,) finite floats
+        Expected reward of a pair.
+    cost : (L,) finite floats >= 0, optional
+        What the average reward is counted per: sojourn time, queries served, … ``None`` means
+        1 for every pair.
+    state_names : S strings, optional
+        Used in messages.
+
+    Raises
+    ------
+    InvalidValueError
+        Naming the first bad pair by state and action: an index out of range, two pairs alike,
+        a state without a pair, a probability that is negative, NaN or infinite, a row that
+        does not add up to 1, a reward that is not finite, a cost that is negative or not
+        finite.
+
+    Examples
+    --------
+    >>> mdp = SparseMDP.from_pairs([
+    ...     (0, 0, {0: 0.5, 1: 0.5}, 5.0), (0, 1, {1: 1.0}, 10.0), (1, 0, {1: 1.0}, -1.0)])
+    >>> mdp.n_states, mdp.n_pairs
+    (2, 3)
+    """
+
+    state: NDArray[np.int64]
+    action: NDArray[np.int64]
+    transition: sparse.csr_array
+    reward: NDArray[np.float64]
+    cost: NDArray[np.float64] | None = None
+    state_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        pairs = canonical_pairs(self.state, self.action, self.transition, self.reward, self.cost,
+                                self.state_names)
+        for each in fields(pairs):
+            object.__setattr__(self, each.name, getattr(pairs, each.name))
+
+    @classmethod
+    def from_dense(
+        cls,
+        transition: ArrayLike,
+        reward: ArrayLike,
+        *,
+        allowed: ArrayLike | None = None,
+        cost: ArrayLike | None = None,
+    ) -> SparseMDP:
+        """The problem of dense arrays, one matrix per action.
+
+        Parameters
+        ----------
+        transition : (A, S, S)
+            ``transition[a, s, j]``: probability of ``j`` after action ``a`` in ``s``.
+        reward : (S, A)
+        allowed : (S, A) booleans, optional
+            Which actions a state has; all of them by default.
+        cost : (S, A), optional
+        """
+        probability, gain = np.asarray(transition, dtype=float), np.asarray(reward, dtype=float)
+        shape = gain.shape
+        if gain.ndim != 2 or probability.shape != (shape[1], shape[0], shape[0]):
+            raise InvalidValueError(
+                describe("shapes of transition and reward do not fit",
+                         value=(probability.shape, shape), allowed="(A, S, S) and (S, A)")
+            )
+        mask = np.ones(shape, dtype=bool) if allowed is None else np.asarray(allowed, dtype=bool)
+        costs = np.ones(shape) if cost is None else np.asarray(cost, dtype=float)
+        for name, array in (("allowed", mask), ("cost", costs)):
+            if array.shape != shape:
+                raise InvalidValueError(
+                    describe(f"{name} has the wrong shape", value=array.shape,
+                             allowed=f"{shape}, that of reward")
+                )
+        state, action = np.nonzero(mask)
+        return cls(
+            state=state,
+            action=action,
+            transition=sparse.csr_array(probability[action, state]),
+            reward=gain[state, action],
+            cost=None if cost is None else costs[state, action],
+        )
+
+    @classmethod
+    def from_pairs(
+        cls,
+        pairs: Iterable[tuple[Any, ...]],
+        *,
+        n_states: int | None = None,
+        state_names: Sequence[str] | None = None,
+    ) -> SparseMDP:
+        """The problem of a list of ``(state, action, {next: probability}, reward[, cost])``.
+
+        ``n_states`` defaults to one more than the largest state that appears. A cost must be
+        given for every pair or for none.
+        """
+        listed = list(pairs)
+        lengths = {len(pair) for pair in listed}
+        if lengths not in ({4}, {5}):
+            raise InvalidValueError(
+                describe("pairs have different or wrong lengths", value=sorted(lengths),
+                         allowed="at least one pair, all with 4 entries or all with 5")
+            )
+        nexts: list[Mapping[int, float]] = [pair[2] for pair in listed]
+        columns = [j for chances in nexts for j in chances]
+        states = [pair[0] for pair in listed]
+        size = n_states if n_states is not None else 1 + max([*states, *columns])
+        rows = np.concatenate([[0], np.cumsum([len(chances) for chances in nexts])])
+        matrix = _csr([p for chances in nexts for p in chances.values()], columns, rows, size)
+        return cls(
+            state=np.array(states),
+            action=np.array([pair[1] for pair in listed]),
+            transition=matrix,
+            reward=np.array([pair[3] for pair in listed], dtype=float),
+            cost=np.array([p[4] for p in listed], dtype=float) if lengths == {5} else None,
+            state_names=tuple(state_names) if state_names is not None else None,
+        )
+
+    @property
+    def n_states(self) -> int:
+        """S, the number of states."""
+        return int(self.transition.shape[1])
+
+    @property
+    def n_pairs(self) -> int:
+        """L, the number of state-action pairs."""
+        return int(self.state.size)
+
+    @cached_property
+    def first(self) -> NDArray[np.int64]:
+        """(S+1,) the pairs of state ``s`` are ``first[s]`` … ``first[s+1] - 1``."""
+        return np.searchsorted(self.state, np.arange(self.n_states + 1)).astype(np.int64)
+
+    @cached_property
+    def costs(self) -> NDArray[np.float64]:
+        """(L,) the costs, ones where the problem has none."""
+        return np.ones(self.n_pairs) if self.cost is None else self.cost
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """(A,) the distinct action labels, rising."""
+        return np.unique(self.action)
+
+    def place(self, pair: int) -> str:
+        """How messages name a pair: its state and action."""
+        return pair_name(pair, self.state, self.action, self.state_names)
+
+    def name(self, state: int) -> str:
+        """How messages name a state."""
+        return state_name(state, self.state_names)
+
+    def best(self, quality: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The largest ``quality`` in each state and the first pair that has it.
+
+        Parameters
+        ----------
+        quality : (L,)
+
+        Returns
+        -------
+        (S,) largest value, (S,) pair index
+        """
+        largest = np.maximum.reduceat(quality, self.first[:-1])
+        hits = np.flatnonzero(quality >= largest[self.state])
+        return largest, hits[np.searchsorted(self.state[hits], np.arange(self.n_states))]
+
+    def rows_of(self, policy: ArrayLike) -> NDArray[np.int64]:
+        """(S,) pair index of each state under a policy of (S,) action labels.
+
+        Raises
+        ------
+        InvalidValueError
+            When the policy has the wrong length or names an action that its state lacks.
+        """
+        wanted = np.asarray(policy)
+        if wanted.shape != (self.n_states,):
+            raise InvalidValueError(
+                describe("policy has the wrong shape", value=wanted.shape,
+                         allowed=f"({self.n_states},), one action label per state")
+            )
+        rows = np.flatnonzero(self.action == wanted[self.state])
+        if rows.size != self.n_states:
+            lacking = int(np.setdiff1d(np.arange(self.n_states), self.state[rows])[0])
+            own = self.action[self.first[lacking] : self.first[lacking + 1]]
+            raise InvalidValueError(
+                describe("policy takes an action that the state does not have",
+                         where=self.name(lacking), value=wanted[lacking].item(),
+                         allowed=", ".join(map(str, own[:20])))
+            )
+        return rows
+
+
+def _csr(
+    data: Sequence[float], columns: Sequence[int], rows: NDArray[np.int64], n_states: int
+) -> sparse.csr_array:
+    """CSR from its three arrays; SciPy's own complaint about them becomes one of ours."""
+    try:
+        return sparse.csr_array(
+            (np.array(data, dtype=float), np.array(columns, dtype=np.int64), rows),
+            shape=(rows.size - 1, n_states),
+        )
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidValueError(
+            describe(f"transition is not a matrix ({error})", allowed="integer states")
+        ) from error

@@ -1,0 +1,232 @@
+"""The parts of a policy file that are not its table: what it was made of and what it promises.
+
+Every record reads itself from the fields of a JSON object and is written by
+:func:`dataclasses.asdict`. A field that may be ``None`` is written as null and may be absent,
+so that a later version can add fields and still read older files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields
+
+__all__ = ["CertificateRecord", "Expectations", "Inputs", "PerDecision", "PolicyModel", "Spread",
+           "names"]
+
+_ORIGINS = "mpie"
+
+
+def names(record: type[Any]) -> tuple[str, ...]:
+    """Names of a record's fields."""
+    return tuple(field.name for field in fields(record))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyModel:
+    """A model as the policy saw it.
+
+    Attributes
+    ----------
+    name
+        Unique in the policy.
+    accuracy
+        Fraction in [0, 1].
+    latency_ms
+        Service time of a batch of 1, 2, … max_queue+1 requests, > 0.
+    latency_origin
+        A letter for each of these: ``m`` measured, ``p`` padded (a larger batch measured
+        faster), ``i`` interpolated, ``e`` extrapolated.
+    """
+
+    name: str
+    accuracy: float
+    latency_ms: tuple[float, ...]
+    latency_origin: str
+
+    @classmethod
+    def from_fields(cls, model: Fields, batches: int) -> PolicyModel:
+        """The model in an entry of ``models``, with latencies for batches 1 to ``batches``."""
+        model.only(names(cls))
+        origin = model.text("latency_origin")
+        if len(origin) != batches or not set(origin) <= set(_ORIGINS):
+            raise model.refusal("latency_origin", "not one letter for each latency", value=origin,
+                                allowed=f"{batches} letters out of {_ORIGINS}")
+        return cls(
+            name=model.text("name"),
+            accuracy=model.number("accuracy", FRACTION),
+            latency_ms=tuple(model.numbers("latency_ms", POSITIVE, length=batches)),
+            latency_origin=origin,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean, median and 99th percentile of a quantity in the steady state."""
+
+    mean: float
+    p50: float
+    p99: float
+
+    @classmethod
+    def from_fields(cls, spread: Fields) -> Spread:
+        """The spread in an object; slack may be negative, so any finite number will do."""
+        spread.only(names(cls))
+        return cls(spread.number("mean"), spread.number("p50"), spread.number("p99"))
+
+
+@dataclass(frozen=True, slots=True)
+class PerDecision:
+    """The paper's figures (§5.1), in which a batch of 1 counts like a batch of 8."""
+
+    accuracy: float | None
+    violation_rate: float
+
+    @classmethod
+    def from_fields(cls, rates: Fields) -> PerDecision:
+        """The figures in ``expectations.per_decision``."""
+        rates.only(names(cls))
+        return cls(rates.number_or_none("accuracy", FRACTION),
+                   rates.number("violation_rate", FRACTION))
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What the policy promises in the steady state, per query where nothing else is said.
+
+    Attributes
+    ----------
+    accuracy
+        Mean accuracy of the queries answered in time; ``None`` when none is.
+    violation_rate
+        Share of the queries not answered in time, in [0, 1].
+    effective_accuracy
+        ``accuracy * (1 - violation_rate)``.
+    per_decision
+        Accuracy and violation rate per decision.
+    batch_size, queue_length, slack_ms
+        Spread over the decisions.
+    model_share
+        Model name → share of the queries that it serves; models not named serve none.
+    utilisation
+        Share of the time that a worker is busy.
+    full_queue_rate
+        Share of the decisions taken with more than ``max_queue`` queued.
+    overloaded
+        Whether the load passes what the workers can serve.
+    capacity_qps
+        Largest load that the workers can serve within the SLO, if known.
+    upper_bound
+        Effective accuracy that no scheme can beat, if known.
+    """
+
+    accuracy: float | None
+    violation_rate: float
+    effective_accuracy: float
+    per_decision: PerDecision
+    batch_size: Spread
+    queue_length: Spread
+    slack_ms: Spread
+    model_share: dict[str, float]
+    utilisation: float
+    full_queue_rate: float
+    overloaded: bool
+    capacity_qps: float | None = None
+    upper_bound: float | None = None
+
+    @classmethod
+    def from_fields(cls, expected: Fields, models: tuple[str, ...]) -> Expectations:
+        """The expectations of a policy for the named models."""
+        expected.only(names(cls))
+        share = expected.child("model_share")
+        share.only(models)
+        return cls(
+            accuracy=expected.number_or_none("accuracy", FRACTION),
+            violation_rate=expected.number("violation_rate", FRACTION),
+            effective_accuracy=expected.number("effective_accuracy", FRACTION),
+            per_decision=PerDecision.from_fields(expected.child("per_decision")),
+            batch_size=Spread.from_fields(expected.child("batch_size")),
+            queue_length=Spread.from_fields(expected.child("queue_length")),
+            slack_ms=Spread.from_fields(expected.child("slack_ms")),
+            model_share={name: share.number(name, FRACTION) for name in share},
+            utilisation=expected.number("utilisation", FRACTION),
+            full_queue_rate=expected.number("full_queue_rate", FRACTION),
+            overloaded=expected.flag("overloaded"),
+            capacity_qps=expected.number_or_none("capacity_qps", NON_NEGATIVE),
+            upper_bound=expected.number_or_none("upper_bound", FRACTION),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRecord:
+    """How the policy was solved and how far it can be from optimal.
+
+    Attributes
+    ----------
+    solver
+        Name of the algorithm.
+    converged, iterations
+        Whether its stopping rule was met, and after how many rounds.
+    bellman_residual
+        Span of ``TV - V`` at the end, if the solver states it.
+    gain, gain_lower, gain_upper
+        The policy's gain and bounds on the optimal one, in units of the objective.
+    truncated_mass
+        Largest probability left out of a state's transitions.
+    nodes_per_bin
+        Quadrature nodes in each slack bin; ``None`` for exact transitions.
+    tolerance
+        The stopping rule's tolerance, if it has one.
+    """
+
+    solver: str
+    converged: bool
+    iterations: int
+    bellman_residual: float | None
+    gain: float
+    gain_lower: float | None
+    gain_upper: float | None
+    truncated_mass: float
+    nodes_per_bin: int | None = None
+    tolerance: float | None = None
+
+    @classmethod
+    def from_fields(cls, record: Fields) -> CertificateRecord:
+        """The certificate in a policy file."""
+        record.only(names(cls))
+        return cls(
+            solver=record.text("solver"),
+            converged=record.flag("converged"),
+            iterations=record.whole("iterations", 0),
+            bellman_residual=record.number_or_none("bellman_residual", NON_NEGATIVE),
+            gain=record.number("gain"),
+            gain_lower=record.number_or_none("gain_lower", FINITE),
+            gain_upper=record.number_or_none("gain_upper", FINITE),
+            truncated_mass=record.number("truncated_mass", NON_NEGATIVE),
+            nodes_per_bin=record.whole_or_none("nodes_per_bin", 1),
+            tolerance=record.number_or_none("tolerance", NON_NEGATIVE),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Fingerprints of what the policy was made from.
+
+    Attributes
+    ----------
+    profile, profile_name
+        Fingerprint and name of the profile set.
+    settings
+        Fingerprint of the settings of the synthesis.
+    """
+
+    profile: str
+    profile_name: str
+    settings: str
+
+    @classmethod
+    def from_fields(cls, inputs: Fields) -> Inputs:
+        """The inputs named in a policy file."""
+        inputs.only(names(cls))
+        return cls(*(inputs.text(name) for name in names(cls)))

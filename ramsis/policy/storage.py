@@ -1,0 +1,127 @@
+"""Reading, writing and validating policy files.
+
+:func:`read` checks structure and ranges by hand, so that a hundred files load at once;
+:func:`validate` adds the JSON schema and what the numbers of one file owe each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.files import canonical_json, read_json, write_atomic
+from ramsis.policy.schema import check_schema
+from ramsis.policy.worker import WorkerPolicy
+
+__all__ = ["policy_text", "read", "validate", "write"]
+
+_TOLERANCE = 1e-6
+
+
+def policy_text(policy: WorkerPolicy) -> str:
+    """The byte-stable text of a policy's file.
+
+    Raises
+    ------
+    InvalidValueError
+        When the policy breaks the file's format; the message gives the JSON path.
+    """
+    try:
+        text = canonical_json(policy.to_document())
+        WorkerPolicy.from_document(json.loads(text), "policy")
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(describe(f"not a policy that can be written ({error})")) from error
+    return text
+
+
+def write(policy: WorkerPolicy, path: str | os.PathLike[str]) -> str:
+    """Write a policy to a file, whole or not at all, and return the file's text.
+
+    Raises
+    ------
+    InvalidValueError
+        When the policy breaks the file's format; nothing is written.
+    OutputError
+        When the file cannot be written.
+    """
+    text = policy_text(policy)
+    write_atomic(path, text)
+    return text
+
+
+def read(path: str | os.PathLike[str]) -> WorkerPolicy:
+    """The policy in a file.
+
+    Raises
+    ------
+    InputFileError
+        When the file cannot be read or breaks the format; the message gives the JSON path.
+    """
+    return WorkerPolicy.from_document(read_json(path), str(path))
+
+
+def validate(path: str | os.PathLike[str]) -> WorkerPolicy:
+    """As :func:`read`, with the JSON schema and the consistency of the numbers checked too.
+
+    Raises
+    ------
+    InputFileError
+        Also when a latency falls as the batch grows, models do not stand fastest first, or
+        expectations or certificate contradict themselves.
+    """
+    where = str(path)
+    document = read_json(path)
+    policy = WorkerPolicy.from_document(document, where)
+    check_schema(document, "policy-1", where)
+    _check_models(policy, where)
+    _check_expectations(policy, where)
+    _check_certificate(policy, where)
+    return policy
+
+
+def _refusal(where: str, path: str, what: str, **details: Any) -> InputFileError:
+    return InputFileError(describe(what, where=f"{where}: {path}", **details))
+
+
+def _check_models(policy: WorkerPolicy, where: str) -> None:
+    latency_ms = policy.latency_ms
+    falls = np.argwhere(np.diff(latency_ms, axis=1) < 0)
+    if falls.size:
+        i, b = (int(index) for index in falls[0])
+        raise _refusal(where, f"models[{i}].latency_ms[{b + 1}]",
+                       "latency falls as the batch grows", value=float(latency_ms[i, b + 1]),
+                       allowed=f"a number >= {latency_ms[i, b]}")
+    slower = np.flatnonzero(np.diff(latency_ms[:, 0]) < 0)
+    if slower.size:
+        i = int(slower[0]) + 1
+        raise _refusal(where, f"models[{i}].latency_ms[0]", "models are not fastest first",
+                       value=float(latency_ms[i, 0]),
+                       allowed=f"a number >= {latency_ms[i - 1, 0]}")
+
+
+def _check_expectations(policy: WorkerPolicy, where: str) -> None:
+    expected = policy.expectations
+    effective = (expected.accuracy or 0.0) * (1 - expected.violation_rate)
+    if abs(expected.effective_accuracy - effective) > _TOLERANCE:
+        raise _refusal(where, "expectations.effective_accuracy",
+                       "not accuracy * (1 - violation_rate)", value=expected.effective_accuracy,
+                       allowed=f"{effective}")
+    served = sum(expected.model_share.values())
+    if abs(served - 1) > _TOLERANCE:
+        raise _refusal(where, "expectations.model_share", "shares do not sum to 1", value=served)
+
+
+def _check_certificate(policy: WorkerPolicy, where: str) -> None:
+    record = policy.certificate
+    low = -np.inf if record.gain_lower is None else record.gain_lower
+    high = np.inf if record.gain_upper is None else record.gain_upper
+    if low > high + _TOLERANCE:
+        raise _refusal(where, "certificate.gain_lower", "lower bound above the upper one",
+                       value=low, allowed=f"a number <= {high} (gain_upper)")
+    if record.gain > high + _TOLERANCE:
+        raise _refusal(where, "certificate.gain", "gain above its upper bound",
+                       value=record.gain, allowed=f"a number <= {high} (gain_upper)")

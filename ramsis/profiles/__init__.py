@@ -1,0 +1,28 @@
+"""Latency and accuracy profiles of models: data model, files, and the latency table."""
+
+from __future__ import annotations
+
+from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
+from ramsis.profiles.file import FORMAT, load, save, shipped_names, to_document
+from ramsis.profiles.model import ModelProfile, ProfileSet
+from ramsis.profiles.pareto import pareto_front, prune
+from ramsis.profiles.table import LatencyTable, Origin
+from ramsis.profiles.values import ProfileError
+
+__all__ = [
+    "FORMAT",
+    "STATISTICS",
+    "BatchProfile",
+    "LatencyTable",
+    "ModelProfile",
+    "Origin",
+    "ProfileError",
+    "ProfileSet",
+    "Statistic",
+    "load",
+    "pareto_front",
+    "prune",
+    "save",
+    "shipped_names",
+    "to_document",
+]

@@ -1,0 +1,182 @@
+"""Latency of one model at one batch size: statistics, and optionally a quantile sketch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles.sketch import sketch_quantile, sketch_samples
+from ramsis.profiles.values import ProfileError, count, number, positive
+
+__all__ = ["STATISTICS", "BatchProfile", "Statistic"]
+
+Statistic = Literal["p95", "p99", "p90", "p50", "mean"]
+STATISTICS: tuple[str, ...] = get_args(Statistic)
+"""The statistics that a latency table can be made of; the first is the default."""
+
+_LEVELS = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
+_ASCENDING = ("min_ms", *_LEVELS, "max_ms")
+_SLACK = 1e-3
+"""Relative slack in comparisons between statistics, which files may hold rounded."""
+
+
+@dataclass(frozen=True)
+class BatchProfile:
+    """Latency of one model at one batch size. All latencies in ms, finite and > 0.
+
+    Parameters
+    ----------
+    batch : int
+        Batch size, >= 1.
+    p95_ms : float, optional
+        95th percentile. Required unless ``quantiles_ms`` is given.
+    mean_ms, p50_ms, p90_ms, p99_ms : float, optional
+        Mean and other percentiles; derived from ``quantiles_ms`` where that is given and they
+        are not.
+    min_ms, max_ms, std_ms : float, optional
+        Least and largest latency; standard deviation (>= 0).
+    n : int, optional
+        Number of samples, >= 1.
+    quantiles_ms : tuple of float, optional
+        Quantiles at equal-probability midpoints, two or more, not falling.
+
+    Raises
+    ------
+    ProfileError
+        When a value is out of range, ``p95_ms`` can neither be read nor derived, percentiles
+        fall, the mean or the quantiles lie outside [min, max] (0.1 % aside).
+    """
+
+    batch: int
+    n: int | None = None
+    mean_ms: float | None = None
+    std_ms: float | None = None
+    min_ms: float | None = None
+    p50_ms: float | None = None
+    p90_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    max_ms: float | None = None
+    quantiles_ms: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "batch", count(self.batch, "batch"))
+        if self.n is not None:
+            put(self, "n", count(self.n, "n"))
+        if self.std_ms is not None:
+            put(self, "std_ms", number(self.std_ms, "std_ms"))
+            if self.std_ms < 0:
+                raise ProfileError("standard deviation is negative", "std_ms", self.std_ms,
+                                   "a finite number >= 0")
+        for name in ("mean_ms", *_ASCENDING):
+            if getattr(self, name) is not None:
+                put(self, name, positive(getattr(self, name), name, "latency"))
+        if self.quantiles_ms is not None:
+            put(self, "quantiles_ms", _quantiles(self.quantiles_ms))
+            self._derive()
+        if self.p95_ms is None:
+            raise ProfileError("missing", "p95_ms", allowed="a finite number > 0, "
+                               "or quantiles_ms to derive it from")
+        self._check_order()
+
+    @classmethod
+    def from_samples(
+        cls, batch: int, samples_ms: ArrayLike, quantiles: int = 128
+    ) -> BatchProfile:
+        """Every statistic of measured latencies, rounded to 1 ns, and a sketch of them.
+
+        Parameters
+        ----------
+        batch : int
+            Batch size.
+        samples_ms : array_like, shape (n,)
+            Latencies in ms, finite and > 0; one or more.
+        quantiles : int
+            Size of the sketch, >= 2.
+
+        Raises
+        ------
+        ProfileError
+            When a sample is out of range; the message gives its index.
+        """
+        samples = np.asarray(samples_ms, dtype=float)
+        if samples.ndim != 1 or not samples.size:
+            raise ProfileError("not a list of samples", "samples_ms", samples.shape,
+                               "one or more latencies")
+        good = np.isfinite(samples) & (samples > 0)
+        if not good.all():
+            first = int(np.argmin(good))
+            raise ProfileError("latency is not positive", f"samples_ms[{first}]",
+                               float(samples[first]), "a finite number > 0")
+        values = {"mean_ms": samples.mean(), "std_ms": samples.std(),
+                  "min_ms": samples.min(), "max_ms": samples.max()}
+        values |= {name: np.quantile(samples, level) for name, level in _LEVELS.items()}
+        rounded = {name: round(float(value), 6) for name, value in values.items()}
+        sketch = tuple(round(value, 6) for value in sketch_samples(samples, quantiles))
+        return cls(batch, len(samples), quantiles_ms=sketch, **rounded)
+
+    def _derive(self) -> None:
+        assert self.quantiles_ms is not None
+        for name, level in _LEVELS.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, sketch_quantile(self.quantiles_ms, level))
+        if self.mean_ms is None:
+            object.__setattr__(self, "mean_ms", math.fsum(self.quantiles_ms)
+                               / len(self.quantiles_ms))
+
+    def _check_order(self) -> None:
+        known = [(name, getattr(self, name)) for name in _ASCENDING
+                 if getattr(self, name) is not None]
+        for (lower, low), (upper, high) in pairwise(known):
+            if high < low * (1 - _SLACK):
+                raise ProfileError(f"{upper} is below {lower}", upper, high,
+                                   f"at least {lower} = {low!r}")
+        low, high = self.min_ms or 0.0, self.max_ms or math.inf
+        inside = [] if self.mean_ms is None else [("mean_ms", self.mean_ms)]
+        if self.quantiles_ms is not None:
+            last = len(self.quantiles_ms) - 1
+            inside += [("quantiles_ms[0]", self.quantiles_ms[0]),
+                       (f"quantiles_ms[{last}]", self.quantiles_ms[last])]
+        for name, value in inside:
+            if not low * (1 - _SLACK) <= value <= high * (1 + _SLACK):
+                raise ProfileError("outside min_ms … max_ms", name, value,
+                                   f"between {self.min_ms!r} and {self.max_ms!r}")
+
+    def statistic_ms(self, statistic: str) -> float:
+        """The latency statistic named ``"p95"``, ``"p99"``, ``"p90"``, ``"p50"``, ``"mean"``.
+
+        Raises
+        ------
+        InvalidValueError
+            When the name is another, or the profile does not hold this statistic.
+        """
+        if statistic not in STATISTICS:
+            raise InvalidValueError(
+                describe("unknown statistic", where="statistic", value=statistic,
+                         allowed=", ".join(STATISTICS))
+            )
+        value: float | None = getattr(self, f"{statistic}_ms")
+        if value is None:
+            raise ProfileError("statistic is not in the profile", f"{statistic}_ms",
+                               allowed="a measured value, or quantiles_ms to derive it from")
+        return value
+
+
+def _quantiles(values: object) -> tuple[float, ...]:
+    if not isinstance(values, (list, tuple)) or len(values) < 2:
+        raise ProfileError("not a list of quantiles", "quantiles_ms", values,
+                           "two or more numbers")
+    numbers = tuple(positive(value, f"quantiles_ms[{i}]", "latency")
+                    for i, value in enumerate(values))
+    for i in range(1, len(numbers)):
+        if numbers[i] < numbers[i - 1]:
+            raise ProfileError("quantiles fall", f"quantiles_ms[{i}]", numbers[i],
+                               f"at least quantiles_ms[{i - 1}] = {numbers[i - 1]!r}")
+    return numbers

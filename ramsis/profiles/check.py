@@ -1,0 +1,131 @@
+"""What is odd in a profile set, though allowed.
+
+A file keeps values as they were measured, and real measurements are noisy: a batch of 2 may
+have run slower than one of 8. Each check names one such oddity; none is an error, because
+the latency table (:mod:`ramsis.profiles.table`) copes with all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ramsis.profiles.batch import BatchProfile
+from ramsis.profiles.model import ModelProfile, ProfileSet
+from ramsis.profiles.pareto import dominators
+from ramsis.profiles.sketch import sketch_quantile
+from ramsis.profiles.table import fill_row
+
+__all__ = ["Finding", "check"]
+
+FEW_SAMPLES = 100
+"""Fewer samples than this leave less than five above the 95th percentile."""
+OUTLIER_FACTOR = 2.0
+"""A p95 this many times what its neighbours on both sides suggest is an outlier."""
+SKETCH_TOLERANCE = 0.05
+"""Largest relative difference between p95_ms and the same level of quantiles_ms."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One oddity: its kind, the model, the batch size (None for the whole model), a line."""
+
+    kind: str
+    model: str
+    batch: int | None
+    message: str
+
+    def __str__(self) -> str:
+        place = self.model if self.batch is None else f"{self.model}, batch {self.batch}"
+        return f"{place}: {self.message} [{self.kind}]"
+
+
+def check(profile_set: ProfileSet) -> list[Finding]:
+    """Everything odd in a profile set, model by model; empty when there is nothing.
+
+    Kinds: ``few-samples``, ``not-monotone``, ``outlier``, ``sketch``, ``gap``, ``dominated``.
+    """
+    findings: list[Finding] = []
+    for model in profile_set.models:
+        findings += _few_samples(model)
+        findings += _not_monotone(model)
+        findings += _outliers(model)
+        findings += _sketches(model)
+        findings += _gaps(model)
+    findings += _dominated(profile_set)
+    return findings
+
+
+def _few_samples(model: ModelProfile) -> Iterator[Finding]:
+    for item in model.batches:
+        if item.n is not None and item.n < FEW_SAMPLES:
+            yield Finding("few-samples", model.name, item.batch,
+                          f"{item.n} samples; a 95th percentile wants {FEW_SAMPLES} or more")
+
+
+def _not_monotone(model: ModelProfile) -> Iterator[Finding]:
+    """Batch sizes whose p95 is above that of a larger one: a request would be padded up."""
+    for i, item in enumerate(model.batches):
+        larger = model.batches[i + 1 :]
+        if not larger:
+            return
+        best = min(larger, key=_p95)
+        if _p95(best) < _p95(item):
+            yield Finding("not-monotone", model.name, item.batch,
+                          f"p95 {_p95(item):.4g} ms is above {_p95(best):.4g} ms "
+                          f"of batch {best.batch}; it is padded up")
+
+
+def _outliers(model: ModelProfile) -> Iterator[Finding]:
+    """Batch sizes whose p95 is far above the line between its neighbours.
+
+    The batch sizes at either end are compared with the line through the two nearest, where
+    that predicts more than the nearest does.
+    """
+    sizes = np.array([item.batch for item in model.batches])
+    values = np.array([_p95(item) for item in model.batches])
+    for i, item in enumerate(model.batches):
+        others = np.arange(len(sizes)) != i
+        if others.sum() < 2 or i == 0:
+            continue
+        expected = fill_row(sizes[others], values[others], item.batch)[0][-1]
+        if values[i] > OUTLIER_FACTOR * expected:
+            yield Finding("outlier", model.name, item.batch,
+                          f"p95 {values[i]:.4g} ms is {values[i] / expected:.1f} times "
+                          f"the {expected:.4g} ms that the other batch sizes suggest")
+
+
+def _sketches(model: ModelProfile) -> Iterator[Finding]:
+    for item in model.batches:
+        if item.quantiles_ms is None:
+            continue
+        sketched = sketch_quantile(item.quantiles_ms, 0.95)
+        if abs(sketched - _p95(item)) > SKETCH_TOLERANCE * _p95(item):
+            yield Finding("sketch", model.name, item.batch,
+                          f"p95 {_p95(item):.4g} ms, but {sketched:.4g} ms by quantiles_ms")
+
+
+def _gaps(model: ModelProfile) -> Iterator[Finding]:
+    """Batch sizes between measured ones that were not measured: the table fills them."""
+    sizes = [item.batch for item in model.batches]
+    missing = sorted(set(range(1, sizes[-1])) - set(sizes))
+    if missing:
+        shown = ", ".join(str(size) for size in missing[:8]) + (", …" if missing[8:] else "")
+        yield Finding("gap", model.name, None, f"batch sizes not measured: {shown}")
+
+
+def _dominated(profile_set: ProfileSet) -> Iterator[Finding]:
+    names = [model.name for model in profile_set.models]
+    largest = max(item.batch for model in profile_set.models for item in model.batches)
+    table = profile_set.latency_table("p95", largest)
+    for name, other in zip(names, dominators(table.accuracy, table.latency_ms), strict=True):
+        if other >= 0:
+            yield Finding("dominated", name, None,
+                          f"{names[other]} is as accurate and as fast at every batch size "
+                          f"to {largest}")
+
+
+def _p95(item: BatchProfile) -> float:
+    return item.statistic_ms("p95")

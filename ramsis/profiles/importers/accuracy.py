@@ -1,0 +1,93 @@
+"""Reader of accuracy files: model to accuracy, with a stated unit.
+
+- JSON ``{"unit": "percent" | "fraction", "accuracy": {model: number}}``;
+- JSON ``{model: number}``, taken as fractions when all lie in [0, 1], else refused;
+- CSV with the columns ``model`` and ``accuracy_percent`` or ``accuracy_fraction``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError, describe
+from ramsis.files import read_json
+from ramsis.profiles.importers.rows import read_rows, read_text
+
+__all__ = ["read_accuracy"]
+
+_FULL = {"percent": 100, "fraction": 1}
+
+
+def read_accuracy(path: str | os.PathLike[str]) -> dict[str, float]:
+    """Accuracies as fractions in [0, 1], by model.
+
+    Raises
+    ------
+    InputFileError
+        When the file cannot be read, states no unit where it must, or holds a value outside
+        the range of its unit; the message names the model.
+    """
+    file = Path(path)
+    if read_text(file).lstrip().startswith("{"):
+        return _from_json(file)
+    return _from_csv(file)
+
+
+def _from_json(file: Path) -> dict[str, float]:
+    document = read_json(file)
+    unit, values = document.get("unit"), document.get("accuracy")
+    if isinstance(values, Mapping):
+        if unit not in _FULL or set(document) != {"unit", "accuracy"}:
+            raise InputFileError(
+                describe("unknown unit or field", where=f"{file}: unit",
+                         value=", ".join(f"{key}: {document[key]}" for key in document
+                                         if key != "accuracy"),
+                         allowed='only "unit": "percent" or "fraction" beside "accuracy"')
+            )
+        return {key: _fraction(value, unit, f"{file}: {key}") for key, value in values.items()}
+    numbers = [value for value in document.values() if isinstance(value, int | float)]
+    if any(not 0 <= value <= 1 for value in numbers):
+        raise InputFileError(
+            describe("unit of the accuracies is not stated", where=str(file),
+                     value=max(numbers, key=abs),
+                     allowed='{"unit": "percent" or "fraction", "accuracy": {model: number}}')
+        )
+    return {key: _fraction(value, "fraction", f"{file}: {key}")
+            for key, value in document.items()}
+
+
+def _from_csv(file: Path) -> dict[str, float]:
+    table = read_rows(file)
+    units = [unit for unit in _FULL if f"accuracy_{unit}" in table.columns]
+    if len(units) != 1:
+        raise InputFileError(
+            describe("unit of the accuracies is not stated once", where=f"{file}: header",
+                     value=", ".join(table.columns),
+                     allowed="model and accuracy_percent, or model and accuracy_fraction")
+        )
+    column = f"accuracy_{units[0]}"
+    table.require(("model", column), ("model", column))
+    found: dict[str, float] = {}
+    for row in table.rows:
+        name = row.text("model")
+        if name in found:
+            raise InputFileError(
+                describe("model appears twice", where=row.at("model"), value=name)
+            )
+        found[name] = _fraction(row.number(column), units[0], row.at(column))
+    return found
+
+
+def _fraction(value: Any, unit: str, where: str) -> float:
+    full = _FULL[unit]
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 <= value <= full:
+        raise InputFileError(
+            describe(f"not an accuracy ({unit})", where=where, value=value,
+                     allowed=f"a number in [0, {full}]")
+        )
+    return float(Decimal(repr(value)) / full)

@@ -1,0 +1,68 @@
+"""Importer of ``ramsis-artifact``: the folder of samples that the RAMSIS paper's artifact keeps.
+
+For each model M and batch size B a file ``M/M_bsize-B_profile.json``, a list of latencies in
+seconds. Statistics and a sketch of 128 quantiles are computed from the samples. There is no
+accuracy: it comes from a separate file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.batch import BatchProfile
+from ramsis.profiles.importers.rows import Measured, read_text
+from ramsis.profiles.values import ProfileError
+
+__all__ = ["read"]
+
+_LAYOUT = "M/M_bsize-B_profile.json, a list of seconds for model M and batch size B"
+_QUANTILES = 128
+
+
+def read(path: Path) -> dict[str, Measured]:
+    """The models of a folder, by name; files that are not JSON are passed over."""
+    models: dict[str, Measured] = {}
+    folders = sorted(item for item in path.glob("*") if item.is_dir())
+    for folder in folders:
+        files = sorted(folder.glob("*.json"))
+        if files:
+            models[folder.name] = Measured([_profile(file, folder.name) for file in files])
+    if not models:
+        raise InputFileError(
+            describe("no profiles in this folder", where=str(path), allowed=_LAYOUT)
+        )
+    return models
+
+
+def _profile(file: Path, model: str) -> BatchProfile:
+    digits = file.name.removeprefix(f"{model}_bsize-").removesuffix("_profile.json")
+    if file.name != f"{model}_bsize-{digits}_profile.json" or not digits.isdecimal():
+        raise InputFileError(describe("unexpected file name", where=str(file), allowed=_LAYOUT))
+    try:
+        return BatchProfile.from_samples(int(digits), _samples_ms(file), _QUANTILES)
+    except ProfileError as error:
+        raise InputFileError(error.at(f"{file}: {error.field}")) from error
+
+
+def _samples_ms(file: Path) -> list[float]:
+    try:
+        samples = json.loads(read_text(file))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputFileError):
+            raise
+        raise InputFileError(
+            describe(f"not valid JSON, cut off or damaged ({error})", where=str(file))
+        ) from error
+    if not isinstance(samples, list) or not samples:
+        raise InputFileError(
+            describe("not a list of samples", where=str(file), allowed="latencies in seconds")
+        )
+    for i, value in enumerate(samples):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputFileError(
+                describe("not a number", where=f"{file}: [{i}]", value=value,
+                         allowed="a latency in seconds")
+            )
+    return [value * 1000 for value in samples]

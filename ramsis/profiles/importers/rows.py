@@ -1,0 +1,165 @@
+"""What importers share: CSV rows that know their place, and exact unit conversion."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+from ramsis.errors import InputFileError, describe
+from ramsis.files import MAX_FILE_BYTES
+from ramsis.profiles.batch import BatchProfile
+from ramsis.profiles.values import ProfileError
+
+__all__ = ["Measured", "Row", "Rows", "read_rows", "read_text"]
+
+
+@dataclass
+class Measured:
+    """What a source holds of one model; ``accuracy`` is a fraction."""
+
+    batches: list[BatchProfile] = field(default_factory=list)
+    accuracy: float | None = None
+    task: str | None = None
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a file of at most :data:`MAX_FILE_BYTES`.
+
+    Raises
+    ------
+    InputFileError
+        When it cannot be read, is larger, is not UTF-8, or is empty.
+    """
+    try:
+        if os.stat(path).st_size > MAX_FILE_BYTES:
+            raise InputFileError(
+                describe("file is too large", where=str(path),
+                         allowed=f"at most {MAX_FILE_BYTES} bytes (64 MB)")
+            )
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InputFileError(
+            describe(f"cannot read file ({error.strerror})", where=str(path))
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InputFileError(describe("file is not UTF-8 text", where=str(path))) from error
+    if not text.strip():
+        raise InputFileError(describe("file is empty", where=str(path)))
+    return text
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a CSV file: its cells by column, and its place for messages."""
+
+    path: str
+    line: int
+    cells: dict[str, str]
+
+    def at(self, column: str) -> str:
+        """The place of a cell."""
+        return f"{self.path}: line {self.line}, {column}"
+
+    def text(self, column: str) -> str:
+        """The cell, which must not be empty."""
+        value = self.cells.get(column, "")
+        if not value:
+            raise InputFileError(describe("cell is empty", where=self.at(column)))
+        return value
+
+    def number(self, column: str, factor: str = "1") -> float:
+        """The cell as a number times ``factor``, exact in decimal."""
+        text = self.text(column)
+        try:
+            return float(Decimal(text) * Decimal(factor))
+        except ArithmeticError as error:
+            raise InputFileError(
+                describe("not a number", where=self.at(column), value=text)
+            ) from error
+
+    def optional(self, column: str, factor: str = "1") -> float | None:
+        """As :meth:`number`, and None where the column is absent or the cell empty."""
+        return self.number(column, factor) if self.cells.get(column, "") else None
+
+    def count(self, column: str) -> int:
+        """The cell as a whole number."""
+        try:
+            return int(self.text(column))
+        except ValueError as error:
+            raise InputFileError(
+                describe("not a whole number", where=self.at(column), value=self.text(column))
+            ) from error
+
+    def batch_profile(
+        self, values: dict[str, float | None], quantiles_ms: tuple[float, ...] | None = None
+    ) -> BatchProfile:
+        """The batch profile of this row (columns ``batch`` and, where present, ``n``)."""
+        n = self.count("n") if self.cells.get("n") else None
+        batch = self.count("batch")
+        try:
+            return BatchProfile(batch, n, quantiles_ms=quantiles_ms, **values)
+        except ProfileError as error:
+            raise InputFileError(error.at(self.at(error.field))) from error
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a CSV file."""
+
+    path: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    def require(self, columns: Iterable[str], known: Sequence[str]) -> None:
+        """Refuse a file that lacks one of ``columns`` or has one that is not ``known``."""
+        for column in self.columns:
+            if column not in known:
+                raise InputFileError(
+                    describe("unknown column or unit", where=f"{self.path}: header",
+                             value=column, allowed=", ".join(known))
+                )
+        for column in columns:
+            if column not in self.columns:
+                raise InputFileError(
+                    describe("missing column", where=f"{self.path}: header", value=column,
+                             allowed=", ".join(known))
+                )
+
+
+def read_rows(path: Path) -> Rows:
+    """The rows of a comma-separated file with a header line and one row or more.
+
+    Raises
+    ------
+    InputFileError
+        When the file cannot be read, has no rows or a column twice, or a row has fewer or more
+        cells than the header.
+    """
+    reader = csv.reader(read_text(path).splitlines(keepends=True), strict=True)
+    try:
+        lines = [(reader.line_num, tuple(cell.strip() for cell in cells)) for cells in reader]
+    except csv.Error as error:
+        raise InputFileError(
+            describe(f"not valid CSV ({error})", where=f"{path}: line {reader.line_num}")
+        ) from error
+    (_, columns), *lines = [(number, cells) for number, cells in lines if cells]
+    for column in columns:
+        if columns.count(column) > 1:
+            raise InputFileError(
+                describe("column appears twice", where=f"{path}: header", value=column)
+            )
+    rows = []
+    for number, cells in lines:
+        if len(cells) != len(columns):
+            raise InputFileError(
+                describe("wrong number of cells", where=f"{path}: line {number}",
+                         value=len(cells), allowed=str(len(columns)))
+            )
+        rows.append(Row(str(path), number, dict(zip(columns, cells, strict=True))))
+    if not rows:
+        raise InputFileError(describe("no rows below the header", where=str(path)))
+    return Rows(str(path), columns, tuple(rows))

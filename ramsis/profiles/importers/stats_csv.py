@@ -1,0 +1,60 @@
+"""Importer of ``stats-csv``: one row per model and batch size, latency statistics in seconds.
+
+Columns: ``model``, ``batch``, ``p95_s``; optional ``task``, ``accuracy`` (in **percent**),
+``n``, ``mean_s``, ``std_s``, ``min_s``, ``p50_s``, ``p90_s``, ``p99_s``, ``max_s``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.importers.rows import Measured, Row, read_rows
+
+__all__ = ["read", "recognises"]
+
+_STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
+_COLUMNS = ("task", "model", "accuracy", "batch", "n", *(f"{name}_s" for name in _STATISTICS))
+_REQUIRED = ("model", "batch", "p95_s")
+
+
+def recognises(columns: Collection[str]) -> bool:
+    """Whether a header is of this format (unknown columns aside)."""
+    return all(column in columns for column in _REQUIRED)
+
+
+def read(path: Path) -> dict[str, Measured]:
+    """The models of a file, in its order."""
+    table = read_rows(path)
+    table.require(_REQUIRED, _COLUMNS)
+    models: dict[str, Measured] = {}
+    for row in table.rows:
+        values = {f"{name}_ms": row.optional(f"{name}_s", "1000") for name in _STATISTICS}
+        item = models.setdefault(row.text("model"), Measured())
+        item.batches.append(row.batch_profile(values))
+        if row.cells.get("accuracy"):
+            before, item.accuracy = item.accuracy, row.number("accuracy", "0.01")
+            _refuse_change(row, "accuracy", before, item.accuracy)
+        if row.cells.get("task"):
+            before_task, item.task = item.task, row.text("task")
+            _refuse_change(row, "task", before_task, item.task)
+    _refuse_fractions(models, path)
+    return models
+
+
+def _refuse_change(row: Row, column: str, before: object, value: object) -> None:
+    if before not in (None, value):
+        raise InputFileError(
+            describe(f"differs from the {column} of an earlier row of this model",
+                     where=row.at(column), value=row.text(column), allowed="one per model")
+        )
+
+
+def _refuse_fractions(models: dict[str, Measured], path: Path) -> None:
+    known = [item.accuracy for item in models.values() if item.accuracy is not None]
+    if known and max(known) <= 0.01:
+        raise InputFileError(
+            describe("all accuracies are at most 1, so they look like fractions",
+                     where=f"{path}: accuracy", value=max(known) * 100, allowed="percent")
+        )

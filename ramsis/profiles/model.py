@@ -1,0 +1,198 @@
+"""The data model of a profile set.
+
+Every object checks itself when it is made; what is wrong is a :class:`ProfileError`, which
+keeps the place inside the object, so that whoever builds a larger whole (a file reader, an
+importer) can put its own place in front.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles.batch import BatchProfile, Statistic
+from ramsis.profiles.table import LatencyTable, fill_row
+from ramsis.profiles.values import ProfileError, number, positive, text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ModelProfile", "ProfileSet"]
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """One model: its accuracy, and its latency at each measured batch size.
+
+    Parameters
+    ----------
+    name : str
+        Not empty.
+    accuracy : float
+        Fraction in [0, 1].
+    batches : tuple of BatchProfile
+        Batch size 1 among them, none twice; kept in ascending order of batch size.
+    memory_mb, load_ms : float, optional
+        Memory of the loaded model, and the time to load it; > 0.
+
+    Raises
+    ------
+    ProfileError
+        When a value breaks the above.
+    """
+
+    name: str
+    accuracy: float
+    batches: tuple[BatchProfile, ...]
+    memory_mb: float | None = None
+    load_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "name", text(self.name, "name"))
+        put(self, "accuracy", _accuracy(self.accuracy))
+        for name in ("memory_mb", "load_ms"):
+            if getattr(self, name) is not None:
+                put(self, name, positive(getattr(self, name), name, name[: name.index("_")]))
+        sizes: set[int] = set()
+        for i, batch in enumerate(self.batches):
+            if batch.batch in sizes:
+                raise ProfileError("duplicate batch size", f"batches[{i}].batch", batch.batch,
+                                   "each batch size once")
+            sizes.add(batch.batch)
+        if 1 not in sizes:
+            raise ProfileError("no batch-1 profile", "batches", sorted(sizes),
+                               "a list of profiles with one of batch size 1")
+        put(self, "batches", tuple(sorted(self.batches, key=lambda item: item.batch)))
+
+
+def _accuracy(value: object) -> float:
+    fraction = number(value, "accuracy")
+    if not 0 <= fraction <= 1:
+        hint = f" (in percent? then write {fraction / 100:g})" if 1 < fraction <= 100 else ""
+        raise ProfileError("accuracy out of range", "accuracy", value,
+                           f"a fraction in [0, 1]{hint}")
+    return fraction
+
+
+@dataclass(frozen=True)
+class ProfileSet:
+    """Models measured in the same way on the same hardware.
+
+    Parameters
+    ----------
+    name : str
+        Not empty.
+    models : tuple of ModelProfile
+        One or more, no name twice.
+    hardware, measurement : Mapping
+        Free-form notes (JSON values) on what was measured where, and how.
+
+    Raises
+    ------
+    ProfileError
+        When a value breaks the above.
+    """
+
+    name: str
+    models: tuple[ModelProfile, ...]
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    measurement: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        text(self.name, "name")
+        object.__setattr__(self, "models", tuple(self.models))
+        if not self.models:
+            raise ProfileError("no models", "models", [], "one or more models")
+        seen: set[str] = set()
+        for i, model in enumerate(self.models):
+            if model.name in seen:
+                raise ProfileError("duplicate model", f"models[{i}].name", model.name,
+                                   "each name once")
+            seen.add(model.name)
+
+    def subset(self, names: Iterable[str]) -> ProfileSet:
+        """The set with only the named models, in the order given.
+
+        Raises
+        ------
+        InvalidValueError
+            When a name is not in the set, is given twice, or none is given.
+        """
+        by_name = {model.name: model for model in self.models}
+        chosen = []
+        for name in names:
+            if name not in by_name:
+                near = difflib.get_close_matches(name, by_name, n=3) or list(by_name)
+                raise InvalidValueError(
+                    describe(f"unknown model of profile set {self.name!r}", where="models",
+                             value=name, allowed=", ".join(near))
+                )
+            chosen.append(by_name[name])
+        return ProfileSet(self.name, tuple(chosen), self.hardware, self.measurement)
+
+    def latency_table(self, statistic: Statistic = "p95", max_batch: int = 32) -> LatencyTable:
+        """The latency of every model at batch sizes 1 … ``max_batch``.
+
+        The rules for padding and filling are those of :mod:`ramsis.profiles.table`.
+
+        Parameters
+        ----------
+        statistic : str
+            ``"p95"``, ``"p99"``, ``"p90"``, ``"p50"`` or ``"mean"``.
+        max_batch : int
+            Largest batch size, >= 1.
+
+        Raises
+        ------
+        InvalidValueError
+            When ``statistic`` or ``max_batch`` is out of range, or a profile lacks the
+            statistic; the message names the model and the batch.
+        """
+        if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
+            raise InvalidValueError(
+                describe("largest batch size out of range", where="max_batch", value=max_batch,
+                         allowed="a whole number >= 1")
+            )
+        rows = [
+            fill_row(np.array([item.batch for item in model.batches]),
+                     np.array(_statistics_ms(model, statistic)), max_batch)
+            for model in self.models
+        ]
+        return LatencyTable(
+            models=tuple(model.name for model in self.models),
+            accuracy=np.array([model.accuracy for model in self.models]),
+            latency_ms=np.array([latency for latency, _ in rows]),
+            origin=np.array([origin for _, origin in rows]),
+            statistic=statistic,
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per model and batch size, every statistic a column (quantiles aside)."""
+        import pandas as pd
+
+        names = [item.name for item in fields(BatchProfile) if item.name != "quantiles_ms"]
+        rows = [
+            {"model": model.name, "accuracy": model.accuracy, "memory_mb": model.memory_mb,
+             "load_ms": model.load_ms, **{name: getattr(batch, name) for name in names}}
+            for model in self.models
+            for batch in model.batches
+        ]
+        return pd.DataFrame(rows)
+
+
+def _statistics_ms(model: ModelProfile, statistic: str) -> Sequence[float]:
+    values = []
+    for item in model.batches:
+        try:
+            values.append(item.statistic_ms(statistic))
+        except ProfileError as error:
+            raise InvalidValueError(
+                error.at(f"model {model.name}, batch {item.batch}, {error.field}")
+            ) from error
+    return values

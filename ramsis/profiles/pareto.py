@@ -1,0 +1,81 @@
+"""Which models can be left out without loss.
+
+Two rules:
+
+- :func:`prune`, lossless: model m goes when another is at least as accurate and at least as
+  fast at *every* batch size, and better somewhere (or equal everywhere and earlier). Whatever
+  a policy does with m it can do with the other, never later and never less accurately.
+- :func:`pareto_front`, the rule of Mendoza et al., EuroSys '24, §4: accuracy against the
+  latency of a single batch size. A model that is slower at batch 1 but faster at batch 8 is
+  lost with it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles.table import LatencyTable
+
+__all__ = ["dominators", "pareto_front", "prune"]
+
+
+def prune(table: LatencyTable) -> LatencyTable:
+    """The table without dominated models, by rising batch-1 latency (lossless rule).
+
+    Equal batch-1 latencies stand with the more accurate model first, so that row 0 is
+    :attr:`LatencyTable.fastest`.
+    """
+    return table.select([table.models[i] for i in _front(table, table.latency_ms)])
+
+
+def pareto_front(table: LatencyTable, batch: int = 1) -> tuple[str, ...]:
+    """Names on the front of accuracy against latency at one batch size, fastest first.
+
+    Raises
+    ------
+    InvalidValueError
+        When ``batch`` is not in 1 … ``table.max_batch``.
+    """
+    if not 1 <= batch <= table.max_batch:
+        raise InvalidValueError(
+            describe("batch size out of range", where="batch", value=batch,
+                     allowed=f"1 … {table.max_batch}")
+        )
+    kept = _front(table, table.latency_ms[:, batch - 1 : batch])
+    return tuple(table.models[i] for i in kept)
+
+
+def dominators(
+    accuracy: NDArray[np.float64], latency_ms: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """For each model, the index of one undominated model that dominates it, or -1.
+
+    Parameters
+    ----------
+    accuracy : ndarray, shape (M,)
+    latency_ms : ndarray, shape (M, B)
+        One column per batch size that counts.
+    """
+    count = len(accuracy)
+    found = np.full(count, -1, dtype=np.int64)
+    # Sorted by the columns in turn, a dominator always comes before what it dominates.
+    order = np.lexsort((np.arange(count), -accuracy, *latency_ms.T[::-1]))
+    kept: list[int] = []
+    for model in order:
+        for other in kept:
+            if accuracy[other] >= accuracy[model] and (
+                latency_ms[other] <= latency_ms[model]
+            ).all():
+                found[model] = other
+                break
+        else:
+            kept.append(int(model))
+    return found
+
+
+def _front(table: LatencyTable, latency_ms: NDArray[np.float64]) -> list[int]:
+    undominated = np.flatnonzero(dominators(table.accuracy, latency_ms) < 0)
+    order = np.lexsort((-table.accuracy[undominated], latency_ms[undominated, 0]))
+    return [int(i) for i in undominated[order]]

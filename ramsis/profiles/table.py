@@ -1,0 +1,265 @@
+"""The latency table l(m, b) that policies see, made from measured batch profiles.
+
+Let v(m, b) be the chosen statistic of model m at batch size b.
+
+- At a measured b, v(m, b) is the measured value.
+- Between two measured sizes, v(m, b) is linear between these two neighbours.
+- Beyond the largest measured size B, v(m, b) = v(m, B) + (b - B)·s, where s >= 0 is the
+  Theil-Sen slope (median of the slopes of all pairs of measured points): one wild
+  measurement does not tilt the line. With a single measured size, latency is proportional
+  to b.
+
+A batch of b requests may be padded up to a measured larger size, hence
+
+    l(m, b) = min over v(m, b') of measured b' >= b, and over v(m, b) itself when b was filled.
+
+A filled value is never offered to a smaller batch, so it lowers no measured one. The rows do
+not fall with b: on a rising stretch between two measured sizes both terms of the minimum
+rise; on a falling one v(m, b) stays above its right neighbour, so padding gives the constant
+value; beyond B the line starts at v(m, B) and rises.
+
+[1] P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["LatencyTable", "Origin", "fill_row", "theil_sen_slope"]
+
+
+class Origin(IntEnum):
+    """Where an entry of a latency table comes from."""
+
+    MEASURED = 0
+    """The measured statistic of this batch size."""
+    PADDED = 1
+    """The measured statistic of a larger batch size, which is lower."""
+    INTERPOLATED = 2
+    """On the line between two measured batch sizes."""
+    EXTRAPOLATED = 3
+    """Beyond the largest measured batch size."""
+
+
+@dataclass(frozen=True, eq=False)
+class LatencyTable:
+    """Latency of each model at batch sizes 1 … B, and its accuracy.
+
+    Parameters
+    ----------
+    models : tuple of str, length M
+        Names, without duplicates.
+    accuracy : ndarray, shape (M,)
+        Fractions in [0, 1].
+    latency_ms : ndarray, shape (M, B)
+        ``latency_ms[m, b-1]`` is the latency of a batch of b, in ms: finite, > 0, and not
+        falling along a row.
+    origin : ndarray of int8, shape (M, B)
+        An :class:`Origin` for each entry.
+    statistic : str
+        Which statistic the latencies are, such as ``"p95"``.
+
+    Raises
+    ------
+    InvalidValueError
+        When a shape or a value breaks the above; the message names the model and the batch.
+
+    Notes
+    -----
+    The arrays are private read-only copies.
+    """
+
+    models: tuple[str, ...]
+    accuracy: NDArray[np.float64]
+    latency_ms: NDArray[np.float64]
+    origin: NDArray[np.int8]
+    statistic: str = "p95"
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "models", tuple(self.models))
+        put(self, "accuracy", _frozen(self.accuracy, np.float64, "accuracy"))
+        put(self, "latency_ms", _frozen(self.latency_ms, np.float64, "latency_ms"))
+        put(self, "origin", _frozen(self.origin, np.int8, "origin"))
+        _check_shapes(self)
+        _check_entries(self)
+
+    @classmethod
+    def measured(
+        cls,
+        models: Sequence[str],
+        accuracy: ArrayLike,
+        latency_ms: ArrayLike,
+        statistic: str = "p95",
+    ) -> LatencyTable:
+        """A table whose every entry counts as measured.
+
+        >>> LatencyTable.measured(["a"], [0.7], [[10.0, 15.0]]).max_batch
+        2
+        """
+        latency = np.asarray(latency_ms, dtype=float)
+        origin = np.zeros(latency.shape, dtype=np.int8)
+        return cls(tuple(models), np.asarray(accuracy, dtype=float), latency, origin, statistic)
+
+    @property
+    def max_batch(self) -> int:
+        """Largest batch size B of the table."""
+        return int(self.latency_ms.shape[1])
+
+    @property
+    def fastest(self) -> int:
+        """Index of the model of lowest batch-1 latency (ties: more accurate, then first)."""
+        order = np.lexsort((-self.accuracy, self.latency_ms[:, 0]))
+        return int(order[0])
+
+    def select(self, models: Sequence[str]) -> LatencyTable:
+        """The rows of the named models, in the order given.
+
+        Raises
+        ------
+        InvalidValueError
+            When a name is not in the table, or none is given.
+        """
+        for name in models:
+            if name not in self.models:
+                raise InvalidValueError(
+                    describe("unknown model", where="models", value=name,
+                             allowed=", ".join(self.models))
+                )
+        rows = [self.models.index(name) for name in models]
+        return LatencyTable(tuple(models), self.accuracy[rows], self.latency_ms[rows],
+                            self.origin[rows], self.statistic)
+
+
+def _frozen(values: ArrayLike, dtype: type[np.generic], where: str) -> NDArray[Any]:
+    try:
+        array = np.array(values, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError(
+            describe("not an array of numbers", where=where, value=values)
+        ) from error
+    array.setflags(write=False)
+    return array
+
+
+def _check_shapes(table: LatencyTable) -> None:
+    count = len(table.models)
+    if count == 0:
+        raise InvalidValueError(
+            describe("no models", where="models", allowed="one or more names")
+        )
+    if not all(isinstance(name, str) and name for name in table.models):
+        raise InvalidValueError(
+            describe("a model has no name", where="models", value=table.models,
+                     allowed="non-empty strings")
+        )
+    if len(set(table.models)) != count:
+        raise InvalidValueError(
+            describe("duplicate model", where="models", value=table.models,
+                     allowed="each name once")
+        )
+    if table.accuracy.shape != (count,):
+        raise InvalidValueError(
+            describe("wrong shape", where="accuracy", value=table.accuracy.shape,
+                     allowed=f"({count},)")
+        )
+    if table.latency_ms.ndim != 2 or len(table.latency_ms) != count or not table.latency_ms.size:
+        raise InvalidValueError(
+            describe("wrong shape", where="latency_ms", value=table.latency_ms.shape,
+                     allowed=f"({count}, B) with B >= 1")
+        )
+    if table.origin.shape != table.latency_ms.shape:
+        raise InvalidValueError(
+            describe("wrong shape", where="origin", value=table.origin.shape,
+                     allowed=str(table.latency_ms.shape))
+        )
+
+
+def _check_entries(table: LatencyTable) -> None:
+    accurate = (table.accuracy >= 0) & (table.accuracy <= 1)
+    if not accurate.all():
+        row = int(np.argmin(accurate))
+        raise InvalidValueError(
+            describe("accuracy out of range", where=f"model {table.models[row]}",
+                     value=float(table.accuracy[row]), allowed="a fraction in [0, 1]")
+        )
+    known = (table.origin >= min(Origin)) & (table.origin <= max(Origin))
+    if not known.all():
+        raise InvalidValueError(
+            describe("unknown origin", where="origin",
+                     value=int(table.origin[~known][0]), allowed="0, 1, 2 or 3")
+        )
+    positive = np.isfinite(table.latency_ms) & (table.latency_ms > 0)
+    _refuse_entry(table, ~positive, "latency is not positive", "a finite number > 0")
+    falling = np.zeros_like(positive)
+    falling[:, 1:] = np.diff(table.latency_ms, axis=1) < 0
+    _refuse_entry(table, falling, "latency falls with the batch size",
+                  "at least the latency of the batch before")
+
+
+def _refuse_entry(
+    table: LatencyTable, bad: NDArray[np.bool_], what: str, allowed: str
+) -> None:
+    if not bad.any():
+        return
+    row, column = (int(i) for i in np.argwhere(bad)[0])
+    raise InvalidValueError(
+        describe(what, where=f"model {table.models[row]}, batch {column + 1}, latency_ms",
+                 value=float(table.latency_ms[row, column]), allowed=allowed)
+    )
+
+
+def theil_sen_slope(x: NDArray[Any], y: NDArray[Any]) -> float:
+    """Median slope over all pairs of points (at least two distinct x; Sen 1968).
+
+    >>> theil_sen_slope(np.array([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 900.0]))
+    1.0
+    """
+    first, second = np.triu_indices(len(x), k=1)
+    return float(np.median((y[second] - y[first]) / (x[second] - x[first])))
+
+
+def fill_row(
+    batches: NDArray[np.int64], values_ms: NDArray[np.float64], max_batch: int
+) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    """One row of the latency table, by the rules of this module.
+
+    Parameters
+    ----------
+    batches : ndarray of int, shape (P,)
+        Measured batch sizes, strictly increasing from 1.
+    values_ms : ndarray, shape (P,)
+        The statistic at these sizes, > 0.
+    max_batch : int
+        Largest batch size B wanted; measured sizes above it still serve for padding.
+
+    Returns
+    -------
+    latency_ms : ndarray, shape (B,)
+        l(m, 1 … B), not falling.
+    origin : ndarray of int8, shape (B,)
+        An :class:`Origin` for each entry.
+    """
+    sizes = np.arange(1, max_batch + 1)
+    own = np.interp(sizes, batches, values_ms)
+    last, single = int(batches[-1]), len(batches) == 1
+    slope = values_ms[0] if single else max(0.0, theil_sen_slope(batches, values_ms))
+    beyond = sizes > last
+    own[beyond] = values_ms[-1] + (sizes[beyond] - last) * slope
+
+    least_above = np.minimum.accumulate(values_ms[::-1])[::-1]
+    padded = np.append(least_above, np.inf)[np.searchsorted(batches, sizes)]
+    origin = np.where(np.isin(sizes, batches), Origin.MEASURED, Origin.INTERPOLATED)
+    origin[beyond] = Origin.EXTRAPOLATED
+    origin[padded < own] = Origin.PADDED
+    # The maximum only mends the last bit that np.interp may lose on a falling stretch.
+    latency = np.maximum.accumulate(np.minimum(own, padded))
+    return latency, origin.astype(np.int8)

@@ -1,0 +1,64 @@
+"""Checks of single values in a profile, and the error that remembers its place."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["ProfileError", "count", "number", "positive", "text"]
+
+_ABSENT = object()
+
+
+class ProfileError(InvalidValueError):
+    """A value that a profile cannot hold; ``field`` says where inside the object."""
+
+    def __init__(
+        self, what: str, field: str, value: object = _ABSENT, allowed: str | None = None
+    ) -> None:
+        self.what, self.field, self.value, self.allowed = what, field, value, allowed
+        super().__init__(self.at(field))
+
+    def at(self, where: str) -> str:
+        """The message with another place."""
+        if self.value is _ABSENT:
+            return describe(self.what, where=where, allowed=self.allowed)
+        return describe(self.what, where=where, value=self.value, allowed=self.allowed)
+
+
+def number(value: object, name: str) -> float:
+    """``value`` as a finite float; booleans are no numbers."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+        raise ProfileError("not a number", name, value, "a finite number")
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise ProfileError("not finite", name, value, "a finite number")
+    return result
+
+
+def positive(value: object, name: str, what: str) -> float:
+    """``value`` as a finite float > 0; ``what`` names the quantity in the message."""
+    result = number(value, name)
+    if result <= 0:
+        raise ProfileError(f"{what} is not positive", name, value, "a finite number > 0")
+    return result
+
+
+def count(value: object, name: str) -> int:
+    """``value`` as a whole number >= 1."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ProfileError("not a positive whole number", name, value, "a whole number >= 1")
+    return int(value)
+
+
+def text(value: object, name: str) -> str:
+    """``value`` as a string that is not blank."""
+    if not isinstance(value, str) or not value.strip():
+        raise ProfileError("not a name", name, value, "a non-empty string")
+    return value

@@ -1,0 +1,171 @@
+"""Typed access to the fields of one JSON object; every refusal names the file and the JSON path.
+
+Standard library only: the runtime reads its part of a policy file with it, and the policy
+package the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["FINITE", "FRACTION", "NON_NEGATIVE", "POSITIVE", "Fields", "Rule"]
+
+
+class Rule(NamedTuple):
+    """What a number must satisfy, in words and as a test on finite values."""
+
+    allowed: str
+    holds: Callable[[float], bool]
+
+
+FINITE = Rule("a finite number", lambda value: True)
+POSITIVE = Rule("a finite number > 0", lambda value: value > 0)
+NON_NEGATIVE = Rule("a finite number >= 0", lambda value: value >= 0)
+FRACTION = Rule("a fraction in [0, 1]", lambda value: 0 <= value <= 1)
+
+
+class Fields:
+    """One JSON object of a file.
+
+    Parameters
+    ----------
+    values
+        The parsed object.
+    file
+        Name of the file, for messages.
+    path
+        JSON path of the object in the file; empty at the top level.
+
+    Raises
+    ------
+    InputFileError
+        Here when ``values`` is not an object, and from each method when the field is missing
+        or not what the method's name and arguments say.
+
+    Examples
+    --------
+    >>> Fields({"accuracy": 0.9}, "a.json", "models[0]").number("accuracy", FRACTION)
+    0.9
+    >>> Fields({"accuracy": 90}, "a.json", "models[0]").number("accuracy", FRACTION)
+    Traceback (most recent call last):
+    ramsis.errors.InputFileError: a.json: models[0].accuracy: not a valid number: got 90; \
+allowed: a fraction in [0, 1]
+    """
+
+    __slots__ = ("_values", "file", "path")
+
+    def __init__(self, values: object, file: str, path: str = "") -> None:
+        self.file = file
+        self.path = path
+        if not isinstance(values, Mapping):
+            raise InputFileError(
+                describe("not an object", where=f"{file}: {path}" if path else file,
+                         value=values, allowed="a JSON object")
+            )
+        self._values: Mapping[str, Any] = values
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def refusal(self, key: str, what: str, **details: Any) -> InputFileError:
+        """The error, for the caller to raise, that says ``what`` is wrong with a field."""
+        path = f"{self.path}.{key}" if self.path else key
+        return InputFileError(describe(what, where=f"{self.file}: {path}", **details))
+
+    def only(self, keys: Collection[str]) -> None:
+        """Refuse any field that is not among ``keys``."""
+        for key in self._values:
+            if key not in keys:
+                raise self.refusal(key, "unknown field", allowed=", ".join(sorted(keys)))
+
+    def value(self, key: str) -> Any:
+        """Whatever stands in a field that must be there."""
+        try:
+            return self._values[key]
+        except KeyError:
+            raise self.refusal(key, "field is missing") from None
+
+    def number(self, key: str, rule: Rule = FINITE) -> float:
+        """A finite number that satisfies ``rule``."""
+        return self._number(key, self.value(key), rule)
+
+    def number_or_none(self, key: str, rule: Rule = FINITE) -> float | None:
+        """As :meth:`number`; ``None`` when the field is null or absent."""
+        value = self._values.get(key)
+        return None if value is None else self._number(key, value, rule)
+
+    def numbers(self, key: str, rule: Rule = FINITE, length: int | None = None) -> list[float]:
+        """A list of numbers that satisfy ``rule``, of a given length or any but zero."""
+        values = self.items(key, length)
+        return [self._number(f"{key}[{i}]", value, rule) for i, value in enumerate(values)]
+
+    def whole(self, key: str, low: int, high: int | None = None) -> int:
+        """A whole number from ``low`` to ``high``, both included."""
+        value = self.value(key)
+        if type(value) is not int or value < low or (high is not None and value > high):
+            allowed = f"a whole number >= {low}" + ("" if high is None else f" and <= {high}")
+            raise self.refusal(key, "not a valid number", value=value, allowed=allowed)
+        return value
+
+    def whole_or_none(self, key: str, low: int) -> int | None:
+        """As :meth:`whole`; ``None`` when the field is null or absent."""
+        return None if self._values.get(key) is None else self.whole(key, low)
+
+    def text(self, key: str, choices: Collection[str] | None = None) -> str:
+        """A non-empty string, one of ``choices`` when these are given."""
+        value = self.value(key)
+        if not isinstance(value, str) or not value:
+            raise self.refusal(key, "not a text", value=value, allowed="a non-empty string")
+        if choices is not None and value not in choices:
+            raise self.refusal(key, f"unknown {key}", value=value, allowed=", ".join(choices))
+        return value
+
+    def flag(self, key: str) -> bool:
+        """True or false."""
+        value = self.value(key)
+        if not isinstance(value, bool):
+            raise self.refusal(key, "not a truth value", value=value, allowed="true or false")
+        return value
+
+    def items(self, key: str, length: int | None = None) -> list[Any]:
+        """A list, of a given length or any but zero."""
+        values = self.value(key)
+        if not isinstance(values, list) or not values:
+            raise self.refusal(key, "not a list", value=values, allowed="a non-empty list")
+        if length is not None and len(values) != length:
+            raise self.refusal(key, "list has the wrong length", value=f"{len(values)} entries",
+                               allowed=f"{length} entries")
+        return values
+
+    def child(self, key: str) -> Fields:
+        """The object in a field."""
+        return Fields(self.value(key), self.file, f"{self.path}.{key}" if self.path else key)
+
+    def children(self, key: str) -> list[Fields]:
+        """The objects in a non-empty list."""
+        path = f"{self.path}.{key}" if self.path else key
+        return [Fields(v, self.file, f"{path}[{i}]") for i, v in enumerate(self.items(key))]
+
+    def _number(self, key: str, value: object, rule: Rule) -> float:
+        number = _finite(value)
+        if number is None or not rule.holds(number):
+            raise self.refusal(key, "not a valid number", value=value, allowed=rule.allowed)
+        return number
+
+
+def _finite(value: object) -> float | None:
+    """A JSON number as a float; ``None`` when it is none, or too large for a double."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

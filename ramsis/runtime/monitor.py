@@ -1,0 +1,101 @@
+"""The load monitor: a moving average of the arrivals over the last half second (paper §6)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["LoadMonitor"]
+
+_SHORTEST_SPAN = 0.1
+"""Least share of the window that a load is averaged over while the first window fills."""
+
+
+class LoadMonitor:
+    """Anticipates the load as the average over a sliding window.
+
+    At time t the load is the number of arrivals in ``(t - window_ms, t]`` divided by
+    ``window_ms``. The clock starts with the first call of either method; until a whole window
+    has passed, the number is divided by the time since then, though by no less than a tenth of
+    the window, so that the very first arrivals do not look like a flood.
+
+    Parameters
+    ----------
+    window_ms
+        Length of the window, > 0.
+
+    Raises
+    ------
+    InvalidValueError
+        When the window is not a finite number > 0.
+
+    Examples
+    --------
+    >>> monitor = LoadMonitor()
+    >>> for now_ms in range(0, 1000, 10):
+    ...     monitor.record(now_ms)
+    >>> monitor.load_qps(1000)
+    98.0
+    """
+
+    __slots__ = ("_count", "_latest_ms", "_recent", "_start_ms", "window_ms")
+
+    def __init__(self, window_ms: float = 500.0) -> None:
+        if not (window_ms > 0 and math.isfinite(window_ms)):
+            raise InvalidValueError(
+                describe("not a length of time", where="window_ms", value=window_ms,
+                         allowed="a finite number > 0")
+            )
+        self.window_ms = window_ms
+        self._recent: deque[tuple[float, int]] = deque()
+        self._count = 0
+        self._start_ms: float | None = None
+        self._latest_ms = -math.inf
+
+    def record(self, now_ms: float, count: int = 1) -> None:
+        """Note ``count`` arrivals at a time that is not before that of any earlier call.
+
+        Raises
+        ------
+        InvalidValueError
+            When the time goes back or is not finite, or ``count`` is below 1.
+        """
+        if not count >= 1:
+            raise InvalidValueError(
+                describe("not a number of arrivals", where="count", value=count,
+                         allowed="1 or more")
+            )
+        self._advance(now_ms)
+        self._recent.append((now_ms, count))
+        self._count += count
+
+    def load_qps(self, now_ms: float) -> float:
+        """The load in queries per second at a time that is not before that of any earlier call.
+
+        Raises
+        ------
+        InvalidValueError
+            When the time goes back or is not finite.
+        """
+        start_ms = self._advance(now_ms)
+        window_ms = self.window_ms
+        span_ms = min(window_ms, max(now_ms - start_ms, _SHORTEST_SPAN * window_ms))
+        return 1000.0 * self._count / span_ms
+
+    def _advance(self, now_ms: float) -> float:
+        """Forget what has left the window; the time of the first call."""
+        if not (now_ms >= self._latest_ms and math.isfinite(now_ms)):
+            raise InvalidValueError(
+                describe("time goes back or is not finite", where="now_ms", value=now_ms,
+                         allowed=f"a finite number >= {self._latest_ms}")
+            )
+        if self._start_ms is None:
+            self._start_ms = now_ms
+        self._latest_ms = now_ms
+        oldest_ms = now_ms - self.window_ms
+        recent = self._recent
+        while recent and recent[0][0] <= oldest_ms:
+            self._count -= recent.popleft()[1]
+        return self._start_ms

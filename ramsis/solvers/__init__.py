@@ -1,0 +1,1 @@
+"""Solvers of Markov decision problems; every result carries its certificate."""

@@ -1,0 +1,131 @@
+"""What a solver returns: a policy, its values, and a certificate of how good they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import NotConvergedError, describe
+
+__all__ = ["Certificate", "Criterion", "Solution", "Status"]
+
+
+class Criterion(StrEnum):
+    """What is maximised."""
+
+    DISCOUNTED = "discounted"
+    AVERAGE = "average"
+
+
+class Status(StrEnum):
+    """Why a solver stopped."""
+
+    OPTIMAL = "optimal"
+    MAX_ITERATIONS = "max-iterations"
+    PRECISION = "precision"
+    """Rounding hides any further progress although the tolerance is not met."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How a solution was reached and what is known about its distance from the optimum.
+
+    Attributes
+    ----------
+    criterion : Criterion
+    status : Status
+    iterations : int
+        Sweeps, policy evaluations or simplex iterations, whichever the solver counts.
+    bellman_residual : float
+        Largest violation of the optimality equation by the returned value (and gain).
+    lower_bound, upper_bound : float
+        Average reward: the optimal gain lies between them, and ``lower_bound`` holds for the
+        returned policy already. Discounted: ``V*(s) - value(s)`` lies between them in every
+        state.
+    truncated_mass : float
+        Largest probability that was cut off when the problem was built.
+    notes : tuple of str
+        What a reader should know besides, as a recovery from a singular system.
+    """
+
+    criterion: Criterion
+    status: Status
+    iterations: int
+    bellman_residual: float
+    lower_bound: float
+    upper_bound: float
+    truncated_mass: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def converged(self) -> bool:
+        """Whether the solver's stopping rule was met."""
+        return self.status is Status.OPTIMAL
+
+    @property
+    def gap(self) -> float:
+        """Distance of the two bounds."""
+        return self.upper_bound - self.lower_bound
+
+    def as_dict(self) -> dict[str, Any]:
+        """The certificate as plain JSON values; a bound that is not finite becomes ``None``."""
+        return {
+            "criterion": self.criterion.value,
+            "status": self.status.value,
+            "converged": self.converged,
+            "iterations": self.iterations,
+            "bellman_residual": _plain(self.bellman_residual),
+            "lower_bound": _plain(self.lower_bound),
+            "upper_bound": _plain(self.upper_bound),
+            "truncated_mass": _plain(self.truncated_mass),
+            "notes": list(self.notes),
+        }
+
+    def require_converged(self, where: str | None = None) -> None:
+        """Raise :class:`~ramsis.errors.NotConvergedError` unless the stopping rule was met."""
+        if not self.converged:
+            raise NotConvergedError(
+                describe(f"solver stopped after {self.iterations} iterations with bounds "
+                         f"{self.lower_bound:.9g} and {self.upper_bound:.9g}",
+                         where=where, value=self.status.value,
+                         allowed="more iterations or a larger tolerance")
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """A policy with its values.
+
+    Attributes
+    ----------
+    policy : (S,) integers
+        Action label of each state.
+    value : (S,)
+        Discounted: the optimal value. Average reward: relative values ``h``, defined up to a
+        constant (up to one per closed class where the policy has several).
+    gain : float or None
+        Average reward per decision, or per unit of cost. ``None`` for a discounted problem,
+        and where it depends on the starting state: then see ``state_gain``.
+    certificate : Certificate
+    settings : mapping
+        The solver's name and the settings it ran with.
+    state_gain : (S,) or None
+        Gain from each starting state; ``None`` for a discounted problem.
+    """
+
+    policy: NDArray[np.int64]
+    value: NDArray[np.float64]
+    gain: float | None
+    certificate: Certificate
+    settings: Mapping[str, object] = field(default_factory=dict)
+    state_gain: NDArray[np.float64] | None = None
+
+
+def _plain(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None

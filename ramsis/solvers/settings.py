@@ -1,0 +1,56 @@
+"""Checks of the settings that the solvers share."""
+
+from __future__ import annotations
+
+import math
+import operator
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["check_discount", "check_iterations", "check_tolerance"]
+
+
+def check_discount(discount: float | None) -> float | None:
+    """``discount`` as a float in [0, 1), or ``None`` for average reward.
+
+    Raises
+    ------
+    InvalidValueError
+        Outside [0, 1], and at 1, where discounted sums need not converge.
+    """
+    if discount is None:
+        return None
+    allowed = "0 <= discount < 1, or None for average reward"
+    if not 0.0 <= discount <= 1.0:
+        raise InvalidValueError(
+            describe("discount is out of range", value=discount, allowed=allowed)
+        )
+    if discount == 1.0:
+        raise InvalidValueError(
+            describe("discounted sums need not converge at discount 1, use average reward",
+                     value=discount, allowed=allowed)
+        )
+    return float(discount)
+
+
+def check_tolerance(tolerance: float) -> float:
+    """``tolerance`` as a positive finite float."""
+    if not (tolerance > 0.0 and math.isfinite(tolerance)):
+        raise InvalidValueError(
+            describe("tolerance is out of range", value=tolerance, allowed="a finite number > 0")
+        )
+    return float(tolerance)
+
+
+def check_iterations(max_iterations: int) -> int:
+    """``max_iterations`` as an integer of at least 1."""
+    try:
+        count = operator.index(max_iterations)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise InvalidValueError(
+            describe("max_iterations is out of range", value=max_iterations,
+                     allowed="an integer >= 1")
+        )
+    return count

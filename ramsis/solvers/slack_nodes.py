@@ -1,0 +1,197 @@
+"""Policy iteration on the slack nodes of the structured worker MDP.
+
+Under a policy the process moves from slack node to slack node, or to the empty state e, which
+leads to (1, SLO). With F the rows of the policy from states to nodes and e, A the continuation
+from nodes to states, r and c reward and cost of a state, the kernel between nodes is M = A·F and
+
+    values   u = A·r − g·(A·c + excess) + M·u,    u(reference) = 0,
+    visits   v = v·M,                              v·(A·c + excess) = 1,
+    gain     g = v·A·r.
+
+Put B for I − M with the column of the reference node replaced by the costs. Then B·x = A·r
+holds the values, with g in the place of the reference, and v·B is the unit vector of the
+reference: one factorisation, as large as there are nodes, gives gain, values and stationary
+distribution without iterating. A much visited node is a good reference; a few steps of the
+chain find one. States that A reaches with less than 1e-15 are left out.
+
+A round then improves every state by the structured backup; it ends when no choice gains more
+than rounding. With T the Bellman operator at gain g, the optimal gain lies in
+[g, g + max_s (T V − V)(s) / c(s)]. Each round raises the gain, or keeps it and raises V; the
+argument for semi-Markov processes (Puterman 1994, §11.4) applies because the empty state is
+reached from everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lu_factor, lu_solve
+
+from ramsis.errors import NotConvergedError, describe
+from ramsis.mdp.structured import StructuredMDP
+from ramsis.solvers.result import Certificate, Criterion, Status
+
+__all__ = ["NodeEvaluation", "WorkerSolution", "evaluate_on_nodes", "solve_on_nodes"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_WALK_STEPS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class NodeEvaluation:
+    """A policy's gain, relative values and stationary visits.
+
+    Attributes
+    ----------
+    gain : float
+    node_value : ndarray, shape (I+1,)
+        u, up to a constant; the empty state last.
+    node_visits : ndarray, shape (I+1,)
+        Stationary visits to each node per unit of cost; the empty state last.
+    residual : float
+        Largest error of the visits' balance.
+    """
+
+    gain: float
+    node_value: FloatArray
+    node_visits: FloatArray
+    residual: float
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerSolution:
+    """A policy for one worker and its certificate.
+
+    Attributes
+    ----------
+    policy : ndarray of int, shape (N, D+1)
+        Model for n queued (row n − 1) at slack bin j.
+    evaluation : NodeEvaluation
+    certificate : Certificate
+        Bounds on the optimal gain of the model that was solved.
+    """
+
+    policy: IntArray
+    evaluation: NodeEvaluation
+    certificate: Certificate
+
+
+def _policy_rows(mdp: StructuredMDP, policy: IntArray) -> FloatArray:
+    """F: rows of the reached states to the nodes and the empty state; shape (S, I+1)."""
+    problem = mdp.problem
+    queued, bins = mdp.reached
+    rows = np.zeros((len(queued), len(mdp.nodes) + 1))
+    model = np.full(len(queued), problem.latency.fastest)
+    listed = queued < problem.max_queue
+    model[listed] = policy[queued[listed], bins[listed]]
+    key = queued * len(problem.latency.models) + model
+    order = np.argsort(key, kind="stable")
+    for group in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
+        n, chosen = queued[group[0]], model[group[0]]
+        passage = mdp.passages[float(problem.latency.latency_ms[chosen, n])]
+        missing = mdp.missing[n, bins[group]]
+        rows[group, : len(passage.reach)] = missing @ passage.reach.T
+        rows[group, -1] = missing @ passage.none
+    return rows
+
+
+def _reward_and_cost(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, FloatArray]:
+    """r and c of the reached states; shape (S,) each."""
+    problem = mdp.problem
+    queued, bins = mdp.reached
+    cost = np.array([problem.cost(n + 1) for n in range(problem.max_queue + 1)])
+    accuracy = np.zeros((problem.max_queue + 1, problem.bins + 1))
+    accuracy[:-1] = np.where(problem.in_time(policy), problem.latency.accuracy[policy], 0.0)
+    return cost[queued] * accuracy[queued, bins], cost[queued]
+
+
+def _much_visited(kernel: FloatArray) -> int:
+    """A node that the chain visits often, found by walking it from the empty state."""
+    law = np.zeros(len(kernel))
+    law[-1] = 1.0
+    seen = np.zeros(len(kernel))
+    for _ in range(_WALK_STEPS):
+        law = law @ kernel
+        seen = 0.9 * seen + law
+    return int(seen.argmax())
+
+
+def evaluate_on_nodes(
+    mdp: StructuredMDP, policy: IntArray, reference: int | None = None
+) -> NodeEvaluation:
+    """Gain, values and visits of a policy, by one factorisation.
+
+    Parameters
+    ----------
+    policy : ndarray of int, shape (N, D+1)
+        Admissible where anything is, the fastest model elsewhere.
+    reference : int, optional
+        A node that the policy visits often; found by walking the chain when not given.
+
+    Raises
+    ------
+    NotConvergedError
+        When the policy's chain has no single stationary distribution within rounding.
+    """
+    kernel = mdp.continuation @ _policy_rows(mdp, policy)
+    reward, cost = _reward_and_cost(mdp, policy)
+    node_cost = mdp.continuation @ cost + mdp.charged_excess
+    if reference is None:
+        reference = _much_visited(kernel)
+    unit = np.zeros(len(kernel))
+    unit[reference] = 1.0
+    system = -kernel
+    system.flat[:: len(kernel) + 1] += 1.0
+    system[:, reference] = node_cost
+    factors = lu_factor(system, check_finite=False)
+    value = lu_solve(factors, mdp.continuation @ reward, check_finite=False)
+    visits = lu_solve(factors, unit, trans=1, check_finite=False)
+    residual = float(np.abs(visits @ kernel - visits).max() / np.abs(visits).max())
+    gain = float(value[reference])
+    value[reference] = 0.0
+    if not (np.isfinite(value).all() and residual < 1e-8):
+        raise NotConvergedError(
+            describe("a policy has no single stationary distribution", where="policy iteration",
+                     value=f"balance residual {residual:.1e}")
+        )
+    return NodeEvaluation(gain, value, np.maximum(visits, 0.0), residual)
+
+
+def solve_on_nodes(
+    mdp: StructuredMDP, *, initial: IntArray | None = None, max_rounds: int = 100
+) -> WorkerSolution:
+    """The policy of greatest gain.
+
+    Parameters
+    ----------
+    initial : ndarray of int, shape (N, D+1), optional
+        Admissible policy to start from; by default the fastest admissible model everywhere.
+    max_rounds : int
+        Rounds after which the best policy so far is returned, marked as not converged.
+    """
+    policy = mdp.problem.fastest_policy() if initial is None else initial
+    reference = None
+    for rounds in range(1, max_rounds + 1):
+        evaluation = evaluate_on_nodes(mdp, policy, reference)
+        value, better, kept = mdp.greedy(evaluation.node_value, evaluation.gain, policy)
+        reference = int(evaluation.node_visits.argmax())
+        if np.array_equal(better, policy) or rounds == max_rounds:
+            break
+        policy = better
+    costs = np.array([mdp.problem.cost(n) for n in range(1, mdp.problem.max_queue + 2)])
+    surplus = float(((value - kept) / costs[:, None]).max())
+    status = Status.OPTIMAL if np.array_equal(better, policy) else Status.MAX_ITERATIONS
+    certificate = Certificate(
+        criterion=Criterion.AVERAGE,
+        status=status,
+        iterations=rounds,
+        bellman_residual=float((value - kept).max()),
+        lower_bound=evaluation.gain,
+        upper_bound=evaluation.gain + max(0.0, surplus),
+        truncated_mass=mdp.truncated_mass,
+    )
+    return WorkerSolution(policy, evaluation, certificate)

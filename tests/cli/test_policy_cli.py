@@ -1,0 +1,138 @@
+"""``ramsis policy show``: the grid says what the lookup answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from ramsis import policy, runtime
+from ramsis.cli.policy import policy_group
+from ramsis.errors import InputFileError
+from tests.policy.samples import large_policy, small_policy
+
+
+def show(path: Path, *options: str, colour: bool = False) -> Result:
+    """Run ``policy show`` on a file."""
+    env = {"FORCE_COLOR": "1" if colour else None, "NO_COLOR": None, "TERM": "xterm-256color"}
+    return CliRunner().invoke(policy_group, ["show", str(path), *options], env=env)
+
+
+def grid(text: str) -> dict[str, str]:
+    """Row label → symbols of a printed grid."""
+    body = text.partition("  queued ")[2].partition("\n\n")[0]
+    rows = re.findall(r"^ *(>?\d+(?:-\d+)?) ([0-9a-zA-Z*]+)", body, re.M)
+    return dict(rows)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.json"
+    policy.write(small_policy(), path)
+    return path
+
+
+def test_the_grid_shows_the_model_of_every_queue_and_slack(small: Path) -> None:
+    ran = show(small, "--width", "100")
+    assert ran.exit_code == 0
+    assert grid(ran.stdout) == {"1": "11123", "2": "11223", "3": "11122", ">3": "1"}
+    assert re.search(r"^1 +small +60\.00 % +53\.33 % +25\.00 %$", ran.stdout, re.M)
+    for said in ("SLO 100 ms", "80 QPS (poisson)", "4 workers", "accuracy 75.00 %",
+                 "violations 20.00 %", "upper bound 65.00 %", "in batches of 4"):
+        assert said in ran.stdout
+    assert "\x1b" not in ran.stdout
+
+
+def test_a_terminal_gets_one_colour_for_each_model(small: Path) -> None:
+    ran = show(small, "--width", "100", colour=True)
+    coloured = re.findall(r"\x1b\[(\d+)m([123]+)\x1b\[0m", ran.stdout)
+    assert {symbols[0]: colour for colour, symbols in coloured}.keys() == {"1", "2", "3"}
+    assert len({(colour, symbols[0]) for colour, symbols in coloured}) == 3
+
+
+def test_equal_rows_are_merged(tmp_path: Path) -> None:
+    path = tmp_path / "even.json"
+    policy.write(small_policy(model_table=[[0, 0, 0, 0, 2]] * 3), path)
+    assert grid(show(path).stdout) == {"1-3": "11112"} | {">3": "1"}
+
+
+@pytest.mark.parametrize("width", [20, 60, 80, 120])
+def test_wide_tables_are_condensed_to_the_width_and_say_so(tmp_path: Path, width: int) -> None:
+    path = tmp_path / "large.json"
+    policy.write(large_policy(), path)
+    ran = show(path, "--width", str(width))
+    lengths = {len(symbols) for label, symbols in grid(ran.stdout).items() if label != ">32"}
+    assert lengths == {min(width - 9, 101)}
+    note = " ".join(ran.stdout.split())
+    assert (f"of which {width - 9} are shown" in note) == (width < 110)
+
+
+def test_equal_columns_are_merged_where_the_width_asks_for_it(tmp_path: Path) -> None:
+    sample = large_policy()
+    steps = np.minimum(np.arange(101)[None, :] // np.arange(20, 52)[:, None], 8)
+    path = tmp_path / "steps.json"
+    policy.write(dataclasses.replace(sample, model_table=steps), path)
+    ran = show(path, "--width", "80")
+    distinct = len(np.unique(steps, axis=1).T)
+    assert f"101 slack bins, equal neighbours merged into {distinct}." in " ".join(
+        ran.stdout.split())
+    assert {len(row) for label, row in grid(ran.stdout).items() if label != ">32"} == {distinct}
+
+
+def test_the_json_rows_cover_every_slack_once_and_agree_with_the_lookup(tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    policy.write(large_policy(), path)
+    document = json.loads(show(path, "--json").stdout)
+    selector = runtime.load_selector(path)
+    for n in range(1, 33):
+        rows = [row for row in document["rows"] if row["queued"] == n]
+        assert [row["slack_from_ms"] for row in rows] == [0.0] + [
+            row["slack_below_ms"] for row in rows[:-1]]
+        assert rows[-1]["slack_below_ms"] is None
+        for row in rows:
+            assert selector(n, row["slack_from_ms"]) == (row["model"], row["batch"])
+            if row["slack_below_ms"] is not None:
+                below = np.nextafter(row["slack_below_ms"], 0)
+                assert selector(n, float(below)) == (row["model"], row["batch"])
+    overflow = document["overflow"]
+    assert selector(overflow["queued_above"] + 1, 0.0) == (overflow["model"], overflow["batch"])
+
+
+def test_an_overloaded_policy_says_so_and_an_undefined_accuracy_is_no_number(
+    tmp_path: Path
+) -> None:
+    expected = dataclasses.replace(small_policy().expectations, overloaded=True, accuracy=None,
+                                   violation_rate=1.0, effective_accuracy=0.0)
+    path = tmp_path / "over.json"
+    policy.write(small_policy(expectations=expected), path)
+    ran = show(path)
+    assert "overloaded" in ran.stdout
+    assert "expected accuracy n/a" in ran.stdout
+    assert json.loads(show(path, "--json").stdout)["expected_accuracy"] is None
+
+
+def test_seventy_models_still_print(tmp_path: Path) -> None:
+    model = small_policy().models[0]
+    models = tuple(dataclasses.replace(model, name=f"m{i}") for i in range(70))
+    share = {"m0": 1.0}
+    table = (np.arange(15).reshape(3, 5) * 5) % 70
+    expected = dataclasses.replace(small_policy().expectations, model_share=share)
+    path = tmp_path / "many.json"
+    policy.write(small_policy(models=models, model_table=table, expectations=expected), path)
+    assert len("".join(grid(show(path).stdout).values())) == 16
+
+
+def test_a_bad_file_is_refused(tmp_path: Path) -> None:
+    ran = show(tmp_path / "none.json")
+    assert isinstance(ran.exception, InputFileError)
+    assert ran.stdout == ""
+
+
+def test_the_help_shows_examples() -> None:
+    ran = CliRunner().invoke(policy_group, ["show", "--help"])
+    assert "Examples:\n    $ ramsis policy show " in ran.stdout

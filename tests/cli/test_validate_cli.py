@@ -1,0 +1,87 @@
+"""``ramsis validate``: one line for each file, all files, exit code 3 when any is bad."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ramsis import policy, profiles
+from ramsis.cli.validate import validate_command
+from ramsis.errors import InputFileError
+from tests.policy.samples import document, small_policy
+
+
+def validate(*files: Path) -> Result:
+    """Run ``validate`` on files."""
+    return CliRunner().invoke(validate_command, [str(file) for file in files])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "set"
+    entries = []
+    for load in (400.0, 800.0):
+        member = small_policy(load_qps=load)
+        name = policy.policy_file_name("worker", load, member.arrivals)
+        policy.write(member, folder / name)
+        entries.append(policy.entry_for(member, name))
+    policy.write_manifest(folder, entries)
+    return folder
+
+
+def test_policies_sets_and_manifests_are_recognised(folder: Path) -> None:
+    one, manifest = folder / "worker-00400qps.json", folder / "manifest.json"
+    ran = validate(one, folder, manifest)
+    assert ran.exit_code == 0
+    assert ran.stderr == ""
+    assert ran.stdout.splitlines() == [
+        f"ok {one}: worker policy for 400 QPS (poisson), 4 workers, SLO 100 ms",
+        f"ok {folder}: policy set, 2 files for 400 to 800 QPS",
+        f"ok {manifest}: policy set, 2 files for 400 to 800 QPS",
+    ]
+
+
+def test_profiles_are_recognised(tmp_path: Path) -> None:
+    path = tmp_path / "profile.json"
+    batches = tuple(profiles.BatchProfile(batch=b, p95_ms=10.0 * b) for b in (1, 2))
+    model = profiles.ModelProfile(name="small", accuracy=0.6, batches=batches)
+    profiles.save(profiles.ProfileSet(name="tiny", models=(model,)), path)
+    assert validate(path).stdout == f"ok {path}: profile set tiny, 1 model\n"
+    path.write_text(path.read_text().replace("10.0", "-10.0"))
+    assert "p95_ms" in validate(path).stderr
+
+
+def test_all_files_are_looked_at_and_the_bad_ones_counted(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "late.json").write_text(json.dumps(document() | {"format": "ramsis.policy/9"}))
+    (tmp_path / "empty.json").write_text("")
+    bad = [tmp_path / "late.json", tmp_path / "none.json", tmp_path / "empty.json"]
+    ran = validate(bad[0], folder, *bad[1:])
+    assert isinstance(ran.exception, InputFileError)
+    assert ran.exception.exit_code == 3
+    assert str(ran.exception) == "3 of 4 files are not valid"
+    assert ran.stdout == f"ok {folder}: policy set, 2 files for 400 to 800 QPS\n"
+    lines = ran.stderr.splitlines()
+    assert [line.split(":")[1].strip() for line in lines] == [str(path) for path in bad]
+    assert "ramsis.policy/1" in lines[0]
+
+
+def test_contradictions_inside_a_set_are_found(folder: Path) -> None:
+    path = folder / "worker-00400qps.json"
+    contradiction = document() | {"load_qps": 400.0}
+    contradiction["expectations"]["effective_accuracy"] = 0.1
+    path.write_text(json.dumps(contradiction))
+    assert "effective_accuracy: not accuracy" in validate(path).stderr
+    assert "has changed since the manifest" in validate(folder).stderr
+
+
+def test_a_manifest_under_another_name_is_refused(folder: Path) -> None:
+    (folder / "manifest.json").rename(folder / "list.json")
+    assert "allowed: manifest.json" in validate(folder / "list.json").stderr
+
+
+def test_the_help_shows_examples() -> None:
+    ran = CliRunner().invoke(validate_command, ["--help"])
+    assert "Examples:\n    $ ramsis validate " in ran.stdout

@@ -1,0 +1,250 @@
+"""Bad policy files: each is refused with one line that names the file, the place and the value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramsis import policy, runtime
+from ramsis.errors import InputFileError
+from ramsis.files import MAX_FILE_BYTES
+from tests.policy.samples import document
+
+Document = dict[str, Any]
+
+
+def put(*path: str | int, value: object) -> Callable[[Document], None]:
+    """A change that puts a value at a JSON path."""
+    def change(target: Any) -> None:
+        for step in path[:-1]:
+            target = target[step]
+        target[path[-1]] = value
+    return change
+
+
+def drop(*path: str | int) -> Callable[[Document], None]:
+    """A change that takes away what stands at a JSON path."""
+    def change(target: Any) -> None:
+        for step in path[:-1]:
+            target = target[step]
+        del target[path[-1]]
+    return change
+
+
+LOOKUP = {
+    "a later version": (put("format", value="ramsis.policy/2"),
+                        "format: this version of ramsis.policy is not known here: got "
+                        "'ramsis.policy/2'; allowed: ramsis.policy/1"),
+    "another format": (put("format", value="ramsis.profile/1"),
+                       "format: not a ramsis.policy file: got 'ramsis.profile/1'"),
+    "no format": (drop("format"), "format: field is missing"),
+    "an unknown kind": (put("kind", value="fleet"),
+                        "kind: unknown kind: got 'fleet'; allowed: worker"),
+    "an unknown late rule": (put("late", value="drop"), "late: unknown late: got 'drop'"),
+    "an unknown batching": (put("batching", value="huge"), "batching: unknown batching"),
+    "a model index out of range": (put("table", "model", 1, 2, value=3),
+                                   "table.model[1][2]: model is out of range: got 3; allowed: "
+                                   "a whole number from 0 to 2"),
+    "a negative model index": (put("table", "model", 0, 0, value=-1), "table.model[0][0]: "),
+    "a model index that is no integer": (put("table", "model", 0, 0, value=1.0),
+                                         "table.model[0][0]: "),
+    "a truth value for a model index": (put("table", "model", 0, 0, value=True),
+                                        "table.model[0][0]: "),
+    "a batch above the queue": (put("table", "batch", 1, 0, value=3),
+                                "table.batch[1][0]: batch is out of range: got 3; allowed: "
+                                "a whole number from 1 to 2"),
+    "an empty batch": (put("table", "batch", 1, 0, value=0), "table.batch[1][0]: "),
+    "a partial batch under maximal batching": (put("batching", value="maximal"),
+                                               "table.batch[1][1]: batch is out of range: got 1; "
+                                               "allowed: 2"),
+    "too few rows": (put("table", "model", value=[[0] * 5] * 2),
+                     "table.model: list has the wrong length: got '2 entries'; "
+                     "allowed: 3 entries"),
+    "a short row": (put("table", "batch", 2, value=[1, 1]),
+                    "table.batch[2]: table row has the wrong shape: got '2 cells'; allowed: "
+                    "5 cells"),
+    "a row that is no list": (put("table", "model", 0, value=7), "table.model[0]: table row"),
+    "no table": (drop("table"), "table: field is missing"),
+    "a third table": (put("table", "wait", value=[]), "table.wait: unknown field"),
+    "a grid that stands still": (put("slack_ms", 2, value=0.1),
+                                 "slack_ms[2]: slack grid does not increase: got 0.1; allowed: "
+                                 "a number > 0.1"),
+    "a grid that does not start at 0": (put("slack_ms", 0, value=0.05), "slack_ms[0]: slack grid"),
+    "a grid above the SLO": (put("slo_ms", value=89.0),
+                             "slack_ms[4]: slack grid passes the SLO: got 90.0; allowed: "
+                             "a number <= 89.0 (slo_ms)"),
+    "an empty grid": (put("slack_ms", value=[]), "slack_ms: not a list"),
+    "a text in the grid": (put("slack_ms", 1, value="0.1"), "slack_ms[1]: not a valid number"),
+    "a model that appears twice": (put("models", 2, "name", value="small"),
+                                   "models[2].name: model appears twice: got 'small'"),
+    "no models": (put("models", value=[]), "models: not a list: got []"),
+    "a model without a name": (put("models", 0, "name", value=""), "models[0].name: not a text"),
+    "a model that is no object": (put("models", 1, value="medium"), "models[1]: not an object"),
+    "no workers": (put("workers", value=0), "workers: not a valid number: got 0"),
+    "half a worker": (put("workers", value=2.5), "workers: not a valid number: got 2.5"),
+    "no load": (put("load_qps", value=0), "load_qps: not a valid number: got 0"),
+    "a negative load": (put("load_qps", value=-4.0), "load_qps: not a valid number: got -4.0"),
+    "a load beyond all numbers": (put("load_qps", value=10**400), "load_qps: not a valid number"),
+    "no SLO": (put("slo_ms", value=0), "slo_ms: not a valid number: got 0"),
+    "no queue": (put("max_queue", value=0), "max_queue: not a valid number: got 0"),
+    "an overflow model out of range": (put("overflow", "model", value=3), "overflow.model: "),
+    "an overflow batch above the queue": (put("overflow", "batch", value=5), "overflow.batch: "),
+    "a process without a name": (put("arrivals", value={"shape": 2}),
+                                 "arrivals.process: field is missing"),
+    "a process name with a space": (put("arrivals", "process", value="a b"),
+                                    "arrivals.process: not the name of a process"),
+    "a parameter name with a colon": (put("arrivals", "a:b", value=1),
+                                      "arrivals.a:b: not the name of a parameter"),
+}
+"""What the runtime refuses too."""
+
+REST = {
+    "a negative latency": (put("models", 1, "latency_ms", 2, value=-66.7),
+                           "models[1].latency_ms[2]: not a valid number: got -66.7; allowed: "
+                           "a finite number > 0"),
+    "a latency of null": (put("models", 0, "latency_ms", 0, value=None),
+                          "models[0].latency_ms[0]: not a valid number: got None"),
+    "a latency too few": (drop("models", 0, "latency_ms", 0), "models[0].latency_ms: list has"),
+    "an unknown latency origin": (put("models", 0, "latency_origin", value="mmmx"),
+                                  "models[0].latency_origin: not one letter"),
+    "an accuracy above 1": (put("models", 0, "accuracy", value=60.0),
+                            "models[0].accuracy: not a valid number: got 60.0; allowed: "
+                            "a fraction in [0, 1]"),
+    "a negative violation rate": (put("expectations", "violation_rate", value=-0.1),
+                                  "expectations.violation_rate: not a valid number: got -0.1"),
+    "a rate above 1": (put("expectations", "per_decision", "violation_rate", value=1.1),
+                       "expectations.per_decision.violation_rate: "),
+    "a share of an unknown model": (put("expectations", "model_share", "huge", value=0.0),
+                                    "expectations.model_share.huge: unknown field"),
+    "a text for a truth value": (put("expectations", "overloaded", value="no"),
+                                 "expectations.overloaded: not a truth value: got 'no'"),
+    "an unknown service": (put("service", value="p42"), "service: unknown service: got 'p42'"),
+    "an unknown dispatch": (put("dispatch", value="random"), "dispatch: unknown dispatch"),
+    "an unknown objective": (put("objective", value="fun"), "objective: unknown objective"),
+    "a certificate without a gain": (drop("certificate", "gain"), "certificate.gain: field is"),
+    "half an iteration": (put("certificate", "iterations", value=0.5), "certificate.iterations"),
+    "an unknown field": (put("colour", value="red"), "colour: unknown field"),
+    "an unknown field in a model": (put("models", 0, "colour", value="red"),
+                                    "models[0].colour: unknown field"),
+    "an object as a parameter": (put("arrivals", "shape", value={}),
+                                 "arrivals.shape: not a parameter"),
+    "no inputs": (drop("inputs"), "inputs: field is missing"),
+    "an empty fingerprint": (put("inputs", "profile", value=""), "inputs.profile: not a text"),
+}
+"""What the runtime does not look at."""
+
+INCONSISTENT = {
+    "a latency that falls": (put("models", 1, "latency_ms", 2, value=49.0),
+                             "models[1].latency_ms[2]: latency falls as the batch grows: "
+                             "got 49.0; allowed: a number >= 50.0"),
+    "models not fastest first": (put("models", 0, "latency_ms", value=[40.0] * 4),
+                                 "models[1].latency_ms[0]: models are not fastest first"),
+    "an effective accuracy that does not follow": (
+        put("expectations", "effective_accuracy", value=0.61),
+        "expectations.effective_accuracy: not accuracy * (1 - violation_rate): got 0.61"),
+    "shares that do not sum to 1": (put("expectations", "model_share", "large", value=0.5),
+                                    "expectations.model_share: shares do not sum to 1: got 1.25"),
+    "a gain above its bound": (put("certificate", "gain", value=0.7), "certificate.gain: gain"),
+    "bounds that cross": (put("certificate", "gain_lower", value=0.7), "certificate.gain_lower"),
+}
+"""What only the full validation refuses."""
+
+
+def damaged(tmp_path: Path, change: Callable[[Document], None]) -> Path:
+    """A file with one thing wrong in it."""
+    bad = document()
+    change(bad)
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(bad))
+    return path
+
+
+def refused(action: Callable[[Path], object], path: Path, message: str) -> None:
+    """The action refuses the file in one line that starts with the file and the place."""
+    with pytest.raises(InputFileError) as caught:
+        action(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: {message}")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize("what", LOOKUP)
+def test_what_the_lookup_reads_is_refused_by_reader_validator_and_runtime(
+    tmp_path: Path, what: str
+) -> None:
+    change, message = LOOKUP[what]
+    path = damaged(tmp_path, change)
+    for action in (policy.read, policy.validate, runtime.load):
+        refused(action, path, message)
+
+
+@pytest.mark.parametrize("what", REST)
+def test_what_the_lookup_does_not_read_is_refused_by_reader_and_validator(
+    tmp_path: Path, what: str
+) -> None:
+    change, message = REST[what]
+    path = damaged(tmp_path, change)
+    for action in (policy.read, policy.validate):
+        refused(action, path, message)
+    runtime.load(path)
+
+
+@pytest.mark.parametrize("what", INCONSISTENT)
+def test_contradictions_are_refused_by_the_validator(tmp_path: Path, what: str) -> None:
+    change, message = INCONSISTENT[what]
+    path = damaged(tmp_path, change)
+    policy.read(path)
+    refused(policy.validate, path, message)
+
+
+@pytest.mark.parametrize("read", [policy.read, policy.validate, runtime.load])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "file is empty"),
+        (json.dumps(document())[:700], "not valid JSON, cut off or damaged"),
+        (json.dumps(document()).replace("80.0", "NaN"), "not valid JSON, cut off or damaged"),
+        ("[]", "top level is not an object"),
+    ],
+    ids=["empty", "truncated", "NaN", "list"],
+)
+def test_files_that_are_no_json_object_are_refused(
+    tmp_path: Path, read: Callable[[Path], object], text: str, message: str
+) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    refused(read, path, message)
+
+
+def test_a_number_beyond_doubles_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(document()).replace("80.0", "1e999"))
+    refused(policy.read, path, "load_qps: not a valid number: got inf")
+
+
+@pytest.mark.parametrize("read", [policy.read, runtime.load])
+def test_a_file_above_the_size_limit_is_refused_unread(
+    tmp_path: Path, read: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "huge.json"
+    with path.open("wb") as stream:
+        stream.truncate(MAX_FILE_BYTES + 1)
+    refused(read, path, "file is too large")
+
+
+@pytest.mark.parametrize("read", [policy.read, runtime.load])
+def test_a_missing_file_is_refused(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    refused(read, tmp_path / "none.json", "cannot read file")
+
+
+def test_the_schema_alone_names_the_field_that_breaks_it() -> None:
+    bad = document()
+    bad["models"][1]["accuracy"] = 2
+    from ramsis.policy.schema import check_schema
+
+    with pytest.raises(InputFileError, match=r"a\.json: models\[1\]\.accuracy: breaks the schema"):
+        check_schema(bad, "policy-1", "a.json")

@@ -1,0 +1,126 @@
+"""Policy files: what is written is what is read, byte for byte, whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from ramsis import policy
+from ramsis.errors import InvalidValueError, OutputError
+from ramsis.files import canonical_json
+from ramsis.policy.schema import schema
+from tests.policy.samples import document, large_policy, policies, small_policy
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sample=policies())
+def test_any_policy_comes_back_from_its_file_unchanged(
+    tmp_path_factory: pytest.TempPathFactory, sample: policy.WorkerPolicy
+) -> None:
+    path = tmp_path_factory.mktemp("files") / "policy.json"
+    text = policy.write(sample, path)
+    again = policy.read(path)
+    assert again.to_document() == sample.to_document()
+    assert policy.policy_text(again) == text == path.read_text(encoding="utf-8")
+    np.testing.assert_array_equal(again.model_table, sample.model_table)
+    assert again.slack_ms.tolist() == sample.slack_ms.tolist()
+    assert again.latency_ms.shape == (len(sample.models), sample.max_queue + 1)
+
+
+def test_the_sample_passes_the_full_validation(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    path.write_text(canonical_json(document()))
+    assert policy.validate(path).to_document() == document()
+
+
+def test_nine_models_and_a_hundred_bins_stay_small_and_readable() -> None:
+    text = policy.policy_text(large_policy())
+    lines = text.splitlines()
+    assert len(text.encode()) < 200_000
+    assert len(lines) < 400
+    assert sum(line.count(",") > 90 for line in lines) == 2 * 32 + 1  # one row of a table a line
+
+
+def test_a_hundred_files_are_read_in_a_moment(tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    policy.write(large_policy(), path)
+    policy.read(path)
+    start = time.perf_counter()
+    for _ in range(100):
+        policy.read(path)
+    assert time.perf_counter() - start < 5.0
+
+
+def test_numpy_numbers_are_written_as_plain_ones() -> None:
+    counted = small_policy(workers=np.int64(4), load_qps=np.float64(80.0),
+                           arrivals={"process": "x", "rates": (np.float64(0.5), np.int64(2))})
+    read = policy.WorkerPolicy.from_document(counted.to_document(), "here")
+    assert read.arrivals == {"process": "x", "rates": [0.5, 2]}
+    assert policy.policy_text(read) == policy.policy_text(counted)
+
+
+def test_tables_cannot_be_written_to() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        small_policy().model_table[0, 0] = 1
+
+
+def test_absent_fields_that_may_be_null_read_as_null() -> None:
+    older = document()
+    del older["certificate"]["tolerance"], older["expectations"]["upper_bound"]
+    read = policy.WorkerPolicy.from_document(older, "older.json")
+    assert read.certificate.tolerance is None
+    assert read.expectations.upper_bound is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"load_qps": float("nan")}, {"workers": 0}, {"batch_table": [[9] * 5] * 3},
+                {"arrivals": {"process": "x", "shape": object()}}], ids=str)
+def test_a_policy_that_breaks_the_format_is_not_written(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidValueError, match="not a policy that can be written"):
+        policy.write(small_policy(**changes), tmp_path / "policy.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("moment", ["fdopen", "replace"])
+def test_an_interrupted_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    path = tmp_path / "policy.json"
+    old = policy.write(small_policy(), path)
+
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, moment, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        policy.write(small_policy(load_qps=90.0), path)
+    monkeypatch.undo()
+    assert path.read_text() == old
+    assert [entry.name for entry in tmp_path.iterdir()] == ["policy.json"]
+
+
+def test_a_folder_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OutputError, match="cannot write file"):
+        policy.write(small_policy(), tmp_path / "file" / "policy.json")
+
+
+def test_the_schema_and_the_code_know_the_same_choices_and_fields() -> None:
+    properties = schema("policy-1")["properties"]
+    known = {"kind": policy.KINDS, "batching": policy.BATCHINGS, "late": policy.LATE_RULES,
+             "service": policy.SERVICES, "dispatch": policy.DISPATCHES,
+             "objective": policy.OBJECTIVES}
+    for field, choices in known.items():
+        assert tuple(properties[field]["enum"]) == choices
+    assert properties["format"]["const"] == policy.POLICY_FORMAT
+    written = small_policy().to_document()
+    assert set(properties) == set(written)
+    for part in ("expectations", "certificate", "inputs"):
+        assert set(properties[part]["properties"]) == set(written[part])

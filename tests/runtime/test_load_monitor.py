@@ -1,0 +1,71 @@
+"""The load monitor: a sliding average that equals counting every arrival anew."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramsis.errors import InvalidValueError
+from ramsis.runtime import LoadMonitor
+from tests.reference.lookup import observed_load_qps
+
+STEPS = st.lists(st.tuples(st.floats(0.0, 300.0), st.integers(0, 5)), min_size=1, max_size=60)
+
+
+@given(steps=STEPS, window_ms=st.sampled_from([1.0, 100.0, 500.0]))
+def test_the_load_is_that_of_counting_anew(
+    steps: list[tuple[float, int]], window_ms: float
+) -> None:
+    monitor, now_ms = LoadMonitor(window_ms), 0.0
+    arrivals: list[tuple[float, int]] = []
+    for gap_ms, count in steps:
+        now_ms += gap_ms
+        if count:
+            monitor.record(now_ms, count)
+            arrivals.append((now_ms, count))
+        expected = observed_load_qps(arrivals, steps[0][0], now_ms, window_ms)
+        assert monitor.load_qps(now_ms) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_steady_stream_shows_its_rate_while_the_window_fills_and_after() -> None:
+    monitor = LoadMonitor()
+    loads = []
+    for now_ms in range(2000):
+        monitor.record(now_ms, count=2)
+        loads.append(monitor.load_qps(now_ms))
+    assert loads[500:] == [2000.0] * 1500
+    assert all(load == pytest.approx(2000.0, rel=0.03) for load in loads[50:])
+    assert max(loads[:50]) <= 2040.0
+
+
+def test_the_monitor_keeps_only_what_lies_in_the_window() -> None:
+    monitor = LoadMonitor(window_ms=10.0)
+    for now_ms in range(10_000):
+        monitor.record(now_ms)
+    assert len(monitor._recent) == 10
+    assert monitor.load_qps(20_000.0) == 0.0
+
+
+@pytest.mark.parametrize("now_ms", [4.999, -math.inf, math.inf, math.nan])
+def test_times_that_go_back_or_are_none_are_refused_and_change_nothing(now_ms: float) -> None:
+    monitor = LoadMonitor()
+    monitor.record(5.0)
+    for call in (monitor.record, monitor.load_qps):
+        with pytest.raises(InvalidValueError, match="time goes back or is not finite"):
+            call(now_ms)
+    assert monitor.load_qps(5.0) == 20.0
+
+
+@pytest.mark.parametrize("count", [0, -1, math.nan])
+def test_a_record_of_no_arrivals_is_refused(count: int) -> None:
+    with pytest.raises(InvalidValueError, match="not a number of arrivals"):
+        LoadMonitor().record(0.0, count)
+
+
+@pytest.mark.parametrize("window_ms", [0.0, -1.0, math.inf, math.nan])
+def test_a_window_without_length_is_refused(window_ms: float) -> None:
+    with pytest.raises(InvalidValueError, match="window_ms: not a length of time"):
+        LoadMonitor(window_ms)

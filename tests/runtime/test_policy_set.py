@@ -1,0 +1,71 @@
+"""The policy set: which level answers, and when the caller is told that none is high enough."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ramsis import policy, runtime
+from ramsis.errors import InvalidValueError
+from tests.policy.samples import small_policy
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    members = [small_policy(load_qps=load) for load in (400.0, 800.0, 1200.0)]
+    entries = []
+    for member in members:
+        name = policy.policy_file_name("worker", member.load_qps, member.arrivals)
+        policy.write(member, tmp_path / name)
+        entries.append(policy.entry_for(member, name))
+    policy.write_manifest(tmp_path, entries)
+    return tmp_path
+
+
+def test_a_folder_loads_as_a_set_and_a_file_as_a_selector(folder: Path) -> None:
+    policies = runtime.load(folder)
+    assert isinstance(policies, runtime.PolicySet)
+    assert policies.levels() == policies.levels("poisson") == (400.0, 800.0, 1200.0)
+    assert policies.processes == ("poisson",)
+    selector = runtime.load(str(folder / "worker-00800qps.json"))
+    assert isinstance(selector, runtime.Selector)
+    assert selector(1, 95.0) == policies.at(800.0).selector(1, 95.0) == ("large", 1)
+
+
+def test_other_files_in_the_folder_do_not_matter(folder: Path) -> None:
+    (folder / "notes.json").write_text("not even JSON")
+    assert len(runtime.load_set(folder).levels()) == 3
+
+
+def test_the_callback_is_called_once_for_each_rise_above_the_highest_level(folder: Path) -> None:
+    asked: list[float] = []
+    policies = runtime.load_set(folder, on_above_highest=asked.append)
+    for load in (1200.0, 1300.0, 1300.0, 1400.0, 2000.0, 1100.0, 1250.0, 1251.0):
+        policies.at(load)
+    assert asked == [1300.0, 1250.0]
+
+
+def test_an_error_in_the_callback_reaches_the_caller_once(folder: Path) -> None:
+    def fail(load_qps: float) -> None:
+        raise RuntimeError(f"no policy for {load_qps}")
+
+    policies = runtime.load_set(folder, on_above_highest=fail)
+    with pytest.raises(RuntimeError, match="no policy for 1300"):
+        policies.at(1300.0)
+    assert policies.at(1300.0) == (policies.at(1200.0).selector, 1200.0, True)
+
+
+def test_sets_of_nothing_and_of_one_key_twice_are_refused(folder: Path) -> None:
+    selector = runtime.load_selector(folder / "worker-00400qps.json")
+    with pytest.raises(InvalidValueError, match="at least one"):
+        runtime.PolicySet([])
+    with pytest.raises(InvalidValueError, match="two policies for one load"):
+        runtime.PolicySet([selector, selector])
+
+
+def test_an_unknown_process_is_answered_with_the_known_ones(folder: Path) -> None:
+    with pytest.raises(InvalidValueError, match="got 'mmpp'; allowed: poisson"):
+        runtime.load_set(folder).at(400.0, "mmpp")
+    with pytest.raises(InvalidValueError, match="got 'mmpp'; allowed: poisson"):
+        runtime.load_set(folder).levels("mmpp")
