@@ -1,1 +1,44 @@
-"""placeholder"""
+"""Offline synthesis of model-selection policies for machine-learning inference serving.
+
+Public names are resolved when first used, so that ``import ramsis.runtime`` stays cheap:
+
+>>> import ramsis
+>>> profile = ramsis.load_profile("digits-cpu")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PUBLIC = {
+    "Poisson": "ramsis.arrivals",
+    "ProfileSet": "ramsis.profiles",
+    "SynthesisSettings": "ramsis.synthesis",
+    "WorkerPolicy": "ramsis.policy",
+    "WorkerProblem": "ramsis.mdp.problem",
+    "fluid_bound": "ramsis.fleet",
+    "generate_policy": "ramsis.synthesis",
+    "generate_set": "ramsis.synthesis",
+    "load_profile": "ramsis.profiles:load",
+    "parse_loads": "ramsis.synthesis",
+    "read_policy": "ramsis.policy:read",
+    "solve_worker": "ramsis.solvers.worker",
+    "verify_policy": "ramsis.synthesis",
+}
+
+__all__ = [*_PUBLIC]  # noqa: PLE0604, PLE0605 - the keys are strings
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from the module that defines it."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'ramsis' has no attribute {name!r}")
+    module, _, attribute = _PUBLIC[name].partition(":")
+    value = getattr(importlib.import_module(module), attribute or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
-from ramsis.profiles.check import check
+from ramsis.profiles.check import Finding, check
 from ramsis.profiles.importers import FORMATS, import_profile
 
 __all__ = ["profile"]
@@ -57,9 +56,7 @@ def check_command(source: str, as_json: bool) -> None:
         return
     for item in findings:
         click.echo(str(item))
-    measured = sum(len(model.batches) for model in profile_set.models)
-    click.echo(f"{profile_set.name}: valid; models: {len(profile_set.models)}, "
-               f"profiles: {measured}, warnings: {len(findings)}")
+    click.echo(f"{profile_set.name}: valid; {_counts(profile_set, findings)}")
 
 
 @profile.command("show")
@@ -95,7 +92,7 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
     else:
         for line in _plain_lines(table):
             click.echo(line)
-    marks = {_MARKS[Origin(value)] for value in table.origin.flat}
+    marks = {_MARKS[Origin(int(value))] for value in table.origin.flat}
     for line in _LEGEND:
         if line[0] in marks:
             console.print(line, soft_wrap=True)
@@ -132,9 +129,13 @@ def import_command(
     findings = check(found)
     for item in findings:
         click.echo(f"warning: {item}", err=True)
-    click.echo(f"{Path(out)}: {len(found.models)} models, "
-               f"{sum(len(model.batches) for model in found.models)} profiles, "
-               f"{len(findings)} warnings")
+    click.echo(f"{out}: written; {_counts(found, findings)}")
+
+
+def _counts(profile_set: ProfileSet, findings: list[Finding]) -> str:
+    measured = sum(len(model.batches) for model in profile_set.models)
+    return (f"models: {len(profile_set.models)}, batch profiles: {measured}, "
+            f"warnings: {len(findings)}")
 
 
 def _names(text: str | None) -> list[str] | None:
@@ -154,7 +155,7 @@ def _document(profile_set: ProfileSet, table: LatencyTable) -> dict[str, Any]:
     rows = [
         {"model": name, "accuracy": float(table.accuracy[i]), "batch": batch + 1,
          "latency_ms": float(table.latency_ms[i, batch]),
-         "origin": Origin(table.origin[i, batch]).name.lower()}
+         "origin": Origin(int(table.origin[i, batch])).name.lower()}
         for i, name in enumerate(table.models)
         for batch in range(table.max_batch)
     ]
@@ -165,7 +166,7 @@ def _cell(table: LatencyTable, row: int, batch: int) -> str:
     """A latency to four digits, with the mark of its origin or a blank in that place."""
     value = table.latency_ms[row, batch - 1]
     digits = f"{value:.0f}" if value >= 1000 else f"{value:#.4g}".rstrip(".")
-    return digits + (_MARKS[Origin(table.origin[row, batch - 1])] or " ")
+    return digits + (_MARKS[Origin(int(table.origin[row, batch - 1]))] or " ")
 
 
 def _blocks(table: LatencyTable, width: int) -> Iterator[tuple[int, int]]:
@@ -185,7 +186,7 @@ def _rich_table(table: LatencyTable, first: int, last: int) -> Table:
     for batch in range(first, last + 1):
         printed.add_column(f"{batch} ", justify="right", no_wrap=True)
     for row, name in enumerate(table.models):
-        cells = [Text(_cell(table, row, batch), _STYLES[Origin(table.origin[row, batch - 1])])
+        cells = [Text(_cell(table, row, batch), _STYLES[Origin(int(table.origin[row, batch - 1]))])
                  for batch in range(first, last + 1)]
         printed.add_row(Text(name), Text(f"{table.accuracy[row]:.4f}"), *cells)
     return printed

@@ -38,7 +38,9 @@ def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
             describe("too few slack divisions", where="grid", value=divisions,
                      allowed="a whole number D >= 1")
         )
-    return slo_ms * np.arange(divisions + 1) / divisions
+    grid = slo_ms * np.arange(divisions + 1) / divisions
+    grid[-1] = slo_ms  # which rounding may miss
+    return grid
 
 
 def model_grid(slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArray:

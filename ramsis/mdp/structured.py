@@ -15,7 +15,8 @@ The last row of every (N+1, …) array is the full state, at slack 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,13 +34,32 @@ from ramsis.mdp.passage import Passage, first_passage
 from ramsis.mdp.phases import missing_arrivals
 from ramsis.mdp.problem import Objective, WorkerProblem
 
-__all__ = ["NodeKind", "StructuredMDP", "build_structured"]
+__all__ = ["Backup", "NodeKind", "StructuredMDP", "build_structured"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 NodeKind = Literal["quadrature", "exact"]
 
 _NEGLIGIBLE = 1e-15
+_ROUNDING = 1e-11
+
+
+class Backup(NamedTuple):
+    """One backup of every state; the last row is the full state, at bin 0.
+
+    Attributes
+    ----------
+    value : ndarray, shape (N+1, D+1)
+        max_m Q.
+    policy : ndarray of int, shape (N, D+1)
+        The incumbent where it is among the best up to rounding, else the fastest best.
+    kept : ndarray, shape (N+1, D+1)
+        Q of the incumbent.
+    """
+
+    value: FloatArray
+    policy: IntArray
+    kept: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,49 +113,53 @@ class StructuredMDP:
         result += node_value[-1] * passage.none
         return result
 
-    def greedy(
-        self, node_value: FloatArray, gain: float, incumbent: IntArray
-    ) -> tuple[FloatArray, IntArray, FloatArray]:
-        """One backup of every state: its value, a best choice, and the incumbent's value.
+    @cached_property
+    def costs(self) -> FloatArray:
+        """Cost of a decision for n = 1 … N+1; shape (N+1,)."""
+        return np.array([self.problem.cost(n) for n in range(1, self.problem.max_queue + 2)])
 
-        Returns
-        -------
-        value : ndarray, shape (N+1, D+1)
-            max_m Q; of the full state only column 0 has a meaning.
-        policy : ndarray, shape (N, D+1)
-            The incumbent where it is among the best up to rounding, else the fastest best.
-        kept : ndarray, shape (N+1, D+1)
-            Q of the incumbent.
-        """
+    def greedy(self, node_value: FloatArray, gain: float, incumbent: IntArray) -> Backup:
+        """Back up every state, charging ``gain`` per unit of cost."""
         problem = self.problem
-        rows, columns = problem.max_queue + 1, problem.bins + 1
-        value = np.empty((rows, columns))
-        kept = np.empty((rows, columns))
+        value = np.empty((problem.max_queue + 1, problem.bins + 1))
+        kept = np.empty_like(value)
         policy = incumbent.copy()
-        for n in range(rows):
+        for n in range(problem.max_queue + 1):
             late = self.future(float(problem.late_latency_ms[n]), node_value)
-            base = -gain * problem.cost(n + 1)
-            kept[n] = base + self.missing[n] @ late
-            value[n] = kept[n]
-            if n == rows - 1 or not problem.choices[n]:
-                continue
-            first = min(c.first_bin for c in problem.choices[n])
-            best = np.full(columns, -np.inf)
-            arg = np.full(columns, -1)
-            for choice in problem.choices[n]:
-                span = slice(choice.first_bin, None)
-                h = self.future(choice.latency_ms, node_value)
-                q = base + problem.reward(n + 1, choice.model) + self.missing[n, span] @ h
-                better = q > best[span]
-                arg[span][better] = choice.model
-                best[span][better] = q[better]
-                mine = incumbent[n, span] == choice.model
-                kept[n, span][mine] = q[mine]
-            value[n, first:] = best[first:]
-            tolerance = 1e-11 * (1.0 + np.abs(best[first:]))
-            change = best[first:] > kept[n, first:] + tolerance
-            policy[n, first:][change] = arg[first:][change]
-        return value, policy, kept
+            base = -gain * self.costs[n]
+            value[n] = kept[n] = base + self.missing[n] @ late
+            if n < problem.max_queue and problem.choices[n]:
+                self._choose(n, base, node_value, value[n], policy[n], kept[n])
+        return Backup(value, policy, kept)
+
+    def _choose(
+        self,
+        n: int,
+        base: float,
+        node_value: FloatArray,
+        value: FloatArray,
+        policy: IntArray,
+        kept: FloatArray,
+    ) -> None:
+        """Write the backup of (n + 1, j) where some choice is admissible."""
+        problem = self.problem
+        best = np.full(len(value), -np.inf)
+        arg = policy.copy()
+        for choice in problem.choices[n]:
+            span = slice(choice.first_bin, None)
+            reward = problem.reward(n + 1, choice.model)
+            h = self.future(choice.latency_ms, node_value)
+            q = base + reward + self.missing[n, span] @ h
+            better = q > best[span]
+            arg[span][better] = choice.model
+            best[span][better] = q[better]
+            mine = policy[span] == choice.model
+            kept[span][mine] = q[mine]
+        admissible = slice(min(c.first_bin for c in problem.choices[n]), None)
+        value[admissible] = best[admissible]
+        tolerance = _ROUNDING * (1.0 + np.abs(best[admissible]))
+        change = best[admissible] > kept[admissible] + tolerance
+        policy[admissible][change] = arg[admissible][change]
 
 
 def build_structured(

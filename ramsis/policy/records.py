@@ -105,8 +105,10 @@ class Expectations:
         ``accuracy * (1 - violation_rate)``.
     per_decision
         Accuracy and violation rate per decision.
-    batch_size, queue_length, slack_ms
-        Spread over the decisions.
+    batch_size
+        Spread of the batch that a query is served in, over the queries.
+    queue_length, slack_ms
+        Spread of the queue and of the earliest deadline's slack, over the decisions.
     model_share
         Model name → share of the queries that it serves; models not named serve none.
     utilisation
@@ -114,7 +116,7 @@ class Expectations:
     full_queue_rate
         Share of the decisions taken with more than ``max_queue`` queued.
     overloaded
-        Whether the load passes what the workers can serve.
+        Whether the load passes ``capacity_qps`` or more than a tenth of the queries are late.
     capacity_qps
         Largest load that the workers can serve within the SLO, if known.
     upper_bound
@@ -169,7 +171,7 @@ class CertificateRecord:
     converged, iterations
         Whether its stopping rule was met, and after how many rounds.
     bellman_residual
-        Span of ``TV - V`` at the end, if the solver states it.
+        Largest violation of the optimality equation, if the solver states it.
     gain, gain_lower, gain_upper
         The policy's gain and bounds on the optimal one, in units of the objective.
     truncated_mass

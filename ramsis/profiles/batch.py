@@ -80,11 +80,12 @@ class BatchProfile:
                 put(self, name, positive(getattr(self, name), name, "latency"))
         if self.quantiles_ms is not None:
             put(self, "quantiles_ms", _quantiles(self.quantiles_ms))
-            self._derive()
-        if self.p95_ms is None:
+        elif self.p95_ms is None:
             raise ProfileError("missing", "p95_ms", allowed="a finite number > 0, "
                                "or quantiles_ms to derive it from")
         self._check_order()
+        if self.quantiles_ms is not None:
+            self._derive(self.quantiles_ms)
 
     @classmethod
     def from_samples(
@@ -122,14 +123,17 @@ class BatchProfile:
         sketch = tuple(round(value, 6) for value in sketch_samples(samples, quantiles))
         return cls(batch, len(samples), quantiles_ms=sketch, **rounded)
 
-    def _derive(self) -> None:
-        assert self.quantiles_ms is not None
-        for name, level in _LEVELS.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, sketch_quantile(self.quantiles_ms, level))
+    def _derive(self, quantiles_ms: tuple[float, ...]) -> None:
+        """Fill what is not stated from the sketch, kept in order with what is."""
+        stated = [getattr(self, name) for name in _ASCENDING]
+        for i, name in enumerate(_ASCENDING):
+            if name in _LEVELS and stated[i] is None:
+                low = max((value for value in stated[:i] if value is not None), default=0.0)
+                high = min((value for value in stated[i:] if value is not None), default=math.inf)
+                value = sketch_quantile(quantiles_ms, _LEVELS[name])
+                object.__setattr__(self, name, min(max(value, low), high))
         if self.mean_ms is None:
-            object.__setattr__(self, "mean_ms", math.fsum(self.quantiles_ms)
-                               / len(self.quantiles_ms))
+            object.__setattr__(self, "mean_ms", math.fsum(quantiles_ms) / len(quantiles_ms))
 
     def _check_order(self) -> None:
         known = [(name, getattr(self, name)) for name in _ASCENDING

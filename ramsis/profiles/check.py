@@ -23,7 +23,7 @@ __all__ = ["Finding", "check"]
 FEW_SAMPLES = 100
 """Fewer samples than this leave less than five above the 95th percentile."""
 OUTLIER_FACTOR = 2.0
-"""A p95 this many times what its neighbours on both sides suggest is an outlier."""
+"""A p95 this many times what the other batch sizes suggest is an outlier."""
 SKETCH_TOLERANCE = 0.05
 """Largest relative difference between p95_ms and the same level of quantiles_ms."""
 
@@ -79,18 +79,18 @@ def _not_monotone(model: ModelProfile) -> Iterator[Finding]:
 
 
 def _outliers(model: ModelProfile) -> Iterator[Finding]:
-    """Batch sizes whose p95 is far above the line between its neighbours.
+    """Batch sizes whose p95 is far above what the table would fill in without them.
 
-    The batch sizes at either end are compared with the line through the two nearest, where
-    that predicts more than the nearest does.
+    Batch size 1 is compared with the least of the larger ones.
     """
     sizes = np.array([item.batch for item in model.batches])
     values = np.array([_p95(item) for item in model.batches])
+    if len(sizes) == 1:
+        return
     for i, item in enumerate(model.batches):
         others = np.arange(len(sizes)) != i
-        if others.sum() < 2 or i == 0:
-            continue
-        expected = fill_row(sizes[others], values[others], item.batch)[0][-1]
+        expected = (fill_row(sizes[others], values[others], item.batch)[0][-1] if i
+                    else values[1:].min())
         if values[i] > OUTLIER_FACTOR * expected:
             yield Finding("outlier", model.name, item.batch,
                           f"p95 {values[i]:.4g} ms is {values[i] / expected:.1f} times "

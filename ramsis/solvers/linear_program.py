@@ -16,7 +16,8 @@ the last the gain; ``d = r + P h - h`` over them bounds the optimal gain by ``ma
 that ``x`` does not visit take the pair that is best for those ``h``. Meant for unichain problems:
 elsewhere ``x`` finds the best class, and states that cannot reach it are not optimised for.
 
-Both policies are then evaluated exactly, as HiGHS's own values carry its tolerances (1e-10).
+Both policies are then evaluated exactly, as HiGHS's own values carry its tolerances (1e-10, or
+1e-7 where it does not reach that) and it drops coefficients below 1e-9.
 
 Source: Puterman (1994), sections 6.9, 8.8 and 11.4.
 """
@@ -40,8 +41,8 @@ from ramsis.solvers.settings import check_discount
 
 __all__ = ["linear_program"]
 
-_FEASIBILITY = 1e-10
-_VISITED = 1e-12
+_FEASIBILITY = (1e-10, 1e-7)  # tolerances that are tried in turn
+_VISITED = 1e-9
 _MEETING = 1e-6  # bounds that meet this closely, relative to the values, count as optimal
 
 _Floats = NDArray[np.float64]
@@ -143,17 +144,18 @@ def _owner(mdp: SparseMDP) -> sparse.csr_array:
 
 def _highs(**program: Any) -> Any:
     """HiGHS's optimal solution, or the reason why there is none."""
-    found = linprog(
-        method="highs",
-        options={"primal_feasibility_tolerance": _FEASIBILITY,
-                 "dual_feasibility_tolerance": _FEASIBILITY},
-        **program,
-    )
-    if found.status in (2, 3):
-        raise InfeasibleError(
-            describe("the average reward is not defined", value=found.message,
-                     allowed="problems in which no policy can go on for ever at no cost")
+    for tolerance in _FEASIBILITY:
+        found = linprog(
+            method="highs",
+            options={"primal_feasibility_tolerance": tolerance,
+                     "dual_feasibility_tolerance": tolerance},
+            **program,
         )
-    if found.status != 0:
-        raise NotConvergedError(describe("linear program not solved", value=found.message))
-    return found
+        if found.status == 0:
+            return found
+        if found.status in (2, 3):
+            raise InfeasibleError(
+                describe("the average reward is not defined", value=found.message,
+                         allowed="problems in which no policy can go on for ever at no cost")
+            )
+    raise NotConvergedError(describe("linear program not solved", value=found.message))

@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from scipy.linalg import lu_factor, lu_solve
 
 from ramsis.errors import NotConvergedError, describe
-from ramsis.mdp.structured import StructuredMDP
+from ramsis.mdp.structured import Backup, StructuredMDP
 from ramsis.solvers.result import Certificate, Criterion, Status
 
-__all__ = ["NodeEvaluation", "WorkerSolution", "evaluate_on_nodes", "solve_on_nodes"]
+__all__ = ["NodeEvaluation", "NodeSolution", "certify", "evaluate_on_nodes", "solve_on_nodes"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -63,7 +63,7 @@ class NodeEvaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class WorkerSolution:
+class NodeSolution:
     """A policy for one worker and its certificate.
 
     Attributes
@@ -103,10 +103,10 @@ def _reward_and_cost(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, 
     """r and c of the reached states; shape (S,) each."""
     problem = mdp.problem
     queued, bins = mdp.reached
-    cost = np.array([problem.cost(n + 1) for n in range(problem.max_queue + 1)])
     accuracy = np.zeros((problem.max_queue + 1, problem.bins + 1))
     accuracy[:-1] = np.where(problem.in_time(policy), problem.latency.accuracy[policy], 0.0)
-    return cost[queued] * accuracy[queued, bins], cost[queued]
+    cost = mdp.costs[queued]
+    return cost * accuracy[queued, bins], cost
 
 
 def _much_visited(kernel: FloatArray) -> int:
@@ -137,7 +137,7 @@ def evaluate_on_nodes(
     NotConvergedError
         When the policy's chain has no single stationary distribution within rounding.
     """
-    kernel = mdp.continuation @ _policy_rows(mdp, policy)
+    kernel: FloatArray = np.asarray(mdp.continuation @ _policy_rows(mdp, policy))
     reward, cost = _reward_and_cost(mdp, policy)
     node_cost = mdp.continuation @ cost + mdp.charged_excess
     if reference is None:
@@ -163,7 +163,7 @@ def evaluate_on_nodes(
 
 def solve_on_nodes(
     mdp: StructuredMDP, *, initial: IntArray | None = None, max_rounds: int = 100
-) -> WorkerSolution:
+) -> NodeSolution:
     """The policy of greatest gain.
 
     Parameters
@@ -177,21 +177,28 @@ def solve_on_nodes(
     reference = None
     for rounds in range(1, max_rounds + 1):
         evaluation = evaluate_on_nodes(mdp, policy, reference)
-        value, better, kept = mdp.greedy(evaluation.node_value, evaluation.gain, policy)
-        reference = int(evaluation.node_visits.argmax())
-        if np.array_equal(better, policy) or rounds == max_rounds:
+        backup = mdp.greedy(evaluation.node_value, evaluation.gain, policy)
+        settled = np.array_equal(backup.policy, policy)
+        if settled or rounds == max_rounds:
             break
-        policy = better
-    costs = np.array([mdp.problem.cost(n) for n in range(1, mdp.problem.max_queue + 2)])
-    surplus = float(((value - kept) / costs[:, None]).max())
-    status = Status.OPTIMAL if np.array_equal(better, policy) else Status.MAX_ITERATIONS
-    certificate = Certificate(
+        policy = backup.policy
+        reference = int(evaluation.node_visits.argmax())
+    status = Status.OPTIMAL if settled else Status.MAX_ITERATIONS
+    return NodeSolution(policy, evaluation, certify(mdp, evaluation, backup, rounds, status))
+
+
+def certify(
+    mdp: StructuredMDP, evaluation: NodeEvaluation, backup: Backup, iterations: int, status: Status
+) -> Certificate:
+    """What an evaluated policy and one backup of its values prove about the optimal gain."""
+    residual = backup.value - backup.kept
+    surplus = float((residual / mdp.costs[:, None]).max())
+    return Certificate(
         criterion=Criterion.AVERAGE,
         status=status,
-        iterations=rounds,
-        bellman_residual=float((value - kept).max()),
+        iterations=iterations,
+        bellman_residual=float(residual.max()),
         lower_bound=evaluation.gain,
         upper_bound=evaluation.gain + max(0.0, surplus),
         truncated_mass=mdp.truncated_mass,
     )
-    return WorkerSolution(policy, evaluation, certificate)

@@ -119,8 +119,9 @@ def test_names_of_states_appear_in_messages() -> None:
 
 def test_dense_arrays_and_lists_of_pairs_give_the_same_problem() -> None:
     transition = np.array([[[0.5, 0.5], [0, 1]], [[1, 0], [0.25, 0.75]]])
-    dense = SparseMDP.from_dense(transition, [[1, 2], [3, 4]], allowed=[[True, True], [False, True]],
-                                 cost=[[1, 2], [3, 4]])
+    numbers = [[1, 2], [3, 4]]
+    dense = SparseMDP.from_dense(transition, numbers, allowed=[[True, True], [False, True]],
+                                 cost=numbers)
     listed = SparseMDP.from_pairs([
         (1, 1, {0: 0.25, 1: 0.75}, 4, 4), (0, 0, {0: 0.5, 1: 0.5}, 1, 1), (0, 1, {0: 1.0}, 2, 2)])
     for name in ("state", "action", "reward", "cost"):
@@ -140,7 +141,7 @@ def test_dense_arrays_of_unfitting_shapes_are_refused() -> None:
 def test_a_policy_that_takes_a_missing_action_is_refused() -> None:
     mdp = SparseMDP(**arrays())
     assert mdp.rows_of([7, 4, 7]).tolist() == [1, 2, 4]
-    with pytest.raises(InvalidValueError, match="state 1: .*got 7; allowed: 4, 9"):
+    with pytest.raises(InvalidValueError, match=r"state 1: .*got 7; allowed: 4, 9"):
         mdp.rows_of([7, 7, 7])
     with pytest.raises(InvalidValueError, match="one action label per state"):
         mdp.rows_of([7, 4])

@@ -31,6 +31,7 @@ def read(path: Path) -> dict[str, Measured]:
     models: dict[str, Measured] = {}
     for row in table.rows:
         values = {f"{name}_ms": row.optional(f"{name}_s", "1000") for name in _STATISTICS}
+        values["p95_ms"] = row.number("p95_s", "1000")
         item = models.setdefault(row.text("model"), Measured())
         item.batches.append(row.batch_profile(values))
         if row.cells.get("accuracy"):

@@ -1,0 +1,5 @@
+"""``python -m ramsis``: the command line."""
+
+from ramsis.cli.main import main
+
+main()

@@ -1,0 +1,5 @@
+"""What a policy promises: expectations under its stationary distribution."""
+
+from ramsis.analysis.worker import WorkerAnalysis, analyse_worker
+
+__all__ = ["WorkerAnalysis", "analyse_worker"]

@@ -1,0 +1,83 @@
+"""``ramsis bound``: what no scheme can beat."""
+
+from __future__ import annotations
+
+import click
+
+from ramsis import profiles
+from ramsis.cli.rows import Column, print_json, print_rows
+from ramsis.fleet import fluid_bound
+from ramsis.policy import SERVICES
+from ramsis.synthesis import parse_loads
+
+__all__ = ["bound"]
+
+_COLUMNS = (
+    Column("load_qps", "load (QPS)", "g"),
+    Column("upper_bound", "upper bound", ".4f"),
+    Column("served_fraction", "served", ".2%"),
+    Column("capacity_qps", "capacity (QPS)", ".0f"),
+    Column("worker_price", "one more worker", "+.5f"),
+    Column("mix", "best mix"),
+)
+
+
+@click.command("bound")
+@click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
+              help="Profile file, or the name of a shipped profile set.")
+@click.option("--slo-ms", type=float, required=True, help="Deadline after arrival, in ms.")
+@click.option("--workers", type=int, required=True, help="Workers that share the load.")
+@click.option("--load", required=True, metavar="QPS",
+              help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
+@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
+              help="Latency statistic that service times are taken to be.")
+@click.option("--max-batch", type=click.IntRange(min=1), default=32, show_default=True,
+              help="Largest batch.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+def bound(
+    profile_name: str,
+    slo_ms: float,
+    workers: int,
+    load: str,
+    service: str,
+    max_batch: int,
+    as_json: bool,
+) -> None:
+    """Bound the effective accuracy of every scheme, clairvoyant ones too.
+
+    Solves the fluid linear program. "served" is the share of the queries that the best mix
+    answers in time, "one more worker" the effective accuracy that it would add, "best mix" the
+    models and batches (b) by their share of the queries.
+
+    \b
+    Examples:
+      $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50
+      $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
+    """
+    loads = parse_loads(load)
+    table = profiles.load(profile_name).latency_table(service, max_batch)
+    rows = []
+    for load_qps in loads:
+        found = fluid_bound(
+            table, slo_ms=slo_ms, workers=workers, load_qps=load_qps, max_batch=max_batch
+        )
+        mix = [
+            {"model": table.models[m], "batch": int(b) + 1, "share": float(found.mix[m, b])}
+            for m, b in zip(*found.mix.nonzero(), strict=True)
+        ]
+        rows.append({
+            "load_qps": load_qps, "workers": workers, "slo_ms": slo_ms,
+            "upper_bound": found.effective_accuracy, "served_fraction": found.served_fraction,
+            "capacity_qps": found.capacity_qps, "worker_price": found.worker_price, "mix": mix,
+        })
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(_COLUMNS, [{**row, "mix": _mix_words(row["mix"])} for row in rows])
+
+
+def _mix_words(mix: list[dict[str, object]]) -> str:
+    parts = sorted(mix, key=lambda part: -float(str(part["share"])))
+    return ", ".join(
+        f"{part['model']} b={part['batch']} ({part['share']:.0%})" for part in parts
+    )

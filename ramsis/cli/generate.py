@@ -1,0 +1,103 @@
+"""``ramsis generate``: policy files for load levels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from ramsis import profiles
+from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
+from ramsis.mdp.problem import Objective
+from ramsis.policy import MANIFEST_NAME, SERVICES, WorkerPolicy, policy_file_name
+from ramsis.solvers.worker import SOLVERS, SolverName
+from ramsis.synthesis import SynthesisSettings, generate_set, parse_loads
+
+__all__ = ["PROMISE_COLUMNS", "generate"]
+
+PROMISE_COLUMNS = (
+    Column("load_qps", "load (QPS)", "g"),
+    Column("expected_accuracy", "accuracy", ".4f"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+    Column("utilisation", "utilisation", ".1%"),
+    Column("state", "state"),
+)
+
+
+@click.command("generate")
+@click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
+              help="Profile file, or the name of a shipped profile set.")
+@click.option("--slo-ms", type=float, required=True, help="Deadline after arrival, in ms.")
+@click.option("--workers", type=int, required=True, help="Workers that share the load.")
+@click.option("--load", required=True, metavar="QPS",
+              help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
+@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
+              help="Folder for the policy files and their manifest.")
+@click.option("--grid", default="fixed:100", show_default=True, metavar="fixed:D|model",
+              help="Slack grid: D equal steps, or the profiled latencies.")
+@click.option("--objective", type=click.Choice([o.value for o in Objective]),
+              default=Objective.PER_QUERY.value, show_default=True,
+              help="Accuracy averaged over queries, or over decisions as in the paper.")
+@click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
+              help="poisson, or package.module:name of your own.")
+@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
+              help="Latency statistic that service times are taken to be.")
+@click.option("--max-queue", type=int, default=32, show_default=True,
+              help="Longest queue that the table tells apart.")
+@click.option("--solver", type=click.Choice(get_args(SolverName)), default=SOLVERS[0],
+              show_default=True, help="The last two are slow and meant for comparisons.")
+@click.option("--overwrite", is_flag=True,
+              help="Replace a set in DIR that was made from other inputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+def generate(
+    profile_name: str,
+    slo_ms: float,
+    workers: int,
+    load: str,
+    out: Path,
+    grid: str,
+    objective: str,
+    arrivals: str,
+    service: str,
+    max_queue: int,
+    solver: SolverName,
+    overwrite: bool,
+    as_json: bool,
+) -> None:
+    """Make a model-selection policy for each load level.
+
+    Writes one policy file per level and a manifest into DIR, and prints what each policy will
+    deliver: accuracy of the queries answered in time, share of SLO violations, effective
+    accuracy (late queries count 0), and the upper bound that no scheme can beat.
+
+    \b
+    Examples:
+      $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50 --out out
+      $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
+    """
+    settings = SynthesisSettings(
+        slo_ms=slo_ms, workers=workers, arrivals=arrivals, service=service,
+        objective=objective, grid=grid, max_queue=max_queue, solver=solver,
+    )
+    loads = parse_loads(load)
+    profile = profiles.load(profile_name)
+    with progress("policies", len(loads)) as advance:
+        policies = generate_set(
+            profile, loads, settings, out, overwrite=overwrite, on_policy=lambda _: advance()
+        )
+    rows = [_row(policy, out) for policy in policies]
+    if as_json:
+        print_json(rows)
+        return
+    print_rows(PROMISE_COLUMNS, rows)
+    count = f"{len(policies)} {'policy' if len(policies) == 1 else 'policies'}"
+    click.echo(f"\n{count} in {out} ({MANIFEST_NAME} lists them)")
+
+
+def _row(policy: WorkerPolicy, folder: Path) -> dict[str, object]:
+    name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
+    state = "OVERLOAD" if policy.expectations.overloaded else "ok"
+    return {**policy_row(policy), "file": str(folder / name), "state": state}

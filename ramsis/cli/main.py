@@ -1,0 +1,100 @@
+"""``ramsis``: the command group, and what turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+# The matrices are small: threads of the linear algebra would cost more than they bring.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import click
+
+from ramsis.errors import RamsisError
+
+__all__ = ["cli", "main"]
+
+_INTERRUPTED = 130
+_COMMANDS = {
+    "profile": ("ramsis.cli.profile:profile", "Latency and accuracy profiles of models."),
+    "generate": ("ramsis.cli.generate:generate", "Make policy files for load levels."),
+    "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
+    "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
+    "policy": ("ramsis.cli.policy:policy_group", "Look at policy files."),
+    "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),
+    "verify": ("ramsis.cli.verify:verify", "Re-derive the claims of policy files."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module when it is asked for, so that starting up stays quick."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.command(
+    cls=_LazyGroup,
+    name="ramsis",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="ramsis")
+def cli() -> None:
+    """Model-selection policies for machine-learning inference serving, computed offline.
+
+    Profiles and a load go in; a table (queued requests, slack) -> (model, batch) comes out, with
+    the accuracy and the SLO violations that it will deliver. Results go to stdout, progress to
+    stderr.
+
+    \b
+    Exit codes:
+      0 ok, 2 usage, 3 bad input file, 4 infeasible, 5 not converged,
+      6 verification failed, 130 interrupted
+
+    \b
+    Examples:
+      $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --out policies
+      $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50,100
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit."""
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        result = cli.main(args=arguments, prog_name="ramsis", standalone_mode=False)
+    except RamsisError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; finished files are whole and stay", err=True)
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # The reader of stdout went away, as `head` does: nothing is left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+if __name__ == "__main__":
+    main()

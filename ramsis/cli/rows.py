@@ -1,0 +1,100 @@
+"""Rows of results: a table for people, one JSON document for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from ramsis.policy import WorkerPolicy
+
+__all__ = ["Column", "policy_row", "print_json", "print_rows", "progress"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a printed table.
+
+    Attributes
+    ----------
+    key : str
+        Key of the row.
+    title : str
+    form : str
+        Format specification; an absent value prints as a dash.
+    """
+
+    key: str
+    title: str
+    form: str = ""
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """The row's entry as it is printed."""
+        value = row.get(self.key)
+        return "–" if value is None else format(value, self.form)
+
+
+def policy_row(policy: WorkerPolicy) -> dict[str, Any]:
+    """A policy's promise under the names that every command uses."""
+    expected = policy.expectations
+    return {
+        "scheme": policy.kind,
+        "load_qps": policy.load_qps,
+        "workers": policy.workers,
+        "slo_ms": policy.slo_ms,
+        "arrivals": policy.arrivals_label,
+        "expected_accuracy": expected.accuracy,
+        "expected_violation_rate": expected.violation_rate,
+        "expected_effective_accuracy": expected.effective_accuracy,
+        "upper_bound": expected.upper_bound,
+        "capacity_qps": expected.capacity_qps,
+        "utilisation": expected.utilisation,
+        "overloaded": expected.overloaded,
+    }
+
+
+def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
+    """A table on stdout, the numbers aligned; as wide as it needs to be when piped."""
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column.title, justify="right" if column.form else "left", no_wrap=True)
+    for row in rows:
+        style = "red" if row.get("overloaded") else None
+        table.add_row(*(column.text(row) for column in columns), style=style)
+    console = Console(highlight=False, emoji=False, markup=False)
+    if not console.is_terminal:
+        console.width = 10_000
+    for line in _rendered(console, table):
+        click.echo(line)
+
+
+def _rendered(console: Console, table: Table) -> list[str]:
+    with console.capture() as captured:
+        console.print(table)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def print_json(rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
+    """One JSON document on stdout with the rows in a list under ``rows``."""
+    click.echo(json.dumps({**more, "rows": [dict(row) for row in rows]}, indent=1))
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Any]:
+    """A bar on stderr when it is a terminal; yields ``advance()``."""
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        console=console, transient=True, disable=not sys.stderr.isatty(),
+    )
+    with bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)

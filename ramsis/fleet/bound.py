@@ -1,0 +1,115 @@
+"""The fluid upper bound on effective accuracy: what no scheme can beat.
+
+Let x_{m,b} be the rate of batches of size b on model m, over all (m, b) with l(m, b) <= SLO,
+accuracy(m) the reward of a query in time, λ the load and K the number of workers:
+
+    max  Σ b·accuracy(m)·x_{m,b} / λ
+    s.t. Σ l(m, b)·x_{m,b} <= K        busy workers,
+         Σ b·x_{m,b}       <= λ        queries.
+
+With service times fixed at l it holds for every policy, those that know all arrivals in advance
+too, as long as each query is answered once by one model, a worker runs one batch at a time, none
+is aborted, batches reach no further than the table, and l does not fall with b (a latency table
+sees to that by padding). It is a bound on the long-run average: queueing and the gathering of
+batches cost whatever is missing to it.
+
+The dual price of the first constraint says what one more worker is worth.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from ramsis.errors import InvalidValueError, NotConvergedError, describe
+from ramsis.profiles import LatencyTable
+
+__all__ = ["FluidBound", "fluid_bound"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class FluidBound:
+    """Solution of the fluid linear program.
+
+    Attributes
+    ----------
+    effective_accuracy : float
+        The bound, a fraction.
+    served_fraction : float
+        Share of the queries that the optimal mix answers in time; below 1 in overload.
+    capacity_qps : float
+        Largest load that can be answered in time, K·max b / l(m, b).
+    worker_price : float
+        Effective accuracy gained per additional worker, at the margin.
+    mix : ndarray, shape (M, B)
+        Share of the queries that model m answers in batches of b = column + 1.
+    """
+
+    effective_accuracy: float
+    served_fraction: float
+    capacity_qps: float
+    worker_price: float
+    mix: FloatArray
+
+
+def fluid_bound(
+    latency: LatencyTable, *, slo_ms: float, workers: int, load_qps: float, max_batch: int
+) -> FluidBound:
+    """Solve the fluid linear program.
+
+    Parameters
+    ----------
+    latency : LatencyTable
+    slo_ms : float
+        > 0. A model that is slower at a batch of 1 takes no part.
+    workers : int
+        K >= 1.
+    load_qps : float
+        λ > 0, queries per second.
+    max_batch : int
+        Largest batch, at most the table's.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range, or an SLO below every latency.
+    """
+    for name, value in (("slo_ms", slo_ms), ("workers", workers), ("load_qps", load_qps)):
+        if not (math.isfinite(value) and value > 0):
+            raise InvalidValueError(
+                describe("not positive", where=name, value=value, allowed="a finite number > 0")
+            )
+    service_ms = latency.latency_ms[:, :max_batch]
+    model, column = np.nonzero(service_ms <= slo_ms)
+    if not len(model):
+        lowest = float(service_ms[:, 0].min())
+        raise InvalidValueError(
+            describe("SLO is below every latency", where="slo_ms", value=slo_ms,
+                     allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
+        )
+    batch, busy_ms = column + 1.0, service_ms[model, column]
+    # Unknowns are shares of the queries, so that the program is of the size of 1.
+    per_query = busy_ms / batch * (load_qps / 1000.0) / workers
+    found = linprog(
+        c=-latency.accuracy[model],
+        A_ub=np.vstack([per_query, np.ones(len(model))]),
+        b_ub=np.ones(2),
+        method="highs",
+    )
+    if not found.success:
+        raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
+    mix = np.zeros((len(latency.models), max_batch))
+    mix[model, column] = found.x
+    return FluidBound(
+        effective_accuracy=float(-found.fun),
+        served_fraction=float(found.x.sum()),
+        capacity_qps=float(1000.0 * workers * (batch / busy_ms).max()),
+        worker_price=float(-found.ineqlin.marginals[0] / workers),
+        mix=mix,
+    )

@@ -1,0 +1,15 @@
+"""The recipe: profile and arrivals in, policy set out; and its verification."""
+
+from ramsis.synthesis.generate import generate_policy, generate_set
+from ramsis.synthesis.loads import parse_loads
+from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.verify import Check, verify_policy
+
+__all__ = [
+    "Check",
+    "SynthesisSettings",
+    "generate_policy",
+    "generate_set",
+    "parse_loads",
+    "verify_policy",
+]

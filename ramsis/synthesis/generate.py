@@ -1,0 +1,215 @@
+"""From a profile to policies: one per load level, with what each will deliver.
+
+    profile → latency table → Pareto pruning → worker problem → solver → stationary analysis
+            → fluid bound → policy file
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from ramsis.analysis import analyse_worker
+from ramsis.arrivals import describe_process, process_factory
+from ramsis.errors import InvalidValueError, OutputError, describe
+from ramsis.files import fingerprint
+from ramsis.fleet import fluid_bound
+from ramsis.mdp.problem import WorkerProblem
+from ramsis.policy import (
+    MANIFEST_NAME,
+    CertificateRecord,
+    Inputs,
+    ManifestEntry,
+    PolicyModel,
+    WorkerPolicy,
+    entry_for,
+    policy_file_name,
+    read_manifest,
+    read_set,
+    write,
+    write_manifest,
+)
+from ramsis.profiles import LatencyTable, ProfileSet, prune
+from ramsis.profiles.file import to_document
+from ramsis.solvers.worker import WorkerSolution, solve_worker
+from ramsis.synthesis.settings import SynthesisSettings
+
+__all__ = ["generate_policy", "generate_set", "latency_table"]
+
+_ORIGIN_LETTERS = "mpie"
+
+
+def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTable:
+    """The pruned latencies that the settings' policies are made from, batches 1 … N+1."""
+    if settings.max_queue < 1:
+        raise InvalidValueError(
+            describe("max_queue is not positive", where="max_queue", value=settings.max_queue,
+                     allowed="a whole number >= 1")
+        )
+    return prune(profile.latency_table(settings.service, settings.max_queue + 1))
+
+
+def generate_policy(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+) -> WorkerPolicy:
+    """The best worker policy for one load, with its promise and certificate.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range, or an SLO below every latency.
+    NotConvergedError
+        The solver stopped before its rule was met.
+    """
+    table = latency_table(profile, settings)
+    problem = WorkerProblem.create(
+        table,
+        slo_ms=settings.slo_ms,
+        workers=settings.workers,
+        arrivals=process_factory(settings.arrivals)(load_qps),
+        grid=settings.grid,
+        max_queue=settings.max_queue,
+        objective=settings.objective,
+    )
+    solution = solve_worker(problem, settings.solver)
+    solution.certificate.require_converged(f"load {load_qps:g} QPS")
+    bound = fluid_bound(
+        table,
+        slo_ms=settings.slo_ms,
+        workers=settings.workers,
+        load_qps=load_qps,
+        max_batch=settings.max_queue,
+    )
+    analysis = analyse_worker(problem, solution.policy, solution.visits, solution.excess)
+    expectations = analysis.expectations(
+        capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy
+    )
+    queued = np.arange(1, problem.max_queue + 1)[:, None]
+    return WorkerPolicy(
+        models=_models(table),
+        slo_ms=problem.slo_ms,
+        workers=problem.workers,
+        load_qps=load_qps,
+        arrivals=describe_process(problem.arrivals),
+        service=settings.service,
+        dispatch="round-robin",
+        batching="maximal",
+        late="serve",
+        objective=problem.objective.value,
+        max_queue=problem.max_queue,
+        slack_ms=problem.slack_ms,
+        model_table=solution.policy,
+        batch_table=np.broadcast_to(queued, solution.policy.shape),
+        overflow_model=table.fastest,
+        overflow_batch=problem.max_queue,
+        expectations=expectations,
+        certificate=_certificate(solution),
+        inputs=Inputs(
+            profile=fingerprint(to_document(profile)),
+            profile_name=profile.name,
+            settings=fingerprint(settings.as_dict()),
+        ),
+        created_by=f"ramsis {_version()}",
+    )
+
+
+def _models(table: LatencyTable) -> tuple[PolicyModel, ...]:
+    return tuple(
+        PolicyModel(
+            name=name,
+            accuracy=float(table.accuracy[m]),
+            latency_ms=tuple(table.latency_ms[m].tolist()),
+            latency_origin="".join(_ORIGIN_LETTERS[o] for o in table.origin[m]),
+        )
+        for m, name in enumerate(table.models)
+    )
+
+
+def _certificate(solution: WorkerSolution) -> CertificateRecord:
+    found = solution.certificate
+    structured = solution.solver in ("policy-iteration", "value-iteration")
+    return CertificateRecord(
+        solver=solution.solver,
+        converged=found.converged,
+        iterations=found.iterations,
+        bellman_residual=found.bellman_residual,
+        gain=solution.gain,
+        gain_lower=found.lower_bound,
+        gain_upper=found.upper_bound,
+        truncated_mass=found.truncated_mass,
+        nodes_per_bin=2 if structured else None,
+    )
+
+
+def _version() -> str:
+    try:
+        return version("ramsis")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def generate_set(
+    profile: ProfileSet,
+    loads_qps: Sequence[float],
+    settings: SynthesisSettings,
+    folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    on_policy: Callable[[WorkerPolicy], None] | None = None,
+) -> tuple[WorkerPolicy, ...]:
+    """Write a policy file for each load, and the manifest of the folder.
+
+    The manifest is brought up to date after every file, so an interruption leaves a valid set
+    of the loads that are finished. A folder that holds a set made from the same profile and
+    settings is extended; loads that it has already are made anew.
+
+    Parameters
+    ----------
+    loads_qps : sequence of float
+    folder : path
+        Made when missing.
+    overwrite : bool
+        Replace a set made from another profile or other settings instead of refusing.
+    on_policy : callable, optional
+        Told each policy as its file is finished.
+
+    Raises
+    ------
+    OutputError
+        The folder cannot be written, or holds a set made from something else.
+    """
+    if not loads_qps:
+        raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
+    made = (generate_policy(profile, load_qps, settings) for load_qps in loads_qps)
+    first = next(made)  # before anything is touched: the settings hold together
+    entries = _kept_entries(Path(folder), first, overwrite)
+    policies: list[WorkerPolicy] = []
+    for policy in chain([first], made):
+        name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
+        write(policy, Path(folder) / name)
+        entry = entry_for(policy, name)
+        entries = [e for e in entries if e.key != entry.key and e.file != name] + [entry]
+        write_manifest(folder, entries)
+        policies.append(policy)
+        if on_policy is not None:
+            on_policy(policy)
+    return tuple(policies)
+
+
+def _kept_entries(folder: Path, policy: WorkerPolicy, overwrite: bool) -> list[ManifestEntry]:
+    """Entries of the folder's set that stay beside the new policies."""
+    if overwrite or not (folder / MANIFEST_NAME).exists():
+        return []
+    for known in read_set(folder):
+        if known.inputs != policy.inputs:
+            raise OutputError(
+                describe("the folder holds policies made from another profile or other settings",
+                         where=str(folder), value=known.inputs.profile_name,
+                         allowed="an empty folder, or --overwrite")
+            )
+    return list(read_manifest(folder))

@@ -1,0 +1,155 @@
+"""``ramsis profile``: check, show, import."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ramsis.cli.profile import profile
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
+from ramsis.profiles import load, save
+from tests.profiles.samples import model, profile_set, write_sources
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(profile, list(arguments), env=env)
+
+
+def succeed(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    result = run(*arguments, env=env)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+@pytest.fixture
+def marked(tmp_path: Path) -> str:
+    """A file whose table holds a value of each origin."""
+    path = tmp_path / "marked.json"
+    save(profile_set(model("steady", 0.7, {1: 10.0, 2: 20.0, 4: 40.0}),
+                     model("uneven", 0.8, {1: 30.0, 2: 90.0, 3: 60.0})), path)
+    return str(path)
+
+
+def test_show_prints_every_entry_with_the_mark_of_its_origin(marked: str) -> None:
+    lines = succeed("show", marked, "--max-batch", "5").stdout.splitlines()
+    assert [line.split() for line in lines[1:4]] == [
+        ["model", "accuracy", "1", "2", "3", "4", "5"],
+        ["steady", "0.7000", "10.00", "20.00", "30.00~", "40.00", "50.00+"],
+        ["uneven", "0.8000", "30.00", "60.00*", "60.00", "75.00+", "90.00+"],
+    ]
+    assert [line[0] for line in lines[4:]] == ["*", "~", "+"]
+
+
+def test_show_explains_only_the_marks_that_occur(marked: str) -> None:
+    lines = succeed("show", marked, "--max-batch", "2").stdout.splitlines()
+    assert [line[0] for line in lines[4:]] == ["*"]
+
+
+def test_show_on_a_terminal_is_coloured_and_fits_its_width(marked: str) -> None:
+    env = {"FORCE_COLOR": "1", "COLUMNS": "60", "TERM": "xterm-256color"}
+    output = succeed("show", marked, "--max-batch", "12", env=env).stdout
+    assert "\x1b[" in output
+    text = re.sub(r"\x1b\[[0-9;]*m", "", output)
+    assert max(len(line) for line in text.splitlines() if "│" in line) <= 60
+    headers = [line for line in text.splitlines() if "accuracy" in line]
+    assert [int(number) for line in headers for number in re.findall(r"\d+", line)] == list(
+        range(1, 13)
+    )
+
+
+def test_show_json_holds_every_entry_in_full(marked: str) -> None:
+    document = json.loads(succeed("show", marked, "--max-batch", "4", "--json").stdout)
+    assert (document["name"], document["statistic"]) == ("a-set", "p95")
+    assert len(document["rows"]) == 8
+    assert document["rows"][5] == {"model": "uneven", "accuracy": 0.8, "batch": 2,
+                                   "latency_ms": 60.0, "origin": "padded"}
+
+
+def test_check_lists_findings_and_still_succeeds(marked: str) -> None:
+    lines = succeed("check", marked).stdout.splitlines()
+    assert any(line.startswith("uneven, batch 2: ") for line in lines)
+    assert lines[-1] == f"a-set: valid; models: 2, batch profiles: 6, warnings: {len(lines) - 1}"
+    rows = json.loads(succeed("check", marked, "--json").stdout)["rows"]
+    assert {(row["kind"], row["model"], row["batch"]) for row in rows} >= {
+        ("not-monotone", "uneven", 2), ("gap", "steady", None)}
+
+
+def test_import_writes_a_file_and_warns_on_stderr(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    out = tmp_path / "new" / "set.json"
+    result = succeed("import", str(tmp_path / "statistics.csv"), "--out", str(out),
+                     "--models", "large, small", "--name", "mine")
+    assert result.stdout == f"{out}: written; models: 2, batch profiles: 4, warnings: 1\n"
+    assert result.stderr.startswith("warning: large: batch sizes not measured: 2, 3")
+    found = load(out)
+    assert found.name == "mine"
+    assert [item.name for item in found.models] == ["large", "small"]
+
+
+def test_nothing_is_written_when_the_import_fails(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    out = tmp_path / "set.json"
+    result = run("import", str(tmp_path / "quantiles.csv"), "--out", str(out))
+    assert isinstance(result.exception, InputFileError)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("names", ["", "a,,b", "a,a"])
+def test_a_bad_list_of_models_is_a_usage_error(tmp_path: Path, names: str) -> None:
+    write_sources(tmp_path)
+    result = run("import", str(tmp_path / "statistics.csv"), "--out", str(tmp_path / "x.json"),
+                 "--models", names)
+    assert isinstance(result.exception, InvalidValueError)
+    assert result.exception.exit_code == 2
+
+
+def test_an_output_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    write_sources(tmp_path)
+    result = run("import", str(tmp_path / "statistics.csv"),
+                 "--out", str(tmp_path / "accuracy.json" / "x.json"))
+    assert isinstance(result.exception, OutputError)
+    assert "x.json" in str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_an_unknown_profile_is_a_bad_input_file(command: str) -> None:
+    result = run(command, "no-such-profile")
+    assert isinstance(result.exception, InputFileError)
+    assert result.exception.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show"],
+        ["show", "digits-cpu", "--statistic", "p42"],
+        ["show", "digits-cpu", "--max-batch", "0"],
+        ["show", "digits-cpu", "--max-batch", "many"],
+        ["show", "digits-cpu", "--colour"],
+        ["check"],
+        ["import", "x.csv"],
+        ["import", "x.csv", "--out", "y.json", "--format", "excel"],
+        ["measure"],
+    ],
+)
+def test_a_wrong_command_line_exits_with_2(arguments: list[str]) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Usage: ")
+
+
+@pytest.mark.parametrize("command", sorted(profile.commands))
+def test_the_examples_in_the_help_run(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_sources(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    examples = re.findall(r"^ *\$ ramsis profile (.*)$", succeed(command, "--help").stdout, re.M)
+    assert examples
+    for example in examples:
+        succeed(*shlex.split(example))

@@ -1,0 +1,69 @@
+"""Small profile sets and sources for tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
+
+STATISTICS_CSV = """\
+task,model,accuracy,batch,n,mean_s,std_s,min_s,p50_s,p90_s,p95_s,p99_s,max_s
+image,small,70.25,1,200,0.011,0.001,0.009,0.011,0.012,0.0125,0.014,0.02
+image,small,70.25,2,200,0.016,0.001,0.014,0.016,0.017,0.018,0.019,0.03
+image,large,81.5,1,200,0.031,0.002,0.027,0.03,0.034,0.035,0.039,0.05
+image,large,81.5,4,200,0.091,0.002,0.08,0.09,0.095,0.1,0.11,0.12
+"""
+QUANTILES_CSV = """\
+model,batch,n,q0_ms,q1_ms,q2_ms,q3_ms
+small,1,200,9.5,10.5,11.5,12.5
+small,2,200,14,15,17,18
+large,1,200,28,30,31,36
+"""
+ACCURACY = {"unit": "percent", "accuracy": {"small": 70.25, "large": 81.5}}
+
+
+def model(name: str, accuracy: float, p95_ms: dict[int, float]) -> ModelProfile:
+    """A model with these values of p95 by batch size."""
+    batches = tuple(BatchProfile(batch, p95_ms=value) for batch, value in p95_ms.items())
+    return ModelProfile(name, accuracy, batches)
+
+
+def profile_set(*models: ModelProfile) -> ProfileSet:
+    """A set of these models."""
+    return ProfileSet("a-set", models)
+
+
+def document() -> dict[str, Any]:
+    """A valid profile file that uses every field."""
+    return {
+        "format": "ramsis.profile/1",
+        "name": "a-set",
+        "hardware": {"cpu": "a processor", "threads": 1},
+        "measurement": {"date": "2024-05-01", "notes": ["warm", None]},
+        "models": [
+            {
+                "name": "small", "accuracy": 0.75, "memory_mb": 12.5, "load_ms": 30.0,
+                "batches": [
+                    {"batch": 1, "n": 200, "mean_ms": 10.0, "std_ms": 0.5, "min_ms": 9.0,
+                     "p50_ms": 10.0, "p90_ms": 11.0, "p95_ms": 12.0, "p99_ms": 13.0,
+                     "max_ms": 20.0, "quantiles_ms": [9.5, 10.0, 12.5]},
+                    {"batch": 2, "p95_ms": 15.0},
+                ],
+            },
+            {"name": "large", "accuracy": 0.8, "batches": [{"batch": 1, "p95_ms": 40}]},
+        ],
+    }
+
+
+def write_sources(folder: Path) -> None:
+    """Files that the examples of ``ramsis profile import --help`` name."""
+    (folder / "statistics.csv").write_text(STATISTICS_CSV)
+    (folder / "quantiles.csv").write_text(QUANTILES_CSV)
+    (folder / "accuracy.json").write_text(json.dumps(ACCURACY))
+    for name, seconds in (("small", [0.010, 0.011, 0.012]), ("large", [0.03, 0.04])):
+        (folder / "samples" / name).mkdir(parents=True)
+        (folder / "samples" / name / f"{name}_bsize-1_profile.json").write_text(
+            json.dumps(seconds)
+        )

@@ -1,0 +1,267 @@
+"""Importers: units, detection, accuracies, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.profiles import ModelProfile, ProfileSet
+from ramsis.profiles.importers import FORMATS, detect, import_profile
+from ramsis.profiles.importers.accuracy import read_accuracy
+from tests.profiles.samples import ACCURACY, QUANTILES_CSV, STATISTICS_CSV, write_sources
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    write_sources(tmp_path)
+    return tmp_path
+
+
+def named(found: ProfileSet) -> dict[str, ModelProfile]:
+    return {model.name: model for model in found.models}
+
+
+def written(folder: Path, text: str, name: str = "source.csv") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_formats_are_told_apart(sources: Path) -> None:
+    assert detect(sources / "statistics.csv") == "stats-csv"
+    assert detect(sources / "quantiles.csv") == "quantiles-csv"
+    assert detect(sources / "samples") == "ramsis-artifact"
+
+
+def test_statistics_become_ms_and_fractions_without_rounding_noise(sources: Path) -> None:
+    found = import_profile(sources / "statistics.csv")
+    assert found.name == "statistics"
+    assert found.measurement == {"imported_from": "statistics.csv", "format": "stats-csv"}
+    small = named(found)["small"]
+    assert small.accuracy == 0.7025
+    assert [item.batch for item in small.batches] == [1, 2]
+    first = small.batches[0]
+    assert (first.n, first.p95_ms, first.mean_ms, first.std_ms, first.max_ms) == (
+        200, 12.5, 11.0, 1.0, 20.0)
+
+
+def test_quantiles_give_the_statistics(sources: Path) -> None:
+    found = named(import_profile(sources / "quantiles.csv", accuracy=sources / "accuracy.json"))
+    first = found["small"].batches[0]
+    assert first.quantiles_ms == (9.5, 10.5, 11.5, 12.5)
+    assert (first.n, first.mean_ms, first.p50_ms, first.p95_ms) == (200, 11.0, 11.0, 12.5)
+    assert found["large"].accuracy == 0.815
+
+
+def test_samples_give_statistics_and_a_sketch(sources: Path) -> None:
+    found = import_profile(sources / "samples", accuracy={"small": 0.7, "large": 0.8})
+    assert found.name == "samples"
+    first = named(found)["small"].batches[0]
+    assert (first.n, first.mean_ms, first.min_ms, first.max_ms) == (3, 11.0, 10.0, 12.0)
+    assert len(first.quantiles_ms or ()) == 128
+
+
+def test_models_are_picked_in_the_order_given(sources: Path) -> None:
+    found = import_profile(sources / "statistics.csv", models=["large", "small"], name="two")
+    assert found.name == "two"
+    assert [model.name for model in found.models] == ["large", "small"]
+
+
+def test_only_the_models_picked_need_an_accuracy(sources: Path) -> None:
+    found = import_profile(sources / "quantiles.csv", models=["large"], accuracy={"large": 0.8})
+    assert list(named(found)) == ["large"]
+
+
+def test_an_accuracy_file_goes_before_the_source(sources: Path) -> None:
+    found = import_profile(sources / "statistics.csv", accuracy={"small": 0.5})
+    assert {name: model.accuracy for name, model in named(found).items()} == {
+        "small": 0.5, "large": 0.815}
+
+
+def test_a_missing_accuracy_names_the_model(sources: Path) -> None:
+    with pytest.raises(InputFileError, match="model small: no accuracy"):
+        import_profile(sources / "quantiles.csv", accuracy={"large": 0.8})
+
+
+def test_an_unknown_model_lists_the_near_ones(sources: Path) -> None:
+    with pytest.raises(InvalidValueError, match="'smal'; allowed: small"):
+        import_profile(sources / "statistics.csv", models=["smal"])
+
+
+def test_an_unknown_format_is_refused(sources: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"format: unknown format.*stats-csv"):
+        import_profile(sources / "statistics.csv", "excel")
+
+
+@pytest.mark.parametrize("format", ["auto", *FORMATS])
+def test_a_missing_source_is_refused(tmp_path: Path, format: str) -> None:
+    with pytest.raises(InputFileError, match="no such file or folder"):
+        import_profile(tmp_path / "nothing", format)
+
+
+HEADER = "model,accuracy,batch,p95_s"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "file is empty"),
+        (HEADER, "no rows below the header"),
+        ("model,batch,p95_ms\na,1,2", "cannot tell the format.*model, batch, p95_ms"),
+        (f"{HEADER},p95_ms\na,70,1,2,3", "header: unknown column or unit: got 'p95_ms'"),
+        (f"{HEADER},model\na,70,1,2,a", "header: column appears twice: got 'model'"),
+        (f"{HEADER}\na,70,1", "line 2: wrong number of cells: got 3; allowed: 4"),
+        (f"{HEADER}\na,70,1,0.01\na,71,2,0.02", "line 3, accuracy: differs"),
+        (f"{HEADER}\na,70,1,", "line 2, p95_s: cell is empty"),
+        (f"{HEADER}\n,70,1,2", "line 2, model: cell is empty"),
+        (f"{HEADER}\na,70,1,fast", "line 2, p95_s: not a number: got 'fast'"),
+        (f"{HEADER}\na,70,1,9e999999", "line 2, p95_s: not a number"),
+        (f"{HEADER}\na,70,1,nan", "line 2, p95_ms: not finite"),
+        (f"{HEADER}\na,70,1,-1", "line 2, p95_ms: latency is not positive"),
+        (f"{HEADER}\na,70,1.5,1", "line 2, batch: not a whole number: got '1.5'"),
+        (f"{HEADER}\na,70,0,1", "line 2, batch: not a positive whole number"),
+        (f"{HEADER}\na,70,1,1\na,70,1,1", r"model a, batches\[1\].batch: duplicate"),
+        (f"{HEADER}\na,70,2,1", "model a, batches: no batch-1"),
+        (f"{HEADER}\na,170,1,1", "model a, accuracy: accuracy out of range"),
+        (f"{HEADER}\na,0.7,1,1", "look like fractions.*allowed: percent"),
+        (f"{HEADER},task\na,70,1,1,image\nb,80,1,1,text", "several tasks.*image, text"),
+        (f'{HEADER}\n"a,70,1,1', "not valid CSV"),
+    ],
+)
+def test_a_bad_statistics_file_is_refused_with_its_line(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(InputFileError, match=message) as caught:
+        import_profile(path)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (QUANTILES_CSV.replace("q1_ms", "q1_s"), "unknown column or unit: got 'q1_s'"),
+        (QUANTILES_CSV.replace("q3_ms", "q4_ms"), "unknown column or unit: got 'q4_ms'"),
+        (QUANTILES_CSV.replace("10.5", "9"), r"line 2, quantiles_ms\[1\]: quantiles fall"),
+        (QUANTILES_CSV.replace("12.5", "inf"), r"line 2, quantiles_ms\[3\]: not finite"),
+        ("model,batch,q0_ms\na,1,3", "missing column: got 'q1_ms'"),
+    ],
+)
+def test_a_bad_quantile_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputFileError, match=message):
+        import_profile(written(tmp_path, text), accuracy={"small": 0.5, "large": 0.6})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("m_bsize-2_profile.json", "[0.1]", "no batch-1 profile"),
+        ("m_bsize-1_profile.json", "[0.1, ", "cut off or damaged"),
+        ("m_bsize-1_profile.json", "", "file is empty"),
+        ("m_bsize-1_profile.json", "[]", "not a list of samples"),
+        ("m_bsize-1_profile.json", '{"a": 1}', "not a list of samples"),
+        ("m_bsize-1_profile.json", '[0.1, "x"]', r"\[1\]: not a number: got 'x'"),
+        ("m_bsize-1_profile.json", "[0.1, NaN]", r"samples_ms\[1\]: latency is not positive"),
+        ("m_bsize-1_profile.json", "[0.1, 0]", r"samples_ms\[1\]: latency is not positive"),
+        ("m_batch-1.json", "[0.1]", "unexpected file name"),
+        ("other_bsize-1_profile.json", "[0.1]", "unexpected file name"),
+    ],
+)
+def test_a_bad_folder_of_samples_is_refused(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / name).write_text(text)
+    with pytest.raises(InputFileError, match=message):
+        import_profile(tmp_path, accuracy={"m": 0.5})
+
+
+def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match="no profiles in this folder"):
+        import_profile(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(ACCURACY),
+        json.dumps({"unit": "fraction", "accuracy": {"small": 0.7025, "large": 0.815}}),
+        json.dumps({"small": 0.7025, "large": 0.815}),
+        "model,accuracy_percent\nsmall,70.25\nlarge,81.5\n",
+        "accuracy_fraction,model\n0.7025,small\n0.815,large\n",
+    ],
+)
+def test_accuracies_are_read_in_every_form(tmp_path: Path, text: str) -> None:
+    path = written(tmp_path, text, "accuracy")
+    assert read_accuracy(path) == {"small": 0.7025, "large": 0.815}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "file is empty"),
+        ("{", "cut off or damaged"),
+        ('{"a": 70, "b": 0.5}', "unit of the accuracies is not stated: got 70"),
+        ('{"a": "0.5"}', r"a: not an accuracy \(fraction\): got '0.5'"),
+        ('{"a": true}', "a: not an accuracy"),
+        ('{"unit": "permille", "accuracy": {"a": 1}}', "unknown unit.*permille"),
+        ('{"accuracy": {"a": 1}}', "unknown unit"),
+        ('{"unit": "percent", "accuracy": {"a": 170}}', r"a: not an accuracy \(percent\).*100"),
+        ('{"unit": "percent", "accuracy": {"a": -1}}', r"a: not an accuracy"),
+        ("model,accuracy\na,70", "unit of the accuracies is not stated"),
+        ("model,accuracy_percent,accuracy_fraction\na,70,0.7", "not stated once"),
+        ("model,accuracy_percent\na,70\na,71", "line 3, model: model appears twice"),
+        ("model,accuracy_fraction\na,70", "line 2, accuracy_fraction: not an accuracy"),
+        ("model,accuracy_percent,size\na,70,3", "unknown column or unit: got 'size'"),
+    ],
+)
+def test_a_bad_accuracy_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path, text, "accuracy")
+    with pytest.raises(InputFileError, match=message):
+        read_accuracy(path)
+
+
+def test_a_file_that_starts_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "source.csv"
+    path.write_text(STATISTICS_CSV, encoding="utf-8-sig")
+    assert len(import_profile(path).models) == 2
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "source.csv"
+    path.write_bytes(b"model,batch,p95_s\n\xff,1,2")
+    with pytest.raises(InputFileError, match="not UTF-8"):
+        import_profile(path)
+
+
+def test_the_image_statistics_are_read_as_they_stand(reference_dir: Path) -> None:
+    source = reference_dir / "ramsis_image_profiles.csv"
+    found = named(import_profile(source))
+    with source.open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert sum(len(model.batches) for model in found.values()) == len(rows)
+    for row in rows:
+        model = found[row["model"]]
+        item = next(item for item in model.batches if item.batch == int(row["batch"]))
+        assert model.accuracy == pytest.approx(float(row["accuracy"]) / 100)
+        assert item.n == int(row["n"])
+        for name in ("mean", "std", "min", "p50", "p90", "p95", "p99", "max"):
+            assert getattr(item, f"{name}_ms") == pytest.approx(float(row[f"{name}_s"]) * 1000)
+
+
+def test_the_image_quantiles_agree_with_the_image_statistics(reference_dir: Path) -> None:
+    """Both come from the same samples, and the sketch keeps 128 of their quantiles."""
+    statistics = import_profile(reference_dir / "ramsis_image_profiles.csv")
+    accuracy = {model.name: model.accuracy for model in statistics.models}
+    sketches = import_profile(reference_dir / "ramsis_image_quantiles.csv", accuracy=accuracy)
+    for model in sketches.models:
+        stated = {item.batch: item for item in named(statistics)[model.name].batches}
+        for item in model.batches:
+            assert len(item.quantiles_ms or ()) == 128
+            assert item.p50_ms == pytest.approx(stated[item.batch].p50_ms, rel=0.01)
+            assert item.p90_ms == pytest.approx(stated[item.batch].p90_ms, rel=0.02)

@@ -1,0 +1,175 @@
+"""The latency table: padding, filling, marks, and its own checks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import theilslopes
+
+from ramsis.errors import InvalidValueError
+from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, Origin
+from ramsis.profiles.table import fill_row, theil_sen_slope
+from tests.profiles.samples import model, profile_set
+from tests.reference.latency_table import entry
+
+latencies = st.floats(0.01, 1e4)
+measured_values = st.dictionaries(st.integers(2, 40), latencies, max_size=12).flatmap(
+    lambda others: latencies.map(lambda first: dict(sorted({1: first, **others}.items())))
+)
+
+
+def row(measured: dict[int, float], max_batch: int) -> tuple[list[float], list[Origin]]:
+    latency, origin = fill_row(
+        np.array(list(measured)), np.array(list(measured.values())), max_batch
+    )
+    return latency.tolist(), [Origin(int(value)) for value in origin]
+
+
+@given(measured_values, st.integers(1, 50))
+def test_every_entry_follows_the_rules(measured: dict[int, float], max_batch: int) -> None:
+    latency, origin = row(measured, max_batch)
+    for batch in range(1, max_batch + 1):
+        value, source = entry(measured, batch)
+        assert latency[batch - 1] == pytest.approx(value, rel=1e-12)
+        close = {Origin.PADDED, Origin.INTERPOLATED} if any(
+            value == pytest.approx(other, rel=1e-12) for size, other in measured.items()
+            if size > batch
+        ) else {source}
+        assert origin[batch - 1] in close | {source}
+
+
+@given(measured_values)
+def test_rows_never_fall_with_the_batch_size(measured: dict[int, float]) -> None:
+    latency, _ = row(measured, 50)
+    assert (np.diff(latency) >= 0).all()
+
+
+@given(measured_values)
+def test_no_entry_is_above_a_larger_measured_value_nor_below_all_of_them(
+    measured: dict[int, float],
+) -> None:
+    """Filled values never lower a measured one: dropping the fill changes no measured size."""
+    latency, _ = row(measured, max(measured))
+    for batch in measured:
+        assert latency[batch - 1] == min(v for size, v in measured.items() if size >= batch)
+
+
+@given(measured_values.filter(lambda measured: len(measured) > 1))
+def test_the_slope_is_the_theil_sen_slope_of_scipy(measured: dict[int, float]) -> None:
+    x, y = np.array(list(measured)), np.array(list(measured.values()))
+    assert theil_sen_slope(x, y) == pytest.approx(theilslopes(y, x)[0], rel=1e-9, abs=1e-9)
+
+
+def test_a_smaller_batch_is_padded_up_to_a_faster_measured_one() -> None:
+    latency, origin = row({1: 10.0, 2: 50.0, 4: 20.0}, 4)
+    assert latency == [10.0, 20.0, 20.0, 20.0]
+    assert origin == [Origin.MEASURED, Origin.PADDED, Origin.PADDED, Origin.MEASURED]
+
+
+def test_a_gap_on_a_rising_stretch_is_filled_linearly() -> None:
+    latency, origin = row({1: 10.0, 4: 40.0}, 4)
+    assert latency == pytest.approx([10.0, 20.0, 30.0, 40.0])
+    assert origin[1:3] == [Origin.INTERPOLATED] * 2
+
+
+def test_one_wild_measurement_does_not_tilt_the_extrapolation() -> None:
+    line = {batch: 10.0 * batch for batch in range(1, 9)}
+    latency, origin = row({**line, 7: 9000.0}, 10)
+    assert latency[8:] == pytest.approx([90.0, 100.0])
+    assert latency[6] == 80.0
+    assert origin[6:] == [Origin.PADDED, Origin.MEASURED, Origin.EXTRAPOLATED,
+                          Origin.EXTRAPOLATED]
+
+
+def test_extrapolation_never_falls() -> None:
+    latency, _ = row({1: 50.0, 2: 40.0, 3: 30.0}, 6)
+    assert latency == [30.0] * 6
+
+
+def test_with_one_measured_batch_latency_is_proportional() -> None:
+    assert row({1: 7.0}, 3)[0] == [7.0, 14.0, 21.0]
+
+
+def test_measured_batches_above_the_table_still_serve_for_padding() -> None:
+    latency, origin = row({1: 10.0, 2: 50.0, 8: 20.0}, 2)
+    assert latency == [10.0, 20.0]
+    assert origin[1] is Origin.PADDED
+
+
+def test_the_statistic_is_the_one_asked_for() -> None:
+    stats = BatchProfile(1, mean_ms=5.0, p50_ms=4.0, p90_ms=6.0, p95_ms=7.0, p99_ms=8.0)
+    found = profile_set(ModelProfile("a", 0.5, (stats,)))
+    values = {name: found.latency_table(name, 1).latency_ms[0, 0]
+              for name in ("mean", "p50", "p90", "p95", "p99")}
+    assert values == {"mean": 5.0, "p50": 4.0, "p90": 6.0, "p95": 7.0, "p99": 8.0}
+
+
+def test_a_statistic_that_was_not_measured_is_an_error_naming_model_and_batch() -> None:
+    with pytest.raises(InvalidValueError, match="model a, batch 1, p99_ms"):
+        profile_set(model("a", 0.5, {1: 3.0})).latency_table("p99")
+
+
+@pytest.mark.parametrize("max_batch", [0, -1, 2.0, True])
+def test_a_largest_batch_below_one_is_an_error(max_batch: int) -> None:
+    with pytest.raises(InvalidValueError, match="max_batch"):
+        profile_set(model("a", 0.5, {1: 3.0})).latency_table(max_batch=max_batch)
+
+
+def test_an_unknown_statistic_is_an_error() -> None:
+    with pytest.raises(InvalidValueError, match=r"statistic.*'p42'.*p95"):
+        profile_set(model("a", 0.5, {1: 3.0})).latency_table("p42")  # type: ignore[arg-type]
+
+
+def test_the_fastest_model_is_the_more_accurate_of_equals_then_the_first() -> None:
+    table = LatencyTable.measured(["a", "b", "c"], [0.5, 0.7, 0.7], [[2.0], [2.0], [2.0]])
+    assert table.fastest == 1
+    assert LatencyTable.measured(["a", "b"], [0.9, 0.1], [[2.0], [1.0]]).fastest == 1
+
+
+def test_select_keeps_the_order_given() -> None:
+    table = profile_set(model("a", 0.5, {1: 3.0, 2: 4.0}), model("b", 0.6, {1: 5.0}))
+    chosen = table.latency_table(max_batch=3).select(["b", "a"])
+    assert chosen.models == ("b", "a")
+    assert chosen.latency_ms[:, 0].tolist() == [5.0, 3.0]
+    assert chosen.origin[:, 1].tolist() == [Origin.EXTRAPOLATED, Origin.MEASURED]
+    with pytest.raises(InvalidValueError, match=r"unknown model.*'z'"):
+        chosen.select(["z"])
+
+
+def test_the_arrays_are_private_and_read_only() -> None:
+    latency = np.array([[1.0, 2.0]])
+    table = LatencyTable.measured(["a"], [0.5], latency)
+    latency[0, 0] = 99.0
+    assert table.latency_ms[0, 0] == 1.0
+    for array in (table.accuracy, table.latency_ms, table.origin):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"models": ()}, "no models"),
+        ({"models": ("a", "a")}, "duplicate model"),
+        ({"models": ("a", "")}, "no name"),
+        ({"accuracy": [0.5]}, r"accuracy: wrong shape.*\(2,\)"),
+        ({"accuracy": [0.5, 1.5]}, "model b: accuracy out of range"),
+        ({"accuracy": [0.5, float("nan")]}, "model b: accuracy out of range"),
+        ({"latency_ms": [[1.0, 2.0]]}, "latency_ms: wrong shape"),
+        ({"latency_ms": [[], []]}, "latency_ms: wrong shape"),
+        ({"latency_ms": [["x", 1.0], [1.0, 2.0]]}, "latency_ms: not an array of numbers"),
+        ({"latency_ms": [[1.0, 2.0], [0.0, 2.0]]}, "model b, batch 1.*not positive"),
+        ({"latency_ms": [[1.0, 2.0], [1.0, np.inf]]}, "model b, batch 2.*not positive"),
+        ({"latency_ms": [[1.0, 2.0], [3.0, 2.0]]}, "model b, batch 2.*falls"),
+        ({"origin": [[0, 0]]}, "origin: wrong shape"),
+        ({"origin": [[0, 0], [0, 7]]}, "unknown origin"),
+    ],
+)
+def test_a_table_made_by_hand_is_checked(change: dict[str, object], message: str) -> None:
+    table = LatencyTable.measured(["a", "b"], [0.5, 0.6], [[1.0, 2.0], [2.0, 2.0]])
+    with pytest.raises(InvalidValueError, match=message):
+        replace(table, **change)  # type: ignore[arg-type]

@@ -1,0 +1,218 @@
+"""Profile files: reading, writing, the schema, and shipped sets."""
+
+from __future__ import annotations
+
+import copy
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
+from ramsis.profiles import (
+    BatchProfile,
+    ModelProfile,
+    ProfileSet,
+    load,
+    prune,
+    save,
+    shipped_names,
+)
+from tests.profiles.samples import document, model, profile_set
+
+Place = tuple[str | int, ...]
+SCHEMA = json.loads((files("ramsis.profiles") / "profile-1.schema.json").read_text())
+DELETE = object()
+SMALL: Place = ("models", 0)
+BATCH: Place = ("models", 0, "batches", 1)
+
+BROKEN_BY_SHAPE: list[tuple[Place, object, str]] = [
+    (("format",), "ramsis.profile/2", "format: unknown format or version"),
+    (("format",), DELETE, "format: unknown format or version"),
+    (("name",), DELETE, "name: missing"),
+    (("name",), "", "name: not a name"),
+    (("extra",), 1, "extra: unknown field"),
+    (("hardware",), [], "hardware: not an object"),
+    (("measurement",), "warm", "measurement: not an object"),
+    (("models",), DELETE, "models: missing"),
+    (("models",), [], "models: not a list"),
+    (("models",), {}, "models: not a list"),
+    (SMALL, 3, r"models\[0\]: not an object"),
+    ((*SMALL, "name"), 7, r"models\[0\]\.name: not a name"),
+    ((*SMALL, "accuracy"), DELETE, r"models\[0\]\.accuracy: missing"),
+    ((*SMALL, "accuracy"), 75, r"models\[0\]\.accuracy: .*in percent\? then write 0\.75"),
+    ((*SMALL, "accuracy"), None, r"models\[0\]\.accuracy: null"),
+    ((*SMALL, "latency"), 3, r"models\[0\]\.latency: unknown field"),
+    ((*SMALL, "memory_mb"), -3, r"models\[0\]\.memory_mb: memory is not positive"),
+    ((*SMALL, "load_ms"), "slow", r"models\[0\]\.load_ms: not a number"),
+    ((*SMALL, "batches"), [], r"models\[0\]\.batches: not a list"),
+    (BATCH, [], r"models\[0\]\.batches\[1\]: not an object"),
+    ((*BATCH, "batch"), 0, r"models\[0\]\.batches\[1\]\.batch: not a positive whole"),
+    ((*BATCH, "p95_ms"), 0, r"models\[0\]\.batches\[1\]\.p95_ms: latency is not positive"),
+    ((*BATCH, "p95_ms"), "9", r"models\[0\]\.batches\[1\]\.p95_ms: not a number"),
+    ((*BATCH, "p95_ms"), DELETE, r"models\[0\]\.batches\[1\]\.p95_ms: missing"),
+    ((*BATCH, "p95_s"), 1.0, r"models\[0\]\.batches\[1\]\.p95_s: unknown field"),
+    ((*BATCH, "n"), 1.5, r"models\[0\]\.batches\[1\]\.n: not a positive whole"),
+    ((*BATCH, "std_ms"), -1, r"models\[0\]\.batches\[1\]\.std_ms: standard deviation"),
+    ((*BATCH, "quantiles_ms"), [1], r"batches\[1\]\.quantiles_ms: not a list"),
+    ((*BATCH, "quantiles_ms"), [1, True], r"batches\[1\]\.quantiles_ms\[1\]: not a number"),
+]
+BROKEN_BY_MEANING: list[tuple[Place, object, str]] = [
+    ((*SMALL, "name"), "large", r"models\[1\]\.name: duplicate model"),
+    ((*BATCH, "batch"), 1, r"models\[0\]\.batches\[1\]\.batch: duplicate batch size"),
+    (("models", 1, "batches", 0, "batch"), 2, r"models\[1\]\.batches: no batch-1 profile"),
+    ((*BATCH, "quantiles_ms"), [3, 2], r"batches\[1\]\.quantiles_ms\[1\]: quantiles fall"),
+    ((*BATCH, "p99_ms"), 1.0, r"batches\[1\]\.p99_ms: p99_ms is below p95_ms"),
+]
+
+
+def changed(place: Place, value: object) -> dict[str, Any]:
+    """The valid document with one place replaced or deleted."""
+    result = copy.deepcopy(document())
+    parent: Any = result
+    for step in place[:-1]:
+        parent = parent[step]
+    if value is DELETE:
+        del parent[place[-1]]
+    else:
+        parent[place[-1]] = value
+    return result
+
+
+def written(folder: Path, content: object) -> Path:
+    path = folder / "a-set.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_every_field_is_read(tmp_path: Path) -> None:
+    found = load(written(tmp_path, document()))
+    small, large = found.models
+    assert (found.name, found.hardware["threads"], found.measurement["notes"][1]) == (
+        "a-set", 1, None)
+    assert (small.name, small.accuracy, small.memory_mb, small.load_ms) == (
+        "small", 0.75, 12.5, 30.0)
+    assert small.batches[0] == BatchProfile(1, 200, 10.0, 0.5, 9.0, 10.0, 11.0, 12.0, 13.0, 20.0,
+                                            (9.5, 10.0, 12.5))
+    assert large.batches == (BatchProfile(1, p95_ms=40.0),)
+
+
+@pytest.mark.parametrize(("place", "value", "message"), BROKEN_BY_SHAPE + BROKEN_BY_MEANING)
+def test_a_broken_file_is_refused_in_one_line_with_its_place(
+    tmp_path: Path, place: Place, value: object, message: str
+) -> None:
+    path = written(tmp_path, changed(place, value))
+    with pytest.raises(InputFileError, match=message) as caught:
+        load(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("place", "value", "_message"), BROKEN_BY_SHAPE)
+def test_the_schema_refuses_what_the_reader_refuses(
+    place: Place, value: object, _message: str
+) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(changed(place, value), SCHEMA)
+
+
+def test_the_schema_is_one_and_accepts_what_the_reader_accepts() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(document(), SCHEMA)
+
+
+@pytest.mark.parametrize("content", ["", "  ", "{", "[]", "3", '{"a": NaN}', "nonsense"])
+def test_a_file_that_is_no_json_object_is_refused(tmp_path: Path, content: str) -> None:
+    path = written(tmp_path, content)
+    with pytest.raises(InputFileError, match=str(path)):
+        load(path)
+
+
+@pytest.mark.parametrize("cut", [1, 50, 200, 400])
+def test_a_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
+    with pytest.raises(InputFileError, match="cut off or damaged"):
+        load(written(tmp_path, json.dumps(document())[:cut]))
+
+
+def test_a_saved_set_is_the_same_again_and_byte_stable(tmp_path: Path) -> None:
+    found = load(written(tmp_path, document()))
+    save(found, tmp_path / "one.json")
+    again = load(tmp_path / "one.json")
+    save(again, tmp_path / "two.json")
+    assert again == found
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()
+    jsonschema.validate(json.loads((tmp_path / "one.json").read_text()), SCHEMA)
+
+
+batch_profiles = st.builds(
+    lambda batch, samples, size: BatchProfile.from_samples(batch, samples, size),
+    st.integers(2, 64),
+    st.lists(st.floats(0.01, 1e5), min_size=1, max_size=20),
+    st.integers(2, 8),
+)
+models = st.builds(
+    lambda accuracy, batches, memory_mb: ModelProfile(
+        "m", accuracy, (BatchProfile(1, p95_ms=3.5), *batches), memory_mb),
+    st.floats(0, 1),
+    st.lists(batch_profiles, max_size=4, unique_by=lambda item: item.batch),
+    st.none() | st.floats(0.1, 1e6),
+)
+
+
+@given(models)
+def test_any_set_survives_the_round_trip(
+    tmp_path_factory: pytest.TempPathFactory, item: ModelProfile
+) -> None:
+    path = tmp_path_factory.mktemp("round") / "trip.json"
+    found = profile_set(item)
+    save(found, path)
+    assert load(path) == found
+
+
+def test_notes_that_json_cannot_hold_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    found = ProfileSet("a", (model("m", 0.5, {1: 1.0}),), {"cpu": object()})
+    with pytest.raises(InvalidValueError, match="hardware or measurement"):
+        save(found, tmp_path / "x.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_no_place_to_save_to(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="is a folder"):
+        save(profile_set(model("m", 0.5, {1: 1.0})), tmp_path)
+
+
+def test_an_unknown_name_lists_the_near_and_all_shipped_ones() -> None:
+    with pytest.raises(InputFileError, match=r"did you mean digits-cpu.*one of:.*digits-cpu"):
+        load("digits-gpu")
+    with pytest.raises(InputFileError, match=r"one of:.*digits-cpu"):
+        load("no/such/file.json")
+
+
+def test_a_folder_of_the_same_name_does_not_hide_a_shipped_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "digits-cpu").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load("digits-cpu").name == "digits-cpu"
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_shipped_set_is_valid_and_says_how_it_was_measured(name: str) -> None:
+    found = load(name)
+    assert found.name == name
+    assert found.hardware
+    assert found.measurement
+    assert all((item.n or 0) >= 100 and item.quantiles_ms
+               for model in found.models for item in model.batches)
+
+
+def test_the_digits_set_offers_a_choice_of_six_models_or_more() -> None:
+    assert "digits-cpu" in shipped_names()
+    front = prune(load("digits-cpu").latency_table())
+    assert len(front.models) >= 6
+    assert (front.accuracy[1:] > front.accuracy[0]).all()

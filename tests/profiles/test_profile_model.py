@@ -1,0 +1,151 @@
+"""Profile objects check themselves."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramsis.errors import InvalidValueError
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileError, ProfileSet
+from ramsis.profiles.sketch import midpoint_levels, sketch_quantile
+from tests.profiles.samples import model, profile_set
+
+LATENCY_FIELDS = ("mean_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
+
+
+@pytest.mark.parametrize("field", LATENCY_FIELDS)
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, "10", True, 10**400])
+def test_a_latency_must_be_a_finite_positive_number(field: str, value: object) -> None:
+    with pytest.raises(ProfileError, match=rf"^{field}: .*; allowed: a finite number"):
+        BatchProfile(**{"batch": 1, "p95_ms": 10.0, field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"batch": 0}, "^batch: "),
+        ({"batch": 1.5}, "^batch: "),
+        ({"batch": True}, "^batch: "),
+        ({"n": 0}, "^n: "),
+        ({"std_ms": -0.1}, "^std_ms: standard deviation is negative"),
+        ({"p95_ms": None}, "^p95_ms: missing; allowed: .*quantiles_ms"),
+        ({"p90_ms": 11.0}, "^p95_ms: p95_ms is below p90_ms"),
+        ({"min_ms": 9.0, "max_ms": 8.0, "p95_ms": 10.0}, "^max_ms: max_ms is below p95_ms"),
+        ({"min_ms": 9.0, "mean_ms": 8.0}, "^mean_ms: outside min_ms … max_ms"),
+        ({"quantiles_ms": [1.0]}, "^quantiles_ms: not a list of quantiles"),
+        ({"quantiles_ms": "abc"}, "^quantiles_ms: not a list of quantiles"),
+        ({"quantiles_ms": [1.0, -2.0]}, r"^quantiles_ms\[1\]: latency is not positive"),
+        ({"quantiles_ms": [1.0, 3.0, 2.0]}, r"^quantiles_ms\[2\]: quantiles fall"),
+        ({"quantiles_ms": [1.0, 30.0], "max_ms": 20.0}, r"^quantiles_ms\[1\]: outside min_ms"),
+        ({"quantiles_ms": [1.0, 9.0], "min_ms": 5.0}, r"^quantiles_ms\[0\]: outside min_ms"),
+    ],
+)
+def test_a_batch_profile_refuses(values: dict[str, object], message: str) -> None:
+    with pytest.raises(ProfileError, match=message):
+        BatchProfile(**{"batch": 1, "p95_ms": 10.0, **values})  # type: ignore[arg-type]
+
+
+def test_a_sketch_gives_the_statistics_that_are_not_stated() -> None:
+    profile = BatchProfile(1, p99_ms=5.0, quantiles_ms=(1.0, 2.0, 3.0, 4.0))
+    assert profile.mean_ms == 2.5
+    assert profile.p50_ms == 2.5
+    assert profile.p95_ms == 4.0
+    assert profile.p99_ms == 5.0
+
+
+@given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=60), st.integers(2, 20))
+def test_samples_make_a_profile_that_agrees_with_numpy(samples: list[float], size: int) -> None:
+    profile = BatchProfile.from_samples(3, samples, size)
+    assert (profile.batch, profile.n) == (3, len(samples))
+    assert profile.mean_ms == pytest.approx(np.mean(samples), abs=1e-6)
+    assert profile.std_ms == pytest.approx(np.std(samples), abs=1e-6)
+    assert (profile.min_ms, profile.max_ms) == pytest.approx((min(samples), max(samples)),
+                                                             abs=1e-6)
+    for level, value in zip((50, 90, 95, 99), (profile.p50_ms, profile.p90_ms, profile.p95_ms,
+                                               profile.p99_ms), strict=True):
+        assert value == pytest.approx(np.percentile(samples, level), abs=1e-6)
+    expected = np.quantile(samples, midpoint_levels(size))
+    assert profile.quantiles_ms == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("samples", [[], [[1.0]], [1.0, 0.0], [1.0, math.nan]])
+def test_bad_samples_are_refused(samples: list[float]) -> None:
+    with pytest.raises(ProfileError, match="samples_ms"):
+        BatchProfile.from_samples(1, samples)
+
+
+@given(st.lists(st.floats(0.1, 100), min_size=2, max_size=30).map(sorted))
+def test_the_quantiles_of_a_sketch_are_its_own_at_its_levels(quantiles: list[float]) -> None:
+    for level, value in zip(midpoint_levels(len(quantiles)), quantiles, strict=True):
+        assert sketch_quantile(quantiles, level) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("accuracy", [-0.1, 1.01, math.nan, "0.5", True])
+def test_an_accuracy_must_be_a_fraction(accuracy: float) -> None:
+    with pytest.raises(ProfileError, match=r"^accuracy: "):
+        model("a", accuracy, {1: 1.0})
+
+
+def test_an_accuracy_in_percent_gets_a_hint() -> None:
+    with pytest.raises(ProfileError, match=r"in percent\? then write 0\.75"):
+        model("a", 75, {1: 1.0})
+
+
+def test_a_model_needs_batch_one() -> None:
+    with pytest.raises(ProfileError, match=r"^batches: no batch-1 profile: got \[2, 4\]"):
+        model("a", 0.5, {2: 1.0, 4: 2.0})
+    with pytest.raises(ProfileError, match="no batch-1 profile"):
+        model("a", 0.5, {})
+
+
+def test_a_batch_size_stands_once() -> None:
+    one = BatchProfile(1, p95_ms=1.0)
+    with pytest.raises(ProfileError, match=r"^batches\[1\]\.batch: duplicate batch size: got 1"):
+        ModelProfile("a", 0.5, (one, one))
+
+
+def test_batches_are_kept_in_ascending_order() -> None:
+    assert [item.batch for item in model("a", 0.5, {4: 2.0, 1: 1.0}).batches] == [1, 4]
+
+
+@pytest.mark.parametrize("field", ["memory_mb", "load_ms"])
+@pytest.mark.parametrize("value", [0, -1.0, math.inf])
+def test_memory_and_load_time_must_be_positive(field: str, value: float) -> None:
+    with pytest.raises(ProfileError, match=f"^{field}: "):
+        ModelProfile("a", 0.5, (BatchProfile(1, p95_ms=1.0),), **{field: value})
+
+
+def test_a_name_must_not_be_blank() -> None:
+    with pytest.raises(ProfileError, match=r"^name: "):
+        model(" ", 0.5, {1: 1.0})
+    with pytest.raises(ProfileError, match=r"^name: "):
+        ProfileSet("", (model("a", 0.5, {1: 1.0}),))
+
+
+def test_a_set_has_models_each_once() -> None:
+    with pytest.raises(ProfileError, match=r"^models: no models"):
+        profile_set()
+    with pytest.raises(ProfileError, match=r"^models\[1\]\.name: duplicate model: got 'a'"):
+        profile_set(model("a", 0.5, {1: 1.0}), model("a", 0.6, {1: 2.0}))
+
+
+def test_a_subset_keeps_the_order_given_and_names_what_it_lacks() -> None:
+    found = profile_set(model("small", 0.5, {1: 1.0}), model("large", 0.6, {1: 2.0}))
+    assert [item.name for item in found.subset(["large", "small"]).models] == ["large", "small"]
+    with pytest.raises(InvalidValueError, match="'smal'; allowed: small"):
+        found.subset(["smal"])
+    with pytest.raises(InvalidValueError, match="no models"):
+        found.subset([])
+
+
+def test_the_frame_has_a_row_for_each_model_and_batch() -> None:
+    found = profile_set(model("small", 0.5, {1: 1.0, 2: 1.5}), model("large", 0.6, {1: 2.0}))
+    frame = found.to_frame()
+    assert frame[["model", "batch", "p95_ms"]].to_numpy().tolist() == [
+        ["small", 1, 1.0], ["small", 2, 1.5], ["large", 1, 2.0]
+    ]
+    assert frame["mean_ms"].isna().all()
