@@ -27,7 +27,7 @@ _PUBLIC = {
     "verify_policy": "ramsis.synthesis",
 }
 
-__all__ = [*_PUBLIC]  # noqa: PLE0604, PLE0605 - the keys are strings
+__all__ = [*_PUBLIC]  # noqa: PLE0604 - the keys are strings
 
 
 def __getattr__(name: str) -> Any:

@@ -27,9 +27,8 @@ def describe(
 ) -> str:
     """One line: what is wrong, where, which value was met, what is allowed.
 
-    >>> describe("latency is not positive", where="a.json: models[0].batches[1].p95_ms",
-    ...          value=-3.0, allowed="a finite number > 0")
-    'a.json: models[0].batches[1].p95_ms: latency is not positive: got -3.0; allowed: a finite number > 0'
+    >>> describe("not positive", where="a.json: slo_ms", value=-3.0, allowed="a number > 0")
+    'a.json: slo_ms: not positive: got -3.0; allowed: a number > 0'
     """
     text = f"{where}: {what}" if where else what
     if value is not _ABSENT:

@@ -96,7 +96,7 @@ class Poisson:
         return self.load_qps / 1000.0
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
-        """log PF(k, T) = k log(λT) − λT − log k!, within 1e-9 of the truth up to λT = 1e5."""
+        """Log PF(k, T) = k log(λT) − λT − log k!, within 1e-9 of the truth up to λT = 1e5."""
         # Logarithms of each argument by itself, before broadcasting makes them many.
         counts = np.asarray(count, dtype=float)
         mean = self.rate_per_ms * np.asarray(interval_ms, dtype=float)

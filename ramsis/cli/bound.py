@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from ramsis import profiles
 from ramsis.cli.rows import Column, print_json, print_rows
 from ramsis.fleet import fluid_bound
 from ramsis.policy import SERVICES
+from ramsis.profiles import Statistic
 from ramsis.synthesis import parse_loads
 
 __all__ = ["bound"]
@@ -39,7 +42,7 @@ def bound(
     slo_ms: float,
     workers: int,
     load: str,
-    service: str,
+    service: Statistic,
     max_batch: int,
     as_json: bool,
 ) -> None:
@@ -56,7 +59,7 @@ def bound(
     """
     loads = parse_loads(load)
     table = profiles.load(profile_name).latency_table(service, max_batch)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for load_qps in loads:
         found = fluid_bound(
             table, slo_ms=slo_ms, workers=workers, load_qps=load_qps, max_batch=max_batch
@@ -76,8 +79,8 @@ def bound(
         print_rows(_COLUMNS, [{**row, "mix": _mix_words(row["mix"])} for row in rows])
 
 
-def _mix_words(mix: list[dict[str, object]]) -> str:
-    parts = sorted(mix, key=lambda part: -float(str(part["share"])))
+def _mix_words(mix: list[dict[str, Any]]) -> str:
+    parts = sorted(mix, key=lambda part: -part["share"])
     return ", ".join(
         f"{part['model']} b={part['batch']} ({part['share']:.0%})" for part in parts
     )

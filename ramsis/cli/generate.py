@@ -11,6 +11,7 @@ from ramsis import profiles
 from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
 from ramsis.mdp.problem import Objective
 from ramsis.policy import MANIFEST_NAME, SERVICES, WorkerPolicy, policy_file_name
+from ramsis.profiles import Statistic
 from ramsis.solvers.worker import SOLVERS, SolverName
 from ramsis.synthesis import SynthesisSettings, generate_set, parse_loads
 
@@ -61,7 +62,7 @@ def generate(
     grid: str,
     objective: str,
     arrivals: str,
-    service: str,
+    service: Statistic,
     max_queue: int,
     solver: SolverName,
     overwrite: bool,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-import click
+import click  # noqa: E402 - the threads are set first
 
-from ramsis.errors import RamsisError
+from ramsis.errors import RamsisError  # noqa: E402
 
 __all__ = ["cli", "main"]
 

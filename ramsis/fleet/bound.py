@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,7 +97,7 @@ def fluid_bound(
     batch, busy_ms = column + 1.0, service_ms[model, column]
     # Unknowns are shares of the queries, so that the program is of the size of 1.
     per_query = busy_ms / batch * (load_qps / 1000.0) / workers
-    found = linprog(
+    found: Any = linprog(
         c=-latency.accuracy[model],
         A_ub=np.vstack([per_query, np.ones(len(model))]),
         b_ub=np.ones(2),

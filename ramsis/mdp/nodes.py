@@ -32,7 +32,14 @@ from numpy.typing import NDArray
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.mdp.problem import WorkerProblem
 
-__all__ = ["CELLS_PER_SLO", "Cells", "NodeSet", "continuation_weights", "exact_nodes", "quadrature_nodes"]
+__all__ = [
+    "CELLS_PER_SLO",
+    "Cells",
+    "NodeSet",
+    "continuation_weights",
+    "exact_nodes",
+    "quadrature_nodes",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

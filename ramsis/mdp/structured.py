@@ -102,12 +102,12 @@ class StructuredMDP:
         return np.zeros_like(self.excess)
 
     def node_values(self, value: FloatArray, gain: float = 0.0) -> FloatArray:
-        """u of shape (I+1,), the empty state last, from state values of shape (N+1, D+1)."""
+        """Node values u, shape (I+1,), of state values of shape (N+1, D+1)."""
         result: FloatArray = self.continuation @ value[self.reached] - gain * self.charged_excess
         return result
 
     def future(self, latency_ms: float, node_value: FloatArray) -> FloatArray:
-        """h_l of shape (K,): what a service of ``latency_ms`` is worth for each r."""
+        """Vector h_l of shape (K,): what a service of ``latency_ms`` is worth for each r."""
         passage = self.passages[latency_ms]
         result: FloatArray = node_value[: len(passage.reach)] @ passage.reach
         result += node_value[-1] * passage.none

@@ -42,7 +42,7 @@ def iterate_on_nodes(
     costs = mdp.costs[:, None]
     step = float(costs.min())
     damping, gain, status = AdaptiveDamping(), 0.0, Status.MAX_ITERATIONS
-    for sweep in range(1, max_iterations + 1):
+    for sweep in range(1, max_iterations + 1):  # noqa: B007 - counted for the certificate
         backup = mdp.greedy(mdp.node_values(value, gain), gain, policy)
         policy = backup.policy
         advantage = (backup.value - value) / costs

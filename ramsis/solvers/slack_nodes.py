@@ -100,7 +100,7 @@ def _policy_rows(mdp: StructuredMDP, policy: IntArray) -> FloatArray:
 
 
 def _reward_and_cost(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, FloatArray]:
-    """r and c of the reached states; shape (S,) each."""
+    """Reward r and cost c of the reached states; shape (S,) each."""
     problem = mdp.problem
     queued, bins = mdp.reached
     accuracy = np.zeros((problem.max_queue + 1, problem.bins + 1))
@@ -148,7 +148,8 @@ def evaluate_on_nodes(
     system.flat[:: len(kernel) + 1] += 1.0
     system[:, reference] = node_cost
     factors = lu_factor(system, check_finite=False)
-    value = lu_solve(factors, mdp.continuation @ reward, check_finite=False)
+    node_reward: FloatArray = np.asarray(mdp.continuation @ reward)
+    value = lu_solve(factors, node_reward, check_finite=False)
     visits = lu_solve(factors, unit, trans=1, check_finite=False)
     residual = float(np.abs(visits @ kernel - visits).max() / np.abs(visits).max())
     gain = float(value[reference])

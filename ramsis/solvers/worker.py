@@ -101,7 +101,7 @@ def _from_nodes(
     mdp: StructuredMDP, solution: NodeSolution, solver: SolverName
 ) -> WorkerSolution:
     visits = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
-    visits[mdp.reached] = solution.evaluation.node_visits @ mdp.continuation
+    visits[mdp.reached] = np.asarray(solution.evaluation.node_visits @ mdp.continuation)
     return WorkerSolution(
         problem=mdp.problem,
         policy=solution.policy,

@@ -1,7 +1,7 @@
 """From a profile to policies: one per load level, with what each will deliver.
 
-    profile → latency table → Pareto pruning → worker problem → solver → stationary analysis
-            → fluid bound → policy file
+The steps: profile → latency table → Pareto pruning → worker problem → solver → stationary
+analysis and fluid bound → policy file.
 """
 
 from __future__ import annotations

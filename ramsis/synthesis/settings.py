@@ -10,6 +10,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.grid import DEFAULT_GRID
 from ramsis.mdp.problem import Objective
 from ramsis.policy import SERVICES
+from ramsis.profiles import Statistic
 from ramsis.solvers.worker import SOLVERS, SolverName
 
 __all__ = ["SynthesisSettings"]
@@ -47,7 +48,7 @@ class SynthesisSettings:
     slo_ms: float
     workers: int
     arrivals: str = "poisson"
-    service: str = "p95"
+    service: Statistic = "p95"
     objective: str = Objective.PER_QUERY.value
     grid: str = DEFAULT_GRID
     max_queue: int = 32

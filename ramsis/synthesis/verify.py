@@ -206,7 +206,7 @@ def _dual_bound(policy: WorkerPolicy, problem: WorkerProblem) -> tuple[float, fl
 
 
 def _least_dual(accuracy: FloatArray, price: FloatArray) -> float:
-    """min over y >= 0 of y + max(0, max accuracy − y·price), at its breakpoints."""
+    """Least, over y >= 0, of y + max(0, max accuracy − y·price), at its breakpoints."""
     rise = accuracy[:, None] - accuracy[None, :]
     run = price[:, None] - price[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,0 +1,63 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+# Each stamp stands for "the environment has these extras, as pyproject.toml asks for them now".
+BASE := $(VENV)/.base
+TEST := $(VENV)/.test
+LINT := $(VENV)/.lint
+BENCH := $(VENV)/.bench
+DOCS := $(VENV)/.docs
+
+.PHONY: demo test lint bench docs clean help
+
+help:
+	@echo "make demo   policies for three load levels from a shipped profile"
+	@echo "make test   the whole test suite"
+	@echo "make lint   ruff and mypy"
+	@echo "make bench  speed and memory, as ratios against references"
+	@echo "make docs   the documentation, in docs/_build/html"
+	@echo "make clean  remove what these made"
+
+$(BASE): pyproject.toml
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	@touch $@
+
+$(TEST): $(BASE)
+	$(PIP) -e '.[test,plot]'
+	@touch $@
+
+$(LINT): $(BASE)
+	$(PIP) -e '.[lint]'
+	@touch $@
+
+$(BENCH): $(BASE)
+	$(PIP) -e '.[test,bench]'
+	@touch $@
+
+$(DOCS): $(BASE)
+	$(PIP) -e '.[docs]'
+	@touch $@
+
+demo: $(BASE)
+	$(BIN)/ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50 \
+		--out policies_out/demo
+
+test: $(TEST)
+	$(BIN)/python -m pytest
+
+lint: $(LINT)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(BENCH)
+	$(BIN)/python -m pytest tests/bench --benchmark-only -p no:cacheprovider
+
+docs: $(DOCS)
+	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
+
+clean:
+	rm -rf $(VENV) docs/_build build dist *.egg-info

@@ -1,0 +1,1 @@
+"""Figures; matplotlib is needed here only (extra ``plot``)."""
