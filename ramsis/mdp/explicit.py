@@ -18,7 +18,6 @@ that led there.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,105 +80,87 @@ class ExplicitWorkerMDP:
         return rows
 
 
-@dataclass(frozen=True, eq=False)
-class _Service:
-    """Law of the next state given r, for one latency."""
-
-    law: FloatArray  # (K, 1 + N·(D+1) + 1): states as in ExplicitWorkerMDP
-    excess: FloatArray  # (K,)
-
-
-class _Services:
-    """The laws of all latencies, each made when first asked for."""
-
-    def __init__(self, problem: WorkerProblem) -> None:
-        self._problem = problem
-        self._known: dict[float, _Service] = {}
-
-    @cached_property
-    def _after(self) -> list[FloatArray]:
-        """P(at most k arrivals in SLO − T_{j+1}) for each bin j."""
-        problem = self._problem
-        rest = problem.slo_ms - problem.slack_ms[1:]
-        arrivals = problem.arrivals
-        return [
-            counts_cdf(arrivals, rest[j : j + 1], counts_support(arrivals, float(rest[j])))[0]
-            for j in range(problem.bins)
-        ]
-
-    def __getitem__(self, latency_ms: float) -> _Service:
-        if latency_ms not in self._known:
-            self._known[latency_ms] = self._make(latency_ms)
-        return self._known[latency_ms]
-
-    def _make(self, latency_ms: float) -> _Service:
-        problem, arrivals, workers = self._problem, self._problem.arrivals, self._problem.workers
-        rows, columns = problem.max_queue + 1, problem.bins + 1
-        by_bin = np.zeros((columns, workers, rows))
-        excess = np.zeros(workers)
-        order = np.arange(workers)
-        for j in range(problem.bins):
-            end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
-            start = latency_ms - (problem.slo_ms - float(problem.slack_ms[j])) if j else 0.0
-            start = max(start, 0.0)
-            if end <= 0:
-                continue
-            before = np.exp(arrivals.log_pf(order, np.array([start])))
-            size = counts_support(arrivals, end - start) + 1
-            within = np.exp(arrivals.log_pf(np.arange(size), np.array([end - start])))
-            four_intervals(before, within, self._after[j], by_bin[j], excess)
-        law = np.empty((workers, 2 + problem.max_queue * columns))
-        law[:, 0] = np.cumsum(np.exp(arrivals.log_pf(order, np.array([latency_ms]))))
-        law[:, 1:-1] = by_bin[:, :, :-1].transpose(1, 2, 0).reshape(workers, -1)
-        law[:, -1] = by_bin[:, :, -1].sum(axis=0)
-        return _Service(law, excess)
-
-
 def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
     """Write out every transition of a worker problem.
 
-    Rows of some hundred entries each for states × admissible models: about 30 MB for nine
-    models at N = 32, D = 100.
+    Rows of some dozen to some hundred entries for states × admissible models: 4 MB for nine
+    models at N = 32, D = 100 and 60 workers, in about a second.
     """
-    missing, services = missing_arrivals(problem), _Services(problem)
-    rows: list[csr_array[np.float64]] = []
-    states: list[int] = []
-    actions: list[int] = []
-    rewards: list[float] = []
-    costs: list[float] = []
-    excess: list[FloatArray] = []
+    missing, after = missing_arrivals(problem), _counts_after(problem)
     columns, full = problem.bins + 1, problem.max_queue
-
-    def add(n: int, bins: IntArray, model: int, reward: float) -> None:
-        service = services[float(problem.latency.latency_ms[model, n])]
-        law = missing[n, bins] @ service.law
-        law[law < _NEGLIGIBLE] = 0.0
-        rows.append(csr_array(law))
-        states.extend((1 + n * columns + bins).tolist())
-        actions.extend([model] * len(bins))
-        rewards.extend([reward] * len(bins))
-        costs.extend([problem.cost(n + 1)] * len(bins))
-        excess.append(missing[n, bins] @ service.excess)
-
+    states, actions, rewards, costs, beyond, rows = [], [], [], [], [], []
     for n in range(full + 1):
-        choices = problem.choices[n] if n < full else ()
-        first = min((c.first_bin for c in choices), default=columns)
-        late = np.arange(first) if n < full else np.array([0])
-        if len(late):
-            add(n, late, problem.latency.fastest, 0.0)
-        for choice in choices:
-            add(n, np.arange(choice.first_bin, columns), choice.model,
-                problem.reward(n + 1, choice.model))
+        for model, bins in _pairs(problem, n).items():
+            latency_ms = float(problem.latency.latency_ms[model, n])
+            law, excess = _service_law(problem, latency_ms, after)
+            probability = missing[n, bins] @ law
+            probability[probability < _NEGLIGIBLE] = 0.0
+            in_time = (latency_ms <= problem.slack_ms[bins]) & (n < full)
+            rows.append(csr_array(probability))
+            states.append(1 + n * columns + bins)
+            actions.append(np.full(len(bins), model))
+            rewards.append(np.where(in_time, problem.reward(n + 1, model), 0.0))
+            costs.append(np.full(len(bins), problem.cost(n + 1)))
+            beyond.append(missing[n, bins] @ excess)
     empty = csr_array(([1.0], ([0], [1 + problem.bins])), shape=(1, rows[0].shape[1]))
-    beyond = np.concatenate([*excess, [0.0]])
-    charged = beyond if problem.objective is Objective.PER_QUERY else np.zeros_like(beyond)
-    pairs = np.array([*states, 0]), np.array([*actions, 0])
-    order = np.lexsort(pairs[::-1])
+    state = np.concatenate([[0], *states])
+    action = np.concatenate([[0], *actions])
+    excess = np.concatenate([[0.0], *beyond])
+    charged = excess if problem.objective is Objective.PER_QUERY else np.zeros_like(excess)
+    order = np.lexsort((action, state))
     mdp = SparseMDP(
-        state=pairs[0][order],
-        action=pairs[1][order],
-        transition=csr_array(vstack([*rows, empty], format="csr"))[order],
-        reward=np.array([*rewards, 0.0])[order],
-        cost=(np.array([*costs, 0.0]) + charged)[order],
+        state=state[order],
+        action=action[order],
+        transition=csr_array(vstack([empty, *rows], format="csr"))[order],
+        reward=np.concatenate([[0.0], *rewards])[order],
+        cost=(np.concatenate([[0.0], *costs]) + charged)[order],
     )
-    return ExplicitWorkerMDP(problem, mdp, beyond[order])
+    return ExplicitWorkerMDP(problem, mdp, excess[order])
+
+
+def _pairs(problem: WorkerProblem, n: int) -> dict[int, IntArray]:
+    """The bins j at which each model may serve n + 1 requests; n = N is the full state."""
+    if n == problem.max_queue:
+        return {problem.latency.fastest: np.array([0])}
+    every = np.arange(problem.bins + 1)
+    bins = {c.model: every[c.first_bin :] for c in problem.choices[n]}
+    late = every[: min((c.first_bin for c in problem.choices[n]), default=len(every))]
+    fastest = problem.latency.fastest
+    bins[fastest] = np.append(late, bins.get(fastest, every[:0]))
+    return {model: chosen for model, chosen in bins.items() if len(chosen)}
+
+
+def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
+    """P(at most k arrivals in SLO − T_{j+1}) for each bin j."""
+    arrivals = problem.arrivals
+    rest = problem.slo_ms - problem.slack_ms[1:]
+    return [
+        counts_cdf(arrivals, rest[j : j + 1], counts_support(arrivals, float(rest[j])))[0]
+        for j in range(problem.bins)
+    ]
+
+
+def _service_law(
+    problem: WorkerProblem, latency_ms: float, after: list[FloatArray]
+) -> tuple[FloatArray, FloatArray]:
+    """Law of the next state given r, shape (K, S), and the excess, shape (K,), for one latency."""
+    arrivals, workers = problem.arrivals, problem.workers
+    columns = problem.bins + 1
+    by_bin = np.zeros((columns, workers, problem.max_queue + 1))
+    excess = np.zeros(workers)
+    order = np.arange(workers)
+    for j in range(problem.bins):
+        end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
+        if end <= 0:
+            continue
+        start = latency_ms - (problem.slo_ms - float(problem.slack_ms[j])) if j else 0.0
+        start = max(start, 0.0)
+        before = np.exp(arrivals.log_pf(order, np.array([start])))
+        size = counts_support(arrivals, end - start) + 1
+        within = np.exp(arrivals.log_pf(np.arange(size), np.array([end - start])))
+        four_intervals(before, within, after[j], by_bin[j], excess)
+    law = np.empty((workers, 2 + problem.max_queue * columns))
+    law[:, 0] = np.cumsum(np.exp(arrivals.log_pf(order, np.array([latency_ms]))))
+    law[:, 1:-1] = by_bin[:, :, :-1].transpose(1, 2, 0).reshape(workers, -1)
+    law[:, -1] = by_bin[:, :, -1].sum(axis=0)
+    return law, excess
