@@ -17,6 +17,7 @@ _PUBLIC = {
     "SynthesisSettings": "ramsis.synthesis",
     "WorkerPolicy": "ramsis.policy",
     "WorkerProblem": "ramsis.mdp.problem",
+    "analyse_policy": "ramsis.synthesis",
     "fluid_bound": "ramsis.fleet",
     "generate_policy": "ramsis.synthesis",
     "generate_set": "ramsis.synthesis",

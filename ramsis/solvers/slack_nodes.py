@@ -33,7 +33,14 @@ from ramsis.errors import NotConvergedError, describe
 from ramsis.mdp.structured import Backup, StructuredMDP
 from ramsis.solvers.result import Certificate, Criterion, Status
 
-__all__ = ["NodeEvaluation", "NodeSolution", "certify", "evaluate_on_nodes", "solve_on_nodes"]
+__all__ = [
+    "NodeEvaluation",
+    "NodeSolution",
+    "certify",
+    "evaluate_on_nodes",
+    "solve_on_nodes",
+    "state_visits",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -160,6 +167,13 @@ def evaluate_on_nodes(
                      value=f"balance residual {residual:.1e}")
         )
     return NodeEvaluation(gain, value, np.maximum(visits, 0.0), residual)
+
+
+def state_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatArray, float]:
+    """Stationary visits to the states, (N+1, D+1), and requests beyond N + 1, per unit of cost."""
+    visits = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
+    visits[mdp.reached] = np.asarray(evaluation.node_visits @ mdp.continuation)
+    return visits, float(evaluation.node_visits @ mdp.excess)
 
 
 def solve_on_nodes(

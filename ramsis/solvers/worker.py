@@ -20,7 +20,7 @@ from ramsis.mdp.structured import StructuredMDP, build_structured
 from ramsis.solvers.linear_program import linear_program
 from ramsis.solvers.node_value_iteration import iterate_on_nodes
 from ramsis.solvers.result import Certificate, Solution
-from ramsis.solvers.slack_nodes import NodeSolution, solve_on_nodes
+from ramsis.solvers.slack_nodes import NodeSolution, solve_on_nodes, state_visits
 from ramsis.solvers.stationary import stationary_distribution
 from ramsis.solvers.toolbox import solve_with_pymdptoolbox
 
@@ -100,13 +100,12 @@ def solve_worker(
 def _from_nodes(
     mdp: StructuredMDP, solution: NodeSolution, solver: SolverName
 ) -> WorkerSolution:
-    visits = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
-    visits[mdp.reached] = np.asarray(solution.evaluation.node_visits @ mdp.continuation)
+    visits, excess = state_visits(mdp, solution.evaluation)
     return WorkerSolution(
         problem=mdp.problem,
         policy=solution.policy,
         visits=visits,
-        excess=float(solution.evaluation.node_visits @ mdp.excess),
+        excess=excess,
         gain=solution.evaluation.gain,
         certificate=solution.certificate,
         solver=solver,

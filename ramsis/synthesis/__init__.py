@@ -2,14 +2,17 @@
 
 from ramsis.synthesis.generate import generate_policy, generate_set
 from ramsis.synthesis.loads import parse_loads
+from ramsis.synthesis.replay import analyse_policy, problem_of
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.verify import Check, verify_policy
 
 __all__ = [
     "Check",
     "SynthesisSettings",
+    "analyse_policy",
     "generate_policy",
     "generate_set",
     "parse_loads",
+    "problem_of",
     "verify_policy",
 ]

@@ -23,22 +23,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
-from ramsis.arrivals import from_description
-from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.mdp.explicit import ExplicitWorkerMDP, build_explicit
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.policy import Expectations, WorkerPolicy, read
-from ramsis.profiles import LatencyTable
 from ramsis.solvers.result import Certificate
 from ramsis.solvers.stationary import power_iteration
 from ramsis.solvers.value_iteration import value_iteration
+from ramsis.synthesis.replay import problem_of
 
-__all__ = ["TOLERANCE", "Check", "problem_of", "verify_policy"]
+__all__ = ["TOLERANCE", "Check", "verify_policy"]
 
 TOLERANCE = 1e-4
 """How far a claim may be from what is derived, in accuracy or as a fraction of the queries."""
 
-_ORIGINS = "mpie"
 FloatArray = NDArray[np.float64]
 
 
@@ -94,27 +91,6 @@ def verify_policy(
         Check("effective accuracy within the bound", policy.expectations.effective_accuracy,
               bound, policy.expectations.effective_accuracy <= bound + tolerance),
     )
-
-
-def problem_of(policy: WorkerPolicy, where: str) -> WorkerProblem:
-    """The worker problem that a policy file describes."""
-    letters = np.array([[_ORIGINS.index(c) for c in m.latency_origin] for m in policy.models])
-    try:
-        latency = LatencyTable(
-            tuple(m.name for m in policy.models), policy.accuracy, policy.latency_ms,
-            letters.astype(np.int8), policy.service,
-        )
-        return WorkerProblem.create(
-            latency,
-            slo_ms=policy.slo_ms,
-            workers=policy.workers,
-            arrivals=from_description(policy.arrivals, policy.load_qps),
-            grid=policy.slack_ms,
-            max_queue=policy.max_queue,
-            objective=policy.objective,
-        )
-    except InvalidValueError as error:
-        raise InputFileError(describe(f"cannot be verified ({error})", where=where)) from error
 
 
 def _table_check(policy: WorkerPolicy, problem: WorkerProblem) -> Check:
