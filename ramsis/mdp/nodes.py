@@ -97,41 +97,51 @@ class NodeSet:
         return len(self.bin)
 
 
-def _cell_edges(problem: WorkerProblem, widest: float) -> FloatArray:
+def _widest_cell(problem: WorkerProblem, finer: float) -> Callable[[float], float]:
+    """How wide a cell may be that starts at x."""
+    slo, shortest = problem.slo_ms, float(problem.service_latencies_ms[0])
+
+    def width_at(x: float) -> float:
+        within = min(slo / CELLS_PER_SLO, max(x, shortest) / 8)
+        return (within if x < slo else x / 25) / finer
+
+    return width_at
+
+
+def _cell_edges(problem: WorkerProblem, width_at: Callable[[float], float]) -> FloatArray:
     """Bin edges, latencies that are not too near another edge, and cuts of what is too wide."""
-    slo, latencies = problem.slo_ms, problem.service_latencies_ms
-    shortest = float(latencies[0])
-    fixed = slo - problem.slack_ms[::-1]
-    for latency in latencies[latencies < slo]:
-        if np.abs(fixed - latency).min() >= widest / 8:
+    latencies = problem.service_latencies_ms
+    longest = float(latencies[-1])
+    fixed = problem.slo_ms - problem.slack_ms[::-1]
+    fixed = np.append(fixed[fixed < longest], longest)
+    for latency in latencies[:-1]:
+        if np.abs(fixed - latency).min() >= width_at(float(latency)) / 8:
             fixed = np.append(fixed, latency)
     fixed.sort()
     edges = [0.0]
     for high in fixed[1:].tolist():
-        _cut(edges, high, lambda x: min(widest, max(x, shortest) / 8))
-    if latencies[-1] > slo:
-        _cut(edges, float(latencies[-1]), lambda x: x / 25)
+        pieces = max(1, math.ceil((high - edges[-1]) / width_at(edges[-1]) - 1e-9))
+        while pieces > 1:
+            edges.append(edges[-1] + (high - edges[-1]) / pieces)
+            pieces = max(1, math.ceil((high - edges[-1]) / width_at(edges[-1]) - 1e-9))
+        edges.append(high)
     return np.array(edges)
-
-
-def _cut(edges: list[float], high: float, width_at: Callable[[float], float]) -> None:
-    """Go on from the last edge to ``high`` in cells no wider than ``width_at`` their start."""
-    while (pieces := math.ceil((high - edges[-1]) / width_at(edges[-1]) - 1e-9)) > 1:
-        edges.append(edges[-1] + (high - edges[-1]) / pieces)
-    edges.append(high)
 
 
 def quadrature_nodes(problem: WorkerProblem, cells_per_slo: int = CELLS_PER_SLO) -> NodeSet:
     """Two Gauss nodes in each cell of every bin, one in the narrow cells.
 
-    ``cells_per_slo`` bounds a cell's width: SLO / cells_per_slo at most.
+    ``cells_per_slo`` bounds a cell's width below the SLO by SLO / cells_per_slo, and scales the
+    other widths alike.
     """
-    edges = _cell_edges(problem, problem.slo_ms / cells_per_slo)
+    width_at = _widest_cell(problem, cells_per_slo / CELLS_PER_SLO)
+    edges = _cell_edges(problem, width_at)
     width = np.diff(edges)
     middle = (edges[:-1] + edges[1:]) / 2
     bins = np.searchsorted(problem.slack_ms, problem.slo_ms - middle, side="right") - 1
     bins = np.clip(bins, 0, problem.bins - 1)
-    points = np.where(width <= problem.slo_ms / (4 * cells_per_slo), 1, 2)
+    narrow = [w <= width_at(x) / 4 for x, w in zip(edges.tolist(), width.tolist())]
+    points = np.where(narrow, 1, 2)
     half = np.where(points == 2, width / math.sqrt(12.0), 0.0)
     x = np.repeat(middle, points)
     first = np.cumsum(points) - points
@@ -143,12 +153,14 @@ def quadrature_nodes(problem: WorkerProblem, cells_per_slo: int = CELLS_PER_SLO)
 
 def exact_nodes(problem: WorkerProblem) -> NodeSet:
     """One node per slack bin and number of arrivals in it, up to a mass of 1e-12 beyond."""
-    longest = max(float(problem.service_latencies_ms[-1]), problem.slo_ms)
+    longest = float(problem.service_latencies_ms[-1])
     bins, offsets = [], []
     for j in range(problem.bins - 1, -1, -1):
-        end = problem.slo_ms - problem.slack_ms[j] if j else longest
-        width = end - (problem.slo_ms - problem.slack_ms[j + 1])
-        size = counts_support(problem.arrivals, float(width)) + 1
+        start = problem.slo_ms - float(problem.slack_ms[j + 1])
+        end = min(longest, problem.slo_ms - float(problem.slack_ms[j])) if j else longest
+        if end <= start:
+            break
+        size = counts_support(problem.arrivals, end - start) + 1
         bins.append(np.full(size, j))
         offsets.append(np.arange(size))
     bin_of_node = np.concatenate(bins)

@@ -12,7 +12,8 @@ Put B for I − M with the column of the reference node replaced by the costs. T
 holds the values, with g in the place of the reference, and v·B is the unit vector of the
 reference: one factorisation, as large as there are nodes, gives gain, values and stationary
 distribution without iterating. A much visited node is a good reference; a few steps of the
-chain find one. States that A reaches with less than 1e-15 are left out.
+chain find one. States that A reaches with less than 1e-15 are left out. Where the reached
+states are fewer than the nodes (exact nodes), the same is solved for the chain F·A of states.
 
 A round then improves every state by the structured backup; it ends when no choice gains more
 than rounding. With T the Bellman operator at gain g, the optimal gain lies in
@@ -24,6 +25,7 @@ reached from everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +61,8 @@ class NodeEvaluation:
         u, up to a constant; the empty state last.
     node_visits : ndarray, shape (I+1,)
         Stationary visits to each node per unit of cost; the empty state last.
+    reference : int
+        The most visited node, or reached state where the chain of states was solved.
     residual : float
         Largest error of the visits' balance.
     """
@@ -66,6 +70,7 @@ class NodeEvaluation:
     gain: float
     node_value: FloatArray
     node_visits: FloatArray
+    reference: int
     residual: float
 
 
@@ -116,17 +121,6 @@ def _reward_and_cost(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, 
     return cost * accuracy[queued, bins], cost
 
 
-def _much_visited(kernel: FloatArray) -> int:
-    """A node that the chain visits often, found by walking it from the empty state."""
-    law = np.zeros(len(kernel))
-    law[-1] = 1.0
-    seen = np.zeros(len(kernel))
-    for _ in range(_WALK_STEPS):
-        law = law @ kernel
-        seen = 0.9 * seen + law
-    return int(seen.argmax())
-
-
 def evaluate_on_nodes(
     mdp: StructuredMDP, policy: IntArray, reference: int | None = None
 ) -> NodeEvaluation:
@@ -137,36 +131,78 @@ def evaluate_on_nodes(
     policy : ndarray of int, shape (N, D+1)
         Admissible where anything is, the fastest model elsewhere.
     reference : int, optional
-        A node that the policy visits often; found by walking the chain when not given.
+        ``NodeEvaluation.reference`` of a policy much like this one, which saves a search.
 
     Raises
     ------
     NotConvergedError
         When the policy's chain has no single stationary distribution within rounding.
     """
-    kernel: FloatArray = np.asarray(mdp.continuation @ _policy_rows(mdp, policy))
+    law, rows = mdp.continuation, _policy_rows(mdp, policy)
     reward, cost = _reward_and_cost(mdp, policy)
-    node_cost = mdp.continuation @ cost + mdp.charged_excess
+    excess = mdp.charged_excess
+    if len(rows) > len(excess):
+        chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward),
+                       np.asarray(law @ cost) + excess)
+        found = _solve_chain(chain, reference)
+        value, visits = found.value, found.visits
+    else:
+        chain = _Chain(np.asarray(rows @ law), reward, cost + rows @ excess)
+        found = _solve_chain(chain, reference)
+        value = np.asarray(law @ found.value) - found.gain * excess
+        visits = found.visits @ rows
+    return NodeEvaluation(found.gain, value, visits, found.reference, found.residual)
+
+
+class _Chain(NamedTuple):
+    """A policy's chain between nodes, or between reached states."""
+
+    kernel: FloatArray
+    reward: FloatArray
+    cost: FloatArray
+
+
+class _Solved(NamedTuple):
+    gain: float
+    value: FloatArray
+    visits: FloatArray
+    reference: int
+    residual: float
+
+
+def _solve_chain(chain: _Chain, reference: int | None) -> _Solved:
+    """Solve B·x = reward and v·B = unit, with the costs in the reference's column of B."""
+    size = len(chain.kernel)
     if reference is None:
-        reference = _much_visited(kernel)
-    unit = np.zeros(len(kernel))
+        reference = _much_visited(chain.kernel)
+    unit = np.zeros(size)
     unit[reference] = 1.0
-    system = -kernel
-    system.flat[:: len(kernel) + 1] += 1.0
-    system[:, reference] = node_cost
+    system = -chain.kernel
+    system.flat[:: size + 1] += 1.0
+    system[:, reference] = chain.cost
     factors = lu_factor(system, check_finite=False)
-    node_reward: FloatArray = np.asarray(mdp.continuation @ reward)
-    value = lu_solve(factors, node_reward, check_finite=False)
+    value = lu_solve(factors, chain.reward, check_finite=False)
     visits = lu_solve(factors, unit, trans=1, check_finite=False)
-    residual = float(np.abs(visits @ kernel - visits).max() / np.abs(visits).max())
-    gain = float(value[reference])
-    value[reference] = 0.0
+    residual = float(np.abs(visits @ chain.kernel - visits).max() / np.abs(visits).max())
     if not (np.isfinite(value).all() and residual < 1e-8):
         raise NotConvergedError(
             describe("a policy has no single stationary distribution", where="policy iteration",
                      value=f"balance residual {residual:.1e}")
         )
-    return NodeEvaluation(gain, value, np.maximum(visits, 0.0), residual)
+    gain = float(value[reference])
+    value[reference] = 0.0
+    visits = np.maximum(visits, 0.0)
+    return _Solved(gain, value, visits, int(visits.argmax()), residual)
+
+
+def _much_visited(kernel: FloatArray) -> int:
+    """A place that the chain visits often, found by walking it from everywhere."""
+    law = np.full(len(kernel), 1.0 / len(kernel))
+    seen = np.zeros(len(kernel))
+    for _ in range(_WALK_STEPS):
+        law = law @ kernel
+        seen = 0.9 * seen + law
+    return int(seen.argmax())
 
 
 def state_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatArray, float]:
@@ -197,7 +233,7 @@ def solve_on_nodes(
         if settled or rounds == max_rounds:
             break
         policy = backup.policy
-        reference = int(evaluation.node_visits.argmax())
+        reference = evaluation.reference
     status = Status.OPTIMAL if settled else Status.MAX_ITERATIONS
     return NodeSolution(policy, evaluation, certify(mdp, evaluation, backup, rounds, status))
 

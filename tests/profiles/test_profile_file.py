@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -216,3 +218,15 @@ def test_the_digits_set_offers_a_choice_of_six_models_or_more() -> None:
     front = prune(load("digits-cpu").latency_table())
     assert len(front.models) >= 6
     assert (front.accuracy[1:] > front.accuracy[0]).all()
+
+
+def test_profiles_load_without_the_heavy_packages() -> None:
+    """A command that only reads profiles starts fast."""
+    code = (
+        "import sys, ramsis.profiles.importers, ramsis.profiles.check\n"
+        "heavy = {'scipy', 'pandas', 'numba', 'jsonschema', 'matplotlib'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                         cwd=Path(__file__).resolve().parents[2], check=False)
+    assert ran.returncode == 0, ran.stderr
