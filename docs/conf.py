@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
@@ -13,13 +18,13 @@ _PROJECT = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 project = "ramsis"
 author = "The ramsis developers"
-copyright = "The ramsis developers, MIT licence"  # noqa: A001 - Sphinx's name for it
+copyright = "The ramsis developers, MIT licence"
 release = version = _PROJECT["version"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 
-myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_member_order = "bysource"
@@ -27,8 +32,24 @@ autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 napoleon_google_docstring = False
 napoleon_use_ivar = True  # attributes of dataclasses are described once, in the class
+napoleon_attr_annotations = False
 napoleon_use_rtype = False
 
 html_theme = "furo"
 html_title = f"ramsis {release}"
 html_show_sphinx = False
+
+_SHARED = re.compile(r"^\w+(, \w+)+(?= : |$)")
+
+
+def _prepare(_app: Any, what: str, _name: str, _of: Any, _options: Any, lines: list[str]) -> None:
+    """Mend what Napoleon misreads: a colon in a property's summary, attributes on one line."""
+    if what in ("attribute", "property") and lines:
+        lines[0] = lines[0].replace(": ", " – ")
+    elif what == "class":
+        lines[:] = [_SHARED.sub(lambda m: m[0].replace(", ", ","), line) for line in lines]
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.connect("autodoc-process-docstring", _prepare, priority=400)

@@ -32,17 +32,20 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     ------
     InputFileError
         When the file is missing, unreadable, larger than :data:`MAX_FILE_BYTES`, empty, cut
-        off, not UTF-8, not JSON (``NaN`` and ``Infinity`` are not), or not an object.
+        off, not UTF-8, not JSON (``NaN``, ``Infinity`` and half a surrogate pair are not), or
+        not an object.
     """
     where = str(path)
     try:
-        size = os.stat(path).st_size
-        if size > MAX_FILE_BYTES:
+        with open(path, "rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)  # some sources do not know their size
+        if len(content) > MAX_FILE_BYTES:
+            size = max(len(content), os.stat(path).st_size)
             raise InputFileError(
                 describe("file is too large", where=where, value=f"{size} bytes",
                          allowed=f"at most {MAX_FILE_BYTES} bytes (64 MB)")
             )
-        text = Path(path).read_text(encoding="utf-8")
+        text = content.decode("utf-8")
     except OSError as error:
         raise InputFileError(
             describe(f"cannot read file ({error.strerror})", where=where)
@@ -53,6 +56,8 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InputFileError(describe("file is empty", where=where, allowed="a JSON object"))
     try:
         document = json.loads(text, parse_constant=_refuse_constant)
+        if "\\ud" in text or "\\uD" in text:
+            json.dumps(document, ensure_ascii=False).encode()  # half a pair is no character
     except (ValueError, RecursionError) as error:
         raise InputFileError(
             describe(f"not valid JSON, cut off or damaged ({error})", where=where)

@@ -162,7 +162,7 @@ def measure(
     """Wall times in ms by batch size, on images drawn at random.
 
     They are taken in rounds over the batch sizes, so that what disturbs the machine for a
-    while does not fall on one size. The first call of each size in each round is not counted.
+    while does not fall on one size. The first call of each turn is not counted.
     """
     rng = np.random.default_rng(0)
 
@@ -197,10 +197,10 @@ def take_one_core() -> dict[str, bool]:
     if pinned:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, -20)
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except (AttributeError, PermissionError):
-        return {"pinned_to_core": pinned, "raised_priority": False}
-    return {"pinned_to_core": pinned, "raised_priority": True}
+        return {"pinned_to_core": pinned, "real_time_priority": False}
+    return {"pinned_to_core": pinned, "real_time_priority": True}
 
 
 def hardware(core: dict[str, bool]) -> dict[str, object]:

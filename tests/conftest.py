@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ramsis.profiles import ProfileSet, save
+from tests.synthesis.samples import tiny_profile
+
 _REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 
 
@@ -15,3 +18,17 @@ def reference_dir() -> Path:
     if not _REFERENCE.is_dir():
         pytest.skip("reference data are not on this machine")
     return _REFERENCE
+
+
+@pytest.fixture(scope="session")
+def tiny() -> ProfileSet:
+    """Three models whose policies take milliseconds to make."""
+    return tiny_profile()
+
+
+@pytest.fixture(scope="session")
+def tiny_file(tiny: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same in a profile file; not to be written to."""
+    path = tmp_path_factory.mktemp("profiles") / "tiny.json"
+    save(tiny, path)
+    return path

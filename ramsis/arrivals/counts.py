@@ -15,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.process import ArrivalProcess
+from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["count_tail", "counts_cdf", "counts_support", "passage_tails"]
 
 FloatArray = NDArray[np.float64]
 
 _QUADRATURE_POINTS = 5
+_MOST_COUNTS = 1_000_000
+_TOTAL_TOLERANCE = 1e-6
 
 
 def count_tail(process: ArrivalProcess, orders: int, interval_ms: FloatArray) -> FloatArray:
@@ -53,10 +56,11 @@ def passage_tails(
     other it is summed by Gauss-Legendre quadrature between neighbouring lengths.
     """
     closed_form = getattr(process, "integrated_tail", None)
+    tail = count_tail(process, orders + 1, interval_ms)
+    np.minimum.accumulate(tail, axis=0, out=tail)  # falling up to rounding already
     if callable(closed_form):
-        tail = count_tail(process, orders + 1, interval_ms)
         return tail[:, :-1], closed_form(tail, interval_ms)
-    tail = count_tail(process, orders, interval_ms)
+    tail = tail[:, :-1]
     point, weight = np.polynomial.legendre.leggauss(_QUADRATURE_POINTS)
     low = np.append(interval_ms[1:], 0.0)
     width = interval_ms - low
@@ -67,14 +71,29 @@ def passage_tails(
 
 
 def counts_support(process: ArrivalProcess, longest_ms: float) -> int:
-    """A count k with P(N(T) > k) negligible (about 1e-18) for every T up to ``longest_ms``."""
+    """A count k with P(N(T) > k) negligible (about 1e-18) for every T up to ``longest_ms``.
+
+    Raises
+    ------
+    InvalidValueError
+        When PF(k, T) does not add up to 1 over k.
+    """
     length = np.array([longest_ms])
     size = 16 + int(1.25 * process.rate_per_ms * longest_ms)
+    most = 4 * size + _MOST_COUNTS
     while True:
         log_probability = process.log_pf(np.arange(size + 1), length)
-        if log_probability[-1] < -42.0 and np.exp(log_probability).sum() > 0.5:
+        total = float(np.exp(log_probability).sum())
+        # The last counts together, as single ones may be impossible (arrivals in pairs).
+        if abs(total - 1.0) < _TOTAL_TOLERANCE and log_probability[-16:].max() < -42.0:
             return size
+        if size > most:
+            break
         size += 16 + size // 4
+    raise InvalidValueError(
+        describe("PF(k, T) does not add up to 1 over k", where=f"arrivals, T = {longest_ms:g} ms",
+                 value=total, allowed=f"1 within {_TOTAL_TOLERANCE:g}")
+    )
 
 
 def counts_cdf(process: ArrivalProcess, interval_ms: FloatArray, largest: int) -> FloatArray:

@@ -18,6 +18,7 @@ import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -168,8 +169,8 @@ def process_factory(text: str) -> ProcessFactory:
                      allowed="poisson, or package.module:name of your own")
         )
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+        factory = attrgetter(attribute)(importlib.import_module(module_name))
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise InvalidValueError(
             describe(f"cannot import arrival process ({error})", where="arrivals", value=text,
                      allowed="package.module:name of an importable callable")
@@ -184,7 +185,13 @@ def process_factory(text: str) -> ProcessFactory:
 
 def _checked(factory: Callable[..., Any], text: str) -> ProcessFactory:
     def make(load_qps: float) -> ArrivalProcess:
-        process = factory(load_qps)
+        try:
+            process = factory(load_qps)
+        except TypeError as error:
+            raise InvalidValueError(
+                describe(f"cannot make an arrival process ({error})", where="arrivals",
+                         value=text, allowed="a callable that takes load_qps")
+            ) from error
         if not isinstance(process, ArrivalProcess):
             raise InvalidValueError(
                 describe("not an arrival process", where=f"arrivals {text}",

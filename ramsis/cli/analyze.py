@@ -82,13 +82,13 @@ def _row(policy: WorkerPolicy) -> dict[str, Any]:
 def _words(policy: WorkerPolicy) -> dict[str, str]:
     """Columns that are short texts."""
     expected, proof = policy.expectations, policy.certificate
-    name, share = max(expected.model_share.items(), key=lambda item: item[1])
+    used = max(expected.model_share.items(), key=lambda item: item[1], default=None)
     gap = "–" if proof.gain_upper is None else f"gap {max(0.0, proof.gain_upper - proof.gain):.0e}"
     return {
         "batch": f"{expected.batch_size.p50:g}/{expected.batch_size.p99:g}",
         "queue": f"{expected.queue_length.p50:g}/{expected.queue_length.p99:g}",
         "slack": f"{expected.slack_ms.p50:.1f}",
-        "main_model": f"{name} ({share:.0%})",
+        "main_model": "–" if used is None else f"{used[0]} ({used[1]:.0%})",
         "solved": f"{proof.solver}, {gap}",
         "state": "OVERLOAD" if expected.overloaded else "ok",
     }

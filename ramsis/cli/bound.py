@@ -9,6 +9,7 @@ import click
 from ramsis import profiles
 from ramsis.cli.rows import Column, print_json, print_rows
 from ramsis.fleet import fluid_bound
+from ramsis.mdp.problem import MAX_QUEUE
 from ramsis.policy import SERVICES
 from ramsis.profiles import Statistic
 from ramsis.synthesis import parse_loads
@@ -34,7 +35,7 @@ _COLUMNS = (
               help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
 @click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
               help="Latency statistic that service times are taken to be.")
-@click.option("--max-batch", type=click.IntRange(min=1), default=32, show_default=True,
+@click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
               help="Largest batch.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
 def bound(

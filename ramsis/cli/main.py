@@ -17,7 +17,9 @@ from ramsis.errors import RamsisError  # noqa: E402
 
 __all__ = ["cli", "main"]
 
-_INTERRUPTED = 130
+_USAGE, _INTERRUPTED = 2, 130
+_ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What recent versions of click raise for a group without a command."""
 _COMMANDS = {
     "profile": ("ramsis.cli.profile:profile", "Latency and accuracy profiles of models."),
     "generate": ("ramsis.cli.generate:generate", "Make policy files for load levels."),
@@ -81,19 +83,37 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         result = cli.main(args=arguments, prog_name="ramsis", standalone_mode=False)
     except RamsisError as error:
-        click.echo(f"error: {error}", err=True)
-        return error.exit_code
+        return _fail(str(error), error.exit_code)
     except click.ClickException as error:
+        code: int = error.exit_code
+        if not isinstance(error, _ASKS_FOR_HELP):
+            return _fail(_usage(error), code)
         error.show()
-        return error.exit_code
+        return code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; finished files are whole and stay", err=True)
         return _INTERRUPTED
-    except BrokenPipeError:
-        # The reader of stdout went away, as `head` does: nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as left:
+        # click leaves with 1 when the reader of stdout went away, as `head` does.
+        return 0 if left.code == 1 else int(left.code or 0)
+    except MemoryError:
+        return _fail("not enough memory for a problem of this size", _USAGE)
+    except OSError as error:
+        return _fail(f"cannot write the output ({error.strerror})", _USAGE)
     return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    """Say in one line what is wrong."""
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    return code
+
+
+def _usage(error: click.ClickException) -> str:
+    """What is wrong with the command line, and where its help is."""
+    context = getattr(error, "ctx", None)
+    more = f" See '{context.command_path} --help'." if context else ""
+    return error.format_message() + more
 
 
 if __name__ == "__main__":

@@ -62,16 +62,14 @@ def policy_row(policy: WorkerPolicy) -> dict[str, Any]:
 
 
 def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
-    """A table on stdout, the numbers aligned; as wide as it needs to be when piped."""
+    """A table on stdout, the numbers aligned; as wide as it needs to be, so that none is cut."""
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column.title, justify="right" if column.form else "left", no_wrap=True)
     for row in rows:
         style = "red" if row.get("overloaded") else None
         table.add_row(*(column.text(row) for column in columns), style=style)
-    console = Console(highlight=False, emoji=False, markup=False)
-    if not console.is_terminal:
-        console.width = 10_000
+    console = Console(highlight=False, emoji=False, markup=False, width=10_000)
     for line in _rendered(console, table):
         click.echo(line)
 

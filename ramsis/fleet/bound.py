@@ -33,6 +33,7 @@ __all__ = ["FluidBound", "fluid_bound"]
 
 FloatArray = NDArray[np.float64]
 
+_LARGEST = 1e19  # what HiGHS still takes for a finite number
 
 @dataclass(frozen=True, eq=False)
 class FluidBound:
@@ -80,12 +81,19 @@ def fluid_bound(
     ------
     InvalidValueError
         A number out of range, or an SLO below every latency.
+    NotConvergedError
+        The linear program was not solved.
     """
     for name, value in (("slo_ms", slo_ms), ("workers", workers), ("load_qps", load_qps)):
         if not (math.isfinite(value) and value > 0):
             raise InvalidValueError(
                 describe("not positive", where=name, value=value, allowed="a finite number > 0")
             )
+    if not 1 <= max_batch <= latency.max_batch:
+        raise InvalidValueError(
+            describe("largest batch out of range", where="max_batch", value=max_batch,
+                     allowed=f"1 to {latency.max_batch}, the latency table's largest")
+        )
     service_ms = latency.latency_ms[:, :max_batch]
     model, column = np.nonzero(service_ms <= slo_ms)
     if not len(model):
@@ -95,22 +103,26 @@ def fluid_bound(
                      allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
         )
     batch, busy_ms = column + 1.0, service_ms[model, column]
-    # Unknowns are shares of the queries, so that the program is of the size of 1.
-    per_query = busy_ms / batch * (load_qps / 1000.0) / workers
+    per_query_ms = busy_ms / batch
+    # Unknowns are shares of the queries, or of what can be served where that is less (1/scale of
+    # them), so that the program is of the size of 1 at any load.
+    demand = float(per_query_ms.min()) * load_qps / 1000.0 / workers
+    scale = max(1.0, demand)
     found: Any = linprog(
         c=-latency.accuracy[model],
-        A_ub=np.vstack([per_query, np.ones(len(model))]),
-        b_ub=np.ones(2),
+        A_ub=np.vstack([per_query_ms / per_query_ms.min() * min(demand, 1.0),
+                        np.ones(len(model))]),
+        b_ub=np.array([1.0, min(scale, _LARGEST)]),
         method="highs",
     )
     if not found.success:
         raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
     mix = np.zeros((len(latency.models), max_batch))
-    mix[model, column] = found.x
+    mix[model, column] = found.x / scale
     return FluidBound(
-        effective_accuracy=float(-found.fun),
-        served_fraction=float(found.x.sum()),
+        effective_accuracy=float(-found.fun / scale),
+        served_fraction=float(mix.sum()),
         capacity_qps=float(1000.0 * workers * (batch / busy_ms).max()),
-        worker_price=float(-found.ineqlin.marginals[0] / workers),
+        worker_price=float(-found.ineqlin.marginals[0] / scale / workers),
         mix=mix,
     )

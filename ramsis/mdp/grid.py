@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable
 
-__all__ = ["DEFAULT_GRID", "fixed_grid", "model_grid", "slack_grid"]
+__all__ = ["DEFAULT_GRID", "MAX_DIVISIONS", "fixed_grid", "model_grid", "slack_grid"]
 
 FloatArray = NDArray[np.float64]
 
 DEFAULT_GRID = "fixed:100"
-_ALLOWED = "fixed:D with a whole number D >= 1, or model"
+MAX_DIVISIONS = 100_000
+"""Most steps of a fixed-length grid."""
+_ALLOWED = f"fixed:D with a whole number D from 1 to {MAX_DIVISIONS}, or model"
 
 
 def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
@@ -31,12 +33,12 @@ def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
     Raises
     ------
     InvalidValueError
-        When ``divisions`` is below 1.
+        When ``divisions`` is below 1 or above :data:`MAX_DIVISIONS`.
     """
-    if divisions < 1:
+    if not 1 <= divisions <= MAX_DIVISIONS:
         raise InvalidValueError(
-            describe("too few slack divisions", where="grid", value=divisions,
-                     allowed="a whole number D >= 1")
+            describe("number of slack divisions out of range", where="grid", value=divisions,
+                     allowed=f"a whole number D from 1 to {MAX_DIVISIONS}")
         )
     grid = slo_ms * np.arange(divisions + 1) / divisions
     grid[-1] = slo_ms  # which rounding may miss

@@ -13,10 +13,11 @@ and the end of bin j, where x = SLO − T_{j+1} remains:
 
     U(x) = Σ_k PF(k, x)·V(1 + ⌊k/K⌋, j(x)).
 
-Cells are no wider than SLO/100, and an eighth of x where x is small (nor of the least latency);
-they are cut at every latency l, so that no cell is reached only in part (x <= l), unless the
-piece would be narrower than SLO/800. A cell narrower than SLO/400 needs but one point. Bin 0
-holds all negative slack (x > SLO) in cells that grow with x.
+Cells reach as far as the longest latency. They are no wider than SLO/100, nor than an eighth of x
+(of the least latency, where x is below it); beyond the SLO, where all is bin 0, a sixteenth
+of x. They are cut at every latency l, so that no cell is reached only in part (x <= l), unless a
+piece would be narrower than an eighth of what is allowed there. A cell narrower than a quarter
+of that needs but one point.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _widest_cell(problem: WorkerProblem, finer: float) -> Callable[[float], floa
 
     def width_at(x: float) -> float:
         within = min(slo / CELLS_PER_SLO, max(x, shortest) / 8)
-        return (within if x < slo else x / 25) / finer
+        return (within if x < slo else x / 16) / finer
 
     return width_at
 
@@ -117,15 +118,17 @@ def _cell_edges(problem: WorkerProblem, width_at: Callable[[float], float]) -> F
     for latency in latencies[:-1]:
         if np.abs(fixed - latency).min() >= width_at(float(latency)) / 8:
             fixed = np.append(fixed, latency)
-    fixed.sort()
     edges = [0.0]
-    for high in fixed[1:].tolist():
-        pieces = max(1, math.ceil((high - edges[-1]) / width_at(edges[-1]) - 1e-9))
-        while pieces > 1:
-            edges.append(edges[-1] + (high - edges[-1]) / pieces)
-            pieces = max(1, math.ceil((high - edges[-1]) / width_at(edges[-1]) - 1e-9))
-        edges.append(high)
+    for high in np.unique(fixed)[1:].tolist():
+        _cut(edges, high, width_at)
     return np.array(edges)
+
+
+def _cut(edges: list[float], high: float, width_at: Callable[[float], float]) -> None:
+    """Go on from the last edge to ``high`` in cells no wider than ``width_at`` their start."""
+    while (pieces := math.ceil((high - edges[-1]) / width_at(edges[-1]) - 1e-9)) > 1:
+        edges.append(edges[-1] + (high - edges[-1]) / pieces)
+    edges.append(high)
 
 
 def quadrature_nodes(problem: WorkerProblem, cells_per_slo: int = CELLS_PER_SLO) -> NodeSet:
@@ -140,8 +143,8 @@ def quadrature_nodes(problem: WorkerProblem, cells_per_slo: int = CELLS_PER_SLO)
     middle = (edges[:-1] + edges[1:]) / 2
     bins = np.searchsorted(problem.slack_ms, problem.slo_ms - middle, side="right") - 1
     bins = np.clip(bins, 0, problem.bins - 1)
-    narrow = [w <= width_at(x) / 4 for x, w in zip(edges.tolist(), width.tolist())]
-    points = np.where(narrow, 1, 2)
+    allowed = np.array([width_at(low) for low in edges[:-1].tolist()])
+    points = np.where(width <= allowed / 4, 1, 2)
     half = np.where(points == 2, width / math.sqrt(12.0), 0.0)
     x = np.repeat(middle, points)
     first = np.cumsum(points) - points
@@ -152,14 +155,14 @@ def quadrature_nodes(problem: WorkerProblem, cells_per_slo: int = CELLS_PER_SLO)
 
 
 def exact_nodes(problem: WorkerProblem) -> NodeSet:
-    """One node per slack bin and number of arrivals in it, up to a mass of 1e-12 beyond."""
+    """One node per slack bin and number of arrivals in it, but for those hardly ever seen."""
     longest = float(problem.service_latencies_ms[-1])
     bins, offsets = [], []
     for j in range(problem.bins - 1, -1, -1):
         start = problem.slo_ms - float(problem.slack_ms[j + 1])
-        end = min(longest, problem.slo_ms - float(problem.slack_ms[j])) if j else longest
-        if end <= start:
+        if start >= longest:
             break
+        end = min(longest, problem.slo_ms - float(problem.slack_ms[j])) if j else longest
         size = counts_support(problem.arrivals, end - start) + 1
         bins.append(np.full(size, j))
         offsets.append(np.arange(size))

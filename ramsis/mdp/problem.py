@@ -32,10 +32,15 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.grid import DEFAULT_GRID, slack_grid
 from ramsis.profiles import LatencyTable
 
-__all__ = ["Choice", "Objective", "WorkerProblem"]
+__all__ = ["MAX_NUMBERS", "MAX_QUEUE", "Choice", "Objective", "WorkerProblem"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+MAX_QUEUE = 10_000
+"""Longest queue that a table may tell apart."""
+MAX_NUMBERS = 1_000_000_000
+"""Most numbers of 8 bytes that solving a problem may hold at once, by a rough count."""
 
 
 class Objective(StrEnum):
@@ -118,11 +123,12 @@ class WorkerProblem:
         Raises
         ------
         InvalidValueError
-            When a number is out of range, the SLO is below every latency, or the table is too
-            short.
+            When a number is out of range, the SLO is below every latency, the table is too
+            short, or the problem is too large (:data:`MAX_NUMBERS`).
         """
         _check_whole("workers", workers)
-        _check_whole("max_queue", max_queue)
+        _check_whole("max_queue", max_queue, MAX_QUEUE)
+        _check_rate(arrivals)
         if latency.max_batch < max_queue + 1:
             raise InvalidValueError(
                 describe("latency table is too short", where="latency", value=latency.max_batch,
@@ -145,7 +151,9 @@ class WorkerProblem:
                 describe("unknown objective", where="objective", value=str(objective),
                          allowed=" or ".join(Objective))
             ) from None
-        return cls(latency, float(slo_ms), workers, arrivals, slack_ms, max_queue, objective)
+        problem = cls(latency, float(slo_ms), workers, arrivals, slack_ms, max_queue, objective)
+        _check_size(problem)
+        return problem
 
     @property
     def bins(self) -> int:
@@ -200,12 +208,66 @@ class WorkerProblem:
         )
         return result
 
+    def check_policy(self, policy: IntArray) -> None:
+        """Refuse a table that takes a late model where some model is in time, or late a slow one.
 
-def _check_whole(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        Raises
+        ------
+        InvalidValueError
+            When the table is not of shape (N, D+1), or naming its first bad entry.
+        """
+        shape = (self.max_queue, self.bins + 1)
+        if np.shape(policy) != shape:
+            raise InvalidValueError(
+                describe("table has the wrong shape", where="policy", value=np.shape(policy),
+                         allowed=f"{shape}")
+            )
+        known = (policy >= 0) & (policy < len(self.latency.models))
+        table = np.where(known, policy, self.latency.fastest)
+        reachable = self.in_time(self.fastest_policy())
+        good = known & np.where(reachable, self.in_time(table), table == self.latency.fastest)
+        if not good.all():
+            n, j = (int(i) for i in np.argwhere(~good)[0])
+            raise InvalidValueError(
+                describe("model is not admissible", where=f"policy, {n + 1} queued, slack bin {j}",
+                         value=int(policy[n, j]),
+                         allowed="a model that is in time; the fastest where none is")
+            )
+
+
+def _check_whole(name: str, value: int, most: float = math.inf) -> None:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not (whole and 1 <= value <= most):
+        allowed = "a whole number >= 1" + (f" and <= {most}" if most < math.inf else "")
         raise InvalidValueError(
-            describe(f"{name} is not a positive whole number", where=name, value=value,
-                     allowed="a whole number >= 1")
+            describe("not a number in range", where=name, value=value, allowed=allowed)
+        )
+
+
+def _check_size(problem: WorkerProblem) -> None:
+    """Refuse a problem that would fill the memory, by a count that is rather too high."""
+    latencies = problem.service_latencies_ms
+    states = (problem.max_queue + 1) * (problem.bins + 1)
+    nodes = 200 + 2 * (problem.bins + int((latencies < problem.slo_ms).sum()))
+    longest_ms = max(problem.slo_ms, float(latencies[-1]))
+    arrivals = problem.arrivals.rate_per_ms * longest_ms
+    numbers = (states * (problem.workers + nodes) + len(latencies) * nodes * problem.workers
+               + 250 * arrivals)
+    if numbers > MAX_NUMBERS:
+        raise InvalidValueError(
+            describe("the problem is too large", where="worker problem",
+                     value=f"{problem.workers} workers, {states:.3g} states, "
+                           f"{arrivals:.3g} arrivals in {longest_ms:.3g} ms",
+                     allowed="fewer workers, a coarser grid, a smaller max_queue or a lower load")
+        )
+
+
+def _check_rate(arrivals: ArrivalProcess) -> None:
+    rate = arrivals.rate_per_ms
+    if not (math.isfinite(rate) and rate > 0):
+        raise InvalidValueError(
+            describe("arrival rate is not positive", where="arrivals.rate_per_ms", value=rate,
+                     allowed="a finite number > 0")
         )
 
 
@@ -216,9 +278,5 @@ def _checked_grid(grid: FloatArray, slo_ms: float) -> FloatArray:
         raise InvalidValueError(
             describe("not a slack grid", where="grid", value=values.tolist(),
                      allowed="rising values from 0 to the SLO")
-        )
-    if not math.isfinite(slo_ms):
-        raise InvalidValueError(
-            describe("SLO is not finite", where="slo_ms", value=slo_ms, allowed="ms > 0")
         )
     return values

@@ -8,8 +8,10 @@ estimate of the gain and c the cost of a state,
 bounds the optimal gain g*: g + min(0, min B) <= g* <= g + max(0, max B), because a decision
 costs c(s) at least (the full state's excess comes on top). The sweep ends when the span
 max B − min B is at most the tolerance; otherwise V ← V + τ·B, τ = (1 − damping)·min c, and g
-moves to the middle of its bounds. Damping is adaptive, as in
-:mod:`ramsis.solvers.value_iteration`. The policy found is then evaluated exactly.
+moves towards the middle of its bounds. Raising g by 1 lowers B by 1 + excess / c: where that is
+much more than 1, as in overload, g moves by so much less, or it would swing ever wider. Damping
+is adaptive, as in :mod:`ramsis.solvers.value_iteration`. The policy found is then evaluated
+exactly.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ def iterate_on_nodes(
     value = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     costs = mdp.costs[:, None]
     step = float(costs.min())
+    caution = 1.0 + _excess_per_cost(mdp)
     damping, gain, status = AdaptiveDamping(), 0.0, Status.MAX_ITERATIONS
     for sweep in range(1, max_iterations + 1):  # noqa: B007 - counted for the certificate
         backup = mdp.greedy(mdp.node_values(value, gain), gain, policy)
@@ -53,10 +56,19 @@ def iterate_on_nodes(
         damping.observe(high - low)
         value += (1.0 - damping.level) * step * advantage
         value -= value[0, -1]
-        gain += (low + high) / 2.0
+        gain += (low + high) / 2.0 / caution
     evaluation = evaluate_on_nodes(mdp, policy)
     last = mdp.greedy(evaluation.node_value, evaluation.gain, policy)
     return NodeSolution(policy, evaluation, certify(mdp, evaluation, last, sweep, status))
+
+
+def _excess_per_cost(mdp: StructuredMDP) -> float:
+    """Most requests beyond the table that a late batch leaves behind, per unit of its cost."""
+    beyond = [
+        float(mdp.future(float(latency_ms), mdp.charged_excess).max())
+        for latency_ms in mdp.problem.late_latency_ms
+    ]
+    return float((beyond / mdp.costs).max())
 
 
 def _range(advantage: NDArray[np.float64]) -> tuple[float, float]:

@@ -2,7 +2,8 @@
 
 The structured solvers (policy iteration on the slack nodes, value iteration) need no transition
 matrix. The linear program and pymdptoolbox work on the explicit MDP, for comparison: they take
-minutes and gigabytes where the others take milliseconds.
+minutes and gigabytes where the others take milliseconds. All but the default are imported when
+they are asked for, since loading their compiled loops takes longer than finding a policy.
 """
 
 from __future__ import annotations
@@ -14,15 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.mdp.explicit import ExplicitWorkerMDP, build_explicit
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.mdp.structured import StructuredMDP, build_structured
-from ramsis.solvers.linear_program import linear_program
-from ramsis.solvers.node_value_iteration import iterate_on_nodes
-from ramsis.solvers.result import Certificate, Solution
+from ramsis.solvers.result import Certificate
 from ramsis.solvers.slack_nodes import NodeSolution, solve_on_nodes, state_visits
-from ramsis.solvers.stationary import stationary_distribution
-from ramsis.solvers.toolbox import solve_with_pymdptoolbox
 
 __all__ = ["SOLVERS", "SolverName", "WorkerSolution", "solve_worker"]
 
@@ -87,14 +83,11 @@ def solve_worker(
         mdp = build_structured(problem)
         return _from_nodes(mdp, solve_on_nodes(mdp), solver)
     if solver == "value-iteration":
+        from ramsis.solvers.node_value_iteration import iterate_on_nodes
+
         mdp = build_structured(problem)
         return _from_nodes(mdp, iterate_on_nodes(mdp, tolerance=tolerance), solver)
-    explicit = build_explicit(problem)
-    if solver == "linear-program":
-        return _from_explicit(explicit, linear_program(explicit.mdp), solver)
-    return _from_explicit(
-        explicit, solve_with_pymdptoolbox(explicit.mdp, tolerance=tolerance), solver
-    )
+    return _solve_explicit(problem, solver, tolerance)
 
 
 def _from_nodes(
@@ -112,14 +105,26 @@ def _from_nodes(
     )
 
 
-def _from_explicit(
-    explicit: ExplicitWorkerMDP, solution: Solution, solver: SolverName
+def _solve_explicit(
+    problem: WorkerProblem, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
+    from ramsis.mdp.explicit import build_explicit
+    from ramsis.solvers.linear_program import linear_program
+    from ramsis.solvers.stationary import stationary_distribution
+    from ramsis.solvers.toolbox import solve_with_pymdptoolbox
+
+    explicit = build_explicit(problem)
+    if solver == "linear-program":
+        solution = linear_program(explicit.mdp)
+    else:
+        solution = solve_with_pymdptoolbox(explicit.mdp, tolerance=tolerance)
     rows = explicit.mdp.rows_of(solution.policy)
-    law = stationary_distribution(explicit.mdp.transition[rows]).distribution
+    empty = np.zeros(explicit.mdp.n_states)
+    empty[0] = 1.0  # matters where the chain falls into parts up to rounding
+    law = stationary_distribution(explicit.mdp.transition[rows], start=empty).distribution
     gain = float(law @ explicit.mdp.reward[rows] / (law @ explicit.mdp.costs[rows]))
     return WorkerSolution(
-        problem=explicit.problem,
+        problem=problem,
         policy=explicit.table(solution.policy),
         visits=explicit.by_queue_and_bin(law),
         excess=float(law @ explicit.excess[rows]),

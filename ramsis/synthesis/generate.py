@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ramsis.arrivals import describe_process, process_factory
 from ramsis.errors import InvalidValueError, OutputError, describe
 from ramsis.files import fingerprint
 from ramsis.fleet import fluid_bound
-from ramsis.mdp.problem import WorkerProblem
+from ramsis.mdp.problem import MAX_QUEUE, WorkerProblem
 from ramsis.policy import (
     MANIFEST_NAME,
     CertificateRecord,
@@ -39,19 +40,40 @@ from ramsis.profiles.file import to_document
 from ramsis.solvers.worker import WorkerSolution, solve_worker
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["generate_policy", "generate_set", "latency_table"]
+__all__ = ["generate_policy", "generate_set", "latency_table", "worker_problem"]
 
 _ORIGIN_LETTERS = "mpie"
 
 
 def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTable:
     """The pruned latencies that the settings' policies are made from, batches 1 … N+1."""
-    if settings.max_queue < 1:
+    if not 1 <= settings.max_queue <= MAX_QUEUE:
         raise InvalidValueError(
-            describe("max_queue is not positive", where="max_queue", value=settings.max_queue,
-                     allowed="a whole number >= 1")
+            describe("max_queue is out of range", where="max_queue", value=settings.max_queue,
+                     allowed=f"a whole number from 1 to {MAX_QUEUE}")
         )
     return prune(profile.latency_table(settings.service, settings.max_queue + 1))
+
+
+def worker_problem(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+) -> WorkerProblem:
+    """The decision problem that the policy for a load solves.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range, or an SLO below every latency.
+    """
+    return WorkerProblem.create(
+        latency_table(profile, settings),
+        slo_ms=settings.slo_ms,
+        workers=settings.workers,
+        arrivals=process_factory(settings.arrivals)(load_qps),
+        grid=settings.grid,
+        max_queue=settings.max_queue,
+        objective=settings.objective,
+    )
 
 
 def generate_policy(
@@ -66,16 +88,8 @@ def generate_policy(
     NotConvergedError
         The solver stopped before its rule was met.
     """
-    table = latency_table(profile, settings)
-    problem = WorkerProblem.create(
-        table,
-        slo_ms=settings.slo_ms,
-        workers=settings.workers,
-        arrivals=process_factory(settings.arrivals)(load_qps),
-        grid=settings.grid,
-        max_queue=settings.max_queue,
-        objective=settings.objective,
-    )
+    problem = worker_problem(profile, load_qps, settings)
+    table = problem.latency
     solution = solve_worker(problem, settings.solver)
     solution.certificate.require_converged(f"load {load_qps:g} QPS")
     bound = fluid_bound(
@@ -95,7 +109,7 @@ def generate_policy(
         slo_ms=problem.slo_ms,
         workers=problem.workers,
         load_qps=load_qps,
-        arrivals=describe_process(problem.arrivals),
+        arrivals=_arrivals(problem, settings),
         service=settings.service,
         dispatch="round-robin",
         batching="maximal",
@@ -116,6 +130,13 @@ def generate_policy(
         ),
         created_by=f"ramsis {_version()}",
     )
+
+
+def _arrivals(problem: WorkerProblem, settings: SynthesisSettings) -> dict[str, Any]:
+    """What the process says of itself, else the name that it was made by."""
+    if hasattr(problem.arrivals, "describe"):
+        return describe_process(problem.arrivals)
+    return {"process": settings.arrivals}
 
 
 def _models(table: LatencyTable) -> tuple[PolicyModel, ...]:
@@ -180,13 +201,17 @@ def generate_set(
 
     Raises
     ------
+    InvalidValueError, NotConvergedError
+        As :func:`generate_policy`; a load out of range before anything is written.
     OutputError
         The folder cannot be written, or holds a set made from something else.
     """
     if not loads_qps:
         raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
+    for load_qps in loads_qps:  # all of them, before anything is touched
+        worker_problem(profile, load_qps, settings)
     made = (generate_policy(profile, load_qps, settings) for load_qps in loads_qps)
-    first = next(made)  # before anything is touched: the settings hold together
+    first = next(made)
     entries = _kept_entries(Path(folder), first, overwrite)
     policies: list[WorkerPolicy] = []
     for policy in chain([first], made):
@@ -203,7 +228,7 @@ def generate_set(
 
 def _kept_entries(folder: Path, policy: WorkerPolicy, overwrite: bool) -> list[ManifestEntry]:
     """Entries of the folder's set that stay beside the new policies."""
-    if overwrite or not (folder / MANIFEST_NAME).exists():
+    if overwrite or not os.path.exists(folder / MANIFEST_NAME):
         return []
     for known in read_set(folder):
         if known.inputs != policy.inputs:

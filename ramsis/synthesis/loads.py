@@ -38,7 +38,7 @@ def _part(part: str, text: str) -> list[float]:
         numbers = [Decimal(number) for number in part.split(":")]
     except InvalidOperation:
         numbers = []
-    if len(numbers) not in (1, 3) or not all(math.isfinite(n) and n > 0 for n in numbers):
+    if len(numbers) not in (1, 3) or not all(map(_positive, numbers)):
         raise InvalidValueError(
             describe("not a load", where="load", value=text, allowed=_ALLOWED)
         )
@@ -52,3 +52,8 @@ def _part(part: str, text: str) -> list[float]:
                      allowed=f"from <= to, a whole number of steps, at most {MAX_LEVELS} levels")
         )
     return [float(start + i * step) for i in range(int(steps) + 1)]
+
+
+def _positive(number: Decimal) -> bool:
+    """Whether a number is finite and > 0, also as a float."""
+    return number.is_finite() and 0 < float(number) < math.inf

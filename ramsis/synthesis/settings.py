@@ -65,5 +65,10 @@ class SynthesisSettings:
                 )
 
     def as_dict(self) -> Mapping[str, Any]:
-        """The settings as plain JSON values."""
-        return asdict(self)
+        """The settings as plain JSON values, the same for 100 and 100.0 ms."""
+        return {
+            **asdict(self),
+            "slo_ms": float(self.slo_ms),
+            "workers": int(self.workers),
+            "max_queue": int(self.max_queue),
+        }

@@ -8,10 +8,14 @@ policy was found on slack nodes. Then
 - value iteration gives the optimal gain, which the policy's gain must reach;
 - the fluid bound is computed again from its dual, min over y >= 0 of
   y + max(0, max_{m,b} accuracy(m) − y·p_{m,b}), p the share of the fleet's time that serving
-  every query by (m, b) would take; the minimum lies at a crossing of two of its lines.
+  every query by (m, b) would take; it is convex in y, so bisection by its slope finds it.
 
 A claim stands when it is within the tolerance of what was derived; the file's quadrature alone
-accounts for about 1e-6 at D = 100.
+accounts for about 1e-6 at D = 100, and for much more in overload with a small table. Held less
+strictly are therefore the distributions and the utilisation, and everything in overload (ten
+times each); the accuracy of the queries in time, where hardly any is (1 in 100 or fewer); and
+utilisation and full queues in overload, as requests beyond the table are counted to some per
+cent only.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
+from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.mdp.explicit import ExplicitWorkerMDP, build_explicit
 from ramsis.mdp.problem import WorkerProblem
-from ramsis.policy import Expectations, WorkerPolicy, read
+from ramsis.policy import Expectations, Spread, WorkerPolicy, read
 from ramsis.solvers.result import Certificate
-from ramsis.solvers.stationary import power_iteration
+from ramsis.solvers.settings import check_tolerance
+from ramsis.solvers.stationary import power_iteration, stationary_distribution
 from ramsis.solvers.value_iteration import value_iteration
 from ramsis.synthesis.replay import problem_of
 
@@ -35,6 +41,11 @@ __all__ = ["TOLERANCE", "Check", "verify_policy"]
 
 TOLERANCE = 1e-4
 """How far a claim may be from what is derived, in accuracy or as a fraction of the queries."""
+
+_FEW_IN_TIME = 0.01
+_LOOSER = 10.0
+_BEYOND_THE_TABLE = 0.05
+_POWER_STEPS = 2_000
 
 FloatArray = NDArray[np.float64]
 
@@ -66,25 +77,33 @@ def verify_policy(
     Parameters
     ----------
     tolerance : float
-        Largest difference between a stated and a derived figure.
+        Largest difference between a stated and a derived figure, finite and > 0.
 
     Raises
     ------
     InputFileError
         The file breaks its format, or names an arrival process that cannot be made from it.
+    InvalidValueError
+        The tolerance is out of range.
     """
+    tolerance = check_tolerance(tolerance)
     policy = read(path)
     problem = problem_of(policy, str(path))
-    explicit = build_explicit(problem)
     table = _table_check(policy, problem)
     if not table.holds:
         return (table,)
+    explicit = build_explicit(problem)
     analysis, gain = _stationary(explicit, policy)
-    optimum = value_iteration(explicit.mdp).certificate
+    optimum = value_iteration(explicit.mdp, tolerance=tolerance / 100).certificate
     bound, capacity = _dual_bound(policy, problem)
+    derived = analysis.expectations(capacity_qps=capacity, upper_bound=bound)
+    if derived.overloaded:
+        tolerance *= _LOOSER
     return (
         table,
-        *_expectation_checks(policy.expectations, analysis.expectations(), tolerance),
+        _overflow_check(policy, problem),
+        *_expectation_checks(policy.expectations, derived, tolerance),
+        *_spread_checks(policy.expectations, analysis, _LOOSER * tolerance),
         *_gain_checks(policy, gain, optimum, tolerance),
         _close("upper bound", policy.expectations.upper_bound, bound, tolerance),
         _close("capacity (QPS)", policy.expectations.capacity_qps, capacity, 1e-6 * capacity),
@@ -104,12 +123,25 @@ def _table_check(policy: WorkerPolicy, problem: WorkerProblem) -> Check:
     return Check("table entries that the model allows", 1.0, share, share == 1.0)
 
 
+def _overflow_check(policy: WorkerPolicy, problem: WorkerProblem) -> Check:
+    """A queue longer than the table is served by the fastest model, as the promise assumes."""
+    fastest = problem.latency.fastest
+    holds = policy.overflow_model == fastest and policy.overflow_batch >= problem.max_queue
+    return Check("overflow model", float(policy.overflow_model), float(fastest), holds)
+
+
 def _stationary(
     explicit: ExplicitWorkerMDP, policy: WorkerPolicy
 ) -> tuple[WorkerAnalysis, float]:
     """Behaviour and gain of the file's table, by power iteration on the explicit rows."""
     rows = explicit.mdp.rows_of(explicit.labels(policy.model_table))
-    law = power_iteration(explicit.mdp.transition[rows]).distribution
+    chain = explicit.mdp.transition[rows]
+    start = np.zeros(explicit.mdp.n_states)
+    start[0] = 1.0  # empty; matters where the chain falls into parts up to rounding
+    found = power_iteration(chain, max_iterations=_POWER_STEPS, start=start)
+    if not found.converged:  # it hardly mixes
+        found = stationary_distribution(chain, start=start)
+    law = found.distribution
     gain = float(law @ explicit.mdp.reward[rows]) / float(law @ explicit.mdp.costs[rows])
     analysis = analyse_worker(
         explicit.problem,
@@ -123,26 +155,65 @@ def _stationary(
 def _expectation_checks(
     stated: Expectations, derived: Expectations, tolerance: float
 ) -> list[Check]:
-    pairs = [
-        ("expected accuracy", stated.accuracy, derived.accuracy),
-        ("expected violation rate", stated.violation_rate, derived.violation_rate),
-        ("expected effective accuracy", stated.effective_accuracy, derived.effective_accuracy),
-        ("accuracy per decision", stated.per_decision.accuracy, derived.per_decision.accuracy),
-        ("violation rate per decision", stated.per_decision.violation_rate,
-         derived.per_decision.violation_rate),
-        ("utilisation", stated.utilisation, derived.utilisation),
-        ("full queue rate", stated.full_queue_rate, derived.full_queue_rate),
-        ("mean batch size", stated.batch_size.mean, derived.batch_size.mean),
-    ]
-    checks = [_close(claim, mine, other, tolerance) for claim, mine, other in pairs[:-1]]
-    size = pairs[-1]
-    checks.append(_close(*size, tolerance * derived.batch_size.mean * 10))
+    mine, other = stated.per_decision, derived.per_decision
+    loose = _LOOSER * tolerance
+    if derived.overloaded:
+        loose = max(loose, _BEYOND_THE_TABLE)
     models = sorted({*stated.model_share, *derived.model_share})
-    checks += [
-        _close(f"share of {name}", stated.model_share.get(name, 0.0),
-               derived.model_share.get(name, 0.0), tolerance)
-        for name in models
+    return [
+        _accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
+                        1.0 - derived.violation_rate, tolerance),
+        _close("expected violation rate", stated.violation_rate, derived.violation_rate,
+               tolerance),
+        _close("expected effective accuracy", stated.effective_accuracy,
+               derived.effective_accuracy, tolerance),
+        _accuracy_check("accuracy per decision", mine.accuracy, other.accuracy,
+                        1.0 - other.violation_rate, tolerance),
+        _close("violation rate per decision", mine.violation_rate, other.violation_rate,
+               tolerance),
+        _close("utilisation", stated.utilisation, derived.utilisation, loose),
+        _close("full queue rate", stated.full_queue_rate, derived.full_queue_rate, loose),
+        _overload_check(stated, derived, tolerance),
+        *(_close(f"share of {name}", stated.model_share.get(name, 0.0),
+                 derived.model_share.get(name, 0.0), tolerance) for name in models),
     ]
+
+
+def _accuracy_check(
+    claim: str, stated: float | None, derived: float | None, in_time: float, tolerance: float
+) -> Check:
+    """An accuracy among the share ``in_time``, which may be too small to have one."""
+    allowed = tolerance * _FEW_IN_TIME / max(in_time, 1e-300)
+    if allowed >= 1.0:
+        return Check(claim, stated, derived, True)
+    return _close(claim, stated, derived, max(tolerance, allowed))
+
+
+def _overload_check(stated: Expectations, derived: Expectations, tolerance: float) -> Check:
+    near = abs(derived.violation_rate - OVERLOAD_VIOLATION_RATE) <= tolerance
+    return Check("overloaded", float(stated.overloaded), float(derived.overloaded),
+                 near or stated.overloaded == derived.overloaded)
+
+
+def _spread_checks(
+    stated: Expectations, analysis: WorkerAnalysis, tolerance: float
+) -> list[Check]:
+    """Means, to the tolerance times the largest value, and quantiles of the distributions."""
+    checks = []
+    for name, (values, probabilities) in analysis.distributions().items():
+        claimed: Spread = getattr(stated, name)
+        what = name.removesuffix("_ms").replace("_", " ")
+        mean = float(values @ probabilities)
+        checks.append(_close(f"mean {what}", claimed.mean, mean, tolerance * values[-1]))
+        upto = np.cumsum(probabilities)
+        for level, value in ((0.5, claimed.p50), (0.99, claimed.p99)):
+            below = float(probabilities[values < value].sum())
+            within = float(probabilities[values <= value].sum())
+            found = float(values[min(int(np.searchsorted(upto, level)), len(values) - 1)])
+            checks.append(
+                Check(f"{what} p{100 * level:.0f}", value, found,
+                      level - within <= tolerance and below - level <= tolerance)
+            )
     return checks
 
 
@@ -152,12 +223,15 @@ def _gain_checks(
     """The stated gain is the policy's, and no policy of this model has more."""
     stated = policy.certificate
     upper = stated.gain if stated.gain_upper is None else stated.gain_upper
+    lower = stated.gain if stated.gain_lower is None else stated.gain_lower
     return [
         _close("gain", stated.gain, gain, tolerance),
         Check("gain against the optimum", stated.gain, optimum.upper_bound,
               stated.gain >= optimum.lower_bound - tolerance),
         Check("stated upper bound on the gain", upper, optimum.lower_bound,
               upper >= optimum.lower_bound - tolerance),
+        Check("stated lower bound on the gain", lower, optimum.upper_bound,
+              lower <= optimum.upper_bound + tolerance),
     ]
 
 
@@ -166,7 +240,7 @@ def _close(
 ) -> Check:
     if stated is None or derived is None:
         return Check(claim, stated, derived, stated is None and derived is None)
-    return Check(claim, stated, derived, abs(stated - derived) <= tolerance)
+    return Check(claim, stated, derived, bool(abs(stated - derived) <= tolerance))
 
 
 def _dual_bound(policy: WorkerPolicy, problem: WorkerProblem) -> tuple[float, float]:
@@ -182,11 +256,10 @@ def _dual_bound(policy: WorkerPolicy, problem: WorkerProblem) -> tuple[float, fl
 
 
 def _least_dual(accuracy: FloatArray, price: FloatArray) -> float:
-    """Least, over y >= 0, of y + max(0, max accuracy − y·price), at its breakpoints."""
-    rise = accuracy[:, None] - accuracy[None, :]
-    run = price[:, None] - price[None, :]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        crossings = np.concatenate([(rise / run).ravel(), accuracy / price])
-    y = np.append(crossings[np.isfinite(crossings) & (crossings >= 0)], 0.0)
-    dual = y + np.maximum(0.0, (accuracy - y[:, None] * price).max(axis=1))
-    return float(dual.min())
+    """Least, over y >= 0, of y + max(0, max accuracy − y·price): convex, so by bisection."""
+    low, high = 0.0, float((accuracy / price).max())
+    while low < (middle := (low + high) / 2) < high:
+        best = int((accuracy - middle * price).argmax())
+        falls = accuracy[best] > middle * price[best] and price[best] > 1.0
+        low, high = (middle, high) if falls else (low, middle)
+    return high + max(0.0, float((accuracy - high * price).max()))

@@ -1,0 +1,107 @@
+"""The probability of k arrivals, and the plug for a process of one's own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ramsis.arrivals import (
+    ArrivalProcess,
+    Poisson,
+    describe_process,
+    from_description,
+    process_factory,
+)
+from ramsis.errors import InvalidValueError
+from tests.arrivals.processes import Outer, Wrapped
+from tests.reference.poisson import log_factorial, log_poisson
+
+HERE = "tests.arrivals.processes"
+
+
+def test_the_two_ways_to_a_log_factorial_agree_where_they_meet() -> None:
+    by_series = float(log_factorial(1001))
+    assert by_series == pytest.approx(float(log_factorial(1000)) + math.log(1001), rel=1e-15)
+
+
+@pytest.mark.parametrize("mean", [1e-9, 0.5, 40.0, 1e3, 3.3e4, 1e5])
+def test_log_pf_is_within_1e_9_of_the_truth(mean: float) -> None:
+    """Far tails included, as the phases of K = 1000 workers and 33 requests need them."""
+    spread = 10 * math.sqrt(mean)
+    counts = sorted({0, 1, 2, 999, 1000, 1001, 32_999, 33_999, 100_000,
+                     *(max(0, int(mean + x * spread)) for x in (-1, -0.1, 0, 0.1, 1))})
+    process = Poisson(load_qps=1e6)
+    got = process.log_pf(np.array(counts), np.array([mean / process.rate_per_ms]))
+    truth = [log_poisson(k, process.rate_per_ms * (mean / process.rate_per_ms)) for k in counts]
+    np.testing.assert_allclose(got, truth, rtol=0, atol=1e-9)
+
+
+def test_nothing_arrives_in_no_time() -> None:
+    counts = np.array([0, 1, 2, 50_000])
+    got = Poisson(100.0).log_pf(counts, np.array([[0.0], [1.0]]))
+    assert got.shape == (2, 4)
+    np.testing.assert_array_equal(got[0], [0.0, -np.inf, -np.inf, -np.inf])
+    assert np.isfinite(got[1]).all()
+
+
+@pytest.mark.parametrize("load_qps", [1e-6, 3.0, 1e6])
+def test_probabilities_add_up_to_one_with_the_mean_of_the_load(load_qps: float) -> None:
+    process = Poisson(load_qps)
+    counts = np.arange(2_000)
+    probability = np.exp(process.log_pf(counts, np.array([0.7])))
+    assert probability.sum() == pytest.approx(1.0, abs=1e-12)
+    assert counts @ probability == pytest.approx(load_qps * 0.7e-3, rel=1e-10)
+
+
+@pytest.mark.parametrize("load_qps", [0.0, -1.0, math.nan, math.inf])
+def test_a_load_that_is_not_positive_is_refused(load_qps: float) -> None:
+    with pytest.raises(InvalidValueError, match=r"load_qps: load is not positive: got .*> 0"):
+        Poisson(load_qps)
+
+
+@pytest.mark.parametrize("text", ["poisson", "ramsis.arrivals:Poisson"])
+def test_the_poisson_process_has_two_names(text: str) -> None:
+    assert process_factory(text)(250.0) == Poisson(250.0)
+
+
+@pytest.mark.parametrize("name", ["Wrapped", "Outer.Inner"])
+def test_a_class_of_ones_own_is_found_by_its_path(name: str) -> None:
+    process = process_factory(f"{HERE}:{name}")(250.0)
+    assert process == Wrapped(250.0)
+    assert isinstance(process, ArrivalProcess)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "mmpp", "poisson:", "poisson:4", ":Wrapped", ".processes:Wrapped",
+     "tests.arrivals.nowhere:Wrapped", f"{HERE}:Nothing", f"{HERE}:Outer.Nothing"],
+)
+def test_a_process_that_cannot_be_found_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"arrivals: .*got .*allowed: ") as caught:
+        process_factory(text)
+    assert repr(text) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_something_that_cannot_be_called_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="not callable"):
+        process_factory(f"{HERE}:NOT_CALLABLE")
+
+
+@pytest.mark.parametrize("name", ["no_argument", "not_a_process"])
+def test_a_callable_that_makes_no_process_is_refused_when_it_is_used(name: str) -> None:
+    factory = process_factory(f"{HERE}:{name}")
+    with pytest.raises(InvalidValueError, match="an arrival process"):
+        factory(100.0)
+
+
+@pytest.mark.parametrize("process", [Poisson(80.0), Wrapped(80.0), Outer.Inner(80.0)])
+def test_a_process_can_be_made_again_from_its_description(process: ArrivalProcess) -> None:
+    assert from_description(describe_process(process), 80.0) == process
+
+
+def test_a_description_without_a_process_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="unknown arrival process"):
+        from_description({}, 80.0)

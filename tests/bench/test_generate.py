@@ -1,0 +1,80 @@
+"""``ramsis generate`` from a cold process: start-up, policies, files."""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramsis.policy import read_set
+from ramsis.profiles import LatencyTable
+from tests.bench.cases import SLO_MS, WORKERS, solve
+from tests.bench.ledger import Ledger
+from tests.bench.timing import Timing, process, several
+
+LOAD_QPS = 2000.0
+LIBRARIES = "import numpy, scipy.linalg, scipy.optimize, scipy.sparse, scipy.special"
+
+
+def _generate(profile: Path, load: str, folder: Path) -> tuple[list[dict[str, Any]], Timing]:
+    """The rows that the command prints, and its times."""
+    printed, timing = process(
+        "-m", "ramsis", "generate", "--profiles", str(profile), "--slo-ms", f"{SLO_MS:g}",
+        "--workers", str(WORKERS), "--load", load, "--out", str(folder), "--json",
+    )
+    rows: list[dict[str, Any]] = json.loads(printed)["rows"]
+    return rows, timing
+
+
+def test_one_policy_from_a_cold_process(
+    benchmark: Any, ledger: Ledger, profile_file: Path, table: LatencyTable, tmp_path: Path
+) -> None:
+    times: list[Timing] = []
+    folders = (tmp_path / str(i) for i in count())
+
+    def once() -> Path:
+        folder = next(folders)
+        rows, timing = _generate(profile_file, f"{LOAD_QPS:g}", folder)
+        assert len(rows) == 1
+        times.append(timing)
+        return folder
+
+    folder = benchmark.pedantic(once, rounds=7, warmup_rounds=1)
+    (policy,) = read_set(folder)
+    promise = solve(table, LOAD_QPS).promise
+    assert policy.expectations.effective_accuracy == pytest.approx(
+        promise.effective_accuracy, abs=1e-9
+    )
+    timing = Timing.of(times[1:])
+    ledger.time("ramsis generate, one policy, cold process", timing, 1.5)
+    bare = Timing.of([process("-c", LIBRARIES)[1] for _ in range(5)])
+    ledger.ratio(timing, bare, "the import of NumPy and SciPy alone")
+
+
+def test_sixty_policies_in_three_runs(
+    benchmark: Any, ledger: Ledger, profile_file: Path, table: LatencyTable, tmp_path: Path
+) -> None:
+    folders = (tmp_path / str(i) for i in count())
+    times: list[Timing] = []
+
+    def once() -> list[Path]:
+        made = [next(folders) for _ in range(3)]
+        first, second, third = (
+            _generate(profile_file, "200:4000:200", folder)[1] for folder in made
+        )
+        times.append(first.plus(second).plus(third))
+        return made
+
+    made = benchmark.pedantic(once, rounds=3)
+    for folder in made:
+        policies = read_set(folder)
+        assert [p.load_qps for p in policies] == [200.0 * i for i in range(1, 21)]
+        assert all(p.certificate.converged for p in policies)
+        assert len(list(folder.glob("worker-*.json"))) == 20
+    timing = Timing.of(times)
+    ledger.time("ramsis generate, three runs of 20 loads", timing, 8.0)
+    solving = several(lambda: solve(table, LOAD_QPS), 15).scaled(60)
+    ledger.ratio(timing, solving, "60 policies without start-up and files")

@@ -1,0 +1,67 @@
+"""One policy: nine models, D = 100, queues up to 32, 60 workers, SLO 150 ms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.mdp.explicit import build_explicit
+from ramsis.profiles import LatencyTable
+from ramsis.solvers.value_iteration import value_iteration
+from tests.bench.cases import LOADS_QPS, SLO_MS, Work, solve
+from tests.bench.fresh import solved_freshly
+from tests.bench.ledger import Ledger
+from tests.bench.references import Explicit, pymdptoolbox, quantecon
+from tests.bench.timing import repeated
+
+TARGET_S = 0.050
+TARGET_MB = 300.0
+MEAN_LOAD_QPS = LOADS_QPS[1]
+
+
+def _check(work: Work, gain: float) -> None:
+    """The work of a whole policy, whose gain is the optimum of the explicit rows."""
+    assert (work.models, work.states) == (9, 32 * 101)
+    assert work.latencies >= 32
+    assert work.nodes >= 2 * 100
+    assert work.rounds >= 3
+    assert work.gap < 1e-6
+    assert work.gain == pytest.approx(gain, abs=1e-4)
+
+
+@pytest.mark.parametrize("load_qps", LOADS_QPS)
+def test_one_policy(
+    benchmark: Any, ledger: Ledger, table: LatencyTable, load_qps: float
+) -> None:
+    solved, timing = repeated(benchmark, lambda: solve(table, load_qps), rounds=25, warmup=2)
+    optimum = value_iteration(build_explicit(solved.mdp.problem).mdp).gain
+    assert optimum is not None
+    _check(Work.of(solved), optimum)
+    ledger.time(f"build, solve, analyse: 9 models, {load_qps:g} QPS", timing, TARGET_S)
+
+
+def test_against_solvers_on_explicit_rows(
+    benchmark: Any, ledger: Ledger, table: LatencyTable
+) -> None:
+    solved, timing = repeated(benchmark, lambda: solve(table, MEAN_LOAD_QPS), rounds=25, warmup=2)
+    build_explicit(solved.mdp.problem)  # compiled now
+    explicit = Explicit.of(solved.mdp.problem)
+    assert explicit.rows.mdp.n_states == Work.of(solved).states + 2
+    fast, slow = quantecon(explicit), pymdptoolbox(explicit)
+    exact = value_iteration(explicit.rows.mdp, discount=0.99).value
+    for reference in (fast, slow):
+        assert np.abs(reference.value - exact).max() < 1e-4
+    for name, reference in (("pymdptoolbox", slow), ("QuantEcon", fast)):
+        ledger.ratio(timing, reference.total, f"explicit rows and {name}, {MEAN_LOAD_QPS:g} QPS")
+        ledger.ratio(timing, reference.solve, f"{name} alone, the rows given")
+
+
+def test_memory_of_one_policy(benchmark: Any, ledger: Ledger, profile_file: Path) -> None:
+    fresh = solved_freshly(
+        benchmark, profile_file, 9, SLO_MS, "fixed:100", MEAN_LOAD_QPS, rounds=3
+    )
+    assert (fresh.work.models, fresh.work.states) == (9, 32 * 101)
+    ledger.memory("process that makes one policy, peak", fresh.peak_mb, TARGET_MB)

@@ -1,0 +1,101 @@
+"""Small profile sets, settings and arrival processes for tests of whole policies."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from ramsis.arrivals import Poisson
+from ramsis.mdp.problem import WorkerProblem
+from ramsis.policy import WorkerPolicy
+from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, ProfileSet
+from ramsis.synthesis import SynthesisSettings
+
+_Floats = NDArray[np.float64]
+
+SETTINGS = SynthesisSettings(slo_ms=100.0, workers=4, grid="fixed:20", max_queue=8)
+"""Policies of the tiny profile in milliseconds; capacity is 1778 queries/s at batches of 8."""
+
+
+def settings(**changes: Any) -> SynthesisSettings:
+    """The small settings, some changed."""
+    return dataclasses.replace(SETTINGS, **changes)
+
+
+def model(name: str, accuracy: float, p95_ms: dict[int, float]) -> ModelProfile:
+    """A model with these values of p95 by batch size."""
+    batches = tuple(BatchProfile(b, p95_ms=value) for b, value in p95_ms.items())
+    return ModelProfile(name, accuracy, batches)
+
+
+def tiny_profile() -> ProfileSet:
+    """Three models of rising accuracy and latency."""
+    return ProfileSet("tiny", (
+        model("small", 0.6, {1: 4.0, 2: 6.0, 4: 10.0, 8: 18.0}),
+        model("medium", 0.75, {1: 9.0, 2: 15.0, 4: 27.0}),
+        model("large", 0.9, {1: 20.0, 2: 36.0}),
+    ))
+
+
+def linear_profile(*models: tuple[float, float, float]) -> ProfileSet:
+    """Models given by accuracy, latency of a batch of 1, and of each further request."""
+    return ProfileSet("linear", tuple(
+        model(f"m{i}", accuracy, {b: first + step * (b - 1) for b in (1, 9)})
+        for i, (accuracy, first, step) in enumerate(models)
+    ))
+
+
+@st.composite
+def linear_profiles(draw: st.DrawFn) -> ProfileSet:
+    """Up to four models with latencies of 4 to 40 ms and any accuracies."""
+    one = st.tuples(st.floats(0.05, 1), st.floats(4, 40), st.floats(0.1, 12))
+    return linear_profile(*draw(st.lists(one, min_size=1, max_size=4)))
+
+
+def one_model(
+    latency_ms: list[float], *, load_qps: float, slo_ms: float, accuracy: float = 0.8,
+    **changes: Any,
+) -> WorkerProblem:
+    """One worker and one model with these latencies of batches of 1 … N+1."""
+    parts: dict[str, Any] = {"workers": 1, "grid": "fixed:10",
+                             "max_queue": len(latency_ms) - 1, **changes}
+    table = LatencyTable.measured(["only"], [accuracy], [latency_ms])
+    return WorkerProblem.create(table, slo_ms=slo_ms, arrivals=Poisson(load_qps), **parts)
+
+
+def plain(policy: WorkerPolicy) -> dict[str, Any]:
+    """A policy's document without what names its inputs and maker."""
+    document = policy.to_document()
+    return {key: value for key, value in document.items() if key not in ("inputs", "created_by")}
+
+
+class OwnPoisson:
+    """A user's own process, with no closed forms: found by its import path."""
+
+    def __init__(self, load_qps: float) -> None:
+        self.rate_per_ms = load_qps / 1000.0
+
+    def log_pf(self, count: _Floats, interval_ms: _Floats) -> _Floats:
+        mean = self.rate_per_ms * np.asarray(interval_ms, dtype=float)
+        k = np.asarray(count, dtype=float)
+        log_mean = np.log(np.where(mean > 0, mean, 1.0))
+        law: _Floats = np.where(mean > 0, k * log_mean - mean - gammaln(k + 1.0),
+                                np.where(k == 0, 0.0, -np.inf))
+        return law
+
+
+class Scaled(OwnPoisson):
+    """A process that needs more than a load to be made."""
+
+    def __init__(self, load_qps: float, scale: float) -> None:
+        super().__init__(load_qps * scale)
+
+
+def half_rate(load_qps: float) -> Scaled:
+    """A factory: only it, not the class of what it returns, can be named in a file."""
+    return Scaled(load_qps, 0.5)

@@ -1,0 +1,238 @@
+"""What the pages show is what the program does.
+
+The blocks of a page run in order in one folder: Python blocks, the ``$ ramsis`` commands of
+``console`` blocks, and ``$ cat FILE``, which makes the file. What stands below a command, or in a
+``text`` block right after a Python block, must be what it prints; a line ``...`` stands for any
+lines. A ``console`` block without output only has to succeed. ``<!-- not run -->`` before a block
+leaves it out. Run as a program, this file writes what is printed into the pages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import ramsis
+from ramsis.cli.main import cli, main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OTHERS = [ROOT / "CHANGELOG.md", ROOT / "policies_out/README.md", ROOT / "profiles/README.md"]
+
+_BLOCK = re.compile(
+    r"(?P<mark><!-- not run -->\n+)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.M | re.S
+)
+_COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*\n)((?:(?!\$ ).*\n)*)", re.M)
+
+
+def _words(command: str) -> list[str]:
+    """The words of a shell command, which may go on after a backslash."""
+    return shlex.split(command.replace("\\\n", " "), comments=True)
+
+
+@dataclass
+class Page:
+    """Runs the blocks of a page in the current folder."""
+
+    names: dict[str, Any] = field(default_factory=lambda: {"__name__": "page"})
+    code: int = 0
+
+    def shown(self, text: str) -> Iterator[tuple[re.Match[str], str]]:
+        """Each block that shows output, and the text that it should have."""
+        printed, end = None, 0
+        for block in _BLOCK.finditer(text):
+            follows = not text[end : block.start()].strip()
+            end = block.end()
+            if block["mark"]:
+                printed = None
+            elif block["kind"] == "console":
+                yield block, self.console(block["text"])
+            elif block["kind"] == "python":
+                printed = self.python(block["text"])
+            elif block["kind"] == "text" and printed is not None and follows:
+                yield block, printed
+                printed = None
+
+    def python(self, text: str) -> str:
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(compile(text, "<page>", "exec", dont_inherit=True), self.names)
+        return output.getvalue()
+
+    def console(self, text: str) -> str:
+        bare = all(line.startswith("$ ") for line in text.splitlines())
+        result = ""
+        for command, below in _COMMAND.findall(text):
+            result += f"$ {command}"
+            output = self.command(_words(command), below)
+            assert not bare or self.code == 0, f"{command}: {output}"
+            result += "" if bare else output
+        return result
+
+    def command(self, words: list[str], below: str) -> str:
+        match words:
+            case ["ramsis", *arguments]:
+                return self.ramsis(arguments)
+            case ["echo", "$?"]:
+                return f"{self.code}\n"
+            case ["cat", name]:
+                Path(name).write_text(below, encoding="utf-8")
+        return below
+
+    def ramsis(self, arguments: list[str]) -> str:
+        output = io.StringIO()
+        with (
+            contextlib.redirect_stdout(output),
+            contextlib.redirect_stderr(output),
+            pytest.raises(SystemExit) as stop,
+        ):
+            main(arguments)
+        self.code = int(stop.value.code or 0)
+        return "".join(f"{line.rstrip()}\n" for line in output.getvalue().splitlines())
+
+
+def fits(shown: str, printed: str) -> bool:
+    """Whether a block shows what is printed; ``...`` stands for any lines."""
+    lines = (r"(?:.*\n)*" if line == "..." else re.escape(line) + r"\n"
+             for line in shown.splitlines())
+    return re.fullmatch("".join(lines), printed) is not None
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_shows_what_its_blocks_print(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # tables are as wide as on no terminal
+    for block, printed in Page().shown(page.read_text(encoding="utf-8")):
+        assert fits(block["text"], printed), f"{block['text']}\n--- but it prints\n{printed}"
+
+
+def test_the_readme_shows_what_make_demo_runs() -> None:
+    recipe = re.search(r"^demo:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)
+    assert recipe
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"^\$ (ramsis generate (?:.*\\\n)*.*)$", readme, re.M)
+    assert shown
+    assert _words(shown[1]) == _words(recipe[1].replace("$(BIN)/", ""))
+
+
+def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below
+            yield from _commands(below, f"{path} {name}")
+    else:
+        yield path, command
+
+
+COMMANDS = dict(_commands(cli, "ramsis"))
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_the_command_line_page_has_every_option_and_no_other(path: str) -> None:
+    command = COMMANDS[path]
+    page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    section = re.search(rf"^## `{path}\b(.*?)(?=^## |\Z)", page, re.M | re.S)
+    assert section, f"no section on {path}"
+    known = set()
+    for item in command.params:
+        if isinstance(item, click.Argument):
+            assert item.make_metavar(click.Context(command)) in section[1].splitlines()[0]
+            continue
+        known |= set(item.opts)
+        row = re.search(rf"^\| `{item.opts[0]}\b.*$", section[1], re.M)
+        assert row, f"{path}: no row on {item.opts[0]}"
+        if item.required:
+            assert "required" in row[0]
+        elif getattr(item, "show_default", False):
+            assert str(item.default) in row[0]
+        if isinstance(item.type, click.Choice):
+            assert all(f"`{choice}`" in row[0] for choice in item.type.choices), row[0]
+    assert set(re.findall(r"^\| `(--[a-z-]+)", section[1], re.M)) == known
+
+
+def _anchors(page: Path) -> set[str]:
+    """Names that a link into a page can have: its headings', and its own ``(name)=``."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    slugs = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in headings}
+    return slugs | set(re.findall(r"^\((.*)\)=$", text, re.M))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS],
+                         ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_names_lead_somewhere(page: Path) -> None:
+    text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = link.partition("#")
+        if name.startswith("https:"):
+            continue
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target), link
+    for name in re.findall(r"\{(?:func|class|mod)\}`~?([\w.]+)`", text):
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
+
+
+def test_the_python_page_has_every_public_name() -> None:
+    page = (ROOT / "docs/python.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `ramsis\.(\w+)` \| \{\w+\}`([\w.]+)` \|$", page, re.M)
+    assert {name for name, _ in listed} == set(ramsis.__all__)
+    for name, target in listed:
+        module, _, attribute = target.rpartition(".")
+        assert getattr(ramsis, name) is getattr(importlib.import_module(module), attribute)
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    listed = "\n".join(re.findall(r"```\{toctree\}\n(.*?)```", index, re.S))
+    names = {line for line in listed.splitlines() if line and not line.startswith(":")}
+    assert names == {page.stem for page in (ROOT / "docs").glob("*.md")} - {"index"}
+
+
+@pytest.mark.slow
+def test_the_documentation_builds_without_warnings(tmp_path: Path) -> None:
+    for package in ("sphinx", "myst_parser", "furo"):
+        pytest.importorskip(package)
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html",
+         "-d", str(tmp_path / "trees"), str(ROOT / "docs"), str(tmp_path / "html")],
+        capture_output=True, text=True, check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _rewrite(page: Path) -> None:
+    """Put what the blocks of a page print below them."""
+    text = page.read_text(encoding="utf-8")
+    result, end = "", 0
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        for block, printed in Page().shown(text):
+            if not fits(block["text"], printed):
+                result += text[end : block.start("text")] + printed
+                end = block.end("text")
+    if end:
+        page.write_text(result + text[end:], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ.pop("COLUMNS", None)
+    for each in PAGES:
+        _rewrite(each)
