@@ -28,6 +28,8 @@ _PUBLIC = {
     "verify_policy": "ramsis.synthesis",
 }
 
+__version__ = "0.1.0"
+
 __all__ = [*_PUBLIC]  # noqa: PLE0604 - the keys are strings
 
 

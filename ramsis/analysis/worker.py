@@ -12,9 +12,10 @@ earliest deadline is met at the rounded slack: a batch that is late for its firs
 every query as late.
 
 What is exact and what is not: these are exact expectations of the model. The model rounds slack
-down, and forgets what that rounding knew, which makes the promise a little pessimistic (about
-0.0005 of effective accuracy at D = 100); that difference is a bias, which no number of samples
-removes.
+down and counts a batch as late with its first query, which makes the promise pessimistic: by
+0.0003 to 0.001 of effective accuracy at D = 100 well below capacity, by much more near it, where
+a little slack decides. Above capacity it may be optimistic, since the full state serves all that
+it holds at once. These differences are biases, which no number of samples removes.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from ramsis.arrivals.process import (
     Poisson,
     describe_process,
     from_description,
+    is_orderly,
     process_factory,
 )
 
@@ -13,5 +14,6 @@ __all__ = [
     "Poisson",
     "describe_process",
     "from_description",
+    "is_orderly",
     "process_factory",
 ]

@@ -33,18 +33,21 @@ __all__ = [
     "ProcessFactory",
     "describe_process",
     "from_description",
+    "is_orderly",
     "process_factory",
 ]
 
 FloatArray = NDArray[np.float64]
+
+_CLUMPED = 1e-3  # share of pairs among the arrivals of an instant; a Poisson process has 5e-7
 
 
 @runtime_checkable
 class ArrivalProcess(Protocol):
     """Counts with stationary, independent increments.
 
-    Two optional methods make a process faster and exact, where closed forms exist:
-    ``integrated_tail`` (see :mod:`ramsis.arrivals.counts`) and ``describe``.
+    Two optional methods: ``integrated_tail`` (see :mod:`ramsis.arrivals.counts`) gives a closed
+    form where there is one, and ``describe`` what a policy file says of the process.
     """
 
     @property
@@ -132,6 +135,20 @@ class Poisson:
     def describe(self) -> dict[str, Any]:
         """What a policy file says of the process."""
         return {"process": "poisson"}
+
+
+def is_orderly(process: ArrivalProcess) -> bool:
+    """Whether requests arrive one at a time: P(2 in h) / P(1 in h) → 0 as h → 0.
+
+    A process with stationary, independent increments is either Poisson or arrives in clumps,
+    several requests at one instant.
+
+    >>> is_orderly(Poisson(100.0))
+    True
+    """
+    instant = np.array([1e-6 / process.rate_per_ms])
+    one, two = process.log_pf(np.array([1, 2]), instant)
+    return bool(two - one < math.log(_CLUMPED))
 
 
 def describe_process(process: ArrivalProcess) -> dict[str, Any]:

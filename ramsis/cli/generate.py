@@ -8,6 +8,7 @@ from typing import get_args
 import click
 
 from ramsis import profiles
+from ramsis.arrivals import is_orderly, process_factory
 from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
 from ramsis.mdp.problem import Objective
 from ramsis.policy import MANIFEST_NAME, SERVICES, WorkerPolicy, policy_file_name
@@ -51,7 +52,7 @@ PROMISE_COLUMNS = (
 @click.option("--solver", type=click.Choice(get_args(SolverName)), default=SOLVERS[0],
               show_default=True, help="The last two are slow and meant for comparisons.")
 @click.option("--overwrite", is_flag=True,
-              help="Replace a set in DIR that was made from other inputs.")
+              help="Remove the set that DIR holds before writing, whatever it was made from.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
 def generate(
     profile_name: str,
@@ -72,7 +73,9 @@ def generate(
 
     Writes one policy file per level and a manifest into DIR, and prints what each policy will
     deliver: accuracy of the queries answered in time, share of SLO violations, effective
-    accuracy (late queries count 0), and the upper bound that no scheme can beat.
+    accuracy (late queries count 0), and the upper bound that no scheme with batches up to
+    --max-queue can beat. State OVERLOAD: the load passes the capacity, or more than a tenth of
+    the queries will be late. A set in DIR made from the same inputs is extended.
 
     \b
     Examples:
@@ -85,6 +88,10 @@ def generate(
     )
     loads = parse_loads(load)
     profile = profiles.load(profile_name)
+    if not is_orderly(process_factory(arrivals)(loads[0])):
+        click.echo("note: requests arrive in clumps; the model takes the first request after an "
+                   "empty queue for the first of its clump, so its promises are approximate",
+                   err=True)
     with progress("policies", len(loads)) as advance:
         policies = generate_set(
             profile, loads, settings, out, overwrite=overwrite, on_policy=lambda _: advance()

@@ -13,6 +13,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import click  # noqa: E402 - the threads are set first
 
+from ramsis import __version__  # noqa: E402
 from ramsis.errors import RamsisError  # noqa: E402
 
 __all__ = ["cli", "main"]
@@ -54,7 +55,7 @@ class _LazyGroup(click.Group):
     name="ramsis",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(package_name="ramsis")
+@click.version_option(__version__)
 def cli() -> None:
     """Model-selection policies for machine-learning inference serving, computed offline.
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from ramsis.errors import InvalidValueError, NotConvergedError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 from ramsis.profiles import LatencyTable
 
 __all__ = ["FluidBound", "fluid_bound"]
@@ -80,7 +80,9 @@ def fluid_bound(
     Raises
     ------
     InvalidValueError
-        A number out of range, or an SLO below every latency.
+        A number out of range.
+    InfeasibleError
+        An SLO below every latency.
     NotConvergedError
         The linear program was not solved.
     """
@@ -98,7 +100,7 @@ def fluid_bound(
     model, column = np.nonzero(service_ms <= slo_ms)
     if not len(model):
         lowest = float(service_ms[:, 0].min())
-        raise InvalidValueError(
+        raise InfeasibleError(
             describe("SLO is below every latency", where="slo_ms", value=slo_ms,
                      allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
         )

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.mdp.grid import DEFAULT_GRID, slack_grid
 from ramsis.profiles import LatencyTable
 
@@ -140,7 +140,7 @@ class WorkerProblem:
             slack_ms = _checked_grid(grid, slo_ms)
         lowest = float(latency.latency_ms[:, 0].min())
         if slo_ms < lowest:
-            raise InvalidValueError(
+            raise InfeasibleError(
                 describe("SLO is below every latency", where="slo_ms", value=slo_ms,
                          allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
             )

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ramsis.arrivals import is_orderly
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.nodes import (
     CELLS_PER_SLO,
@@ -38,7 +39,7 @@ __all__ = ["Backup", "NodeKind", "StructuredMDP", "build_structured"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-NodeKind = Literal["quadrature", "exact"]
+NodeKind = Literal["auto", "quadrature", "exact"]
 
 _NEGLIGIBLE = 1e-15
 _ROUNDING = 1e-11
@@ -163,24 +164,26 @@ class StructuredMDP:
 
 
 def build_structured(
-    problem: WorkerProblem, nodes: NodeKind = "quadrature", *, cells_per_slo: int = CELLS_PER_SLO
+    problem: WorkerProblem, nodes: NodeKind = "auto", *, cells_per_slo: int = CELLS_PER_SLO
 ) -> StructuredMDP:
     """Put the structured form of a problem together.
 
     Parameters
     ----------
-    nodes : {"quadrature", "exact"}
-        Gauss nodes in the slack bins (fast, gain within about 1e-6 of exact at D = 100), or
-        one node per bin and arrival count (exact for the rounded model).
+    nodes : {"auto", "quadrature", "exact"}
+        Gauss nodes in the slack bins: fast, the gain below capacity within about 1e-6 of exact
+        at D = 100 and 60 workers, 1e-5 where many requests arrive in a cell. Or one node per bin
+        and arrival count: exact for the rounded model. ``auto`` takes the first for orderly
+        arrivals; those in clumps need the second, as their first passages overshoot.
     cells_per_slo : int
         Refines the quadrature.
     """
-    if nodes not in ("quadrature", "exact"):
+    if nodes not in get_args(NodeKind):
         raise InvalidValueError(
             describe("unknown kind of nodes", where="nodes", value=nodes,
-                     allowed="quadrature or exact")
+                     allowed="auto, quadrature or exact")
         )
-    exact = nodes == "exact"
+    exact = nodes == "exact" or (nodes == "auto" and not is_orderly(problem.arrivals))
     node_set = exact_nodes(problem) if exact else quadrature_nodes(problem, cells_per_slo)
     reached, continuation, excess = _continuation(problem, node_set)
     passages = {

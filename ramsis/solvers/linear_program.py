@@ -11,7 +11,9 @@ Average reward, over the frequencies ``x >= 0`` of the pairs:
 
     max r x   s.t.  sum_l x_l ([s_l = j] - P_lj) = 0  for every state j,    c x = 1.
 
-The optimum is the gain. The dual variables of the first rows are relative values ``h``, that of
+The rows for the states add up to 0 = 0; the first is left out, since HiGHS drops coefficients
+below 1e-9, after which the redundant rows would contradict each other. The optimum is the gain.
+The dual variables of the first rows are relative values ``h``, that of
 the last the gain; ``d = r + P h - h`` over them bounds the optimal gain by ``max d / c``. States
 that ``x`` does not visit take the pair that is best for those ``h``. Meant for unichain problems:
 elsewhere ``x`` finds the best class, and states that cannot reach it are not optimised for.
@@ -105,14 +107,14 @@ def _discounted(mdp: SparseMDP, discount: float, settings: dict[str, object]) ->
 
 
 def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
-    balance = (_owner(mdp) - mdp.transition).T
+    balance = (_owner(mdp) - mdp.transition).T.tocsr()[1:]
     found = _highs(
         c=-mdp.reward,
         A_eq=sparse.csr_matrix(sparse.vstack([balance, sparse.csr_array(mdp.costs[None, :])])),
-        b_eq=np.append(np.zeros(mdp.n_states), 1.0),
+        b_eq=np.append(np.zeros(mdp.n_states - 1), 1.0),
         bounds=(0.0, None),
     )
-    relative = -found.eqlin.marginals[:-1]
+    relative = np.append(0.0, -found.eqlin.marginals[:-1])
     most, rows = mdp.best(found.x)
     best = mdp.best(mdp.reward + float(found.fun) * mdp.costs + mdp.transition @ relative)[1]
     rows = np.where(most > _VISITED, rows, best)

@@ -63,11 +63,12 @@ def iterate_on_nodes(
 
 
 def _excess_per_cost(mdp: StructuredMDP) -> float:
-    """Most requests beyond the table that a late batch leaves behind, per unit of its cost."""
-    beyond = [
-        float(mdp.future(float(latency_ms), mdp.charged_excess).max())
-        for latency_ms in mdp.problem.late_latency_ms
-    ]
+    """Most requests beyond the table that a decision leaves behind, per unit of its cost."""
+    problem = mdp.problem
+    slowest_ms = [float(latency_ms) for latency_ms in problem.late_latency_ms]
+    for n, choices in enumerate(problem.choices):
+        slowest_ms[n] = max([slowest_ms[n], *(choice.latency_ms for choice in choices)])
+    beyond = [float(mdp.future(latency_ms, mdp.charged_excess).max()) for latency_ms in slowest_ms]
     return float((beyond / mdp.costs).max())
 
 

@@ -151,11 +151,11 @@ def evaluate_on_nodes(
     if len(rows) > len(excess):
         chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward),
                        np.asarray(law @ cost) + excess)
-        found = _solve_chain(chain, reference)
+        found = _solve_chain(chain, len(excess) - 1, reference)
         value, visits = found.value, found.visits
     else:
         chain = _Chain(np.asarray(rows @ law), reward, cost + rows @ excess)
-        found = _solve_chain(chain, reference)
+        found = _solve_chain(chain, int(law[[-1]].indices[0]), reference)
         value = np.asarray(law @ found.value) - found.gain * excess
         visits = found.visits @ rows
     return NodeEvaluation(found.gain, value, visits, found.reference, found.residual)
@@ -177,11 +177,11 @@ class _Solved(NamedTuple):
     residual: float
 
 
-def _solve_chain(chain: _Chain, reference: int | None) -> _Solved:
+def _solve_chain(chain: _Chain, start: int, reference: int | None) -> _Solved:
     """Solve B·x = reward and v·B = unit, with the costs in the reference's column of B."""
     size = len(chain.kernel)
     if reference is None:
-        reference = _much_visited(chain.kernel)
+        reference = _much_visited(chain.kernel, start)
     unit = np.zeros(size)
     unit[reference] = 1.0
     system = -chain.kernel
@@ -204,9 +204,10 @@ def _solve_chain(chain: _Chain, reference: int | None) -> _Solved:
     return _Solved(gain, value, visits, int(visits.argmax()), residual)
 
 
-def _much_visited(kernel: FloatArray) -> int:
-    """A place that the chain visits often, found by walking it from everywhere."""
-    law = np.full(len(kernel), 1.0 / len(kernel))
+def _much_visited(kernel: FloatArray, start: int) -> int:
+    """A place that the chain visits often, found by walking it from where it starts empty."""
+    law = np.zeros(len(kernel))
+    law[start] = 1.0
     seen = np.zeros(len(kernel))
     for _ in range(_WALK_STEPS):
         law = law @ kernel

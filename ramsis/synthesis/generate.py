@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ramsis import __version__
 from ramsis.analysis import analyse_worker
-from ramsis.arrivals import describe_process, process_factory
-from ramsis.errors import InvalidValueError, OutputError, describe
+from ramsis.arrivals import describe_process, is_orderly, process_factory
+from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import fingerprint
 from ramsis.fleet import fluid_bound
 from ramsis.mdp.problem import MAX_QUEUE, WorkerProblem
@@ -128,7 +128,7 @@ def generate_policy(
             profile_name=profile.name,
             settings=fingerprint(settings.as_dict()),
         ),
-        created_by=f"ramsis {_version()}",
+        created_by=f"ramsis {__version__}",
     )
 
 
@@ -154,6 +154,7 @@ def _models(table: LatencyTable) -> tuple[PolicyModel, ...]:
 def _certificate(solution: WorkerSolution) -> CertificateRecord:
     found = solution.certificate
     structured = solution.solver in ("policy-iteration", "value-iteration")
+    quadrature = structured and is_orderly(solution.problem.arrivals)
     return CertificateRecord(
         solver=solution.solver,
         converged=found.converged,
@@ -163,15 +164,8 @@ def _certificate(solution: WorkerSolution) -> CertificateRecord:
         gain_lower=found.lower_bound,
         gain_upper=found.upper_bound,
         truncated_mass=found.truncated_mass,
-        nodes_per_bin=2 if structured else None,
+        nodes_per_bin=2 if quadrature else None,
     )
-
-
-def _version() -> str:
-    try:
-        return version("ramsis")
-    except PackageNotFoundError:
-        return "(not installed)"
 
 
 def generate_set(
@@ -195,7 +189,7 @@ def generate_set(
     folder : path
         Made when missing.
     overwrite : bool
-        Replace a set made from another profile or other settings instead of refusing.
+        Remove the set that the folder holds, whatever it was made from, before writing.
     on_policy : callable, optional
         Told each policy as its file is finished.
 
@@ -228,7 +222,10 @@ def generate_set(
 
 def _kept_entries(folder: Path, policy: WorkerPolicy, overwrite: bool) -> list[ManifestEntry]:
     """Entries of the folder's set that stay beside the new policies."""
-    if overwrite or not os.path.exists(folder / MANIFEST_NAME):
+    if not os.path.exists(folder / MANIFEST_NAME):
+        return []
+    if overwrite:
+        _remove_set(folder)
         return []
     for known in read_set(folder):
         if known.inputs != policy.inputs:
@@ -238,3 +235,20 @@ def _kept_entries(folder: Path, policy: WorkerPolicy, overwrite: bool) -> list[M
                          allowed="an empty folder, or --overwrite")
             )
     return list(read_manifest(folder))
+
+
+def _remove_set(folder: Path) -> None:
+    """Remove a manifest and then the policy files in the folder that it names."""
+    try:
+        names = [entry.file for entry in read_manifest(folder)]
+    except InputFileError:
+        names = []  # damaged: whose files these are is not known
+    try:
+        (folder / MANIFEST_NAME).unlink()
+        for name in names:
+            if Path(name).name == name:
+                (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(
+            describe(f"cannot replace the set ({error.strerror})", where=str(folder))
+        ) from error

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.fleet import FluidBound, fluid_bound
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis import generate_policy
@@ -149,5 +149,5 @@ def test_batches_outside_the_table_are_refused(max_batch: int) -> None:
 
 
 def test_an_slo_below_every_latency_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match=r"^slo_ms: .*got 3.9; allowed: at least 4 ms"):
+    with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.9; allowed: at least 4 ms"):
         bound(1.0, slo_ms=3.9)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.mdp.problem import Choice, Objective
 from ramsis.profiles import LatencyTable
 from tests.arrivals.processes import Broken
@@ -120,7 +120,7 @@ def test_the_table_must_reach_the_batch_of_the_full_state() -> None:
 
 def test_an_slo_below_every_latency_is_refused() -> None:
     assert small_problem(slo_ms=10.0).choices[0] == (Choice(0, 10.0, 10),)
-    with pytest.raises(InvalidValueError, match=r"^slo_ms: .*got 9.99; allowed: at least 10 ms"):
+    with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 9.99; allowed: at least 10 ms"):
         small_problem(slo_ms=9.99)
 
 

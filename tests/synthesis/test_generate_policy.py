@@ -1,0 +1,243 @@
+"""One policy: solvers agree, objectives are what they say, extremes have finite answers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramsis.errors import InvalidValueError, NotConvergedError
+from ramsis.files import fingerprint
+from ramsis.mdp.grid import MAX_DIVISIONS
+from ramsis.mdp.problem import MAX_QUEUE
+from ramsis.policy import WorkerPolicy, policy_text
+from ramsis.profiles import ProfileSet
+from ramsis.profiles.file import to_document
+from ramsis.solvers import worker
+from ramsis.solvers.worker import SOLVERS
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.synthesis import samples
+
+
+@pytest.mark.parametrize("objective", ["per-query", "per-decision"])
+@pytest.mark.parametrize("load_qps", [20.0, 500.0, 1200.0])
+def test_all_solvers_find_policies_of_the_same_gain(
+    tiny: ProfileSet, objective: str, load_qps: float
+) -> None:
+    chosen = [
+        samples.settings(grid="fixed:6", max_queue=4, objective=objective, solver=solver)
+        for solver in SOLVERS
+    ]
+    found = [generate_policy(tiny, load_qps, one).certificate for one in chosen]
+    assert [one.solver for one in found] == list(SOLVERS)
+    # Two solve on slack nodes, two the explicit rows: equal in each pair, and up to quadrature.
+    for first, second, error in ((0, 1, 1e-7), (2, 3, 1e-7), (0, 2, 1e-4)):
+        assert found[first].gain == pytest.approx(found[second].gain, abs=error)
+    for one in found:
+        assert one.converged
+        assert one.gain_lower is not None
+        assert one.gain_upper is not None
+        assert one.gain_lower - 1e-9 <= one.gain <= one.gain_upper + 1e-9
+        assert one.gain_upper - one.gain_lower < 1e-6
+
+
+@pytest.mark.parametrize("load_qps", [50.0, 400.0, 900.0, 1400.0, 1700.0])
+def test_per_query_policies_are_never_worse_per_query(tiny: ProfileSet, load_qps: float) -> None:
+    by_query, by_decision = (
+        generate_policy(tiny, load_qps, samples.settings(objective=objective)).expectations
+        for objective in ("per-query", "per-decision")
+    )
+    assert by_query.effective_accuracy >= by_decision.effective_accuracy - 1e-9
+    mine, other = by_query.per_decision, by_decision.per_decision
+    assert (other.accuracy or 0.0) * (1 - other.violation_rate) >= (
+        (mine.accuracy or 0.0) * (1 - mine.violation_rate) - 1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(profile=samples.linear_profiles(), workers=st.integers(1, 4),
+       demand=st.floats(0.05, 1.5), slo=st.floats(1.0, 6.0))
+def test_per_query_policies_are_never_worse_per_query_on_any_profile(
+    profile: ProfileSet, workers: int, demand: float, slo: float
+) -> None:
+    fastest = float(profile.latency_table("p95", 1).latency_ms.min())
+    by_query, by_decision = (
+        generate_policy(
+            profile, demand * workers * 1000 / fastest,
+            samples.settings(slo_ms=slo * fastest, workers=workers, grid="fixed:10",
+                             max_queue=4, objective=objective),
+        ).expectations.effective_accuracy
+        for objective in ("per-query", "per-decision")
+    )
+    assert by_query >= by_decision - 1e-9
+
+
+def _finite(policy: WorkerPolicy) -> bool:
+    """Whether every number of the policy is finite; its text has none that is not."""
+    expected = policy.expectations
+    assert "NaN" not in policy_text(policy)
+    rates = [expected.violation_rate, expected.effective_accuracy, expected.utilisation,
+             expected.full_queue_rate, expected.upper_bound or 0.0, expected.accuracy or 0.0]
+    return all(0.0 <= rate <= 1.0 for rate in rates) and math.isfinite(policy.certificate.gain)
+
+
+@pytest.mark.parametrize("workers", [1, 1000])
+@pytest.mark.parametrize("per_worker_qps", [1e-9, 0.1, 100.0, 440.0, 1e3, 1e5])
+def test_one_and_a_thousand_workers_at_any_load(
+    tiny: ProfileSet, workers: int, per_worker_qps: float
+) -> None:
+    """A worker serves 444 queries/s at most."""
+    policy = generate_policy(tiny, per_worker_qps * workers, samples.settings(workers=workers))
+    assert _finite(policy)
+    expected = policy.expectations
+    if per_worker_qps <= 0.1:
+        assert expected.effective_accuracy == pytest.approx(0.9, abs=2e-4)
+        assert not expected.overloaded
+    if per_worker_qps >= 1e3:
+        assert expected.overloaded
+        assert expected.violation_rate > 0.5
+        assert expected.utilisation > 0.95
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"grid": "fixed:1"}, {"grid": "model"}, {"max_queue": 1}, {"slo_ms": 4.0}, {"slo_ms": 1e6},
+     {"grid": "fixed:1", "max_queue": 1, "workers": 1, "slo_ms": 4.0}],
+    ids=str,
+)
+@pytest.mark.parametrize("load_qps", [1e-6, 300.0, 1e5])
+def test_smallest_tables_and_extreme_slos(
+    tiny: ProfileSet, changes: dict[str, float], load_qps: float
+) -> None:
+    policy = generate_policy(tiny, load_qps, samples.settings(**changes))
+    assert _finite(policy)
+    if load_qps < 1:
+        best = 0.6 if changes.get("slo_ms") == 4.0 else 0.9
+        assert policy.expectations.effective_accuracy == pytest.approx(best, abs=1e-3)
+    if load_qps > 1e4:
+        assert policy.expectations.overloaded
+
+
+@pytest.mark.parametrize("load_qps", [1.0, 500.0, 5000.0])
+def test_a_single_model_is_the_answer_everywhere(load_qps: float) -> None:
+    profile = samples.linear_profile((0.7, 5.0, 2.0))
+    policy = generate_policy(profile, load_qps, samples.SETTINGS)
+    assert (policy.model_table == 0).all()
+    assert policy.expectations.model_share == {"m0": pytest.approx(1.0)}
+    assert policy.expectations.accuracy in (None, pytest.approx(0.7))
+
+
+@pytest.mark.parametrize("solver", ["policy-iteration", "value-iteration"])
+@pytest.mark.parametrize("load_qps", [6000.0, 30_000.0, 300_000.0])
+def test_iterations_settle_far_above_capacity(
+    tiny: ProfileSet, solver: worker.SolverName, load_qps: float
+) -> None:
+    """Requests beyond the table are charged to the gain many times over there."""
+    policy = generate_policy(tiny, load_qps, samples.settings(solver=solver))
+    assert policy.certificate.converged
+    assert policy.expectations.effective_accuracy == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_file_says_what_it_was_made_of(tiny: ProfileSet) -> None:
+    policy = generate_policy(tiny, 600.0, samples.SETTINGS)
+    assert policy.inputs.profile == fingerprint(to_document(tiny))
+    assert policy.inputs.profile_name == "tiny"
+    assert [m.name for m in policy.models] == ["small", "medium", "large"]
+    assert policy.models[0].latency_ms[:4] == (4.0, 6.0, 8.0, 10.0)
+    assert policy.models[0].latency_origin == "mmimiiime"
+    np.testing.assert_array_equal(policy.batch_table[:, 0], np.arange(1, 9))
+    assert (policy.slo_ms, policy.workers, policy.load_qps) == (100.0, 4, 600.0)
+    assert policy.certificate.nodes_per_bin == 2
+
+
+def test_dominated_models_are_left_out() -> None:
+    profile = samples.linear_profile((0.6, 4.0, 2.0), (0.5, 5.0, 3.0), (0.9, 20.0, 15.0))
+    policy = generate_policy(profile, 100.0, samples.SETTINGS)
+    assert [m.name for m in policy.models] == ["m0", "m2"]
+
+
+def test_equal_settings_have_one_fingerprint() -> None:
+    first = SynthesisSettings(slo_ms=100, workers=4, max_queue=8)
+    second = SynthesisSettings(slo_ms=100.0, workers=np.int64(4), max_queue=np.int64(8))
+    assert fingerprint(first.as_dict()) == fingerprint(second.as_dict())
+    other = SynthesisSettings(slo_ms=100.0, workers=4, max_queue=9)
+    assert fingerprint(first.as_dict()) != fingerprint(other.as_dict())
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"service": "p42"}, "service: unknown service: got 'p42'; allowed: p95, p99, mean"),
+        ({"objective": "best"}, "objective: .*'best'; allowed: per-query, per-decision"),
+        ({"solver": "guess"}, "solver: .*'guess'; allowed: policy-iteration, "),
+        ({"slo_ms": 3.9}, "slo_ms: SLO is below every latency: got 3.9; allowed: at least 4 ms"),
+        ({"slo_ms": 0.0}, "slo_ms: .*got 0.0; allowed: "),
+        ({"slo_ms": math.nan}, "slo_ms: .*got nan; allowed: "),
+        ({"slo_ms": math.inf}, "slo_ms: .*got inf; allowed: "),
+        ({"workers": 0}, "workers: .*got 0; allowed: a whole number >= 1"),
+        ({"workers": 2.5}, "workers: .*got 2.5; allowed: a whole number >= 1"),
+        ({"max_queue": 0}, "max_queue: .*got 0; allowed: a whole number"),
+        ({"max_queue": MAX_QUEUE + 1}, f"max_queue: .*allowed: .*{MAX_QUEUE}"),
+        ({"grid": "fixed:0"}, "grid: .*got 0; allowed: a whole number D from 1"),
+        ({"grid": f"fixed:{MAX_DIVISIONS + 1}"}, f"grid: .*allowed: .*{MAX_DIVISIONS}"),
+        ({"grid": "fine"}, "grid: .*got 'fine'; allowed: fixed:D"),
+        ({"arrivals": "steady"}, "arrivals: .*got 'steady'; allowed: poisson"),
+        ({"arrivals": "json:nothing"}, "arrivals: .*got 'json:nothing'; allowed: "),
+    ],
+)
+def test_what_is_out_of_range_is_named(
+    tiny: ProfileSet, changes: dict[str, float], says: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=f"^{says}"):
+        generate_policy(tiny, 100.0, samples.settings(**changes))
+
+
+@pytest.mark.parametrize(
+    ("load_qps", "changes"),
+    [(1e12, {}), (1e300, {}), (50.0, {"workers": 10**9}), (50.0, {"workers": 10**23}),
+     (50.0, {"grid": f"fixed:{MAX_DIVISIONS}"}), (50.0, {"slo_ms": 1e300}),
+     (1e4, {"grid": "fixed:2000", "max_queue": 2000})],
+    ids=str,
+)
+def test_a_problem_that_would_fill_the_memory_is_refused(
+    tiny: ProfileSet, load_qps: float, changes: dict[str, float]
+) -> None:
+    with pytest.raises(InvalidValueError, match=r"too large: got .*; allowed: fewer workers"):
+        generate_policy(tiny, load_qps, samples.settings(**changes))
+
+
+def test_a_solver_that_does_not_settle_is_an_error(
+    tiny: ProfileSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ramsis.solvers import slack_nodes
+
+    solve = slack_nodes.solve_on_nodes
+    monkeypatch.setattr(worker, "solve_on_nodes", lambda mdp: solve(mdp, max_rounds=1))
+    with pytest.raises(NotConvergedError, match="^load 600 QPS: .*1 iterations"):
+        generate_policy(tiny, 600.0, samples.SETTINGS)
+
+
+def test_arrivals_of_ones_own_class_give_what_poisson_gives(tiny: ProfileSet) -> None:
+    """With no closed forms at hand, only PF(k, T)."""
+    own = generate_policy(
+        tiny, 700.0, samples.settings(arrivals="tests.synthesis.samples:OwnPoisson"))
+    known = generate_policy(tiny, 700.0, samples.SETTINGS)
+    assert own.arrivals == {"process": "tests.synthesis.samples:OwnPoisson"}
+    assert own.expectations.effective_accuracy == pytest.approx(
+        known.expectations.effective_accuracy, abs=1e-7)
+    assert own.expectations.violation_rate == pytest.approx(
+        known.expectations.violation_rate, abs=1e-7)
+
+
+def test_a_process_that_does_not_say_what_it_is_has_the_name_it_was_made_by(
+    tiny: ProfileSet
+) -> None:
+    """The class of what a factory returns may not be enough to make it again."""
+    name = "tests.synthesis.samples:half_rate"
+    policy = generate_policy(tiny, 700.0, samples.settings(arrivals=name))
+    half = generate_policy(tiny, 350.0, samples.SETTINGS)
+    assert policy.arrivals == {"process": name}
+    assert policy.expectations.effective_accuracy == pytest.approx(
+        half.expectations.effective_accuracy, abs=1e-7)

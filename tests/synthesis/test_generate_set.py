@@ -1,0 +1,186 @@
+"""A folder of policies: what is written when, extended, refused, replaced, interrupted."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ramsis import files, runtime
+from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
+from ramsis.policy import WorkerPolicy, read_manifest, read_set, validate_set
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis import generate_set
+from tests.synthesis import samples
+
+SETTINGS = samples.settings(grid="fixed:6", max_queue=4)
+OTHER = samples.settings(grid="fixed:7", max_queue=4)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes()
+            for path in folder.rglob("*") if path.is_file()}
+
+
+def loads(folder: Path) -> list[float]:
+    """The loads of a folder's valid set."""
+    return [policy.load_qps for policy in validate_set(folder)]
+
+
+def test_a_file_for_each_load_and_a_manifest_that_lists_them(
+    tiny: ProfileSet, tmp_path: Path
+) -> None:
+    made = generate_set(tiny, (400.0, 50.0, 0.5), SETTINGS, tmp_path / "a" / "set")
+    assert [policy.load_qps for policy in made] == [400.0, 50.0, 0.5]
+    assert sorted(contents(tmp_path / "a" / "set")) == [
+        "manifest.json", "worker-00000qps_5.json", "worker-00050qps.json", "worker-00400qps.json"]
+    assert loads(tmp_path / "a" / "set") == [0.5, 50.0, 400.0]
+    for policy, entry in zip(made[::-1], read_manifest(tmp_path / "a" / "set"), strict=True):
+        assert entry.expected_effective_accuracy == policy.expectations.effective_accuracy
+        assert entry.upper_bound == policy.expectations.upper_bound
+        assert entry.overloaded == policy.expectations.overloaded
+
+
+def test_the_same_inputs_give_the_same_bytes(tiny: ProfileSet, tmp_path: Path) -> None:
+    generate_set(tiny, (50.0, 400.0), SETTINGS, tmp_path / "one")
+    generate_set(samples.tiny_profile(), (400.0,), SETTINGS, tmp_path / "two")
+    generate_set(samples.tiny_profile(), (50.0,), SETTINGS, tmp_path / "two")
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    generate_set(tiny, (50.0,), SETTINGS, tmp_path / "two")  # made anew
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_the_runtime_answers_what_the_table_says(tiny: ProfileSet, tmp_path: Path) -> None:
+    made = generate_set(tiny, (50.0, 900.0), SETTINGS, tmp_path)
+    chosen = runtime.load_set(tmp_path).at(600.0)
+    selector, policy = chosen.selector, made[1]
+    for n in range(1, SETTINGS.max_queue + 1):
+        for j, slack_ms in enumerate(policy.slack_ms.tolist()):
+            name = policy.models[int(policy.model_table[n - 1, j])].name
+            assert selector(n, slack_ms) == (name, n)
+    assert selector(99, 0.0) == ("small", policy.overflow_batch)
+
+
+def test_a_set_is_extended_and_known_loads_are_made_anew(
+    tiny: ProfileSet, tmp_path: Path
+) -> None:
+    generate_set(tiny, (50.0, 100.0), SETTINGS, tmp_path)
+    generate_set(tiny, (100.0, 200.0), SETTINGS, tmp_path)
+    assert loads(tmp_path) == [50.0, 100.0, 200.0]
+
+
+@pytest.mark.parametrize("other", ["settings", "profile"])
+def test_a_set_made_from_something_else_is_refused_untouched(
+    tiny: ProfileSet, tmp_path: Path, other: str
+) -> None:
+    generate_set(tiny, (50.0,), SETTINGS, tmp_path)
+    before = contents(tmp_path)
+    profile = samples.linear_profile((0.7, 5.0, 2.0)) if other == "profile" else tiny
+    chosen = OTHER if other == "settings" else SETTINGS
+    with pytest.raises(OutputError, match=f"^{tmp_path}: .*got 'tiny'; allowed: .*--overwrite"):
+        generate_set(profile, (100.0,), chosen, tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_overwriting_leaves_nothing_of_the_old_set_and_all_other_files(
+    tiny: ProfileSet, tmp_path: Path
+) -> None:
+    generate_set(tiny, (50.0, 70.0), SETTINGS, tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    generate_set(tiny, (50.0, 100.0), OTHER, tmp_path, overwrite=True)
+    assert loads(tmp_path) == [50.0, 100.0]
+    assert sorted(contents(tmp_path)) == [
+        "manifest.json", "notes.txt", "worker-00050qps.json", "worker-00100qps.json"]
+
+
+def test_a_damaged_set_is_refused_unless_it_is_to_be_replaced(
+    tiny: ProfileSet, tmp_path: Path
+) -> None:
+    (tmp_path / "manifest.json").write_text('{"format": "ramsis.manifest/1", "poli')
+    with pytest.raises(InputFileError, match="cut off or damaged"):
+        generate_set(tiny, (50.0,), SETTINGS, tmp_path)
+    assert list(contents(tmp_path)) == ["manifest.json"]
+    generate_set(tiny, (50.0,), SETTINGS, tmp_path, overwrite=True)
+    assert loads(tmp_path) == [50.0]
+
+
+@pytest.mark.parametrize(
+    ("bad_loads", "changes", "error"),
+    [((), {}, InvalidValueError), ((50.0, -1.0), {}, InvalidValueError),
+     ((50.0, float("nan")), {}, InvalidValueError), ((50.0, 1e15), {}, InvalidValueError),
+     ((50.0,), {"workers": 0}, InvalidValueError), ((50.0,), {"slo_ms": 1.0}, InfeasibleError)],
+    ids=str,
+)
+def test_nothing_is_touched_when_any_of_the_loads_or_settings_is_bad(
+    tiny: ProfileSet, tmp_path: Path, bad_loads: tuple[float, ...],
+    changes: dict[str, float], error: type[Exception],
+) -> None:
+    with pytest.raises(error):
+        generate_set(tiny, bad_loads, samples.settings(**changes), tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+def test_an_unwritable_folder_is_named_and_nothing_left(tiny: ProfileSet, tmp_path: Path) -> None:
+    """A folder below a regular file cannot be made by anyone, whatever the permissions."""
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(OutputError, match=f"^{folder}/worker-00050qps.json: cannot write"):
+            generate_set(tiny, (50.0,), SETTINGS, folder)
+    assert contents(tmp_path) == {"file": b"mine"}
+
+
+def stop_after(count: int) -> Callable[[WorkerPolicy], None]:
+    """An observer that is interrupted at the given policy."""
+    seen: list[WorkerPolicy] = []
+
+    def observe(policy: WorkerPolicy) -> None:
+        seen.append(policy)
+        if len(seen) == count:
+            raise KeyboardInterrupt
+
+    return observe
+
+
+def test_an_interruption_leaves_a_valid_set_of_the_finished_loads(
+    tiny: ProfileSet, tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        generate_set(tiny, (50.0, 100.0, 150.0, 200.0), SETTINGS, tmp_path,
+                     on_policy=stop_after(2))
+    assert loads(tmp_path) == [50.0, 100.0]
+    assert len(contents(tmp_path)) == 3
+    generate_set(tiny, (150.0, 200.0), SETTINGS, tmp_path)
+    assert loads(tmp_path) == [50.0, 100.0, 150.0, 200.0]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_an_end_at_any_write_leaves_a_valid_set(
+    tiny: ProfileSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int,
+    error: BaseException,
+) -> None:
+    """Files are moved into place policy, manifest, policy, manifest, …"""
+    generate_set(tiny, (10.0,), SETTINGS, tmp_path)
+    moves = 0
+    replace = files.os.replace
+
+    def fail_in_time(source: str, target: Path) -> None:
+        nonlocal moves
+        moves += 1
+        if moves == moment:
+            raise error
+        replace(source, target)
+
+    monkeypatch.setattr(files.os, "replace", fail_in_time)
+    with pytest.raises((KeyboardInterrupt, OutputError)):
+        generate_set(tiny, (50.0, 100.0, 150.0), SETTINGS, tmp_path)
+    monkeypatch.undo()
+    assert loads(tmp_path) == [10.0, 50.0, 100.0, 150.0][: 1 + (moment - 1) // 2]
+    assert not [name for name in contents(tmp_path) if name.startswith(".")]
+    for path in tmp_path.glob("worker-*.json"):
+        json.loads(path.read_text())
+    assert len(read_set(tmp_path)) == 1 + (moment - 1) // 2

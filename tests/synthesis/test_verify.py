@@ -1,0 +1,312 @@
+"""Verification holds for what was generated, and for nothing that was changed since."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.fleet import fluid_bound
+from ramsis.policy import write
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis import Check, generate_policy, verify_policy
+from ramsis.synthesis.verify import _least_dual
+from tests.synthesis import samples
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def failures(path: Path, **options: float) -> list[str]:
+    """Names of the claims of a file that do not hold."""
+    return [check.claim for check in verify_policy(path, **options) if not check.holds]
+
+
+@pytest.fixture(scope="module")
+def made(tiny: ProfileSet) -> dict[str, Any]:
+    """A policy document with all kinds of states in use: 90 % of the capacity."""
+    return generate_policy(tiny, 1600.0, samples.SETTINGS).to_document()
+
+
+@pytest.fixture
+def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
+    """Writes the document with a change."""
+
+    def write_changed(change: Change) -> Path:
+        document = json.loads(json.dumps(made))
+        change(document)
+        path = tmp_path / "policy.json"
+        path.write_text(json.dumps(document))
+        return path
+
+    return write_changed
+
+
+@pytest.mark.parametrize(
+    ("load_qps", "changes"),
+    [(1e-6, {}), (300.0, {}), (1600.0, {}), (1780.0, {}), (2500.0, {}), (20_000.0, {}),
+     (1000.0, {"objective": "per-decision"}), (700.0, {"grid": "model"}),
+     (700.0, {"solver": "value-iteration"}), (700.0, {"solver": "linear-program"}),
+     (300.0, {"workers": 1}), (5000.0, {"workers": 60}), (300.0, {"grid": "fixed:1"}),
+     (1000.0, {"max_queue": 1})],
+    ids=str,
+)
+def test_every_claim_of_a_generated_file_holds(
+    tiny: ProfileSet, tmp_path: Path, load_qps: float, changes: dict[str, Any]
+) -> None:
+    write(generate_policy(tiny, load_qps, samples.settings(**changes)), tmp_path / "policy.json")
+    checks = verify_policy(tmp_path / "policy.json")
+    assert [check for check in checks if not check.holds] == []
+    assert len(checks) > 20
+
+
+@settings(max_examples=15, deadline=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(profile=samples.linear_profiles(), workers=st.integers(1, 4),
+       demand=st.sampled_from([0.01, 0.3, 0.8, 1.2]),
+       objective=st.sampled_from(["per-query", "per-decision"]))
+def test_every_claim_holds_on_any_profile(
+    tmp_path: Path, profile: ProfileSet, workers: int, demand: float, objective: str
+) -> None:
+    fastest = float(profile.latency_table("p95", 1).latency_ms.min())
+    chosen = samples.settings(slo_ms=4 * fastest, workers=workers, grid="fixed:16",
+                              max_queue=4, objective=objective)
+    policy = generate_policy(profile, demand * workers * 1000 / fastest, chosen)
+    write(policy, tmp_path / "policy.json")
+    assert failures(tmp_path / "policy.json") == []
+
+
+def expectation(name: str, delta: float) -> Change:
+    """Moves a figure of the promise, such as ``slack_ms.p50``."""
+
+    def change(document: dict[str, Any]) -> None:
+        *path, last = name.split(".")
+        record = document["expectations"]
+        for key in path:
+            record = record[key]
+        record[last] += delta
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "delta", "claim"),
+    [
+        ("accuracy", 0.001, "expected accuracy"),
+        ("accuracy", -0.001, "expected accuracy"),
+        ("violation_rate", 0.001, "expected violation rate"),
+        ("effective_accuracy", 0.001, "expected effective accuracy"),
+        ("per_decision.accuracy", 0.001, "accuracy per decision"),
+        ("per_decision.violation_rate", 0.001, "violation rate per decision"),
+        ("utilisation", -0.01, "utilisation"),
+        ("full_queue_rate", 0.001, "full queue rate"),
+        ("batch_size.mean", 0.1, "mean batch size"),
+        ("batch_size.p50", 1.0, "batch size p50"),
+        ("batch_size.p99", 3.0, "batch size p99"),
+        ("queue_length.mean", -0.1, "mean queue length"),
+        ("queue_length.p50", 1.0, "queue length p50"),
+        ("queue_length.p99", -2.0, "queue length p99"),
+        ("slack_ms.mean", 1.0, "mean slack"),
+        ("slack_ms.p50", -10.0, "slack p50"),
+        ("slack_ms.p99", -15.0, "slack p99"),
+        ("model_share.small", -0.01, "share of small"),
+        ("upper_bound", 0.001, "upper bound"),
+        ("upper_bound", -0.001, "upper bound"),
+        ("capacity_qps", 1.0, "capacity (QPS)"),
+    ],
+)
+def test_a_changed_figure_is_found(
+    changed: Callable[[Change], Path], name: str, delta: float, claim: str
+) -> None:
+    assert failures(changed(expectation(name, delta))) == [claim]
+
+
+def certificate(name: str, delta: float) -> Change:
+    def change(document: dict[str, Any]) -> None:
+        document["certificate"][name] += delta
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "delta", "claims"),
+    [("gain", 0.001, ["gain"]), ("gain", -0.001, ["gain", "gain against the optimum"]),
+     ("gain_upper", -0.001, ["stated upper bound on the gain"]),
+     ("gain_lower", 0.001, ["stated lower bound on the gain"])],
+)
+def test_a_changed_certificate_is_found(
+    changed: Callable[[Change], Path], name: str, delta: float, claims: list[str]
+) -> None:
+    assert failures(changed(certificate(name, delta))) == claims
+
+
+def test_a_wrong_overload_flag_is_found(changed: Callable[[Change], Path]) -> None:
+    path = changed(lambda document: document["expectations"].update(overloaded=True))
+    assert failures(path) == ["overloaded"]
+
+
+def test_an_undefined_accuracy_is_found_where_there_is_one(
+    changed: Callable[[Change], Path]
+) -> None:
+    path = changed(lambda document: document["expectations"].update(accuracy=None))
+    assert failures(path) == ["expected accuracy"]
+
+
+def test_another_admissible_model_in_a_visited_state_is_found(
+    changed: Callable[[Change], Path]
+) -> None:
+    """An optimal table cannot be changed without losing gain; an empty queue finds (1, SLO)."""
+    path = changed(lambda document: document["table"]["model"][0].__setitem__(-1, 1))
+    assert {"gain", "expected effective accuracy", "share of medium"} <= set(failures(path))
+
+
+def test_a_consistent_file_of_a_worse_policy_is_found(tiny: ProfileSet, tmp_path: Path) -> None:
+    """All its figures are those of its table, but the table is not the best one."""
+    worse = samples.linear_profile((0.6, 4.0, 2.0))
+    best = generate_policy(tiny, 300.0, samples.SETTINGS).to_document()
+    poor = generate_policy(worse, 300.0, samples.SETTINGS).to_document()
+    share = {"small": poor["expectations"]["model_share"].pop("m0")}
+    poor["expectations"]["model_share"] = share
+    document = {**best, "table": poor["table"], "expectations": poor["expectations"],
+                "certificate": poor["certificate"]}
+    document["models"][0]["latency_ms"] = poor["models"][0]["latency_ms"]
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(document))
+    found = failures(path)
+    assert {"gain against the optimum", "stated upper bound on the gain"} <= set(found)
+    assert not {"gain", "expected accuracy", "expected effective accuracy"} & set(found)
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[(0, 1)],  # medium, 9 ms, with 5 ms of slack
+     [(7, 2)],  # large at a slack of 35 ms: a batch of 1 takes 20 ms, but 3 requests 51
+     ],
+)
+def test_a_model_that_the_slack_does_not_allow_is_found(
+    changed: Callable[[Change], Path], cells: list[tuple[int, int]]
+) -> None:
+    def change(document: dict[str, Any]) -> None:
+        for j, model in cells:
+            document["table"]["model"][0 if model == 1 else 2][j] = model
+
+    assert failures(changed(change)) == ["table entries that the model allows"]
+
+
+def test_another_answer_to_long_queues_is_found(changed: Callable[[Change], Path]) -> None:
+    path = changed(lambda document: document["overflow"].update(model=1))
+    assert failures(path) == ["overflow model"]
+    path = changed(lambda document: document["overflow"].update(batch=2))
+    assert failures(path) == ["overflow model"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("load_qps", 1500.0), ("workers", 5), ("slo_ms", 101.0), ("objective", "per-decision")],
+)
+def test_a_file_said_to_be_for_something_else_is_found(
+    changed: Callable[[Change], Path], key: str, value: object
+) -> None:
+    def change(document: dict[str, Any]) -> None:
+        document[key] = value
+        if key == "slo_ms":
+            document["slack_ms"][-1] = value
+
+    assert "gain" in failures(changed(change))
+
+
+def test_latencies_and_accuracies_count(changed: Callable[[Change], Path]) -> None:
+    def slower(document: dict[str, Any]) -> None:
+        document["models"][0]["latency_ms"] = [
+            1.05 * value for value in document["models"][0]["latency_ms"]]
+
+    def better(document: dict[str, Any]) -> None:
+        document["models"][0]["accuracy"] = 0.61
+
+    assert {"gain", "capacity (QPS)", "expected violation rate"} <= set(failures(changed(slower)))
+    assert {"gain", "upper bound", "expected accuracy"} <= set(failures(changed(better)))
+
+
+@pytest.mark.parametrize("arrivals", ["OwnPoisson", "half_rate"])
+def test_a_file_of_ones_own_arrivals_is_verified_by_their_name(
+    tiny: ProfileSet, tmp_path: Path, arrivals: str
+) -> None:
+    name = f"tests.synthesis.samples:{arrivals}"
+    policy = generate_policy(tiny, 700.0, samples.settings(arrivals=name))
+    write(policy, tmp_path / "policy.json")
+    assert failures(tmp_path / "policy.json") == []
+    document = policy.to_document() | {"arrivals": {"process": "tests.synthesis.samples:None"}}
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+    with pytest.raises(InputFileError, match=r"policy.json: .*arrivals.*samples:None"):
+        verify_policy(tmp_path / "policy.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda d: d.update(format="ramsis.policy/9"), "format: .*'ramsis.policy/9'"),
+        (lambda d: d["table"]["model"][0].__setitem__(0, 3), r"table.model\[0\]\[0\]: .*got 3"),
+        (lambda d: d["slack_ms"].__setitem__(2, 5.0), r"slack_ms\[2\]: .*got 5.0"),
+        (lambda d: d["slack_ms"].pop(), r"table.model\[0\]: .*got '21 cells'"),
+        (lambda d: d["table"]["model"].pop(), "table.model: .*got '7 entries'"),
+        (lambda d: d["models"][0]["latency_ms"].__setitem__(3, 1.0), "latency falls"),
+        (lambda d: d["models"][0]["latency_ms"].__setitem__(3, 0.0), r"latency_ms\[3\]: .*0.0"),
+        (lambda d: d["models"][0].update(accuracy=60.0), "accuracy: .*got 60.0; .*fraction"),
+        (lambda d: d.update(workers=0), "workers: .*got 0"),
+        (lambda d: d.update(load_qps=-1.0), "load_qps: .*got -1.0"),
+    ],
+)
+def test_a_malformed_file_is_refused(
+    changed: Callable[[Change], Path], change: Change, says: str
+) -> None:
+    path = changed(change)
+    with pytest.raises(InputFileError, match=f"^{path}: .*{says}"):
+        verify_policy(path)
+
+
+@pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, math.inf])
+def test_a_tolerance_out_of_range_is_refused(
+    changed: Callable[[Change], Path], tolerance: float
+) -> None:
+    with pytest.raises(InvalidValueError, match="tolerance"):
+        verify_policy(changed(lambda _: None), tolerance=tolerance)
+
+
+def test_the_tolerance_decides(changed: Callable[[Change], Path]) -> None:
+    path = changed(expectation("accuracy", 0.001))
+    assert failures(path, tolerance=0.002) == []
+
+
+def test_checks_hold_plain_values_that_json_can_carry(changed: Callable[[Change], Path]) -> None:
+    checks = verify_policy(changed(lambda _: None))
+    text = json.dumps([vars(check) for check in checks])
+    assert [Check(**row) for row in json.loads(text)] == list(checks)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1e6)), min_size=1, max_size=8))
+def test_the_dual_is_least_at_a_crossing(columns: list[tuple[float, float]]) -> None:
+    """The bisection against every crossing of two lines, and of a line with 0."""
+    accuracy, price = np.array(columns).T
+    rise, run = accuracy[:, None] - accuracy, price[:, None] - price
+    crossings = np.concatenate([
+        [0.0], accuracy / price, (rise[run != 0] / run[run != 0]).ravel()])
+    values = [y + max(0.0, (accuracy - y * price).max()) for y in crossings[crossings >= 0]]
+    assert _least_dual(accuracy, price) == pytest.approx(min(values), abs=1e-12)
+
+
+@pytest.mark.parametrize("load_qps", [1.0, 800.0, 1500.0, 4000.0])
+def test_dual_and_primal_bound_agree(tiny: ProfileSet, load_qps: float) -> None:
+    table = tiny.latency_table("p95", 8)
+    fits = table.latency_ms <= 100.0
+    accuracy = np.broadcast_to(table.accuracy[:, None], fits.shape)[fits]
+    price = (table.latency_ms / np.arange(1, 9))[fits] * load_qps / 4000.0
+    found = fluid_bound(table, slo_ms=100.0, workers=4, load_qps=load_qps, max_batch=8)
+    assert _least_dual(accuracy, price) == pytest.approx(found.effective_accuracy, abs=1e-9)
