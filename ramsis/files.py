@@ -5,10 +5,8 @@ Standard library only, so that the runtime can share it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,9 @@ __all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "read_json", "writ
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest JSON file that is read (64 MB)."""
+
+
+_PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 
 
 def _refuse_constant(name: str) -> float:
@@ -80,10 +81,10 @@ def _render(value: Any, indent: int) -> str:
                  for k in sorted(value))
         return "{\n" + ",\n".join(items) + f"\n{pad}}}"
     if isinstance(value, (list, tuple)) and any(
-        isinstance(v, (Mapping, list, tuple)) for v in value
+        issubclass(kind, (Mapping, list, tuple)) for kind in set(map(type, value))
     ):
         return "[\n" + ",\n".join(f"{inner}{_render(v, indent + 1)}" for v in value) + f"\n{pad}]"
-    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+    return _PLAIN.encode(value)
 
 
 def canonical_json(document: Mapping[str, Any]) -> str:
@@ -93,6 +94,8 @@ def canonical_json(document: Mapping[str, Any]) -> str:
 
 def fingerprint(document: Mapping[str, Any] | str) -> str:
     """``sha256:`` and the hexadecimal digest of a document's canonical text."""
+    import hashlib  # here, so that importing the runtime stays quick
+
     text = document if isinstance(document, str) else canonical_json(document)
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
@@ -108,6 +111,8 @@ def write_atomic(path: str | os.PathLike[str], text: str) -> None:
     OutputError
         When the folder cannot be made or written.
     """
+    import tempfile  # here, so that who only reads need not load it
+
     target = Path(path)
     temporary: str | None = None
     try:

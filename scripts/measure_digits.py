@@ -197,10 +197,10 @@ def take_one_core() -> dict[str, bool]:
     if pinned:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
     except (AttributeError, PermissionError):
-        return {"pinned_to_core": pinned, "real_time_priority": False}
-    return {"pinned_to_core": pinned, "real_time_priority": True}
+        return {"pinned_to_core": pinned, "raised_priority": False}
+    return {"pinned_to_core": pinned, "raised_priority": True}
 
 
 def hardware(core: dict[str, bool]) -> dict[str, object]:

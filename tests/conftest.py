@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-import pytest
+# The matrices are small: threads of the linear algebra cost more than they bring, above all where
+# several tests run at once. As in the command line, they are set before NumPy is loaded.
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
 
-from ramsis.profiles import ProfileSet, save
-from tests.synthesis.samples import tiny_profile
+import pytest  # noqa: E402
+
+from ramsis.profiles import ProfileSet, save  # noqa: E402
+from tests.cli.command import Run, runner  # noqa: E402
+from tests.synthesis.samples import tiny_profile  # noqa: E402
 
 _REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 
@@ -32,3 +39,9 @@ def tiny_file(tiny: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
     path = tmp_path_factory.mktemp("profiles") / "tiny.json"
     save(tiny, path)
     return path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line in this process: ``run("bound", ...)`` → code, out, err."""
+    return runner(capsys)

@@ -109,8 +109,7 @@ class Poisson:
         result -= mean
         result -= gammaln(counts + 1.0)
         if not mean.all():
-            certain = np.where(counts == 0, 0.0, -np.inf)
-            return np.where(mean > 0, result, certain)
+            np.copyto(result, np.where(counts == 0, 0.0, -np.inf), where=mean == 0)
         return result
 
     def integrated_tail(self, tail: FloatArray, interval_ms: FloatArray) -> FloatArray:

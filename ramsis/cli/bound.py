@@ -49,9 +49,10 @@ def bound(
 ) -> None:
     """Bound the effective accuracy of every scheme with batches up to --max-batch.
 
-    Solves the fluid linear program; clairvoyant schemes cannot pass it either. "served" is the share of the queries that the best mix
-    answers in time, "one more worker" the effective accuracy that it would add, "best mix" the
-    models and batches (b) by their share of the queries.
+    Solves the fluid linear program; clairvoyant schemes cannot pass it either. "served" is the
+    share of the queries that the best mix answers in time, "one more worker" the effective
+    accuracy that it would add, "best mix" the models and batches (b) by their share of the
+    queries.
 
     \b
     Examples:

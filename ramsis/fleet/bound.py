@@ -44,7 +44,8 @@ class FluidBound:
     effective_accuracy : float
         The bound, a fraction.
     served_fraction : float
-        Share of the queries that the optimal mix answers in time; below 1 in overload.
+        Share of the queries that the optimal mix answers in time; below 1 in overload, and
+        where answering fewer of them more accurately is worth more.
     capacity_qps : float
         Largest load that can be answered in time, K·max b / l(m, b).
     worker_price : float

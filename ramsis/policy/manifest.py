@@ -116,9 +116,9 @@ def policy_file_name(kind: str, load_qps: float, arrivals: Mapping[str, Any]) ->
     return f"{kind}-{load}-{name}.json"
 
 
-def entry_for(policy: WorkerPolicy, file: str) -> ManifestEntry:
-    """The manifest's entry for a policy in the file of that name."""
-    return _entry(policy, file, fingerprint(policy_text(policy)))
+def entry_for(policy: WorkerPolicy, file: str, text: str | None = None) -> ManifestEntry:
+    """The manifest's entry for a policy in the file of that name, which holds ``text``."""
+    return _entry(policy, file, fingerprint(policy_text(policy) if text is None else text))
 
 
 def _entry(policy: WorkerPolicy, file: str, digest: str) -> ManifestEntry:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ramsis.runtime.fields import POSITIVE, Fields
 
@@ -33,8 +33,7 @@ LATE_RULES = ("serve",)
 """``serve``: the table's answer is served even where the deadline can no longer be met."""
 
 
-@dataclass(frozen=True, slots=True)
-class LookupTable:
+class LookupTable(NamedTuple):
     """What a lookup reads, checked.
 
     Attributes

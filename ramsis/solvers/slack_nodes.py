@@ -151,6 +151,7 @@ def evaluate_on_nodes(
     if len(rows) > len(excess):
         chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward),
                        np.asarray(law @ cost) + excess)
+        del rows  # the largest array: its memory serves the factorisation
         found = _solve_chain(chain, len(excess) - 1, reference)
         value, visits = found.value, found.visits
     else:
@@ -189,9 +190,10 @@ def _solve_chain(chain: _Chain, start: int, reference: int | None) -> _Solved:
     system[:, reference] = chain.cost
     with warnings.catch_warnings(), np.errstate(invalid="ignore"):
         warnings.simplefilter("ignore", LinAlgWarning)  # a singular system shows in the residual
-        factors = lu_factor(system, check_finite=False)
-        value = lu_solve(factors, chain.reward, check_finite=False)
-        visits = lu_solve(factors, unit, trans=1, check_finite=False)
+        # The transpose lies in memory as LAPACK wants it, so nothing is copied.
+        factors = lu_factor(system.T, overwrite_a=True, check_finite=False)
+        value = lu_solve(factors, chain.reward, trans=1, check_finite=False)
+        visits = lu_solve(factors, unit, check_finite=False)
         residual = float(np.abs(visits @ chain.kernel - visits).max() / np.abs(visits).max())
     if not (np.isfinite(value).all() and residual < 1e-8):
         raise NotConvergedError(

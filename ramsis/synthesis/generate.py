@@ -89,6 +89,20 @@ def generate_policy(
         The solver stopped before its rule was met.
     """
     problem = worker_problem(profile, load_qps, settings)
+    return _policy(problem, load_qps, settings, _inputs(profile, settings))
+
+
+def _inputs(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:
+    return Inputs(
+        profile=fingerprint(to_document(profile)),
+        profile_name=profile.name,
+        settings=fingerprint(settings.as_dict()),
+    )
+
+
+def _policy(
+    problem: WorkerProblem, load_qps: float, settings: SynthesisSettings, inputs: Inputs
+) -> WorkerPolicy:
     table = problem.latency
     solution = solve_worker(problem, settings.solver)
     solution.certificate.require_converged(f"load {load_qps:g} QPS")
@@ -123,11 +137,7 @@ def generate_policy(
         overflow_batch=problem.max_queue,
         expectations=expectations,
         certificate=_certificate(solution),
-        inputs=Inputs(
-            profile=fingerprint(to_document(profile)),
-            profile_name=profile.name,
-            settings=fingerprint(settings.as_dict()),
-        ),
+        inputs=inputs,
         created_by=f"ramsis {__version__}",
     )
 
@@ -202,16 +212,20 @@ def generate_set(
     """
     if not loads_qps:
         raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
-    for load_qps in loads_qps:  # all of them, before anything is touched
-        worker_problem(profile, load_qps, settings)
-    made = (generate_policy(profile, load_qps, settings) for load_qps in loads_qps)
+    # All of them, before anything is touched.
+    problems = [worker_problem(profile, load_qps, settings) for load_qps in loads_qps]
+    inputs = _inputs(profile, settings)
+    made = (
+        _policy(problem, load_qps, settings, inputs)
+        for problem, load_qps in zip(problems, loads_qps, strict=True)
+    )
     first = next(made)
     entries = _kept_entries(Path(folder), first, overwrite)
     policies: list[WorkerPolicy] = []
     for policy in chain([first], made):
         name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
-        write(policy, Path(folder) / name)
-        entry = entry_for(policy, name)
+        text = write(policy, Path(folder) / name)
+        entry = entry_for(policy, name, text)
         entries = [e for e in entries if e.key != entry.key and e.file != name] + [entry]
         write_manifest(folder, entries)
         policies.append(policy)

@@ -22,20 +22,22 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
-from ramsis.mdp.explicit import ExplicitWorkerMDP, build_explicit
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.policy import Expectations, Spread, WorkerPolicy, read
 from ramsis.solvers.result import Certificate
 from ramsis.solvers.settings import check_tolerance
 from ramsis.solvers.stationary import power_iteration, stationary_distribution
-from ramsis.solvers.value_iteration import value_iteration
 from ramsis.synthesis.replay import problem_of
+
+if TYPE_CHECKING:
+    from ramsis.mdp.explicit import ExplicitWorkerMDP
 
 __all__ = ["TOLERANCE", "Check", "verify_policy"]
 
@@ -92,6 +94,10 @@ def verify_policy(
     table = _table_check(policy, problem)
     if not table.holds:
         return (table,)
+    # Imported here: loading their compiled loops takes longer than making a policy.
+    from ramsis.mdp.explicit import build_explicit
+    from ramsis.solvers.value_iteration import value_iteration
+
     explicit = build_explicit(problem)
     analysis, gain = _stationary(explicit, policy)
     optimum = value_iteration(explicit.mdp, tolerance=tolerance / 100).certificate

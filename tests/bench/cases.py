@@ -39,7 +39,7 @@ def stand_in_profile() -> ProfileSet:
     """Nine made-up models, for a machine without the measured ones: as large a problem."""
     models = []
     for i in range(9):
-        first_ms = 16.0 * 1.28**i
+        first_ms = 22.0 * 1.3**i
         batches = tuple(BatchProfile(b, p95_ms=first_ms * (0.3 + 0.7 * b)) for b in range(1, 34))
         models.append(ModelProfile(f"model-{i}", 0.86 - 0.28 * (1 - i / 8) ** 2, batches))
     return ProfileSet("stand-in", tuple(models))

@@ -1,15 +1,9 @@
 """Shared parts of the benchmarks, and the report that they end with."""
-# ruff: noqa: E402 - the threads are set before anything imports NumPy
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-
-# One core, for the program and for what it is compared with.
-for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
-                  "NUMBA_NUM_THREADS"):
-    os.environ[_variable] = "1"
 
 import pytest
 
@@ -23,6 +17,8 @@ _LEDGER = pytest.StashKey[Ledger]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if os.environ.get("OPENBLAS_NUM_THREADS") != "1":  # as the conftest above sets it
+        raise pytest.UsageError("benchmarks are of one core: set OPENBLAS_NUM_THREADS=1")
     config.stash[_LEDGER] = Ledger()
 
 

@@ -37,7 +37,7 @@ def test_sixty_models(
     fresh = solved_freshly(benchmark, profile_file, 60, SLO_MS, "fixed:100", LOAD_QPS, rounds=5)
     work = fresh.work
     assert (work.models, work.states) == (60, 32 * 101)
-    assert work.latencies >= 300
+    assert work.latencies >= 250
     assert work.gap < 1e-6
     assert work.gain == pytest.approx(value_iteration(explicit.rows.mdp).gain, abs=1e-4)
     ledger.time("60 models, D = 100, SLO 150 ms", fresh.timing, 0.5)
@@ -50,7 +50,7 @@ def test_sixty_models_on_their_own_grid(
     fresh = solved_freshly(benchmark, profile_file, 60, 500.0, "model", LOAD_QPS, rounds=3)
     work = fresh.work
     assert work.models == 60
-    assert work.latencies >= 1000
+    assert work.latencies >= 900
     assert work.states >= 32 * work.latencies  # the slack values are 0, the SLO and latencies
     assert work.rounds >= 3
     assert work.gap < 1e-6

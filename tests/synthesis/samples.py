@@ -89,13 +89,13 @@ class OwnPoisson:
         return law
 
 
-class Scaled(OwnPoisson):
-    """A process that needs more than a load to be made."""
+class PerMinute(OwnPoisson):
+    """A process that is made of something else than a load in queries per second."""
 
-    def __init__(self, load_qps: float, scale: float) -> None:
-        super().__init__(load_qps * scale)
+    def __init__(self, queries_per_minute: float) -> None:
+        super().__init__(queries_per_minute / 60.0)
 
 
-def half_rate(load_qps: float) -> Scaled:
-    """A factory: only it, not the class of what it returns, can be named in a file."""
-    return Scaled(load_qps, 0.5)
+def by_the_minute(load_qps: float) -> PerMinute:
+    """A factory: its own name, not the class of what it returns, makes the process again."""
+    return PerMinute(60.0 * load_qps)

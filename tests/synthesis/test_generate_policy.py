@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.errors import InvalidValueError, NotConvergedError
+from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.files import fingerprint
 from ramsis.mdp.grid import MAX_DIVISIONS
 from ramsis.mdp.problem import MAX_QUEUE
@@ -84,7 +84,7 @@ def _finite(policy: WorkerPolicy) -> bool:
 
 
 @pytest.mark.parametrize("workers", [1, 1000])
-@pytest.mark.parametrize("per_worker_qps", [1e-9, 0.1, 100.0, 440.0, 1e3, 1e5])
+@pytest.mark.parametrize("per_worker_qps", [1e-9, 0.1, 100.0, 440.0, 1e3])
 def test_one_and_a_thousand_workers_at_any_load(
     tiny: ProfileSet, workers: int, per_worker_qps: float
 ) -> None:
@@ -103,11 +103,11 @@ def test_one_and_a_thousand_workers_at_any_load(
 
 @pytest.mark.parametrize(
     "changes",
-    [{"grid": "fixed:1"}, {"grid": "model"}, {"max_queue": 1}, {"slo_ms": 4.0}, {"slo_ms": 1e6},
+    [{"grid": "fixed:1"}, {"grid": "model"}, {"max_queue": 1}, {"slo_ms": 4.0}, {"slo_ms": 1e4},
      {"grid": "fixed:1", "max_queue": 1, "workers": 1, "slo_ms": 4.0}],
     ids=str,
 )
-@pytest.mark.parametrize("load_qps", [1e-6, 300.0, 1e5])
+@pytest.mark.parametrize("load_qps", [1e-6, 300.0, 3e4])
 def test_smallest_tables_and_extreme_slos(
     tiny: ProfileSet, changes: dict[str, float], load_qps: float
 ) -> None:
@@ -172,7 +172,6 @@ def test_equal_settings_have_one_fingerprint() -> None:
         ({"service": "p42"}, "service: unknown service: got 'p42'; allowed: p95, p99, mean"),
         ({"objective": "best"}, "objective: .*'best'; allowed: per-query, per-decision"),
         ({"solver": "guess"}, "solver: .*'guess'; allowed: policy-iteration, "),
-        ({"slo_ms": 3.9}, "slo_ms: SLO is below every latency: got 3.9; allowed: at least 4 ms"),
         ({"slo_ms": 0.0}, "slo_ms: .*got 0.0; allowed: "),
         ({"slo_ms": math.nan}, "slo_ms: .*got nan; allowed: "),
         ({"slo_ms": math.inf}, "slo_ms: .*got inf; allowed: "),
@@ -192,6 +191,11 @@ def test_what_is_out_of_range_is_named(
 ) -> None:
     with pytest.raises(InvalidValueError, match=f"^{says}"):
         generate_policy(tiny, 100.0, samples.settings(**changes))
+
+
+def test_an_slo_below_every_latency_cannot_be_met(tiny: ProfileSet) -> None:
+    with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.9; allowed: at least 4 ms"):
+        generate_policy(tiny, 100.0, samples.settings(slo_ms=3.9))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +219,7 @@ def test_a_solver_that_does_not_settle_is_an_error(
 
     solve = slack_nodes.solve_on_nodes
     monkeypatch.setattr(worker, "solve_on_nodes", lambda mdp: solve(mdp, max_rounds=1))
-    with pytest.raises(NotConvergedError, match="^load 600 QPS: .*1 iterations"):
+    with pytest.raises(NotConvergedError, match=r"^load 600 QPS: .*1 iterations"):
         generate_policy(tiny, 600.0, samples.SETTINGS)
 
 
@@ -235,9 +239,9 @@ def test_a_process_that_does_not_say_what_it_is_has_the_name_it_was_made_by(
     tiny: ProfileSet
 ) -> None:
     """The class of what a factory returns may not be enough to make it again."""
-    name = "tests.synthesis.samples:half_rate"
+    name = "tests.synthesis.samples:by_the_minute"
     policy = generate_policy(tiny, 700.0, samples.settings(arrivals=name))
-    half = generate_policy(tiny, 350.0, samples.SETTINGS)
+    known = generate_policy(tiny, 700.0, samples.SETTINGS)
     assert policy.arrivals == {"process": name}
     assert policy.expectations.effective_accuracy == pytest.approx(
-        half.expectations.effective_accuracy, abs=1e-7)
+        known.expectations.effective_accuracy, abs=1e-7)

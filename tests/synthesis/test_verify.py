@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.fleet import fluid_bound
-from ramsis.policy import write
+from ramsis.policy import WorkerPolicy, write
 from ramsis.profiles import ProfileSet
-from ramsis.synthesis import Check, generate_policy, verify_policy
+from ramsis.synthesis import Check, analyse_policy, generate_policy, verify_policy
 from ramsis.synthesis.verify import _least_dual
 from tests.synthesis import samples
 
@@ -31,8 +31,8 @@ def failures(path: Path, **options: float) -> list[str]:
 
 @pytest.fixture(scope="module")
 def made(tiny: ProfileSet) -> dict[str, Any]:
-    """A policy document with all kinds of states in use: 90 % of the capacity."""
-    return generate_policy(tiny, 1600.0, samples.SETTINGS).to_document()
+    """A policy document with many states in use, at half of the capacity."""
+    return generate_policy(tiny, 900.0, samples.SETTINGS).to_document()
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def expectation(name: str, delta: float) -> Change:
         ("per_decision.accuracy", 0.001, "accuracy per decision"),
         ("per_decision.violation_rate", 0.001, "violation rate per decision"),
         ("utilisation", -0.01, "utilisation"),
-        ("full_queue_rate", 0.001, "full queue rate"),
+        ("full_queue_rate", 0.002, "full queue rate"),
         ("batch_size.mean", 0.1, "mean batch size"),
         ("batch_size.p50", 1.0, "batch size p50"),
         ("batch_size.p99", 3.0, "batch size p99"),
@@ -162,9 +162,14 @@ def test_an_undefined_accuracy_is_found_where_there_is_one(
 def test_another_admissible_model_in_a_visited_state_is_found(
     changed: Callable[[Change], Path]
 ) -> None:
-    """An optimal table cannot be changed without losing gain; an empty queue finds (1, SLO)."""
-    path = changed(lambda document: document["table"]["model"][0].__setitem__(-1, 1))
-    assert {"gain", "expected effective accuracy", "share of medium"} <= set(failures(path))
+    """Where a better model than the fastest is chosen most often, the fastest is put."""
+    def worse(document: dict[str, Any]) -> None:
+        found = analyse_policy(WorkerPolicy.from_document(document, "made"))
+        n, j = np.argwhere(found.queries == found.queries[:-1][found.policy > 0].max())[0]
+        document["table"]["model"][n][j] = 0
+
+    assert {"gain", "expected effective accuracy", "share of small"} <= set(
+        failures(changed(worse)))
 
 
 def test_a_consistent_file_of_a_worse_policy_is_found(tiny: ProfileSet, tmp_path: Path) -> None:
@@ -185,17 +190,16 @@ def test_a_consistent_file_of_a_worse_policy_is_found(tiny: ProfileSet, tmp_path
 
 
 @pytest.mark.parametrize(
-    "cells",
-    [[(0, 1)],  # medium, 9 ms, with 5 ms of slack
-     [(7, 2)],  # large at a slack of 35 ms: a batch of 1 takes 20 ms, but 3 requests 51
-     ],
+    ("queued", "slack_bin", "model"),
+    [(1, 1, 1),  # medium takes 9 ms, the slack is 5
+     (3, 7, 2),  # large takes 20 ms for one request but 52 for three, the slack is 35
+     (1, 0, 1)],  # late: the fastest model serves
 )
 def test_a_model_that_the_slack_does_not_allow_is_found(
-    changed: Callable[[Change], Path], cells: list[tuple[int, int]]
+    changed: Callable[[Change], Path], queued: int, slack_bin: int, model: int
 ) -> None:
     def change(document: dict[str, Any]) -> None:
-        for j, model in cells:
-            document["table"]["model"][0 if model == 1 else 2][j] = model
+        document["table"]["model"][queued - 1][slack_bin] = model
 
     assert failures(changed(change)) == ["table entries that the model allows"]
 
@@ -209,7 +213,7 @@ def test_another_answer_to_long_queues_is_found(changed: Callable[[Change], Path
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("load_qps", 1500.0), ("workers", 5), ("slo_ms", 101.0), ("objective", "per-decision")],
+    [("load_qps", 800.0), ("workers", 5), ("slo_ms", 101.0), ("objective", "per-decision")],
 )
 def test_a_file_said_to_be_for_something_else_is_found(
     changed: Callable[[Change], Path], key: str, value: object
@@ -230,11 +234,11 @@ def test_latencies_and_accuracies_count(changed: Callable[[Change], Path]) -> No
     def better(document: dict[str, Any]) -> None:
         document["models"][0]["accuracy"] = 0.61
 
-    assert {"gain", "capacity (QPS)", "expected violation rate"} <= set(failures(changed(slower)))
+    assert {"gain", "capacity (QPS)", "upper bound"} <= set(failures(changed(slower)))
     assert {"gain", "upper bound", "expected accuracy"} <= set(failures(changed(better)))
 
 
-@pytest.mark.parametrize("arrivals", ["OwnPoisson", "half_rate"])
+@pytest.mark.parametrize("arrivals", ["OwnPoisson", "by_the_minute"])
 def test_a_file_of_ones_own_arrivals_is_verified_by_their_name(
     tiny: ProfileSet, tmp_path: Path, arrivals: str
 ) -> None:

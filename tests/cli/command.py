@@ -1,0 +1,49 @@
+"""Running the command line inside the test process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from ramsis.cli.main import _run
+
+
+class Ran(NamedTuple):
+    """What a command line left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+def runner(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command line as the console script does, up to leaving the process."""
+
+    def run(*arguments: object) -> Ran:
+        capsys.readouterr()
+        code = _run([str(argument) for argument in arguments])
+        return Ran(code, *capsys.readouterr())
+
+    return run
+
+
+def refused(ran: Ran, code: int, *words: str) -> None:
+    """One clear line on stderr that holds these words, nothing on stdout, this exit code."""
+    assert (ran.code, ran.out) == (code, ""), ran.err
+    lines = ran.err.splitlines()
+    assert len(lines) == 1, ran.err
+    assert lines[0].startswith("error: ")
+    for word in words:
+        assert word in lines[0]
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    """Everything below a folder; to see that nothing was touched."""
+    return {str(path): path.read_bytes() if path.is_file() else None
+            for path in sorted(folder.rglob("*"))}

@@ -1,0 +1,160 @@
+"""``ramsis analyze``: a row for each policy, from files and folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ramsis.policy import read, read_set
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis import generate_set
+from tests.cli.command import Run, refused
+from tests.synthesis import samples
+
+SETTINGS = samples.settings(grid="fixed:6", max_queue=4)
+
+
+@pytest.fixture(scope="module")
+def folder(tiny: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set of three loads, the last above capacity."""
+    folder = tmp_path_factory.mktemp("set")
+    generate_set(tiny, (50.0, 900.0, 9000.0), SETTINGS, folder)
+    return folder
+
+
+def test_a_folder_gives_a_row_for_each_policy(run: Run, folder: Path) -> None:
+    ran = run("analyze", folder)
+    assert (ran.code, ran.err) == (0, "")
+    header, *rows = ran.out.splitlines()
+    for title in ("load (QPS)", "accuracy", "violations", "upper bound", "batch p50/p99",
+                  "queue p50/p99", "slack ms p50", "most used model", "certificate"):
+        assert title in header
+    for row, policy in zip(rows, read_set(folder), strict=True):
+        expected, cells = policy.expectations, row.split()
+        assert float(cells[0]) == policy.load_qps
+        assert cells[3] == f"{expected.effective_accuracy:.4f}"
+        assert f"{expected.batch_size.p50:g}/{expected.batch_size.p99:g}" in cells
+        name, share = max(expected.model_share.items(), key=lambda item: item[1])
+        assert f"{name} ({share:.0%})" in row
+        assert "policy-iteration, gap " in row
+        assert cells[-1] == ("OVERLOAD" if expected.overloaded else "ok")
+
+
+def test_files_and_folders_mix_in_the_order_given(run: Run, folder: Path) -> None:
+    one = folder / "worker-00900qps.json"
+    document = json.loads(run("analyze", one, folder, one, "--json").out)
+    assert [row["load_qps"] for row in document["rows"]] == [900.0, 50.0, 900.0, 9000.0, 900.0]
+
+
+def test_json_rows_hold_expectations_quantiles_and_certificate(run: Run, folder: Path) -> None:
+    path = folder / "worker-00900qps.json"
+    (row,) = json.loads(run("analyze", path, "--json").out)["rows"]
+    policy = read(path)
+    expected = policy.expectations
+    assert (row["scheme"], row["workers"], row["slo_ms"], row["objective"]) == (
+        "worker", 4, 100.0, "per-query")
+    for key in ("accuracy", "violation_rate", "effective_accuracy"):
+        assert row[f"expected_{key}"] == getattr(expected, key)
+    assert row["upper_bound"] == expected.upper_bound
+    for key in ("batch_size", "queue_length", "slack_ms"):
+        spread = getattr(expected, key)
+        assert row[key] == {"mean": spread.mean, "p50": spread.p50, "p99": spread.p99}
+    assert row["model_share"] == expected.model_share
+    assert row["certificate"]["gain_upper"] == policy.certificate.gain_upper
+    assert row["certificate"]["converged"] is True
+
+
+def test_a_file_that_names_no_share_of_models_still_prints(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    document = json.loads((folder / "worker-00050qps.json").read_text())
+    document["expectations"]["model_share"] = {}
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+    ran = run("analyze", tmp_path / "policy.json")
+    assert ran.code == 0
+    assert len(ran.out.splitlines()) == 2
+
+
+def test_a_figure_is_drawn_beside_the_table(run: Run, folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    ran = run("analyze", folder, "--plot", tmp_path / "promises.svg")
+    assert ran.code == 0
+    assert len(ran.out.splitlines()) == 4
+    assert "<svg" in (tmp_path / "promises.svg").read_text()
+    refused(run("analyze", folder, "--plot", tmp_path / "promises.txt"), 2, "plot",
+            "promises.txt", ".png")
+
+
+@pytest.mark.parametrize("command", [["analyze"], ["verify"], ["policy", "show"]], ids=str)
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "ramsis.policy/2"}, ("format", "'ramsis.policy/2'", "ramsis.policy/1")),
+        ({"format": "ramsis.profile/1"}, ("format", "'ramsis.profile/1'", "ramsis.policy/1")),
+        ({"table.model.0.0": 3}, ("table.model[0][0]", "got 3", "from 0 to 2")),
+        ({"table.model.0.0": -1}, ("table.model[0][0]", "got -1", "from 0 to 2")),
+        ({"slack_ms.2": 0.0}, ("slack_ms[2]", "does not increase", "got 0.0", "allowed: ")),
+        ({"slack_ms.6": 101.0}, ("slack_ms[6]", "passes the SLO", "101.0", "100.0")),
+        ({"table.model.3": [0]}, ("table.model[3]", "wrong shape", "1 cells", "7 cells")),
+        ({"table.batch": []}, ("table.batch", "got []", "list")),
+        ({"table.batch.1.1": 1}, ("table.batch[1][1]", "got 1", "allowed: 2")),
+        ({"expectations.accuracy": 1.5}, ("expectations.accuracy", "got 1.5", "[0, 1]")),
+    ],
+    ids=str,
+)
+def test_bad_policy_files_get_one_line(
+    run: Run, folder: Path, tmp_path: Path, command: list[str], change: dict[str, object],
+    words: tuple[str, ...],
+) -> None:
+    document = json.loads((folder / "worker-00900qps.json").read_text())
+    ((path, value),) = change.items()
+    *keys, last = (int(key) if key.isdigit() else key for key in path.split("."))
+    place = document
+    for key in keys:
+        place = place[key]
+    place[last] = value
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+    refused(run(*command, tmp_path / "policy.json"), 3, "policy.json", *words)
+
+
+@pytest.mark.parametrize("command", [["analyze"], ["verify"], ["policy", "show"]], ids=str)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", ("empty",)), ('{"format": "ramsis.pol', ("cut off or damaged",)),
+     ("[]", ("not an object",)), ('{"format": NaN}', ("NaN",))],
+)
+def test_files_that_are_no_json_object_get_one_line(
+    run: Run, tmp_path: Path, command: list[str], text: str, words: tuple[str, ...]
+) -> None:
+    (tmp_path / "policy.json").write_text(text)
+    refused(run(*command, tmp_path / "policy.json"), 3, "policy.json", *words)
+
+
+@pytest.mark.parametrize("command", [["analyze"], ["verify"], ["policy", "show"]], ids=str)
+def test_a_huge_or_missing_file_gets_one_line(
+    run: Run, tmp_path: Path, command: list[str]
+) -> None:
+    with open(tmp_path / "huge.json", "wb") as stream:
+        stream.truncate(64 * 1024 * 1024 + 1)
+    refused(run(*command, tmp_path / "huge.json"), 3, "huge.json", "too large", "64 MB")
+    refused(run(*command, tmp_path / "none.json"), 3, "none.json", "No such file")
+
+
+@pytest.mark.parametrize("command", ["analyze", "verify"])
+def test_a_folder_without_a_manifest_gets_one_line(
+    run: Run, tmp_path: Path, command: str
+) -> None:
+    refused(run(command, tmp_path), 3, str(tmp_path), "manifest.json", "allowed: ")
+
+
+def test_a_set_that_was_changed_by_hand_is_refused(
+    run: Run, tiny: ProfileSet, tmp_path: Path
+) -> None:
+    generate_set(tiny, (50.0,), SETTINGS, tmp_path)
+    path = tmp_path / "worker-00050qps.json"
+    path.write_text(path.read_text().replace('"tiny"', '"mine"'))
+    refused(run("analyze", tmp_path), 3, "fingerprint", "worker-00050qps.json has changed")
+    path.unlink()
+    refused(run("analyze", tmp_path), 3, "worker-00050qps.json", "missing")

@@ -1,0 +1,106 @@
+"""``ramsis bound``: what no scheme can beat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ramsis.fleet import fluid_bound
+from ramsis.profiles import ProfileSet
+from tests.cli.command import Run, refused
+
+
+def options(profile: Path, load: str = "50", slo_ms: str = "100") -> list[str]:
+    return ["--profiles", str(profile), "--slo-ms", slo_ms, "--workers", "4", "--load", load]
+
+
+def test_rows_are_the_solutions_of_the_fluid_program(
+    run: Run, tiny: ProfileSet, tiny_file: Path
+) -> None:
+    ran = run("bound", *options(tiny_file, "50,900,9000"), "--max-batch", "8", "--json")
+    assert (ran.code, ran.err) == (0, "")
+    rows = json.loads(ran.out)["rows"]
+    assert [row["load_qps"] for row in rows] == [50.0, 900.0, 9000.0]
+    for row in rows:
+        found = fluid_bound(tiny.latency_table("p95", 8), slo_ms=100.0, workers=4,
+                            load_qps=row["load_qps"], max_batch=8)
+        assert (row["workers"], row["slo_ms"]) == (4, 100.0)
+        assert row["upper_bound"] == pytest.approx(found.effective_accuracy)
+        assert row["served_fraction"] == pytest.approx(found.served_fraction)
+        assert row["capacity_qps"] == pytest.approx(found.capacity_qps)
+        assert row["worker_price"] == pytest.approx(found.worker_price)
+        assert sum(part["share"] for part in row["mix"]) == pytest.approx(found.served_fraction)
+        worth = {"small": 0.6, "medium": 0.75, "large": 0.9}
+        assert sum(worth[part["model"]] * part["share"] for part in row["mix"]) == (
+            pytest.approx(found.effective_accuracy))
+
+
+def test_the_table_says_what_is_served_and_by_which_mix(run: Run, tiny_file: Path) -> None:
+    ran = run("bound", *options(tiny_file, "900,9000"), "--max-batch", "8")
+    header, middle, over = ran.out.splitlines()
+    assert header.split()[:4] == ["load", "(QPS)", "upper", "bound"]
+    assert "100.00%" in middle
+    assert over.split()[2] == "19.75%"  # 1778 of 9000
+    assert "small b=8 (20%)" in over
+
+
+def test_promises_of_policies_stand_below_it(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+    loads = "50,700,1500"
+    made = run("generate", *options(tiny_file, loads), "--out", tmp_path / "out", "--grid",
+               "fixed:6", "--max-queue", "8", "--json")
+    limits = run("bound", *options(tiny_file, loads), "--max-batch", "8", "--json")
+    for promise, limit in zip(json.loads(made.out)["rows"], json.loads(limits.out)["rows"],
+                              strict=True):
+        assert promise["upper_bound"] == pytest.approx(limit["upper_bound"])
+        assert promise["expected_effective_accuracy"] <= limit["upper_bound"] + 1e-9
+
+
+@pytest.mark.parametrize("load", ["1e-300", "1e-9", "1e12", "1e20", "1e308"])
+def test_any_load_has_an_answer(run: Run, tiny_file: Path, load: str) -> None:
+    ran = run("bound", *options(tiny_file, load), "--json")
+    assert ran.code == 0
+    (row,) = json.loads(ran.out)["rows"]
+    assert 0 <= row["upper_bound"] <= 0.9 + 1e-9
+
+
+def test_statistics_and_batches_change_the_bound(run: Run, tmp_path: Path) -> None:
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps({
+        "format": "ramsis.profile/1", "name": "set", "models": [{
+            "name": "only", "accuracy": 0.8,
+            "batches": [{"batch": 1, "p95_ms": 20.0, "mean_ms": 10.0},
+                        {"batch": 2, "p95_ms": 20.0, "mean_ms": 10.0}]}]}))
+
+    def capacity(*more: str) -> float:
+        ran = run("bound", *options(profile), "--json", *more)
+        return float(json.loads(ran.out)["rows"][0]["capacity_qps"])
+
+    assert capacity("--max-batch", "1") == pytest.approx(200.0)
+    assert capacity("--max-batch", "2") == pytest.approx(400.0)
+    assert capacity("--max-batch", "1", "--service", "mean") == pytest.approx(400.0)
+    refused(run("bound", *options(profile), "--service", "p99"), 2, "only", "batch 1", "p99_ms")
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "words"),
+    [
+        (("--workers", "0"), 2, ("workers", "got 0", "> 0")),
+        (("--workers", "-2"), 2, ("workers", "got -2", "> 0")),
+        (("--slo-ms", "nan"), 2, ("slo_ms", "got nan", "finite")),
+        (("--slo-ms", "-4"), 2, ("slo_ms", "got -4.0", "> 0")),
+        (("--slo-ms", "3.9"), 4, ("slo_ms", "got 3.9", "at least 4 ms")),
+        (("--load", "0"), 2, ("load", "'0'", "> 0")),
+        (("--load", "-1"), 2, ("load", "'-1'", "> 0")),
+        (("--max-batch", "0"), 2, ("--max-batch", "0 is not in the range")),
+        (("--max-batch", "1000000000"), 2, ("--max-batch", "1000000000 is not in the range")),
+        (("--service", "p42"), 2, ("--service", "'p42'")),
+        (("--profiles", "none.json"), 3, ("none.json",)),
+    ],
+    ids=str,
+)
+def test_bad_options_get_one_line(
+    run: Run, tiny_file: Path, more: tuple[str, ...], code: int, words: tuple[str, ...]
+) -> None:
+    refused(run("bound", *options(tiny_file), *more), code, *words)

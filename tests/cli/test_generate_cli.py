@@ -1,0 +1,307 @@
+"""``ramsis generate``: what it prints, what it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramsis.policy import read, validate_set
+from tests.cli.command import Ran, Run, refused, snapshot
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = {"--slo-ms": "100", "--workers": "4", "--load": "50", "--grid": "fixed:6",
+         "--max-queue": "4"}
+
+
+def options(profile: Path, folder: Path, **changes: str | None) -> list[str]:
+    """The command's options, some changed; ``None`` leaves one out."""
+    chosen: dict[str, str | None] = {"--profiles": str(profile), "--out": str(folder), **SMALL}
+    chosen |= {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+    return [word for name, value in chosen.items() if value is not None
+            for word in (name, value)]
+
+
+@pytest.fixture
+def generate(run: Run, tiny_file: Path, tmp_path: Path) -> Any:
+    """Runs the command on the tiny profile into ``tmp_path / "out"``, some options changed."""
+
+    def call(*flags: str, **changes: str | None) -> Ran:
+        return run("generate", *options(tiny_file, tmp_path / "out", **changes), *flags)
+
+    return call
+
+
+def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Path) -> None:
+    ran = generate(load="50,1200,9000")
+    assert (ran.code, ran.err) == (0, "")
+    header, *rows = ran.out.splitlines()[:4]
+    assert re.split(r"\s{2,}", header.strip()) == [
+        "load (QPS)", "accuracy", "violations", "effective acc.", "upper bound", "utilisation",
+        "state"]
+    policies = validate_set(tmp_path / "out")
+    for row, policy in zip(rows, policies, strict=True):
+        expected, cells = policy.expectations, row.split()
+        assert float(cells[0]) == policy.load_qps
+        assert cells[1] == ("–" if expected.accuracy is None else f"{expected.accuracy:.4f}")
+        assert cells[2] == f"{expected.violation_rate:.4%}"
+        assert cells[3] == f"{expected.effective_accuracy:.4f}"
+        assert cells[4] == f"{expected.upper_bound:.4f}"
+        assert cells[6] == ("OVERLOAD" if expected.overloaded else "ok")
+    assert [policy.expectations.overloaded for policy in policies] == [False, False, True]
+    assert ran.out.splitlines()[-1] == (
+        f"3 policies in {tmp_path / 'out'} (manifest.json lists them)")
+
+
+def test_no_number_is_cut_on_a_narrow_terminal(
+    generate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    ran = generate(load="1234.5")
+    assert "…" not in ran.out
+    assert "1234.5" in ran.out
+
+
+def test_json_is_one_document_of_rows_in_the_agreed_names(
+    generate: Any, tmp_path: Path
+) -> None:
+    ran = generate("--json", load="50,9000")
+    assert (ran.code, ran.err) == (0, "")
+    document = json.loads(ran.out)
+    assert set(document) == {"rows"}
+    low, high = document["rows"]
+    assert set(low) >= {"scheme", "load_qps", "workers", "slo_ms", "expected_accuracy",
+                        "expected_violation_rate", "expected_effective_accuracy", "upper_bound",
+                        "capacity_qps", "utilisation", "overloaded", "file"}
+    assert (low["scheme"], low["load_qps"], low["workers"], low["slo_ms"]) == (
+        "worker", 50.0, 4, 100.0)
+    assert (low["overloaded"], high["overloaded"]) == (False, True)
+    for row in (low, high):
+        expected = read(row["file"]).expectations
+        assert row["expected_effective_accuracy"] == expected.effective_accuracy
+        assert row["expected_violation_rate"] == expected.violation_rate
+        assert row["upper_bound"] == expected.upper_bound
+
+
+def test_the_same_command_writes_the_same_bytes(generate: Any, tmp_path: Path) -> None:
+    first = generate(load="50:150:50")
+    before = snapshot(tmp_path)
+    second = generate(load="150,50,100")
+    assert (first, before) == (second, snapshot(tmp_path))
+    assert len(before) == 1 + 4
+
+
+def test_another_set_is_refused_unless_it_may_be_replaced(
+    generate: Any, tmp_path: Path
+) -> None:
+    generate()
+    before = snapshot(tmp_path)
+    refused(generate(workers="5"), 2, str(tmp_path / "out"), "other settings", "--overwrite")
+    assert snapshot(tmp_path) == before
+    assert generate("--overwrite", workers="5", load="60").code == 0
+    assert [policy.workers for policy in validate_set(tmp_path / "out")] == [5]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"workers": "1", "load": "1e-6,100,1e5"}, {"workers": "1000", "load": "1,20000,1e6"},
+     {"grid": "fixed:1", "load": "1e-6,1e5"}, {"slo_ms": "4", "load": "1e-6,1e5"},
+     {"grid": "model"}, {"max_queue": "1"}, {"objective": "per-decision"},
+     {"solver": "value-iteration"}, {"solver": "linear-program"}, {"solver": "pymdptoolbox"},
+     {"arrivals": "tests.synthesis.samples:OwnPoisson"}],
+    ids=str,
+)
+def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[str, str]) -> None:
+    ran = generate("--json", **changes)
+    assert ran.code == 0
+    for row in json.loads(ran.out)["rows"]:
+        assert 0 <= row["expected_effective_accuracy"] <= row["upper_bound"] + 1e-7
+        assert 0 <= row["expected_violation_rate"] <= 1
+        assert row["overloaded"] == (row["load_qps"] > 300 * row["workers"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"load": "0"}, 2, ("load", "'0'", "allowed: ", "> 0")),
+        ({"load": "-5"}, 2, ("load", "'-5'", "allowed: ")),
+        ({"load": "nan"}, 2, ("load", "'nan'", "allowed: ")),
+        ({"load": "snan"}, 2, ("load", "'snan'", "allowed: ")),
+        ({"load": "1e400"}, 2, ("load", "'1e400'", "allowed: ")),
+        ({"load": ""}, 2, ("load", "''", "allowed: ")),
+        ({"load": "50:200"}, 2, ("load", "'50:200'", "from:to:step")),
+        ({"load": "50:210:50"}, 2, ("load", "'50:210:50'", "whole number of steps")),
+        ({"load": "50,1e300"}, 2, ("too large", "arrivals", "a lower load")),
+        ({"workers": "0"}, 2, ("workers", "got 0", "allowed: ", ">= 1")),
+        ({"workers": "-3"}, 2, ("workers", "got -3", "allowed: ", ">= 1")),
+        ({"workers": "1.5"}, 2, ("--workers", "'1.5'", "integer")),
+        ({"workers": "1000000000"}, 2, ("too large", "1000000000 workers", "fewer workers")),
+        ({"grid": "fixed:0"}, 2, ("grid", "got 0", "allowed: ", "from 1")),
+        ({"grid": "fixed:-4"}, 2, ("grid", "got -4", "allowed: ")),
+        ({"grid": "fixed:1e3"}, 2, ("grid", "'fixed:1e3'", "allowed: fixed:D")),
+        ({"grid": "fixed:1000000000"}, 2, ("grid", "1000000000", "allowed: ")),
+        ({"grid": ""}, 2, ("grid", "''", "allowed: fixed:D", "model")),
+        ({"max_queue": "0"}, 2, ("max_queue", "got 0", "allowed: ", "from 1")),
+        ({"max_queue": "-1"}, 2, ("max_queue", "got -1", "allowed: ")),
+        ({"max_queue": "10000000"}, 2, ("max_queue", "10000000", "allowed: ")),
+        ({"slo_ms": "3.9"}, 4, ("slo_ms", "got 3.9", "below every latency", "at least 4 ms")),
+        ({"slo_ms": "0"}, 2, ("slo_ms", "got 0.0", "allowed: ")),
+        ({"slo_ms": "-1"}, 2, ("slo_ms", "got -1.0", "allowed: ")),
+        ({"slo_ms": "nan"}, 2, ("slo_ms", "got nan", "allowed: ")),
+        ({"slo_ms": "inf"}, 2, ("slo_ms", "got inf", "allowed: ")),
+        ({"slo_ms": "1e400"}, 2, ("slo_ms", "got inf", "allowed: ")),
+        ({"slo_ms": "1e300"}, 2, ("too large", "a lower load")),
+        ({"slo_ms": "soon"}, 2, ("--slo-ms", "'soon'", "float")),
+        ({"service": "p42"}, 2, ("--service", "'p42'", "'p95'")),
+        ({"objective": "best"}, 2, ("--objective", "'best'", "'per-query'")),
+        ({"solver": "guess"}, 2, ("--solver", "'guess'", "'policy-iteration'")),
+        ({"arrivals": "steady"}, 2, ("arrivals", "'steady'", "allowed: poisson")),
+        ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "importable")),
+        ({"arrivals": "json:dumps"}, 2, ("arrivals", "json:dumps", "arrival process")),
+        ({"arrivals": ":"}, 2, ("arrivals", "':'", "allowed: ")),
+        ({"profiles": "no-such"}, 3, ("no-such", "allowed: ", "digits-cpu")),
+        ({"profiles": "digits-cpuu"}, 3, ("digits-cpuu", "did you mean digits-cpu")),
+        ({"profiles": None}, 2, ("--profiles", "generate --help")),
+        ({"slo_ms": None}, 2, ("--slo-ms", "generate --help")),
+        ({"workers": None}, 2, ("--workers",)),
+        ({"load": None}, 2, ("--load",)),
+        ({"out": None}, 2, ("--out",)),
+    ],
+    ids=str,
+)
+def test_bad_options_get_one_line_and_no_file(
+    generate: Any, tmp_path: Path, changes: dict[str, str | None], code: int,
+    words: tuple[str, ...],
+) -> None:
+    refused(generate(**changes), code, *words)
+    assert snapshot(tmp_path) == {}
+
+
+def bad(change: dict[str, Any], *, batch: int | None = None) -> str:
+    """A profile file with something changed: in the model, or in one of its batches."""
+    batches: list[dict[str, Any]] = [{"batch": 1, "p95_ms": 5.0}, {"batch": 2, "p95_ms": 8.0}]
+    model = {"name": "only", "accuracy": 0.7, "batches": batches}
+    (model if batch is None else batches[batch]).update(change)
+    return json.dumps({"format": "ramsis.profile/1", "name": "set", "models": [model]})
+
+
+ONE = json.loads(bad({}))["models"][0]
+PLACE = "models[0].batches[1].p95_ms"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (bad({"p95_ms": 0}, batch=1), (PLACE, "got 0", "finite number > 0")),
+        (bad({"p95_ms": -3.5}, batch=1), (PLACE, "got -3.5", "finite number > 0")),
+        (bad({"p95_ms": float("nan")}, batch=1), ("NaN", "not valid JSON")),
+        (bad({"p95_ms": float("inf")}, batch=1), ("Infinity", "not valid JSON")),
+        (bad({"p95_ms": 8}, batch=1).replace("8", "1e999"), (PLACE, "got inf", "finite")),
+        (bad({"accuracy": 70.0}), ("models[0].accuracy", "got 70.0", "percent", "0.7")),
+        (bad({"accuracy": -0.1}), ("models[0].accuracy", "got -0.1", "[0, 1]")),
+        (bad({"accuracy": 101}), ("models[0].accuracy", "got 101", "[0, 1]")),
+        (bad({"batch": 3}, batch=0), ("models[0].batches", "no batch-1 profile", "[2, 3]")),
+        (bad({"batch": 1}, batch=1), ("models[0].batches[1].batch", "duplicate", "got 1")),
+        (bad({"batch": 0}, batch=1), ("models[0].batches[1].batch", "got 0")),
+        (bad({"batches": []}), ("models[0].batches", "got []")),
+        (json.dumps(json.loads(bad({})) | {"models": [ONE, ONE]}),
+         ("models[1].name", "duplicate model", "'only'")),
+        (json.dumps(json.loads(bad({})) | {"models": []}), ("models", "got []")),
+        (json.dumps(json.loads(bad({})) | {"format": "ramsis.profile/2"}),
+         ("format", "'ramsis.profile/2'", "'ramsis.profile/1'")),
+        (bad({"name": "\ud800"}), ("not valid JSON", "surrogates")),
+        (bad({})[:-9], ("cut off or damaged",)),
+        ("", ("empty", "JSON object")),
+        ("   \n", ("empty", "JSON object")),
+        ("[1, 2]", ("not an object", "'list'", "JSON object")),
+        ("model,batch,p95_s\n", ("not valid JSON",)),
+        ("[" * 100_000, ("cut off or damaged",)),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else None,
+)
+@pytest.mark.parametrize("command", ["generate", "bound"])
+def test_bad_profile_files_get_one_line_and_no_file(
+    run: Run, tmp_path: Path, text: str, words: tuple[str, ...], command: str
+) -> None:
+    profile = tmp_path / "profile.json"
+    profile.write_text(text)
+    ran = (run("generate", *options(profile, tmp_path / "out")) if command == "generate" else
+           run("bound", "--profiles", profile, "--slo-ms", 100, "--workers", 4, "--load", 50))
+    refused(ran, 3, str(profile), *words)
+    assert list(tmp_path.iterdir()) == [profile]
+
+
+def test_files_beyond_the_size_limit_are_not_read(run: Run, tmp_path: Path) -> None:
+    profile = tmp_path / "huge.json"
+    with open(profile, "wb") as stream:
+        stream.truncate(64 * 1024 * 1024 + 1)
+    refused(run("generate", *options(profile, tmp_path / "out")), 3, str(profile), "too large",
+            "67108865 bytes", "64 MB")
+
+
+@pytest.mark.parametrize("below", [".", "below"])
+def test_an_unwritable_folder_is_named(
+    run: Run, tiny_file: Path, tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    refused(run("generate", *options(tiny_file, tmp_path / "file" / below)), 2,
+            str(tmp_path / "file"), "cannot write file")
+    assert snapshot(tmp_path) == {str(tmp_path / "file"): b"mine"}
+
+
+def test_ctrl_c_says_so_and_exits_with_130(
+    generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ramsis.synthesis import generate as synthesis
+
+    writes, write = 0, synthesis.write
+
+    def interrupted(*arguments: Any) -> str:
+        nonlocal writes
+        writes += 1
+        if writes == 3:
+            raise KeyboardInterrupt
+        return write(*arguments)
+
+    monkeypatch.setattr(synthesis, "write", interrupted)
+    ran = generate(load="50:200:50")
+    assert (ran.code, ran.out) == (130, "")
+    assert ran.err.strip() == "interrupted; finished files are whole and stay"
+    assert [p.load_qps for p in validate_set(tmp_path / "out")] == [50.0, 100.0]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_a_real_interrupt_leaves_finished_files_and_no_others(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "ramsis", "generate",
+               *options(tiny_file, out, load="1:4000:1")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while len(list(out.glob("worker-*.json"))) < 5 and time.monotonic() < deadline:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (130, "")
+    assert stderr.strip() == "interrupted; finished files are whole and stay"
+    made = [policy.load_qps for policy in validate_set(out)]
+    assert made == [float(load) for load in range(1, len(made) + 1)]
+    assert 5 <= len(made) < 4000
+    others = {path.name for path in out.iterdir()} - {"manifest.json"}
+    assert {f"worker-{int(load):05d}qps.json" for load in made} <= others
+    assert len(others) <= len(made) + 1  # one may have been written, but not yet listed
+    for name in others:
+        read(out / name)

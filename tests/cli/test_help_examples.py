@@ -1,0 +1,93 @@
+"""Every example that a help page shows runs as it stands."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ramsis import profiles
+from ramsis.cli.main import cli
+from ramsis.synthesis import SynthesisSettings, generate_set
+from tests.cli.command import Ran, Run
+from tests.cli.test_main_cli import COMMANDS
+from tests.profiles.samples import write_sources
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {(): cli, **COMMANDS}
+
+
+def examples(help_text: str | None) -> list[str]:
+    """Command lines of the ``Examples:`` block of a help text."""
+    block = inspect.cleandoc(help_text or "").partition("Examples:\n")[2]
+    return re.findall(r"^ *\$ ramsis (.+)$", block, re.M)
+
+
+SHOWN = [line for command in PAGES.values() for line in examples(command.help)]
+
+
+@pytest.fixture(scope="module")
+def example_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example set of the repository, or one made like it."""
+    folder = tmp_path_factory.mktemp("example") / "example"
+    if (ROOT / "policies_out" / "example").is_dir():
+        shutil.copytree(ROOT / "policies_out" / "example", folder)
+    else:
+        chosen = SynthesisSettings(slo_ms=100.0, workers=4)
+        generate_set(profiles.load("digits-cpu"), (400.0,), chosen, folder)
+    return folder
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the files that the examples name."""
+    write_sources(tmp_path)
+    shutil.copytree(example_set, tmp_path / "policies_out" / "example")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def succeeds(ran: Ran) -> bool:
+    """Whether a command did what an example must: exit with 0 and print a result."""
+    return ran.code == 0 and "error" not in ran.err and bool(ran.out.strip())
+
+
+@pytest.mark.parametrize("line", SHOWN)
+def test_the_examples_of_the_help_pages_run(run: Run, workplace: Path, line: str) -> None:
+    ran = run(*shlex.split(line))
+    assert succeeds(ran), ran
+
+
+@pytest.mark.parametrize(
+    "words", [words for words, command in COMMANDS.items() if not hasattr(command, "commands")],
+    ids=" ".join,
+)
+def test_every_command_shows_an_example_of_itself(words: tuple[str, ...]) -> None:
+    lines = examples(COMMANDS[words].help)
+    assert lines
+    for line in lines:
+        assert shlex.split(line)[: len(words)] == list(words)
+
+
+@pytest.mark.parametrize("line", ["bound --profiles none.json --slo-ms 1 --workers 1 --load 1",
+                                  "verify policies_out/none", "generate", "nonsense"])
+def test_an_example_that_does_not_run_would_be_found(
+    run: Run, workplace: Path, line: str
+) -> None:
+    assert not succeeds(run(*shlex.split(line)))
+
+
+def test_examples_are_found_in_help_texts_as_they_are_written() -> None:
+    text = """Do it.
+
+    \b
+    Examples:
+      $ ramsis do --this 1
+      $ ramsis do --that
+    """
+    assert examples(text) == ["do --this 1", "do --that"]
+    assert len(SHOWN) >= 15

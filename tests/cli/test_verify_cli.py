@@ -1,0 +1,89 @@
+"""``ramsis verify``: exit code 6 and the claims that fail, or how many hold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis import generate_set
+from tests.cli.command import Run, refused
+from tests.synthesis import samples
+
+
+@pytest.fixture
+def folder(tiny: ProfileSet, tmp_path: Path) -> Path:
+    generate_set(tiny, (50.0, 900.0), samples.settings(grid="fixed:6", max_queue=4),
+                 tmp_path / "set")
+    return tmp_path / "set"
+
+
+def tamper(path: Path, name: str, value: object) -> None:
+    """Change an expectation in a policy file."""
+    document = json.loads(path.read_text())
+    document["expectations"][name] = value
+    path.write_text(json.dumps(document))
+
+
+def test_generated_sets_and_files_hold(run: Run, folder: Path) -> None:
+    for paths, files in (((folder,), 2), ((folder / "manifest.json",), 2),
+                         ((folder / "worker-00050qps.json",), 1),
+                         ((folder, folder / "worker-00050qps.json"), 3)):
+        ran = run("verify", *paths)
+        assert (ran.code, ran.err) == (0, "")
+        count, words = ran.out.split(maxsplit=1)
+        assert words == f"claims hold in {files} file(s)\n"
+        assert int(count) >= 20 * files
+
+
+def test_a_failing_claim_is_shown_with_both_figures_and_exits_with_6(
+    run: Run, folder: Path
+) -> None:
+    path = folder / "worker-00900qps.json"
+    bound = json.loads(path.read_text())["expectations"]["upper_bound"]
+    tamper(path, "upper_bound", bound + 0.01)
+    ran = run("verify", folder / "worker-00050qps.json", path)
+    assert ran.code == 6
+    header, *failed = ran.out.splitlines()
+    assert header.split() == ["file", "claim", "stated", "derived"]
+    assert len(failed) == 1
+    assert failed[0].split() == [str(path), "upper", "bound", f"{bound + 0.01:.6f}",
+                                 f"{bound:.6f}", "FAILS"]
+    assert ran.err.splitlines() == [f"error: 1 of {ran.err.split()[3]} claims do not hold"]
+    assert run("verify", path, "--tolerance", "0.02").code == 0
+
+
+def test_all_shows_the_claims_that_hold_too(run: Run, folder: Path) -> None:
+    ran = run("verify", folder / "worker-00050qps.json", "--all")
+    _, *rows, last = ran.out.splitlines()
+    assert len(rows) == int(last.split()[0])
+    assert all(row.endswith("  ok") for row in rows)
+    for claim in ("expected accuracy", "gain against the optimum", "upper bound",
+                  "capacity (QPS)", "table entries"):
+        assert sum(f"  {claim}" in row for row in rows) >= 1
+
+
+def test_json_rows_carry_every_claim(run: Run, folder: Path) -> None:
+    tamper(folder / "worker-00900qps.json", "accuracy", None)
+    ran = run("verify", folder, "--json")
+    assert ran.code == 6
+    rows = json.loads(ran.out)["rows"]
+    failed = [row for row in rows if not row["holds"]]
+    assert [(row["claim"], row["stated"]) for row in failed] == [("expected accuracy", None)]
+    assert {row["file"] for row in rows} == {
+        str(folder / f"worker-{load}qps.json") for load in ("00050", "00900")}
+    assert ran.err == f"error: 1 of {len(rows)} claims do not hold\n"
+
+
+def test_a_process_that_cannot_be_imported_is_a_bad_file(run: Run, folder: Path) -> None:
+    path = folder / "worker-00050qps.json"
+    document = json.loads(path.read_text()) | {"arrivals": {"process": "no_such_module:X"}}
+    path.write_text(json.dumps(document))
+    refused(run("verify", path), 3, str(path), "no_such_module:X")
+
+
+@pytest.mark.parametrize("tolerance", ["0", "-1", "nan", "inf", "small"])
+def test_a_bad_tolerance_is_refused(run: Run, folder: Path, tolerance: str) -> None:
+    refused(run("verify", folder, "--tolerance", tolerance), 2, "tolerance")

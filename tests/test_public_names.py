@@ -1,0 +1,67 @@
+"""``import ramsis`` gives the steps of the command line, and loads nothing before it is used."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ramsis
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ["analysis", "arrivals", "fleet", "policy", "profiles", "runtime", "synthesis"]
+
+
+@pytest.mark.parametrize("name", ramsis.__all__)
+def test_every_public_name_is_there_and_documented(name: str) -> None:
+    value = getattr(ramsis, name)
+    assert callable(value)
+    assert value.__doc__
+    assert value.__module__.startswith("ramsis.")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_has_what_it_lists(package: str) -> None:
+    module = importlib.import_module(f"ramsis.{package}")
+    for name in module.__all__:
+        assert hasattr(module, name)
+    assert len(set(module.__all__)) == len(module.__all__)
+
+
+def test_names_are_listed_and_others_are_not_there() -> None:
+    assert set(ramsis.__all__) <= set(dir(ramsis))
+    with pytest.raises(AttributeError, match="'ramsis' has no attribute 'no_such_name'"):
+        _ = ramsis.no_such_name
+
+
+def test_importing_loads_nothing_but_the_package_itself() -> None:
+    code = "import json, sys; import ramsis; print(json.dumps(sorted(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
+                         cwd=ROOT)
+    loaded = json.loads(ran.stdout)
+    assert [name for name in loaded if name.startswith("ramsis.")] == []
+    assert not {"numpy", "scipy", "numba", "pandas", "click", "rich"} & set(loaded)
+
+
+def test_the_steps_of_the_command_line_in_python(tmp_path: Path) -> None:
+    profile = ramsis.load_profile("digits-cpu")
+    settings = ramsis.SynthesisSettings(slo_ms=100.0, workers=4, grid="fixed:10", max_queue=4)
+    loads = ramsis.parse_loads("50:100:50")
+    made = ramsis.generate_set(profile, loads, settings, tmp_path)
+    assert [policy.load_qps for policy in made] == [50.0, 100.0]
+    policy = ramsis.read_policy(tmp_path / "worker-00050qps.json")
+    assert policy.expectations == made[0].expectations
+    assert all(check.holds for check in ramsis.verify_policy(tmp_path / "worker-00050qps.json"))
+    table = profile.latency_table("p95", 4)
+    bound = ramsis.fluid_bound(table, slo_ms=100.0, workers=4, load_qps=50.0, max_batch=4)
+    assert policy.expectations.upper_bound == pytest.approx(bound.effective_accuracy)
+    problem = ramsis.WorkerProblem.create(
+        profile.latency_table("p95", 5), slo_ms=100.0, workers=4, arrivals=ramsis.Poisson(50.0),
+        grid="fixed:10", max_queue=4)
+    assert ramsis.solve_worker(problem).gain == pytest.approx(policy.certificate.gain, abs=1e-6)
+    again = ramsis.analyse_policy(policy)
+    assert again.effective_accuracy == pytest.approx(policy.expectations.effective_accuracy)
