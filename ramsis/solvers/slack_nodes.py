@@ -51,7 +51,7 @@ IntArray = NDArray[np.int64]
 
 _WALK_STEPS = 64
 _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
-_PRECISION = 1e-9  # error of the gain beyond which rounding has the last word
+_PRECISION = 1e-6  # error of the gain beyond which rounding has the last word
 
 
 @dataclass(frozen=True, eq=False)
