@@ -1,7 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 # Each stamp stands for "the environment has these extras, as pyproject.toml asks for them now".
 BASE := $(VENV)/.base
@@ -31,7 +31,7 @@ $(TEST): $(BASE)
 	@touch $@
 
 $(LINT): $(BASE)
-	$(PIP) -e '.[lint]'
+	$(PIP) -e '.[lint,plot]'
 	@touch $@
 
 $(BENCH): $(BASE)
