@@ -63,7 +63,7 @@ def check_command(source: str, as_json: bool) -> None:
 @click.argument("source", metavar="FILE|NAME")
 @click.option("--statistic", type=click.Choice(STATISTICS), default=STATISTICS[0],
               show_default=True, help="Latency statistic.")
-@click.option("--max-batch", type=click.IntRange(min=1), default=32, show_default=True,
+@click.option("--max-batch", type=click.IntRange(1, 10_000), default=32, show_default=True,
               help="Largest batch size.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
 def show_command(source: str, statistic: Statistic, max_batch: int, as_json: bool) -> None:

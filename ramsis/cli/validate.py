@@ -33,6 +33,8 @@ def validate_command(files: tuple[str, ...]) -> None:
         try:
             click.echo(f"ok {file}: {_validate(file)}")
         except InputFileError as error:
+            if len(files) == 1:
+                raise
             bad += 1
             click.echo(f"error: {error}", err=True)
     if bad:

@@ -34,7 +34,8 @@ def verify(files: tuple[str, ...], tolerance: float, show_all: bool, as_json: bo
 
     A DIR stands for the policy files of its manifest. The decision process is written out in
     full and solved by value iteration and power iteration, which shares no shortcut with
-    `ramsis generate`; this takes seconds a file. The exit code is 6 when a claim fails.
+    `ramsis generate`; this takes seconds a file, minutes for large tables. The exit code is 6
+    when a claim fails.
 
     \b
     Examples:

@@ -24,16 +24,19 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp._kernels import four_intervals
 from ramsis.mdp.phases import missing_arrivals
 from ramsis.mdp.problem import Objective, WorkerProblem
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["ExplicitWorkerMDP", "build_explicit"]
+__all__ = ["MAX_CELLS", "ExplicitWorkerMDP", "build_explicit"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+MAX_CELLS = 5_000_000_000
+"""Most pairs × states of a problem that is written out in full; about 1 in 100 is not zero."""
 _NEGLIGIBLE = 1e-17
 
 
@@ -85,7 +88,13 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
 
     Rows of some dozen to some hundred entries for states × admissible models: 4 MB for nine
     models at N = 32, D = 100 and 60 workers, in about a second.
+
+    Raises
+    ------
+    InvalidValueError
+        When the problem is too large for that (:data:`MAX_CELLS`).
     """
+    _check_size(problem)
     missing, after = missing_arrivals(problem), _counts_after(problem)
     columns, full = problem.bins + 1, problem.max_queue
     states, actions, rewards, costs, beyond, rows = [], [], [], [], [], []
@@ -116,6 +125,19 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
         cost=(np.concatenate([[0.0], *costs]) + charged)[order],
     )
     return ExplicitWorkerMDP(problem, mdp, excess[order])
+
+
+def _check_size(problem: WorkerProblem) -> None:
+    """Refuse what would take hours and fill the memory."""
+    columns = problem.bins + 1
+    pairs = sum(columns - c.first_bin for row in problem.choices for c in row)
+    states = 2 + problem.max_queue * columns
+    if pairs * states > MAX_CELLS:
+        raise InvalidValueError(
+            describe("the problem is too large to be written out in full", where="worker problem",
+                     value=f"{pairs} state-action pairs, {states} states",
+                     allowed=f"pairs times states up to {MAX_CELLS:.0e}")
+        )
 
 
 def _pairs(problem: WorkerProblem, n: int) -> dict[int, IntArray]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.explicit import ExplicitWorkerMDP, build_explicit
 from ramsis.mdp.problem import WorkerProblem
 from tests.mdp.problems import random_policy, small_problem, worker_problems
@@ -128,3 +129,11 @@ def test_a_request_waits_a_full_round_of_the_workers() -> None:
         explicit.labels(problem.fastest_policy()))[explicit.index(1, 10)]]].toarray()[0]
     mean = problem.arrivals.rate_per_ms * 10.0
     assert row[0] == pytest.approx(np.exp(-mean) * (1 + mean), rel=1e-12)
+
+
+def test_a_problem_too_large_to_be_written_out_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("ramsis.mdp.explicit.MAX_CELLS", 100)
+    with pytest.raises(InvalidValueError, match="too large to be written out"):
+        build_explicit(small_problem())
