@@ -18,6 +18,7 @@ _PUBLIC = {
     "WorkerPolicy": "ramsis.policy",
     "WorkerProblem": "ramsis.mdp.problem",
     "analyse_policy": "ramsis.synthesis",
+    "choose_loads": "ramsis.synthesis",
     "fluid_bound": "ramsis.fleet",
     "generate_policy": "ramsis.synthesis",
     "generate_set": "ramsis.synthesis",

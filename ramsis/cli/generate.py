@@ -14,7 +14,7 @@ from ramsis.mdp.problem import Objective
 from ramsis.policy import MANIFEST_NAME, SERVICES, WorkerPolicy, policy_file_name
 from ramsis.profiles import Statistic
 from ramsis.solvers.worker import SOLVERS, SolverName
-from ramsis.synthesis import SynthesisSettings, generate_set, parse_loads
+from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set, parse_loads
 
 __all__ = ["PROMISE_COLUMNS", "generate"]
 
@@ -49,6 +49,9 @@ PROMISE_COLUMNS = (
               help="Latency statistic that service times are taken to be.")
 @click.option("--max-queue", type=int, default=32, show_default=True,
               help="Longest queue that the table tells apart.")
+@click.option("--max-accuracy-step", type=float, default=None, metavar="X",
+              help="Choose the fewest levels between the lowest and the highest --load whose "
+                   "expected accuracies differ by at most X, such as 0.01.")
 @click.option("--solver", type=click.Choice(get_args(SolverName)), default=SOLVERS[0],
               show_default=True, help="The last two are slow and meant for comparisons.")
 @click.option("--overwrite", is_flag=True,
@@ -65,6 +68,7 @@ def generate(
     arrivals: str,
     service: Statistic,
     max_queue: int,
+    max_accuracy_step: float | None,
     solver: SolverName,
     overwrite: bool,
     as_json: bool,
@@ -92,6 +96,9 @@ def generate(
         click.echo("note: requests arrive in clumps; the model takes the first request after an "
                    "empty queue for the first of its clump, so its promises are approximate",
                    err=True)
+    if max_accuracy_step is not None:
+        with progress("choosing load levels", 1):
+            loads = choose_loads(profile, loads[0], loads[-1], settings, max_accuracy_step)
     with progress("policies", len(loads)) as advance:
         policies = generate_set(
             profile, loads, settings, out, overwrite=overwrite, on_policy=lambda _: advance()

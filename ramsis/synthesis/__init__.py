@@ -1,6 +1,6 @@
 """The recipe: profile and arrivals in, policy set out; and its verification."""
 
-from ramsis.synthesis.generate import generate_policy, generate_set
+from ramsis.synthesis.generate import choose_loads, generate_policy, generate_set
 from ramsis.synthesis.loads import parse_loads
 from ramsis.synthesis.replay import analyse_policy, problem_of
 from ramsis.synthesis.settings import SynthesisSettings
@@ -10,6 +10,7 @@ __all__ = [
     "Check",
     "SynthesisSettings",
     "analyse_policy",
+    "choose_loads",
     "generate_policy",
     "generate_set",
     "parse_loads",

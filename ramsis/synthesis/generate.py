@@ -38,11 +38,13 @@ from ramsis.policy import (
 from ramsis.profiles import LatencyTable, ProfileSet, prune
 from ramsis.profiles.file import to_document
 from ramsis.solvers.worker import WorkerSolution, solve_worker
+from ramsis.synthesis.levels import adaptive_levels
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["generate_policy", "generate_set", "latency_table", "worker_problem"]
+__all__ = ["choose_loads", "generate_policy", "generate_set", "latency_table", "worker_problem"]
 
 _ORIGIN_LETTERS = "mpie"
+_HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the rest says nothing
 
 
 def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTable:
@@ -90,6 +92,34 @@ def generate_policy(
     """
     problem = worker_problem(profile, load_qps, settings)
     return _policy(problem, load_qps, settings, _inputs(profile, settings))
+
+
+def choose_loads(
+    profile: ProfileSet,
+    lowest_qps: float,
+    highest_qps: float,
+    settings: SynthesisSettings,
+    max_accuracy_step: float,
+) -> tuple[float, ...]:
+    """The fewest load levels whose expected accuracies differ by at most a step.
+
+    See :func:`ramsis.synthesis.levels.adaptive_levels`; a policy is made for each load tried.
+    It is the accuracy of the queries in time, so overload, where the fastest model does all
+    work, takes few levels; where hardly any is in time it is that model's.
+
+    Raises
+    ------
+    InvalidValueError, NotConvergedError
+        As :func:`generate_policy`, and for a range or a step out of range.
+    """
+    def accuracy_at(load_qps: float) -> float:
+        policy = generate_policy(profile, load_qps, settings)
+        expected = policy.expectations
+        if expected.accuracy is None or expected.violation_rate > _HARDLY_ANY_IN_TIME:
+            return policy.models[policy.overflow_model].accuracy
+        return expected.accuracy
+
+    return adaptive_levels(accuracy_at, lowest_qps, highest_qps, max_accuracy_step)
 
 
 def _inputs(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:

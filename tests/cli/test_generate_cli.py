@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -90,6 +91,21 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
         assert row["expected_effective_accuracy"] == expected.effective_accuracy
         assert row["expected_violation_rate"] == expected.violation_rate
         assert row["upper_bound"] == expected.upper_bound
+
+
+def test_levels_can_be_chosen_by_accuracy(generate: Any, tmp_path: Path) -> None:
+    ran = generate(load="50,800", max_accuracy_step="0.05")
+    assert (ran.code, ran.err) == (0, "")
+    policies = validate_set(tmp_path / "out")
+    assert (policies[0].load_qps, policies[-1].load_qps) == (50.0, 800.0)
+    accuracy = [policy.expectations.accuracy for policy in policies]
+    assert len(policies) > 2
+    assert all(abs(a - b) <= 0.05 for a, b in itertools.pairwise(accuracy))
+
+
+def test_one_load_leaves_no_levels_to_choose(generate: Any, tmp_path: Path) -> None:
+    refused(generate(load="50", max_accuracy_step="0.05"), 2, "load: not a range of loads")
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_same_command_writes_the_same_bytes(generate: Any, tmp_path: Path) -> None:
