@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -100,8 +101,15 @@ def _run(arguments: Sequence[str] | None) -> int:
     except MemoryError:
         return _fail("not enough memory for a problem of this size", _USAGE)
     except OSError as error:
+        _drop_output()
         return _fail(f"cannot write the output ({error.strerror})", _USAGE)
     return result if isinstance(result, int) else 0
+
+
+def _drop_output() -> None:
+    """Let go of output that cannot be written, which Python would try again on leaving."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> int:
