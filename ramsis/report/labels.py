@@ -67,7 +67,8 @@ def _placed(
 
     text = axes.annotate(name, point, (0, 0), textcoords="offset points", fontsize=7,
                          color=colour, ha="left", va="bottom")
-    size, frame, scale = text.get_window_extent(), axes.bbox, axes.figure.dpi / 72
+    scale = axes.figure.dpi / 72
+    size, frame = text.get_window_extent(), axes.bbox.padded(-_NEAR * scale)
     x, y = axes.transData.transform(point)
     for dx, dy in _PLACES:
         box = Bbox.from_bounds(x + dx * scale - (size.width if dx < 0 else 0),

@@ -77,9 +77,9 @@ def plot_profile(
     with saved_figure(path, figsize=(10.0, 4.6)) as figure:
         left, right = figure.subplots(1, 2, width_ratios=[3, 2])
         looks = _looks(front)
+        left.set_title(profile.name, fontsize=10, loc="left")
         _by_batch(right, profile, table.select(front), looks)
         _trade_off(figure, left, table, batch, looks, between)
-        figure.suptitle(profile.name, x=0.01, ha="left", fontsize=10)
     return front
 
 
@@ -89,7 +89,7 @@ def _looks(front: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 
     shades = colormaps["viridis"]
     return {
-        name: {"color": shades(0.88 * i / max(1, len(front) - 1)),
+        name: {"color": shades(0.84 * i / max(1, len(front) - 1)),
                "marker": _MARKERS[i % len(_MARKERS)]}
         for i, name in enumerate(front)
     }
@@ -118,7 +118,7 @@ def _trade_off(
     axes.set_xscale("log")
     axes.set_xlabel(f"{table.statistic} latency at batch {batch} (ms)")
     axes.set_ylabel("accuracy")
-    axes.margins(x=0.12, y=0.08)
+    axes.margins(x=0.2, y=0.1)
     axes.legend(loc="lower right", frameon=False, fontsize=8)
     _finish(axes)
     names = [*looks, *behind]
@@ -141,7 +141,7 @@ def _by_batch(
     axes.xaxis.set_major_formatter("{x:.0f}")
     axes.set_xlabel("batch size")
     axes.set_ylabel(f"{table.statistic} latency of a batch (ms)")
-    axes.set_title("models on the front, markers as on the left", fontsize=8, loc="left")
+    axes.set_title("models on the front, marked as on the left", fontsize=9, loc="left")
     _finish(axes)
 
 
@@ -154,6 +154,6 @@ def _finish(axes: Axes) -> None:
             axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     if axes.get_xlabel().startswith("batch"):
         axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(labelsize=8)
+    axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
