@@ -28,6 +28,8 @@ _PLACES = tuple(
 """Offsets of a name from its point, in points, in the order in which they are tried."""
 _CLEARANCE = 4.0
 """Half the side of the square around a point that names keep off, in points."""
+_SMALL_CLEARANCE = 1.0
+"""The same around an obstacle."""
 
 
 def label_points(
@@ -40,7 +42,7 @@ def label_points(
 ) -> list[str]:
     """Write each name beside its point (data coordinates); the first have the first choice.
 
-    ``obstacles`` are further points that names keep off.
+    ``obstacles`` are further, smaller points that names keep off, such as those of a line.
 
     Returns
     -------
@@ -53,9 +55,12 @@ def label_points(
     # The layout is settled: a later one would move the points under the names.
     figure.set_layout_engine("none")
     scale = figure.dpi / 72
-    around = _CLEARANCE * scale
-    taken = [Bbox.from_bounds(x - around, y - around, 2 * around, 2 * around)
-             for x, y in axes.transData.transform([*points, *obstacles])]
+    taken = [Bbox.from_bounds(x, y, 0, 0).padded(clearance * scale)
+             for group, clearance in ((points, _CLEARANCE), (obstacles, _SMALL_CLEARANCE))
+             for x, y in axes.transData.transform([*group, points[0]])[:len(group)]]
+    legend = axes.get_legend()
+    if legend is not None:
+        taken.append(legend.get_window_extent())
     return [name for point, name, colour in zip(points, names, colours, strict=True)
             if not _placed(axes, point, name, colour, taken)]
 

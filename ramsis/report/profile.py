@@ -10,7 +10,10 @@ the front by batch size, as policies see it.
 from __future__ import annotations
 
 import os
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ramsis.profiles import (
     LatencyTable,
@@ -32,6 +35,10 @@ __all__ = ["plot_profile"]
 _GREY = "#8c8c8c"
 _DARK = "#222222"
 _MARKERS = "osD^vPX<>p*h"
+_MOST_NAMES = 80
+"""Of more models than this, only those on the front are named."""
+_PIECES = 40
+"""Points on each level and each rise of the front's line."""
 
 
 def plot_profile(
@@ -102,8 +109,9 @@ def _trade_off(
     latency = dict(zip(table.models, table.latency_ms[:, batch - 1].tolist(), strict=True))
     accuracy = dict(zip(table.models, table.accuracy.tolist(), strict=True))
     behind = [name for name in table.models if name not in looks]
-    axes.step([latency[name] for name in looks], [accuracy[name] for name in looks],
-              where="post", color=_DARK, linewidth=1, zorder=1, label="Pareto front")
+    stairs = _stairs([(latency[name], accuracy[name]) for name in looks])
+    axes.plot(*zip(*stairs, strict=True), color=_DARK, linewidth=1, zorder=1,
+              label="Pareto front")
     if behind:
         axes.plot([latency[name] for name in behind], [accuracy[name] for name in behind], "x",
                   color=_GREY, markersize=4, label="dominated", zorder=2)
@@ -121,9 +129,19 @@ def _trade_off(
     axes.margins(x=0.2, y=0.1)
     axes.legend(loc="lower right", frameon=False, fontsize=8)
     _finish(axes)
-    names = [*looks, *behind]
+    names = [*looks, *behind] if len(table.models) <= _MOST_NAMES else [*looks]
+    colours = [_DARK if name in looks else _GREY for name in names]
     label_points(figure, axes, [(latency[name], accuracy[name]) for name in names], names,
-                 [_DARK] * len(looks) + [_GREY] * len(behind), extra)
+                 colours, [*stairs, *extra])
+
+
+def _stairs(front: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points close together on the line that is level from each model to the next, then up."""
+    line = [(float(x), low) for (left, low), (right, _) in pairwise(front)
+            for x in np.geomspace(left, right, _PIECES)]
+    corners = [(right, float(y)) for (_, low), (right, high) in pairwise(front)
+               for y in np.linspace(low, high, _PIECES)]
+    return sorted([*line, *corners, front[-1]])
 
 
 def _by_batch(
