@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ def test_gaps_are_at_most_a_step_and_no_model_could_be_left_out(
     assert (gaps > 0).all()
     assert (gaps <= step * (1 + 1e-6)).all()
     assert set(known) <= set(accuracies(found))
-    for low, high in zip(known, known[1:], strict=False):
+    for low, high in pairwise(known):
         inside = [a for a in accuracies(found) if low < a < high]
         assert len(inside) == pytest.approx((high - low) / step, abs=1 + 1e-6)
         assert len(inside) < (high - low) / step + 1e-6
@@ -51,8 +52,9 @@ def test_gaps_are_at_most_a_step_and_no_model_could_be_left_out(
 
 
 def test_measured_models_keep_their_names_and_dominated_ones_go() -> None:
-    found = interpolate_front(profile_set(model("slow", 0.7, {1: 90.0}), model("a", 0.7, {1: 10.0}),
-                                          model("b", 0.72, {1: 30.0})), 0.01, max_batch=1)
+    measured = profile_set(model("slow", 0.7, {1: 90.0}), model("a", 0.7, {1: 10.0}),
+                           model("b", 0.72, {1: 30.0}))
+    found = interpolate_front(measured, 0.01, max_batch=1)
     assert [item.name for item in found.models] == ["a", "a+1", "b"]
     assert accuracies(found) == pytest.approx([0.7, 0.71, 0.72])
     assert found.measurement["interpolated"].startswith("2 measured models on the front and 1 ")
