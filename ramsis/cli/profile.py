@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ramsis.cli.measure import measure_command
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.check import Finding, check
@@ -29,7 +30,10 @@ _LEGEND = ("* a larger measured batch is faster, so requests are padded up to it
 
 @click.group("profile")
 def profile() -> None:
-    """Look into latency profiles, and import them."""
+    """Measure models, look into latency profiles, and import them."""
+
+
+profile.add_command(measure_command)
 
 
 @profile.command("check")
