@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ _RULE = StopRule()
 @click.option("--tokens", type=click.IntRange(min=1), default=128, show_default=True,
               help="Length of the texts for transformers.")
 @click.option("--inputs", metavar="MODULE:FUNCTION",
-              help="Makes a callable's input of the batch size.")
+              help="Makes a function's input of the batch size.")
 @click.option("--restart", is_flag=True, help="Discard what an interrupted measurement left.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
 def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
@@ -83,15 +82,15 @@ def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
 
     \b
     Examples:
-      $ ramsis profile measure --backend callable time:sleep --inputs statistics:mean --out o.json
+      $ ramsis profile measure mine:small --backend callable --accuracy accuracy.json --out m.json
     """
     settings = _settings(given)
     sys.path.append(os.getcwd())  # a function in the current folder is found
-    with _watched(len(models) * len(settings.batches), settings) as observer:
+    with progress("measuring", len(models) * len(settings.batches)) as advance:
         found = measure_profile(
             models, settings, name=given["name"] or Path(out).stem, accuracy=given["accuracy"],
             accuracy_source=given["accuracy_source"], out=out, restart=given["restart"],
-            observer=observer,
+            observer=_Progress(advance, len(settings.batches)),
         )
     percentile = settings.stop.percentile
     rows = _rows(found, percentile)
@@ -144,14 +143,9 @@ def _dimensions(texts: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-@contextmanager
-def _watched(total: int, settings: MeasureSettings) -> Iterator[Observer]:
-    """A bar over all batch sizes, and a line on stderr for each model that ends early."""
-    with progress("measuring", total) as advance:
-        yield _Progress(advance, len(settings.batches))
-
-
 class _Progress(Observer):
+    """A bar over all batch sizes; lines where there is no terminal, and for what is missing."""
+
     def __init__(self, advance: Callable[[], object], batches: int) -> None:
         self._advance, self._batches, self._finished = advance, batches, 0
 
@@ -165,6 +159,8 @@ class _Progress(Observer):
         self._finished = 0
         if note:
             click.echo(f"note: {model}: {note}", err=True)
+        elif not sys.stderr.isatty():
+            click.echo(f"{model}: measured", err=True)
 
 
 def _columns(percentile: str) -> list[Column]:

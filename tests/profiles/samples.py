@@ -21,6 +21,10 @@ small,1,200,9.5,10.5,11.5,12.5
 small,2,200,14,15,17,18
 large,1,200,28,30,31,36
 """
+FUNCTIONS = """\
+def small(batch): return sum(range(2000 * batch))
+def large(batch): return sum(range(5000 * batch))
+"""
 ACCURACY = {"unit": "percent", "accuracy": {"small": 70.25, "large": 81.5}}
 
 
@@ -48,7 +52,7 @@ def document() -> dict[str, Any]:
                 "batches": [
                     {"batch": 1, "n": 200, "mean_ms": 10.0, "std_ms": 0.5, "min_ms": 9.0,
                      "p50_ms": 10.0, "p90_ms": 11.0, "p95_ms": 12.0, "p99_ms": 13.0,
-                     "max_ms": 20.0, "quantiles_ms": [9.5, 10.0, 12.5]},
+                     "max_ms": 20.0, "quantiles_ms": [9.5, 10.0, 12.5], "relative_error": 0.02},
                     {"batch": 2, "p95_ms": 15.0},
                 ],
             },
@@ -58,7 +62,8 @@ def document() -> dict[str, Any]:
 
 
 def write_sources(folder: Path) -> None:
-    """Files that the examples of ``ramsis profile import --help`` name."""
+    """Files that the examples of ``ramsis profile --help`` pages name."""
+    (folder / "mine.py").write_text(FUNCTIONS)
     (folder / "statistics.csv").write_text(STATISTICS_CSV)
     (folder / "quantiles.csv").write_text(QUANTILES_CSV)
     (folder / "accuracy.json").write_text(json.dumps(ACCURACY))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ramsis.profiles.measure.backends import BACKENDS, Options
+from ramsis.profiles.measure.environment import hardware, versions
 from ramsis.profiles.measure.measurement import (
     BATCHES,
     MeasureSettings,
@@ -20,6 +21,8 @@ __all__ = [
     "Options",
     "Sampled",
     "StopRule",
+    "hardware",
     "measure_profile",
     "sample_batches",
+    "versions",
 ]

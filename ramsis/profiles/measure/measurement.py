@@ -200,7 +200,7 @@ class _Record:
             self.input_shapes[name] = loaded.input_shape
             self.models[name] = ModelProfile(
                 name, self.accuracies[name].accuracy, sampled.batches,
-                loaded.memory_mb and round(loaded.memory_mb, 3),
+                loaded.memory_mb and round(loaded.memory_mb, 6),
                 round(load_ms, 3) if "load_ms" in backend.notes else None,
             )
 

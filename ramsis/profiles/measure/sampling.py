@@ -19,10 +19,10 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from time import perf_counter_ns
 from typing import Any, Protocol
 
 from ramsis.errors import InvalidValueError, describe
@@ -203,9 +203,9 @@ def _turn(model: Runnable, batch: int, rule: StopRule) -> list[float]:
 
 
 def _timed(model: Runnable, prepared: Any) -> float:
-    start = time.perf_counter_ns()
+    start = perf_counter_ns()
     model.run(prepared)
-    return max(time.perf_counter_ns() - start, 1) / 1e6
+    return max(perf_counter_ns() - start, 1) / 1e6
 
 
 @contextmanager
