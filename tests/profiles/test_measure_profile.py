@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError, OutputError
@@ -277,16 +279,17 @@ def onnx_file(tmp_path: Path) -> Build:
 
 
 def test_an_onnx_model_measured_twice_agrees_within_its_stated_error(onnx_file: Build) -> None:
+    """Each batch size does so with 95 % confidence, while the machine stays as busy."""
     settings = MeasureSettings("onnx", (1, 2, 4, 8, 16, 32), StopRule(seconds_per_batch=1.0))
-    first, second = (
-        measure_profile([str(onnx_file(256))], settings, accuracy={"product": 0.5}).models[0]
-        for _ in range(2)
-    )
+    path = str(onnx_file(256))
+    runs = [measure_profile([path], settings, accuracy={"product": 0.5}).models[0].batches
+            for _ in range(4)]
     agree = [abs(one.statistic_ms("p95") - two.statistic_ms("p95"))
              <= (one.relative_error or 0) * one.statistic_ms("p95")
              + (two.relative_error or 0) * two.statistic_ms("p95")
-             for one, two in zip(first.batches, second.batches, strict=True)]
-    assert sum(agree) >= 5, agree  # each holds with 95 % confidence at least
+             for first, second in pairwise(runs)
+             for one, two in zip(first, second, strict=True)]
+    assert np.mean(agree) >= 0.8, agree
 
 
 def test_named_dimensions_of_an_onnx_model_need_a_size(onnx_file: Build) -> None:
@@ -337,5 +340,5 @@ def test_berts_have_their_published_sizes() -> None:
                 "bert-base": 110.1}
     for name, size in millions.items():
         loaded = backend.open(name)
-        assert loaded.memory_mb == pytest.approx(4 * size, rel=0.01)
+        assert loaded.memory_mb == pytest.approx(4 * size, rel=0.02)
     assert loaded.run(loaded.prepare(2)).logits.shape == (2, 2)
