@@ -47,6 +47,7 @@ __all__ = [
     "evaluate_on_nodes",
     "solve_on_nodes",
     "state_visits",
+    "table_visits",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -264,6 +265,13 @@ def state_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatA
     visits = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     visits[mdp.reached] = np.asarray(evaluation.node_visits @ mdp.continuation)
     return visits, float(evaluation.node_visits @ mdp.excess)
+
+
+def table_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatArray, float]:
+    """As :func:`state_visits`, summed over the modes where slack stands more than once."""
+    visits, excess = state_visits(mdp, evaluation)
+    _, first = np.unique(mdp.problem.slack_ms, return_index=True)
+    return np.add.reduceat(visits, first, axis=1), excess
 
 
 def solve_on_nodes(

@@ -8,17 +8,19 @@ they are asked for, since loading their compiled loops takes longer than finding
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrivals import MarkovModulated, Poisson
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.mdp.structured import StructuredMDP, build_structured
 from ramsis.solvers.result import Certificate
-from ramsis.solvers.slack_nodes import NodeSolution, solve_on_nodes, state_visits
+from ramsis.solvers.slack_nodes import NodeSolution, solve_on_nodes, state_visits, table_visits
 
 __all__ = ["SOLVERS", "SolverName", "WorkerSolution", "solve_worker"]
 
@@ -73,12 +75,14 @@ def solve_worker(
     Raises
     ------
     InvalidValueError
-        Unknown solver.
+        Unknown solver, or one that does not know the arrival process.
     """
     if solver not in SOLVERS:
         raise InvalidValueError(
             describe("unknown solver", where="solver", value=solver, allowed=", ".join(SOLVERS))
         )
+    if isinstance(problem.arrivals, MarkovModulated):
+        return _solve_modulated(problem, problem.arrivals, solver)
     if solver == "policy-iteration":
         mdp = build_structured(problem)
         return _from_nodes(mdp, solve_on_nodes(mdp), solver)
@@ -96,6 +100,34 @@ def _from_nodes(
     visits, excess = state_visits(mdp, solution.evaluation)
     return WorkerSolution(
         problem=mdp.problem,
+        policy=solution.policy,
+        visits=visits,
+        excess=excess,
+        gain=solution.evaluation.gain,
+        certificate=solution.certificate,
+        solver=solver,
+    )
+
+
+def _solve_modulated(
+    problem: WorkerProblem, arrivals: MarkovModulated, solver: SolverName
+) -> WorkerSolution:
+    """The table that starts from the one for Poisson arrivals of the same load."""
+    if solver != SOLVERS[0]:
+        raise InvalidValueError(
+            describe("this solver knows no Markov-modulated arrivals", where="solver",
+                     value=solver, allowed=SOLVERS[0])
+        )
+    from ramsis.mdp.modulated import build_modulated
+    from ramsis.solvers.hidden_mode import solve_hidden
+
+    poisson = dataclasses.replace(problem, arrivals=Poisson(1000.0 * arrivals.rate_per_ms))
+    initial = solve_on_nodes(build_structured(poisson)).policy
+    mdp = build_modulated(problem, arrivals)
+    solution = solve_hidden(mdp, initial)
+    visits, excess = table_visits(mdp, solution.evaluation)
+    return WorkerSolution(
+        problem=problem,
         policy=solution.policy,
         visits=visits,
         excess=excess,
