@@ -33,7 +33,7 @@ from ramsis.mdp.phases import scaled_phases
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.mdp.structured import StructuredMDP
 
-__all__ = ["MODES", "build_modulated", "every_mode"]
+__all__ = ["MODES", "build_modulated", "every_mode", "phases_by_mode"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -127,17 +127,23 @@ class _Events:
         return Passage(law.reshape(size * MODES, MODES * workers), np.maximum(landing, 0.0))
 
 
-def _missing(problem: WorkerProblem, arrivals: MarkovModulated) -> FloatArray:
-    """Law of r in each state; shape (N+1, 2(D+1), 2K), with zeros where the mode is another."""
+def phases_by_mode(problem: WorkerProblem, arrivals: MarkovModulated) -> FloatArray:
+    """Law of r in the state (n, j, z); shape (D+1, 2, N+1, K), indexed [j, z, n − 1, r − 1]."""
     workers, rows = problem.workers, problem.max_queue + 1
     waited_ms = problem.slo_ms - problem.slack_ms
     joint = arrivals.joint_pf(np.arange(rows * workers), waited_ms)
     weight = np.einsum("z,jzyk->jyk", arrivals.at_arrivals, joint)
-    law = scaled_phases(weight.reshape(len(waited_ms), MODES, rows, workers))
-    missing = np.zeros((rows, len(waited_ms), MODES, MODES, workers))
+    return scaled_phases(weight.reshape(len(waited_ms), MODES, rows, workers))
+
+
+def _missing(problem: WorkerProblem, arrivals: MarkovModulated) -> FloatArray:
+    """The same as (N+1, 2(D+1), 2K), over (z, r), with zeros where the mode is another."""
+    law = phases_by_mode(problem, arrivals)
+    bins, _, rows, workers = law.shape
+    missing = np.zeros((rows, bins, MODES, MODES, workers))
     for z in range(MODES):
         missing[:, :, z, z] = law[:, z].transpose(1, 0, 2)
-    return missing.reshape(rows, len(waited_ms) * MODES, MODES * workers)
+    return missing.reshape(rows, bins * MODES, MODES * workers)
 
 
 def _continuation(

@@ -20,9 +20,15 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.mdp.structured import StructuredMDP, build_structured
 from ramsis.solvers.result import Certificate
-from ramsis.solvers.slack_nodes import NodeSolution, solve_on_nodes, state_visits, table_visits
+from ramsis.solvers.slack_nodes import (
+    NodeSolution,
+    evaluate_on_nodes,
+    solve_on_nodes,
+    state_visits,
+    table_visits,
+)
 
-__all__ = ["SOLVERS", "SolverName", "WorkerSolution", "solve_worker"]
+__all__ = ["SOLVERS", "SolverName", "WorkerSolution", "evaluate_table", "solve_worker"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -92,6 +98,18 @@ def solve_worker(
         mdp = build_structured(problem)
         return _from_nodes(mdp, iterate_on_nodes(mdp, tolerance=tolerance), solver)
     return _solve_explicit(problem, solver, tolerance)
+
+
+def evaluate_table(problem: WorkerProblem, table: IntArray) -> tuple[FloatArray, float]:
+    """How often a table meets each state, and its excess; as in :class:`WorkerSolution`."""
+    if isinstance(problem.arrivals, MarkovModulated):
+        from ramsis.mdp.modulated import build_modulated, every_mode
+
+        problem.check_policy(table)
+        mdp = build_modulated(problem, problem.arrivals)
+        return table_visits(mdp, evaluate_on_nodes(mdp, every_mode(table)))
+    mdp = build_structured(problem)
+    return state_visits(mdp, evaluate_on_nodes(mdp, table))
 
 
 def _from_nodes(
