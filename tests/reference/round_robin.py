@@ -20,8 +20,9 @@ class Replay:
 
     queries: int
     violation_rate: float
-    violation_rate_by_head: float
     effective_accuracy: float
+    violation_rate_by_head: float
+    effective_accuracy_by_head: float
 
 
 def replay(
@@ -37,7 +38,7 @@ def replay(
 ) -> Replay:
     """Serve every query; the table is indexed [n - 1][slack bin], latencies [model][n - 1]."""
     late = late_by_head = 0
-    earned = 0.0
+    earned = earned_by_head = 0.0
     for worker in range(workers):
         times = arrivals_ms[worker::workers].tolist()
         now, first, last, count = 0.0, 0, 0, len(times)
@@ -56,6 +57,8 @@ def replay(
             late += missed
             late_by_head += batch if missed else 0
             earned += accuracy[model] * (batch - missed)
+            earned_by_head += 0.0 if missed else accuracy[model] * batch
             first += batch
     total = len(arrivals_ms)
-    return Replay(total, late / total, late_by_head / total, earned / total)
+    return Replay(total, late / total, earned / total, late_by_head / total,
+                  earned_by_head / total)
