@@ -148,7 +148,7 @@ def fit_trace(times_ms: FloatArray) -> TraceFit:
     rate_qps = 1000.0 * len(gaps) / duration
     window = _window(gaps, duration)
     steps = max(1, int(math.log(duration / (_WINDOWS_AT_LEAST * window), 2)))
-    windows = window * 2.0 ** np.arange(steps + 1)
+    windows = np.array([window * 2.0**i for i in range(steps + 1)])
     observed = dispersion_by_window(times, windows)
     trace = _Trace(rate_qps, window, _counts(times, window), windows, observed)
     wide = max(10.0 * window, duration / _MOST_PLACES)

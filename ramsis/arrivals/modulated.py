@@ -164,7 +164,7 @@ class MarkovModulated:
             law -= constant
             np.exp(law, out=law)
             law[mean == 0] = k == 0
-            return law
+            return np.asarray(law, dtype=np.float64)
 
         return self._mixed(poisson, len(k), interval_ms)
 

@@ -121,7 +121,7 @@ class NegativeBinomial:
 
 
 def _stirling_error(x: FloatArray) -> FloatArray:
-    """log Γ(x + 1) − (x + 1/2) log x + x − log(2π)/2, for x > 0."""
+    """The error of Stirling's formula, log Γ(x + 1) − (x + 1/2) log x + x − log(2π)/2."""
     far = np.maximum(x, 16.0)
     series = np.zeros_like(far)
     for coefficient in reversed(_STIRLING):

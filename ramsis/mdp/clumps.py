@@ -32,7 +32,7 @@ __all__ = ["Landing", "clump_law", "landing", "own_overshoot"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_INSTANT = 1e-7  # mean arrivals of an interval short enough to hold one clump
+_INSTANT = 1e-9  # mean arrivals of an interval short enough to hold one clump
 _NEGLIGIBLE = 1e-15
 _LARGEST = 1_000_000
 

@@ -52,7 +52,7 @@ class Passage(NamedTuple):
     @property
     def none(self) -> FloatArray:
         """P(no new request), the way to the empty state; shape (K,)."""
-        return self.landing.sum(axis=0)
+        return np.asarray(self.landing.sum(axis=0))
 
 
 def first_passage(

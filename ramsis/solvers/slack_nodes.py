@@ -136,7 +136,7 @@ def _between_states(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, F
     """F·A and F·excess, shapes (S, S) and (S,), without F: its rows have only K dimensions."""
     size = len(mdp.reached[0])
     kernel, beyond = np.empty((size, size)), np.empty(size)
-    onward = csr_array(np.transpose(mdp.continuation))
+    onward = csr_array(mdp.continuation.T)
     excess = mdp.charged_excess
     for states, missing, (reach, landing) in _groups(mdp, policy):
         upto, last = len(reach), len(excess) - len(landing)
