@@ -9,8 +9,8 @@ service after which its slack lies in bin j', and (EuroSys '24, Eq. 2-3, read as
 
 Fewer than r arrivals in l lead to the empty state, counted once; where requests come in clumps,
 straight to the state (n', SLO) that ends the empty epoch (:mod:`ramsis.mdp.clumps`). Bin 0 takes
-all slack below T_1, negative slack too; n' > N is the full state. Nothing here uses the slack nodes
-of the structured form, so that the two can be held against each other.
+all slack below T_1, negative slack too; n' > N is the full state. Nothing here uses the slack
+nodes of the structured form, so that the two can be held against each other.
 
 The full state is charged N + 1 requests; what it holds beyond them is charged to the decision
 that led there.

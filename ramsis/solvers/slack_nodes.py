@@ -140,7 +140,7 @@ def _between_states(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, F
     excess = mdp.charged_excess
     for states, missing, (reach, landing) in _groups(mdp, policy):
         upto, last = len(reach), len(excess) - len(landing)
-        law = onward[:, :upto] @ reach + onward[:, last:] @ landing
+        law = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ landing)
         kernel[states] = missing @ law.T
         beyond[states] = missing @ (excess[:upto] @ reach + excess[last:] @ landing)
     return kernel, beyond
