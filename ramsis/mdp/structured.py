@@ -35,7 +35,7 @@ from ramsis.mdp.nodes import (
 )
 from ramsis.mdp.passage import Passage, first_passage
 from ramsis.mdp.phases import missing_arrivals
-from ramsis.mdp.problem import Objective, WorkerProblem
+from ramsis.mdp.problem import MAX_NUMBERS, Objective, WorkerProblem
 
 __all__ = ["Backup", "NodeKind", "StructuredMDP", "build_structured"]
 
@@ -187,6 +187,7 @@ def build_structured(
         )
     exact = nodes == "exact" or (nodes == "auto" and not is_orderly(problem.arrivals))
     node_set = exact_nodes(problem) if exact else quadrature_nodes(problem, cells_per_slo)
+    _check_passages(problem, node_set)
     ends = landing(problem)
     reached, continuation, excess = _continuation(problem, node_set, ends)
     passages = {
@@ -200,6 +201,17 @@ def build_structured(
     return StructuredMDP(
         problem, node_set, missing, reached, continuation, excess, passages, lost
     )
+
+
+def _check_passages(problem: WorkerProblem, nodes: NodeSet) -> None:
+    """Refuse first passages that would fill the memory: exact nodes can be very many."""
+    numbers = len(problem.service_latencies_ms) * len(nodes) * problem.workers
+    if numbers > MAX_NUMBERS:
+        raise InvalidValueError(
+            describe("the problem is too large", where="worker problem",
+                     value=f"{len(nodes)} slack nodes for {problem.workers} workers",
+                     allowed="fewer workers, fewer models, a coarser grid or a lower load")
+        )
 
 
 def _continuation(
