@@ -27,6 +27,7 @@ from scipy.sparse import csr_array
 
 from ramsis.arrivals import MarkovModulated, Poisson
 from ramsis.arrivals.counts import counts_support
+from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.nodes import CELLS_PER_SLO, NodeSet, quadrature_nodes
 from ramsis.mdp.passage import Passage, quadrature_passage
 from ramsis.mdp.phases import scaled_phases
@@ -40,6 +41,8 @@ IntArray = NDArray[np.int64]
 
 MODES = 2
 _NEGLIGIBLE = 1e-15
+_MOST_EVENTS = 20_000  # of the uniformised process, within a service
+_MOST_NUMBERS = 100_000_000  # kept for them
 
 
 def every_mode(table: NDArray[np.int64]) -> IntArray:
@@ -57,10 +60,15 @@ def build_modulated(
     StructuredMDP
         Its ``problem`` is augmented: slack T_j stands in the columns 2j and 2j + 1. Arrays over
         r = 1 … K are over (z, r) here, and nodes are (node, z').
+
+    Raises
+    ------
+    InvalidValueError
+        When modes or arrivals change so often that the passages would fill the memory.
     """
+    events = _Events.of(arrivals, problem.workers, float(problem.service_latencies_ms[-1]))
     nodes = quadrature_nodes(problem, cells_per_slo)
     reached, continuation, excess = _continuation(problem, arrivals, nodes)
-    events = _Events.of(arrivals, problem.workers, float(problem.service_latencies_ms[-1]))
     passages = {
         float(latency): events.passage(nodes, float(latency))
         for latency in problem.service_latencies_ms
@@ -98,6 +106,14 @@ class _Events:
         """All events that matter within ``longest_ms``."""
         eta = float((arrivals.rates - np.diag(arrivals.generator)).max())
         process = Poisson(1000.0 * eta)
+        events = eta * longest_ms
+        if events > _MOST_EVENTS or events * MODES**2 * workers > _MOST_NUMBERS:
+            raise InvalidValueError(
+                describe("arrivals or modes change too often for the model", where="arrivals mmpp",
+                         value=f"{events:.3g} events in {longest_ms:.3g} ms",
+                         allowed=f"at most {_MOST_EVENTS}: longer bursts, a lower load or fewer "
+                                 "workers")
+            )
         most = counts_support(process, longest_ms)
         arrive = np.diag(arrivals.rates) / eta
         other = np.eye(MODES) + arrivals.generator / eta - arrive

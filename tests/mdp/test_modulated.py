@@ -56,6 +56,15 @@ def test_equal_rates_give_the_poisson_chain() -> None:
                                atol=1e-8)
 
 
+@pytest.mark.parametrize("process", [
+    MarkovModulated(150.0, 4.0, 1e-6, 0.2), MarkovModulated(150.0, 1e9, 10.0, 1e-9),
+    MarkovModulated(150.0, 4.0, 10.0, 1.0 - 1e-9),
+])
+def test_modes_that_change_too_often_are_refused_in_one_line(process: MarkovModulated) -> None:
+    with pytest.raises(InvalidValueError, match=r"too often for the model: .*longer bursts"):
+        build_modulated(small_problem(arrivals=process), process)
+
+
 def test_a_chain_needs_modulated_arrivals_and_an_admissible_table() -> None:
     problem = small_problem()
     with pytest.raises(TypeError, match="not Markov-modulated"):
