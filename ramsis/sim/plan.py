@@ -26,11 +26,14 @@ class Plan:
         Makes the :class:`~ramsis.sim.engine.Scheme` of one run.
     compiled : Compiled, optional
         The same decisions as tables, where they are a function of load, queue and slack.
+    max_batch : int
+        Largest batch that the scheme needs the fleet to run, whatever it runs anyway.
     """
 
     name: str
     start: Callable[[Engine], Scheme]
     compiled: Compiled | None = None
+    max_batch: int = 1
 
     def prepare(self, fleet: Fleet) -> Plan:
         """A plan is prepared already."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.sim.workload import check_amount, renewal, require_positive
+from ramsis.sim.workload import Sampler, check_amount, renewal, require_positive
 
 __all__ = ["RateTrace", "Recorded"]
 
@@ -36,6 +36,9 @@ class RateTrace:
     cv : float
         Coefficient of variation of the gaps in stretched time; 1: a Poisson process, above 1:
         over-dispersed arrivals.
+    process : Sampler, optional
+        The process in stretched time, instead of one with independent gaps: its own rate does
+        not matter, its bursts do.
 
     Raises
     ------
@@ -47,10 +50,11 @@ class RateTrace:
     rate_qps: FloatArray
     end_ms: float = math.nan
     cv: float = 1.0
+    process: Sampler | None = None
 
     def __init__(
         self, start_ms: ArrayLike, rate_qps: ArrayLike, end_ms: float | None = None,
-        cv: float = 1.0,
+        cv: float = 1.0, process: Sampler | None = None,
     ) -> None:
         start = np.array(start_ms, dtype=float).reshape(-1)
         rate = np.array(rate_qps, dtype=float).reshape(-1)
@@ -76,6 +80,7 @@ class RateTrace:
         put(self, "rate_qps", rate)
         put(self, "end_ms", float(end - start[0]))
         put(self, "cv", cv)
+        put(self, "process", process)
         check_amount(self._cumulative()[-1])
 
     @property
@@ -101,20 +106,25 @@ class RateTrace:
     def scaled(self, factor: float) -> RateTrace:
         """The same course at ``factor`` times the load."""
         require_positive(factor, "factor")
-        return RateTrace(self.start_ms, self.rate_qps * factor, self.end_ms, self.cv)
+        return RateTrace(self.start_ms, self.rate_qps * factor, self.end_ms, self.cv,
+                         self.process)
 
     def until(self, duration_ms: float) -> RateTrace:
         """The first part of the trace; the whole if it is shorter."""
         require_positive(duration_ms, "duration_ms")
         kept = self.start_ms < duration_ms
         return RateTrace(self.start_ms[kept], self.rate_qps[kept], min(duration_ms, self.end_ms),
-                         self.cv)
+                         self.cv, self.process)
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
         """Sorted arrival times in ms."""
         cumulative = self._cumulative()
         edges = np.append(self.start_ms, self.end_ms)
-        stretched = renewal(rng, 1.0, float(cumulative[-1]), self.cv)
+        if self.process is None:
+            stretched = renewal(rng, 1.0, float(cumulative[-1]), self.cv)
+        else:
+            rate = self.process.rate_per_ms
+            stretched = self.process.sample(float(cumulative[-1]) / rate, rng) * rate
         times = _inverse(stretched, cumulative, edges)
         return np.minimum(times, np.nextafter(self.end_ms, 0.0))
 

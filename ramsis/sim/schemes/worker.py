@@ -114,7 +114,8 @@ class WorkerPolicies:
         levels = [Level.of(table, [index[name] for name in table.models]) for table in tables]
         policies = PolicySet([Selector(table) for table in tables])
         start = partial(_Run, policies=policies, index=index, dispatch=dispatch)
-        return Plan(self.name, start, Compiled(dispatch, stack(levels)))
+        return Plan(self.name, start, Compiled(dispatch, stack(levels)),
+                    self.max_batch)
 
     def _dispatch(self) -> Dispatch:
         named = {policy.dispatch for policy in self.policies}
