@@ -11,8 +11,8 @@
 from __future__ import annotations
 
 from ramsis.sim.engine import Engine, Scheme, SchemeError
-from ramsis.sim.fleet import Fleet
 from ramsis.sim.experiment import check_load, run_plan, simulate
+from ramsis.sim.fleet import Fleet
 from ramsis.sim.metrics import Metrics, TimeSeries, measure, over_time
 from ramsis.sim.plan import Plan, SchemeSpec
 from ramsis.sim.result import Estimate, SimulationResult
