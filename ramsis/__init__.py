@@ -26,6 +26,7 @@ _PUBLIC = {
     "measure_profile": "ramsis.profiles.measure",
     "parse_loads": "ramsis.synthesis",
     "read_policy": "ramsis.policy:read",
+    "simulate": "ramsis.sim",
     "solve_worker": "ramsis.solvers.worker",
     "verify_policy": "ramsis.synthesis",
 }

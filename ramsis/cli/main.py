@@ -27,6 +27,7 @@ _COMMANDS = {
     "arrivals": ("ramsis.cli.arrivals:arrivals", "Which arrival process a trace looks like."),
     "generate": ("ramsis.cli.generate:generate", "Make policy files for load levels."),
     "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
+    "simulate": ("ramsis.cli.simulate:simulate_command", "What schemes do on a workload."),
     "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
     "policy": ("ramsis.cli.policy:policy_group", "Look at policy files."),
     "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),
