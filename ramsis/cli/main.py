@@ -27,6 +27,7 @@ _COMMANDS = {
     "generate": ("ramsis.cli.generate:generate", "Make policy files for load levels."),
     "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
     "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
+    "place": ("ramsis.cli.place:place", "Decide which models run on which workers."),
     "policy": ("ramsis.cli.policy:policy_group", "Look at policy files."),
     "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),
     "verify": ("ramsis.cli.verify:verify", "Re-derive the claims of policy files."),

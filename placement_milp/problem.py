@@ -1,0 +1,449 @@
+"""The placement problem: who asks for what, which workers there are, what can run on them.
+
+The records are those of the problem file (``ramsis.placement-problem/1``), one dataclass for each
+kind of object; each reads itself from the fields of a JSON object. Ranges are checked as a field
+is read, what the records owe each other in :mod:`placement_milp.consistency`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
+
+__all__ = [
+    "COLOCATIONS", "KINDS", "METRICS", "PROBLEM_FORMAT", "Colocation", "Family", "Holding",
+    "Latency", "Objective", "Problem", "Rules", "ValueRow", "Values", "Variant", "WorkerType",
+]
+
+PROBLEM_FORMAT = "ramsis.placement-problem/1"
+KINDS = ("effective-accuracy", "cheapest", "lexicographic", "max-min", "pareto")
+"""Kinds of objective."""
+METRICS = ("served", "effective-accuracy", "worst-family", "cost", "workers", "moving")
+"""What a lexicographic objective can order: three to maximise, three to minimise."""
+COLOCATIONS = ("apart", "alone", "only-on", "slow-down")
+"""Kinds of co-location rules."""
+
+_SHARE = Rule("a fraction in (0, 1]", lambda value: 0 < value <= 1)
+_FACTOR = Rule("a finite number >= 1", lambda value: value >= 1)
+
+
+def names(record: type[Any]) -> tuple[str, ...]:
+    """Names of a record's fields."""
+    return tuple(item.name for item in fields(record))
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """An application: queries that any variant of its family can answer.
+
+    Attributes
+    ----------
+    name
+        Unique.
+    demand_qps
+        Queries per second, > 0.
+    slo_ms
+        Deadline after arrival, > 0.
+    weight
+        What a query of this family counts, > 0.
+    min_accuracy
+        Least mean accuracy of the queries answered in time, a fraction.
+    min_served
+        Least share of the demand that is answered in time; ``None`` is 0, and 1 where the
+        objective is the cheapest fleet.
+    max_workers
+        Most workers that may hold a variant of the family.
+    """
+
+    name: str
+    demand_qps: float
+    slo_ms: float
+    weight: float = 1.0
+    min_accuracy: float = 0.0
+    min_served: float | None = None
+    max_workers: int | None = None
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Family:
+        """The family in an entry of ``families``."""
+        item.only(names(cls))
+        return cls(
+            item.text("name"), item.number("demand_qps", POSITIVE),
+            item.number("slo_ms", POSITIVE), _or(item.number_or_none("weight", POSITIVE), 1.0),
+            _or(item.number_or_none("min_accuracy", FRACTION), 0.0),
+            item.number_or_none("min_served", FRACTION), item.whole_or_none("max_workers", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerType:
+    """Workers that are alike.
+
+    Attributes
+    ----------
+    name
+        Unique.
+    count
+        Workers of this type that can be used: those there are, or the most that can be rented.
+    memory_mb
+        Memory of a worker for variants, > 0.
+    cost_per_hour
+        Of a worker that is used.
+    latency_like, relative_speed
+        Latencies that a variant does not list for this type are those listed for the type
+        ``latency_like``, divided by ``relative_speed``.
+    workers
+        Names of the workers; without them ``NAME-1`` to ``NAME-count``.
+    """
+
+    name: str
+    count: int
+    memory_mb: float
+    cost_per_hour: float = 0.0
+    latency_like: str | None = None
+    relative_speed: float = 1.0
+    workers: tuple[str, ...] = ()
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> WorkerType:
+        """The worker type in an entry of ``worker_types``."""
+        item.only(names(cls))
+        like = item.text("latency_like") if "latency_like" in item else None
+        speed = item.number_or_none("relative_speed", POSITIVE)
+        if speed is not None and like is None:
+            raise item.refusal("relative_speed", "relative to nothing", value=speed,
+                               allowed="together with latency_like, the type it is relative to")
+        count = item.whole("count", 0)
+        workers = _texts(item, "workers") if "workers" in item else ()
+        if workers and len(workers) != count:
+            raise item.refusal("workers", "not a name for each worker",
+                               value=f"{len(workers)} names", allowed=f"{count} (count)")
+        return cls(item.text("name"), count, item.number("memory_mb", POSITIVE),
+                   _or(item.number_or_none("cost_per_hour", NON_NEGATIVE), 0.0),
+                   like, _or(speed, 1.0), workers)
+
+    def worker_names(self) -> tuple[str, ...]:
+        """A name for each worker."""
+        return self.workers or tuple(f"{self.name}-{i + 1}" for i in range(self.count))
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """What a batch of a variant takes on a worker type.
+
+    Attributes
+    ----------
+    worker_type
+        Its name.
+    batch
+        Queries in the batch, from 1.
+    latency_ms
+        Time of the batch, > 0.
+    memory_mb
+        Memory that the variant needs with this batch; ``None`` is the variant's ``memory_mb``.
+    compute_share
+        Share of the worker's processors that the batch keeps busy, for the presets that divide
+        a worker by it.
+    """
+
+    worker_type: str
+    batch: int
+    latency_ms: float
+    memory_mb: float | None = None
+    compute_share: float | None = None
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Latency:
+        """The latency in an entry of ``variants[i].latency``."""
+        item.only(names(cls))
+        return cls(item.text("worker_type"), item.whole("batch", 1),
+                   item.number("latency_ms", POSITIVE), item.number_or_none("memory_mb", POSITIVE),
+                   item.number_or_none("compute_share", FRACTION))
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A model that answers the queries of one family.
+
+    Attributes
+    ----------
+    name
+        Unique.
+    family
+        Name of its family.
+    accuracy
+        Fraction in [0, 1].
+    memory_mb
+        Memory that it takes once loaded, > 0.
+    load_ms
+        Time to load it onto a worker.
+    latency
+        By worker type and batch; may be empty for what only a value table knows.
+    """
+
+    name: str
+    family: str
+    accuracy: float
+    memory_mb: float
+    load_ms: float = 0.0
+    latency: tuple[Latency, ...] = ()
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Variant:
+        """The variant in an entry of ``variants``."""
+        item.only(names(cls))
+        entries = item.children("latency") if item.value("latency") != [] else []
+        return cls(item.text("name"), item.text("family"), item.number("accuracy", FRACTION),
+                   item.number("memory_mb", POSITIVE),
+                   _or(item.number_or_none("load_ms", NON_NEGATIVE), 0.0),
+                   tuple(Latency.from_fields(entry) for entry in entries))
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What is best.
+
+    Attributes
+    ----------
+    kind
+        One of :data:`KINDS`.
+    unserved_penalty
+        Price of a query that is not answered in time, in accuracy.
+    moving_price
+        Price of a second of loading variants that workers do not hold now.
+    cost_price
+        Price of one unit of cost per hour, in accuracy (``effective-accuracy`` only).
+    order
+        For ``lexicographic``: :data:`METRICS`, the most important first.
+    points
+        For ``pareto``: points on the front.
+    """
+
+    kind: str = "effective-accuracy"
+    unserved_penalty: float = 0.0
+    moving_price: float = 0.0
+    cost_price: float = 0.0
+    order: tuple[str, ...] = ()
+    points: int = 10
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Objective:
+        """The object ``objective``, with the parameters that its kind knows."""
+        kind = item.text("kind", KINDS)
+        known = {"effective-accuracy": ("unserved_penalty", "cost_price"), "cheapest": (),
+                 "lexicographic": ("unserved_penalty", "order"),
+                 "max-min": ("unserved_penalty",), "pareto": ("unserved_penalty", "points")}
+        item.only(("kind", "moving_price", *known[kind]))
+        order = _texts(item, "order") if kind == "lexicographic" else ()
+        for i, metric in enumerate(order):
+            if metric not in METRICS or metric in order[:i]:
+                raise item.refusal(f"order[{i}]", "unknown or repeated metric", value=metric,
+                                   allowed="each once of " + ", ".join(METRICS))
+        penalty, moving, cost = (_or(item.number_or_none(name, NON_NEGATIVE), 0.0)
+                                 for name in ("unserved_penalty", "moving_price", "cost_price"))
+        points = item.whole("points", 2, 1000) if "points" in item else 10
+        return cls(kind, penalty, moving, cost, order, points)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What every placement has to keep.
+
+    Attributes
+    ----------
+    latency_share_of_slo
+        A batch may take this share of the SLO; a half leaves as long for gathering it.
+    variants_per_worker
+        Most variants that share a worker, 1 or 2.
+    interference
+        Factor >= 1 on the latencies of variants that share a worker.
+    max_workers
+        Most workers in use.
+    max_cost_per_hour
+        Most that these may cost.
+    """
+
+    latency_share_of_slo: float = 0.5
+    variants_per_worker: int = 1
+    interference: float = 1.0
+    max_workers: int | None = None
+    max_cost_per_hour: float | None = None
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Rules:
+        """The object ``rules``."""
+        item.only(names(cls))
+        several = "variants_per_worker" in item
+        return cls(
+            _or(item.number_or_none("latency_share_of_slo", _SHARE), 0.5),
+            item.whole("variants_per_worker", 1, 2) if several else 1,
+            _or(item.number_or_none("interference", _FACTOR), 1.0),
+            item.whole_or_none("max_workers", 0),
+            item.number_or_none("max_cost_per_hour", NON_NEGATIVE),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Colocation:
+    """A rule about what may share a worker, or where a family may run.
+
+    Attributes
+    ----------
+    kind
+        ``apart``: no two of ``members`` on one worker. ``alone``: members share with nobody.
+        ``only-on``: members only on ``worker_types``. ``slow-down``: where any two of the
+        members share a worker, their latencies grow by ``factor`` instead of
+        ``rules.interference``.
+    members
+        Names of families or variants; a family stands for all its variants.
+    worker_types
+        For ``only-on``.
+    factor
+        For ``slow-down``, >= 1.
+    """
+
+    kind: str
+    members: tuple[str, ...]
+    worker_types: tuple[str, ...] = ()
+    factor: float = 1.0
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Colocation:
+        """The rule in an entry of ``colocation``."""
+        kind = item.text("kind", COLOCATIONS)
+        more = {"only-on": ("worker_types",), "slow-down": ("factor",)}.get(kind, ())
+        item.only(("kind", "members", *more))
+        members = _texts(item, "members")
+        if kind in ("apart", "slow-down") and len(members) < 2:
+            raise item.refusal("members", "too few members", value=list(members),
+                               allowed="two or more")
+        return cls(kind, members, _texts(item, "worker_types") if kind == "only-on" else (),
+                   item.number("factor", _FACTOR) if kind == "slow-down" else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a worker holds now."""
+
+    worker: str
+    variants: tuple[str, ...]
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Holding:
+        """The worker in an entry of ``current``."""
+        item.only(names(cls))
+        empty = item.value("variants") == []
+        return cls(item.text("worker"), () if empty else _texts(item, "variants"))
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRow:
+    """What a policy makes of some workers at a load: a row of a value table.
+
+    Attributes
+    ----------
+    worker_type
+        Name of the type of all the workers.
+    model_set
+        Names of the models that each of them holds.
+    workers
+        How many, from 1.
+    load_qps
+        Load that they share, > 0.
+    slo_ms
+        The deadline that the policy was made for.
+    expected_effective_accuracy
+        Accuracy x (1 - violation rate), per query.
+    expected_violation_rate
+        Share of the queries not answered in time.
+    """
+
+    worker_type: str
+    model_set: tuple[str, ...]
+    workers: int
+    load_qps: float
+    slo_ms: float
+    expected_effective_accuracy: float
+    expected_violation_rate: float
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> ValueRow:
+        """The row in an entry of ``rows``."""
+        item.only(names(cls))
+        row = cls(item.text("worker_type"), _texts(item, "model_set"), item.whole("workers", 1),
+                  item.number("load_qps", POSITIVE), item.number("slo_ms", POSITIVE),
+                  item.number("expected_effective_accuracy", FRACTION),
+                  item.number("expected_violation_rate", FRACTION))
+        in_time = 1.0 - row.expected_violation_rate
+        if row.expected_effective_accuracy > in_time + 1e-9:
+            raise item.refusal("expected_effective_accuracy", "above the share answered in time",
+                               value=row.expected_effective_accuracy,
+                               allowed=f"at most {in_time:g} (1 - expected_violation_rate)")
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The value table of a family."""
+
+    family: str
+    rows: tuple[ValueRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A whole problem; see the fields' classes.
+
+    ``current`` holds the workers that hold something now; ``values`` the tables of the families
+    whose worth comes from policies instead of batch / latency.
+    """
+
+    name: str
+    families: tuple[Family, ...]
+    worker_types: tuple[WorkerType, ...]
+    variants: tuple[Variant, ...]
+    objective: Objective = field(default_factory=Objective)
+    rules: Rules = field(default_factory=Rules)
+    current: tuple[Holding, ...] = ()
+    colocation: tuple[Colocation, ...] = ()
+    values: tuple[Values, ...] = ()
+
+    @property
+    def total_weighted_demand(self) -> float:
+        """Σ weight x demand over the families, in queries per second."""
+        return math.fsum(family.weight * family.demand_qps for family in self.families)
+
+    def family(self, name: str) -> Family:
+        """The family of that name."""
+        return next(item for item in self.families if item.name == name)
+
+    def table(self, family: Family) -> tuple[ValueRow, ...] | None:
+        """The rows of a family's value table for its SLO; ``None`` without a table."""
+        for item in self.values:
+            if item.family == family.name:
+                return tuple(row for row in item.rows if math.isclose(row.slo_ms, family.slo_ms))
+        return None
+
+    def least_served(self, family: Family) -> float:
+        """Share of a family's demand that has to be answered in time."""
+        if family.min_served is not None:
+            return family.min_served
+        return 1.0 if self.objective.kind == "cheapest" else 0.0
+
+
+def _texts(item: Fields, key: str) -> tuple[str, ...]:
+    """A non-empty list of distinct, non-empty strings."""
+    found: dict[str, None] = {}
+    for i, value in enumerate(item.items(key)):
+        if not isinstance(value, str) or not value or value in found:
+            raise item.refusal(f"{key}[{i}]", "not a new name", value=value,
+                               allowed="distinct, non-empty strings")
+        found[value] = None
+    return tuple(found)

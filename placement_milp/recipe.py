@@ -1,0 +1,166 @@
+"""The method's table of contents: patterns, program, solution, named workers, check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from placement_milp.backend import Limits, Status
+from placement_milp.check import check_placement
+from placement_milp.expand import moves, name_workers
+from placement_milp.optimise import Optimum, optimise
+from placement_milp.patterns import Pattern, Quality
+from placement_milp.problem import Family, Problem
+from placement_milp.result import FamilyResult, Group, Placement, Point, Use
+
+__all__ = ["assemble", "families", "place"]
+
+
+def place(problem: Problem, limits: Limits | None = None) -> Placement:
+    """Decide which worker holds which variants, at which batches, for which share of the queries.
+
+    Parameters
+    ----------
+    problem : Problem
+    limits : Limits, optional
+        Gap, time limit and solver.
+
+    Returns
+    -------
+    Placement
+        With objective, dual bound and gap; checked by code that shares nothing with the program.
+
+    Raises
+    ------
+    InfeasibleError
+        With the reason.
+    NotConvergedError
+        No solution within the time limit.
+    VerificationError
+        The placement failed its check, which is an error of this package or of the solver.
+    """
+    limits = limits or Limits()
+    if problem.objective.kind == "pareto":
+        return _front(problem, limits)
+    optimum = optimise(problem, limits)
+    placement = _placement(problem, optimum)
+    check_placement(problem, placement)
+    return placement
+
+
+def _front(problem: Problem, limits: Limits) -> Placement:
+    """The most accurate placement, and the front down to the cheapest.
+
+    Points are at equal steps of the budget (an epsilon constraint), the cheapest of the most
+    accurate ones at each.
+    """
+    def within(budget: float | None, *order: str) -> Placement:
+        objective = replace(problem.objective, kind="lexicographic", order=order)
+        rules = replace(problem.rules, max_cost_per_hour=budget)
+        return place(replace(problem, objective=objective, rules=rules), limits)
+
+    best = within(problem.rules.max_cost_per_hour, "effective-accuracy", "cost")
+    cheapest = within(problem.rules.max_cost_per_hour, "cost", "effective-accuracy")
+    low, high = cheapest.cost_per_hour, best.cost_per_hour
+    steps = problem.objective.points - 1
+    found = [cheapest]
+    for i in range(1, steps):
+        if Status.INTERRUPTED.value in (best.status, *(point.status for point in found)):
+            break
+        budget = low + (high - low) * i / steps
+        found.append(within(budget * (1 + 1e-9), "effective-accuracy", "cost"))
+    points = {_point(placement) for placement in (*found, best)}
+    statuses = [placement.status for placement in (*found, best)]
+    worst = next((status for status in ("interrupted", "time-limit") if status in statuses),
+                 best.status)
+    return replace(best, status=worst, front=tuple(sorted(
+        (p for p in points if not any(_beats(q, p) for q in points)),
+        key=lambda point: point.cost_per_hour)),
+        seconds=best.seconds + sum(point.seconds for point in found))
+
+
+def _point(placement: Placement) -> Point:
+    accuracy = next(s for s in placement.stages if s.metric == "effective-accuracy")
+    return Point(round(placement.cost_per_hour, 9), accuracy.objective, accuracy.dual_bound,
+                 sum(len(group.workers) for group in placement.groups))
+
+
+def _beats(one: Point, other: Point) -> bool:
+    return one != other and one.cost_per_hour <= other.cost_per_hour and (
+        one.effective_accuracy >= other.effective_accuracy)
+
+
+def _placement(problem: Problem, optimum: Optimum) -> Placement:
+    groups = assemble(problem, optimum.used, optimum.shares)
+    first = optimum.stages[0]
+    return Placement(
+        name=problem.name, status=optimum.status.value, objective=first.objective,
+        dual_bound=first.dual_bound, gap=first.gap, seconds=optimum.seconds,
+        stages=optimum.stages, groups=groups, families=families(problem, groups),
+        moves=moves(problem, groups), prices=optimum.prices,
+    )
+
+
+def assemble(
+    problem: Problem, used: Sequence[tuple[Pattern, int]], shares: Mapping[Quality, float]
+) -> tuple[Group, ...]:
+    """Named groups for counted patterns, the queries of a quality spread evenly over its rates.
+
+    Parameters
+    ----------
+    problem : Problem
+    used : sequence of (Pattern, count)
+        Patterns with counts of at least 1.
+    shares : mapping
+        Quality → share of its family's demand.
+    """
+    total: dict[Quality, float] = {}
+    for pattern, count in used:
+        for offer in pattern.offers:
+            total[offer.quality] = total.get(offer.quality, 0.0) + count * offer.rate_qps
+    demand = {family.name: family.demand_qps for family in problem.families}
+    load = {q: shares.get(q, 0.0) * demand[q.family] / rate for q, rate in total.items()}
+    groups = []
+    for item in problem.worker_types:
+        mine = [(p, count) for p, count in used if p.worker_type == item.name]
+        named = name_workers(problem, item,
+                             [(frozenset(p.holds), count * p.workers) for p, count in mine])
+        for (pattern, _), workers in zip(mine, named, strict=True):
+            groups.append(Group(
+                item.name, workers, pattern.workers, _uses(pattern, load), pattern.memory_mb,
+                item.memory_mb, pattern.cycle_ms, item.cost_per_hour * len(workers),
+            ))
+    return tuple(groups)
+
+
+def _uses(pattern: Pattern, load: Mapping[Quality, float]) -> tuple[Use, ...]:
+    return tuple(
+        Use(offer.quality.family, offer.variants, offer.batch, offer.latency_ms,
+            offer.quality.accuracy, offer.quality.in_time, offer.rate_qps,
+            min(1.0, load[offer.quality]) * offer.rate_qps)
+        for offer in pattern.offers
+    )
+
+
+def families(problem: Problem, groups: Iterable[Group]) -> tuple[FamilyResult, ...]:
+    """What each family gets from groups of workers."""
+    groups = tuple(groups)
+    return tuple(_family(family, groups) for family in problem.families)
+
+
+def _family(family: Family, groups: tuple[Group, ...]) -> FamilyResult:
+    mine = [(group, use) for group in groups for use in group.uses if use.family == family.name]
+    served = [(len(group.workers) // group.together * use.load_qps * use.in_time, use)
+              for group, use in mine]
+    served_qps = math.fsum(qps for qps, _ in served)
+    right_qps = math.fsum(qps * use.accuracy for qps, use in served)
+    waits = [group.cycle_ms + use.latency_ms for group, use in mine
+             if group.cycle_ms is not None and use.latency_ms is not None and use.load_qps > 0]
+    return FamilyResult(
+        family.name, family.demand_qps, family.slo_ms, served_qps,
+        served_qps / family.demand_qps, right_qps / served_qps if served_qps > 0 else None,
+        right_qps / family.demand_qps, max(waits, default=None),
+        sum(len(group.workers) for group in groups
+            if any(use.family == family.name for use in group.uses)),
+    )
