@@ -203,22 +203,22 @@ def _nothing_found(ended: str) -> NotConvergedError:
 def _interruptible(work: Callable[[], object], cancel: Callable[[], object]) -> bool:
     """Run ``work`` to its end; the first Ctrl-C cancels it. Whether there was one."""
     failure: list[BaseException] = []
+    done = threading.Event()  # Thread.join can take an interrupted wait for the thread's end
 
     def run() -> None:
         try:
             work()
         except BaseException as error:  # raised again where the caller can see it
             failure.append(error)
+        finally:
+            done.set()
 
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
+    threading.Thread(target=run, daemon=True).start()
     interrupted = False
-    while thread.is_alive():
+    while not done.is_set():
         try:
-            thread.join(0.1)
+            done.wait(0.1)
         except KeyboardInterrupt:
-            if interrupted:
-                raise
             interrupted = True
             cancel()
     if failure:

@@ -31,6 +31,7 @@ def check_consistency(problem: Problem, where: str) -> None:
     check.colocation()
     check.current()
     check.values()
+    check.cost()
 
 
 class _Check:
@@ -118,6 +119,13 @@ class _Check:
                 raise self.refuse(f"{path}.rows", "no row is for the family's SLO",
                                   sorted({row.slo_ms for row in table.rows}),
                                   f"rows with slo_ms {family.slo_ms:g}")
+
+    def cost(self) -> None:
+        objective = self.problem.objective
+        needed = objective.kind in ("cheapest", "pareto") or "cost" in objective.order
+        if needed and not any(item.cost_per_hour for item in self.problem.worker_types):
+            raise self.refuse("worker_types", "no worker costs anything, and the objective is its "
+                              "cost", 0.0, "a cost_per_hour for some type")
 
 
 def _listed(names: Collection[str]) -> str:

@@ -117,13 +117,12 @@ def formulate(
 
 
 def _variables(program: Program) -> None:
-    count = {item.name: item.count for item in program.problem.worker_types}
+    """Counts have no upper bounds, which would take the price of a worker from its row."""
     for i, pattern in enumerate(program.patterns):
         label = "_".join((pattern.worker_type, *(
             offer.quality.label + (f"_b{offer.batch}" if offer.batch else "")
             for offer in pattern.offers)))
-        most = count[pattern.worker_type] // pattern.workers
-        program.n.append(program.variable(f"n{i}_{label}", 0, most, integer=True))
+        program.n.append(program.variable(f"n{i}_{label}", 0, None, integer=True))
     for i, quality in enumerate(program.qualities):
         program.z[quality] = program.variable(f"z{i}_{quality.label}", 0, 1)
 

@@ -6,11 +6,7 @@ three kinds.
 *One variant* v at batch b on type t, when l(t, v, b) <= a·SLO with a = ``latency_share_of_slo``
 and the memory at that batch fits: rate b / l. The best such batch is the pattern.
 
-*Two variants* that share the worker, each in turn, in a **duty cycle** of C = s·(l_1 + l_2), where
-s is the slow-down that they cause each other. Variant i answers b_i queries in each cycle; a query
-waits at most a cycle for its batch to start, so that it is in time when C + s·l_i <= 2a·SLO_i
-(for one variant, C = l and this is l <= a·SLO). Both memories have to fit at their batches. The
-undominated pairs of batches are patterns.
+*Two variants* that share the worker in a duty cycle (:mod:`placement_milp.pairs`).
 
 *A group* of k workers under a policy: a row of a value table. It takes the row's load, of which
 the row's expected violation rate is late.
@@ -21,16 +17,18 @@ exchanging them never makes a placement worse; not where what a worker holds alr
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from placement_milp.problem import Family, Latency, Problem, ValueRow, Variant, WorkerType
+import numpy as np
+
+from placement_milp.pairs import Pair, pairs, undominated
+from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerType
+from placement_milp.usable import Usable, latencies, may_run, usable_batches
 from ramsis.errors import InfeasibleError, describe
 
-__all__ = ["Offer", "Pattern", "Quality", "Usable", "enumerate_patterns", "latencies",
-           "usable_batches"]
+__all__ = ["Offer", "Pattern", "Quality", "enumerate_patterns", "single"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,46 +117,6 @@ class Pattern:
         return frozenset(offer.quality.family for offer in self.offers)
 
 
-@dataclass(frozen=True, slots=True)
-class Usable:
-    """A batch of a variant on a worker type that meets SLO and memory on its own."""
-
-    variant: Variant
-    family: Family
-    batch: int
-    latency_ms: float
-    memory_mb: float
-
-
-def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
-    """A variant's latencies on a type, its own or those of ``latency_like``."""
-    own = [entry for entry in variant.latency if entry.worker_type == worker_type.name]
-    if own or worker_type.latency_like is None:
-        yield from own
-        return
-    for entry in variant.latency:
-        if entry.worker_type == worker_type.latency_like:
-            yield Latency(worker_type.name, entry.batch,
-                          entry.latency_ms / worker_type.relative_speed, entry.memory_mb,
-                          entry.compute_share)
-
-
-def usable_batches(
-    problem: Problem, variant: Variant, worker_type: WorkerType
-) -> list[Usable]:
-    """The batches of a variant on a type within SLO share, memory and ``only-on`` rules."""
-    family = problem.family(variant.family)
-    if not _may_run(problem, variant, worker_type):
-        return []
-    limit_ms = problem.rules.latency_share_of_slo * family.slo_ms
-    found = []
-    for entry in latencies(variant, worker_type):
-        memory_mb = variant.memory_mb if entry.memory_mb is None else entry.memory_mb
-        if entry.latency_ms <= limit_ms and memory_mb <= worker_type.memory_mb:
-            found.append(Usable(variant, family, entry.batch, entry.latency_ms, memory_mb))
-    return found
-
-
 def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
     """Every pattern of a problem that may be worth using.
 
@@ -173,11 +131,12 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
         if worker_type.count == 0:
             continue
         usable = _usable(problem, worker_type)
-        of_type = [_single(worker_type, batches) for batches in usable.values()]
+        of_type = [single(worker_type, _best(batches)) for batches in usable.values()]
         of_type += _groups(problem, worker_type)
-        if problem.rules.variants_per_worker > 1:
-            of_type += _pairs(problem, worker_type, usable)
         found += _undominated(problem, of_type) if prune else of_type
+        if problem.rules.variants_per_worker > 1:
+            found += [_shared(worker_type, pair)
+                      for pair in pairs(problem, worker_type, usable, prune=prune)]
     _all_served(problem, found)
     return tuple(found)
 
@@ -185,18 +144,10 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
 def _usable(problem: Problem, worker_type: WorkerType) -> dict[str, list[Usable]]:
     """By variant, of the families without a value table."""
     tabled = {table.family for table in problem.values}
-    found = {variant.name: usable_batches(problem, variant, worker_type)
+    families = {family.name: family for family in problem.families}
+    found = {variant.name: usable_batches(problem, families[variant.family], variant, worker_type)
              for variant in problem.variants if variant.family not in tabled}
     return {name: batches for name, batches in found.items() if batches}
-
-
-def _may_run(problem: Problem, variant: Variant, worker_type: WorkerType) -> bool:
-    return all(worker_type.name in rule.worker_types for rule in problem.colocation
-               if rule.kind == "only-on" and _among(variant, rule.members))
-
-
-def _among(variant: Variant, members: tuple[str, ...]) -> bool:
-    return variant.name in members or variant.family in members
 
 
 def _offer(batch: Usable, cycle_ms: float, slow_down: float = 1.0) -> Offer:
@@ -206,56 +157,21 @@ def _offer(batch: Usable, cycle_ms: float, slow_down: float = 1.0) -> Offer:
                  slow_down * batch.latency_ms)
 
 
-def _single(worker_type: WorkerType, batches: list[Usable]) -> Pattern:
-    best = max(batches, key=lambda item: (item.batch / item.latency_ms, -item.batch))
-    return Pattern(worker_type.name, (_offer(best, best.latency_ms),), 1, best.memory_mb,
-                   best.latency_ms)
+def single(worker_type: WorkerType, item: Usable) -> Pattern:
+    """One variant at one batch, alone."""
+    return Pattern(worker_type.name, (_offer(item, item.latency_ms),), 1, item.memory_mb,
+                   item.latency_ms)
 
 
-def _pairs(
-    problem: Problem, worker_type: WorkerType, usable: dict[str, list[Usable]]
-) -> Iterator[Pattern]:
-    """Two variants in a duty cycle, for every undominated pair of batches."""
-    for first, second in itertools.combinations(usable.values(), 2):
-        slow_down = _slow_down(problem, first[0].variant, second[0].variant)
-        if slow_down is not None:
-            yield from _pareto(_cycles(problem, worker_type, first, second, slow_down))
+def _best(batches: list[Usable]) -> Usable:
+    return max(batches, key=lambda item: (item.batch / item.latency_ms, -item.batch))
 
 
-def _slow_down(problem: Problem, first: Variant, second: Variant) -> float | None:
-    """Factor on the latencies of variants that share a worker; ``None`` if they must not."""
-    factor = problem.rules.interference
-    for rule in problem.colocation:
-        members = (_among(first, rule.members), _among(second, rule.members))
-        if (rule.kind == "alone" and any(members)) or (
-            rule.kind == "apart" and all(members) and _different(first, second, rule.members)
-        ):
-            return None
-        if rule.kind == "slow-down" and all(members) and _different(first, second, rule.members):
-            factor = rule.factor
-    return factor
-
-
-def _different(first: Variant, second: Variant, members: tuple[str, ...]) -> bool:
-    """Whether two variants are two members, not two variants of one family that is a member."""
-    return not (first.family == second.family and first.family in members)
-
-
-def _cycles(
-    problem: Problem, worker_type: WorkerType, first: list[Usable], second: list[Usable],
-    slow_down: float,
-) -> Iterator[Pattern]:
-    share = 2.0 * problem.rules.latency_share_of_slo
-    if second[0].family.name < first[0].family.name:  # so that rivals list them in one order
-        first, second = second, first
-    for one, two in itertools.product(first, second):
-        cycle_ms = slow_down * (one.latency_ms + two.latency_ms)
-        memory_mb = one.memory_mb + two.memory_mb
-        in_time = all(cycle_ms + slow_down * item.latency_ms <= share * item.family.slo_ms
-                      for item in (one, two))
-        if in_time and memory_mb <= worker_type.memory_mb:
-            offers = tuple(_offer(item, cycle_ms, slow_down) for item in (one, two))
-            yield Pattern(worker_type.name, offers, 1, memory_mb, cycle_ms, slow_down)
+def _shared(worker_type: WorkerType, pair: Pair) -> Pattern:
+    cycle_ms = pair.slow_down * (pair.first.latency_ms + pair.second.latency_ms)
+    offers = tuple(_offer(item, cycle_ms, pair.slow_down) for item in (pair.first, pair.second))
+    memory_mb = pair.first.memory_mb + pair.second.memory_mb
+    return Pattern(worker_type.name, offers, 1, memory_mb, cycle_ms, pair.slow_down)
 
 
 def _groups(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
@@ -268,7 +184,7 @@ def _groups(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
             if (row.worker_type == worker_type.name and row.workers <= worker_type.count
                     and memory_mb <= worker_type.memory_mb
                     and row.expected_violation_rate < 1.0
-                    and all(_may_run(problem, model, worker_type) for model in models)):
+                    and all(may_run(problem, model, worker_type) for model in models)):
                 offer = _policy_offer(family, row, memory_mb)
                 yield Pattern(worker_type.name, (offer,), row.workers, memory_mb, None)
 
@@ -287,39 +203,17 @@ def _policy_offer(family: Family, row: ValueRow, memory_mb: float) -> Offer:
 
 
 def _undominated(problem: Problem, patterns: list[Pattern]) -> list[Pattern]:
-    """Drop single variants and groups that another of their family beats in everything.
-
-    Pairs are compared with pairs of the same families.
-    """
-    rivals: dict[tuple[str, ...], list[Pattern]] = defaultdict(list)
-    for pattern in patterns:
-        rivals[tuple(offer.quality.family for offer in pattern.offers)].append(pattern)
+    """Drop single variants and groups that another of their family beats in everything."""
     demand = {family.name: family.demand_qps for family in problem.families}
-    return [pattern for group in rivals.values() for pattern in _pareto(group, demand)]
-
-
-def _pareto(
-    patterns: Iterable[Pattern], demand: dict[str, float] | None = None
-) -> list[Pattern]:
-    """Patterns of one type and the same families that none of the others beats.
-
-    Without ``demand`` they are of the same variants, and rates alone decide.
-    """
-    def merits(pattern: Pattern) -> tuple[float, ...]:
-        found: list[float] = [-pattern.workers]
-        for offer in pattern.offers:
-            quality = offer.quality
-            found += [min(offer.rate_qps, demand[quality.family]) if demand else offer.rate_qps,
-                      quality.accuracy, quality.in_time]
-        return tuple(found)
-
-    kept: list[tuple[tuple[float, ...], Pattern]] = []
-    ordered = sorted(((merits(pattern), pattern) for pattern in patterns),
-                     key=lambda pair: pair[0], reverse=True)
-    for mine, pattern in ordered:  # whatever beats a pattern comes before it
-        if not any(all(a >= b for a, b in zip(theirs, mine, strict=True)) for theirs, _ in kept):
-            kept.append((mine, pattern))
-    return [pattern for _, pattern in kept]
+    rivals: dict[str, list[Pattern]] = defaultdict(list)
+    for pattern in patterns:
+        rivals[pattern.offers[0].quality.family].append(pattern)
+    found = []
+    for family, group in rivals.items():
+        merits = [(-p.workers, min(p.offers[0].rate_qps, demand[family]),
+                   p.offers[0].quality.accuracy, p.offers[0].quality.in_time) for p in group]
+        found += [group[i] for i in undominated(np.array(merits))]
+    return found
 
 
 def _all_served(problem: Problem, patterns: list[Pattern]) -> None:
@@ -338,7 +232,7 @@ def _why_not(problem: Problem, family: Family) -> str:
     types = [item for item in problem.worker_types if item.count]
     entries = [(variant, item, entry) for variant in problem.variants
                if variant.family == family.name for item in types
-               if _may_run(problem, variant, item) for entry in latencies(variant, item)]
+               if may_run(problem, variant, item) for entry in latencies(variant, item)]
     if not entries:
         return describe("no variant has a latency on a worker type that it may run on",
                         where=where)

@@ -2,8 +2,9 @@
 
 The elastic program adds a shortfall >= 0 to each least share and least accuracy and minimises
 their sum: Σ_q r_q z_q + short_f >= least share, Σ_q r_q (a_q - least accuracy) z_q + short_f >= 0.
-With no worker in use it is feasible, so that it always has an answer. Worker types whose number
-has a price in its relaxation are those that bind.
+With no worker in use it is feasible, so that it always has an answer. What binds are the limits
+that have a price in its relaxation, or, where fractions of workers would do, those without room
+for one more.
 """
 
 from __future__ import annotations
@@ -62,12 +63,14 @@ def _words(problem: Problem, program: Program, family: Family, short: dict[str, 
 
 
 def _binding(problem: Problem, program: Program, total: object) -> list[str]:
-    """Limits that a unit more of would shorten the shortfall."""
+    """Limits that a unit more of would shorten the shortfall; else those without any room."""
     what = {f"workers_{item.name}": f"workers of type {item.name} ({item.count})"
             for item in problem.worker_types}
     what |= {f"family_workers_{item.name}": f"max_workers of family {item.name}"
              for item in problem.families}
     what |= {"total_workers": "max_workers", "budget": "max_cost_per_hour"}
     rows = {text: program.rows[name] for name, text in what.items() if name in program.rows}
+    full = [text for text, row in rows.items()
+            if -row.value() < min((f for f in row.values() if f > 0), default=0.0) - 1e-6]
     prices = relaxed_prices(program.lp, total, rows, maximise=False, size=1.0)
-    return [text for text, price in prices.items() if price > 1e-9]
+    return [text for text, price in prices.items() if price > 1e-9] or full
