@@ -61,7 +61,8 @@ def documents(draw: st.DrawFn, *, sharing: bool = False, rules: bool = True) -> 
         variants.append(variant(name, name[0], draw(fraction), 100 * draw(number), latency,
                                 draw(st.sampled_from([0, 500, 2000]))))
     chosen: dict[str, Any] = {
-        "families": [{"name": f, "demand_qps": 20 * draw(number), "weight": draw(st.sampled_from([1, 3])),
+        "families": [{"name": f, "demand_qps": 20 * draw(number),
+                      "weight": draw(st.sampled_from([1, 3])),
                       "slo_ms": draw(st.sampled_from([120, 150, 200, 300]))} for f in families],
         "worker_types": [{"name": t, "count": workers, "memory_mb": 1200,
                           "cost_per_hour": draw(st.integers(1, 4))} for t in types],
