@@ -91,6 +91,9 @@ class _Check:
                      and use.in_time == 1.0, "a variant is not what the problem says", name,
                      f"family {variant.family}, accuracy {variant.accuracy}")
         entry = self._listed(variant, group.worker_type, use.batch)
+        if group.cycle_ms is None:
+            self._at_once(group, use, entry)
+            return
         slow = self._slow_down(group)
         self.require(use.latency_ms is not None and group.cycle_ms is not None
                      and not _differ(use.latency_ms, entry.latency_ms * slow),
@@ -98,14 +101,31 @@ class _Check:
                      f"{entry.latency_ms * slow}")
         assert use.latency_ms is not None
         assert group.cycle_ms is not None
-        cycle = sum(other.latency_ms or 0.0 for other in group.uses)
-        self.require(not _differ(group.cycle_ms, cycle), "a cycle is not its batches",
-                     group.cycle_ms, f"{cycle}")
+        busy = sum(other.latency_ms or 0.0 for other in group.uses)
+        cycle = group.cycle_ms
+        self.require(cycle >= busy * (1 - _RELATIVE), "a cycle is shorter than its batches", cycle,
+                     f"at least {busy}")
         most = 2 * self.problem.rules.latency_share_of_slo * family.slo_ms
         self.require(cycle + use.latency_ms <= most * (1 + _RELATIVE), "a batch misses its SLO",
                      cycle + use.latency_ms, f"at most {most} ms")
         self.require(not _differ(use.rate_qps, 1000 * use.batch / cycle),
                      "a rate is not batch / cycle", use.rate_qps, f"{1000 * use.batch / cycle}")
+
+    def _at_once(self, group: Group, use: Use, entry: Latency) -> None:
+        """A use of a worker whose processors are divided among variants that run at once."""
+        assert use.batch is not None
+        self.require(not _differ(use.latency_ms or 0.0, entry.latency_ms)
+                     and entry.latency_ms <= self.by_family[use.family].slo_ms,
+                     "a latency is not the listed one, or above the SLO", use.latency_ms,
+                     f"{entry.latency_ms}")
+        self.require(not _differ(use.rate_qps, 1000 * use.batch / entry.latency_ms),
+                     "a rate is not batch / latency", use.rate_qps,
+                     f"{1000 * use.batch / entry.latency_ms}")
+        shares = [self._listed(self.variants[other.variants[0]], group.worker_type,
+                               other.batch or 0).compute_share for other in group.uses]
+        total = sum(2.0 if share is None else share for share in shares)
+        self.require(total <= 1 + _RELATIVE, "a worker's processors are shared out twice", total,
+                     "at most 1")
 
     def _policy_use(self, group: Group, use: Use) -> None:
         """The use of a sub-fleet under a policy: one of the table's rows says so."""
@@ -225,6 +245,9 @@ class _Check:
                     for times, use in self._uses(family))
         return served / family.demand_qps, right / family.demand_qps
 
+    def _capacity(self, family: Family) -> float:
+        return sum(times * use.rate_qps for times, use in self._uses(family))
+
     def _cost(self) -> float:
         return sum(self.types[group.worker_type].cost_per_hour * len(group.workers)
                    for group in self.placement.groups)
@@ -266,11 +289,13 @@ class _Check:
                                       for name, (served, right) in each.items()),
             "worst-family": min(right - penalty * (1 - served)
                                 for served, right in each.values()),
+            "goodput": sum(f.demand_qps * each[f.name][0] for f in self.problem.families),
+            "tolerance": min(self._capacity(f) / f.demand_qps for f in self.problem.families),
             "cost": self._cost(), "workers": float(self._count()), "moving": self._moving(),
         }
         for i, stage in enumerate(self.placement.stages):
             value = values[stage.metric]
-            if i == 0:
+            if i == 0 and stage.metric not in ("goodput", "tolerance"):
                 price = (objective.cost_price * values["cost"]
                          + objective.moving_price * values["moving"])
                 more = stage.metric in ("served", "effective-accuracy", "worst-family")

@@ -89,7 +89,8 @@ class Program:
 
 
 def formulate(
-    problem: Problem, patterns: tuple[Pattern, ...] | None = None, *, elastic: bool = False
+    problem: Problem, patterns: tuple[Pattern, ...] | None = None, *, elastic: bool = False,
+    only: Sequence[Callable[[Program], None]] | None = None,
 ) -> Program:
     """The program of a problem.
 
@@ -100,6 +101,8 @@ def formulate(
         Instead of all that may be worth using.
     elastic : bool
         Whether the least shares and accuracies may be missed, at what ``shortfall`` holds.
+    only : sequence of functions, optional
+        Families of constraints instead of all :data:`CONSTRAINTS`.
 
     Raises
     ------
@@ -111,7 +114,7 @@ def formulate(
     program = Program(problem, patterns, qualities, pulp.LpProblem("placement", pulp.LpMinimize),
                       elastic=elastic)
     _variables(program)
-    for constraint in CONSTRAINTS:
+    for constraint in CONSTRAINTS if only is None else only:
         constraint(program)
     return program
 

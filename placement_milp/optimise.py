@@ -70,8 +70,17 @@ class _Goal:
     size: float
 
 
-def optimise(problem: Problem, limits: Limits) -> Optimum:
+def optimise(
+    problem: Problem, limits: Limits, patterns: tuple[Pattern, ...] | None = None
+) -> Optimum:
     """Solve all stages of a problem's objective.
+
+    Parameters
+    ----------
+    problem : Problem
+    limits : Limits
+    patterns : tuple of Pattern, optional
+        Instead of all that may be worth using.
 
     Raises
     ------
@@ -81,7 +90,7 @@ def optimise(problem: Problem, limits: Limits) -> Optimum:
         No solution within the time limit.
     """
     start = time.perf_counter()
-    program = formulate(problem)
+    program = formulate(problem, patterns)
     goals = _goals(program)
     stages: list[Stage] = []
     status = Status.OPTIMAL
@@ -94,7 +103,7 @@ def optimise(problem: Problem, limits: Limits) -> Optimum:
         solved = solve(program.lp, goal.expression, maximise=goal.maximise, size=goal.size,
                        limits=replace(limits, seconds=None if left is None else max(left, 0.01)))
         if solved.status is Status.INFEASIBLE:
-            raise InfeasibleError(why_infeasible(problem, limits))
+            raise InfeasibleError(why_infeasible(program, limits))
         shares = _settle(program)
         reached = float(goal.expression.value())
         stages.append(Stage(goal.name, reached, solved.dual_bound,

@@ -14,7 +14,7 @@ from placement_milp.patterns import Pattern, Quality
 from placement_milp.problem import Family, Problem
 from placement_milp.result import FamilyResult, Group, Placement, Point, Use
 
-__all__ = ["assemble", "families", "place"]
+__all__ = ["assemble", "families", "place", "placed"]
 
 
 def place(problem: Problem, limits: Limits | None = None) -> Placement:
@@ -43,10 +43,7 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
     limits = limits or Limits()
     if problem.objective.kind == "pareto":
         return _front(problem, limits)
-    optimum = optimise(problem, limits)
-    placement = _placement(problem, optimum)
-    check_placement(problem, placement)
-    return placement
+    return placed(problem, optimise(problem, limits))
 
 
 def _front(problem: Problem, limits: Limits) -> Placement:
@@ -91,15 +88,24 @@ def _beats(one: Point, other: Point) -> bool:
         one.effective_accuracy >= other.effective_accuracy)
 
 
-def _placement(problem: Problem, optimum: Optimum) -> Placement:
+def placed(problem: Problem, optimum: Optimum) -> Placement:
+    """The placement of an optimum, with named workers, checked.
+
+    Raises
+    ------
+    VerificationError
+        The placement failed its check.
+    """
     groups = assemble(problem, optimum.used, optimum.shares)
     first = optimum.stages[0]
-    return Placement(
+    placement = Placement(
         name=problem.name, status=optimum.status.value, objective=first.objective,
         dual_bound=first.dual_bound, gap=first.gap, seconds=optimum.seconds,
         stages=optimum.stages, groups=groups, families=families(problem, groups),
         moves=moves(problem, groups), prices=optimum.prices,
     )
+    check_placement(problem, placement)
+    return placement
 
 
 def assemble(

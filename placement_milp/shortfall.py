@@ -21,17 +21,18 @@ __all__ = ["why_infeasible"]
 _SHORT = 1e-7
 
 
-def why_infeasible(problem: Problem, limits: Limits) -> str:
+def why_infeasible(failed: Program, limits: Limits) -> str:
     """One line on a problem that has no placement.
 
     Parameters
     ----------
-    problem : Problem
-        An infeasible one.
+    failed : Program
+        That of the problem.
     limits : Limits
         The elastic program is solved to a gap of 1e-3 or wider.
     """
-    program = formulate(problem, elastic=True)
+    problem = failed.problem
+    program = formulate(problem, failed.patterns, elastic=True)
     total = pulp.LpAffineExpression([(short, 1) for short in program.shortfall.values()])
     wide = Limits(max(limits.gap, 1e-3), limits.seconds, limits.solver)
     try:

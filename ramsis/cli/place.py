@@ -7,8 +7,10 @@ from typing import Any
 import click
 
 import placement_milp as milp
+from placement_milp.presets import PRESETS
 from placement_milp.result import Placement
 from ramsis.cli.rows import Column, print_json, print_rows
+from ramsis.report.placement import plot_placement
 
 __all__ = ["place"]
 
@@ -40,9 +42,14 @@ _FRONT = (
               help="Relative gap at which a placement counts as optimal.")
 @click.option("--time-limit", type=float, metavar="SECONDS",
               help="Stop with the best placement found by then.")
+@click.option("--preset", type=click.Choice(tuple(PRESETS)),
+              help="A known scheme instead of the problem's objective.")
+@click.option("--plot", metavar="FILE",
+              help="Draw the placement: .png, .pdf or .svg (needs the extra 'plot').")
 @click.option("--json", "as_json", is_flag=True, help="Print the placement as a JSON document.")
 def place(
-    problem_file: str, out: str, solver: str, gap: float, time_limit: float | None, as_json: bool
+    problem_file: str, out: str, solver: str, gap: float, time_limit: float | None,
+    preset: str | None, plot: str | None, as_json: bool,
 ) -> None:
     """Decide what runs where, and prove how good that is.
 
@@ -55,10 +62,14 @@ def place(
     Examples:
       $ ramsis place digits --out placement.json
       $ ramsis place digits --out placement.json --gap 1e-3 --json
+      $ ramsis place digits --out placement.json --preset proteus
     """
     limits = milp.Limits(gap, time_limit, solver)
-    placement = milp.place(milp.read_problem(problem_file), limits)
+    solve = milp.place if preset is None else PRESETS[preset]
+    placement = solve(milp.read_problem(problem_file), limits)
     milp.write_placement(placement, out)
+    if plot is not None:
+        plot_placement(placement, plot)
     if as_json:
         _print_json(placement)
     else:

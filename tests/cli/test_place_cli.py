@@ -147,7 +147,7 @@ def hard_problem() -> dict[str, Any]:
 def test_a_time_limit_gives_the_best_so_far_with_its_gap() -> None:
     from placement_milp import Limits
 
-    placement = place(problem_from_document(hard_problem()), Limits(gap=0.0, seconds=2.0))
+    placement = place(problem_from_document(hard_problem()), Limits(gap=0.0, seconds=4.0))
     assert placement.status == "time-limit"
     assert placement.gap is not None
     assert placement.dual_bound is not None

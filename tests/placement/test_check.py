@@ -49,7 +49,7 @@ WRONG: dict[str, tuple[Callable[[Placement], Placement], str]] = {
         lambda p: use(p, rate_qps=first(p).rate_qps * 2), "a rate is not batch / cycle"),
     "a latency of one's own": (
         lambda p: use(p, latency_ms=1.0), "a latency is not the listed one"),
-    "a shorter cycle": (lambda p: group(p, cycle_ms=1.0), "a cycle is not its batches"),
+    "a shorter cycle": (lambda p: group(p, cycle_ms=1.0), "a cycle is shorter"),
     "a better variant": (lambda p: use(p, accuracy=0.99), "a variant is not what"),
     "a batch that is not listed": (lambda p: use(p, batch=64), "a batch that is not listed"),
     "less memory": (lambda p: group(p, memory_mb=1.0), "memory is not what"),
