@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from placement_milp.result import Group, Move
 __all__ = ["moves", "name_workers"]
 
 _Held = Mapping[str, frozenset[str]]
+_Change = tuple[tuple[str, ...], tuple[str, ...], float]
+_NOTHING: frozenset[str] = frozenset()
 
 
 def name_workers(
@@ -42,7 +45,7 @@ def name_workers(
     held = _held(problem)
     by_set: dict[frozenset[str], list[str]] = defaultdict(list)
     for name in worker_type.worker_names():
-        by_set[held.get(name, frozenset())].append(name)
+        by_set[held.get(name, _NOTHING)].append(name)
     taken: list[list[str]] = [[] for _ in wanted]
     sets = [item for item in by_set if item]
     if sets and wanted:
@@ -53,7 +56,7 @@ def name_workers(
                 taken[p] += by_set[item][:staying]
                 del by_set[item][:staying]
     # The rest comes from empty workers first, so that nothing is unloaded without need.
-    free = by_set.pop(frozenset(), []) + [name for item in sets for name in by_set[item]]
+    free = by_set.pop(_NOTHING, []) + [name for item in sets for name in by_set[item]]
     position = 0
     for p, (_, number) in enumerate(wanted):
         more = number - len(taken[p])
@@ -88,13 +91,15 @@ def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
     load_ms = {variant.name: variant.load_ms for variant in problem.variants}
     found = []
     for group in groups:
-        holds = [name for use in group.uses for name in use.variants]
-        for worker in group.workers:
-            now = held.get(worker, frozenset())
+        holds = tuple(name for use in group.uses for name in use.variants)
+
+        @cache
+        def change(now: frozenset[str], holds: tuple[str, ...] = holds) -> _Change:
             load = tuple(name for name in holds if name not in now)
-            unload = tuple(sorted(now - set(holds)))
-            if load or unload:
-                found.append(Move(worker, load, unload, sum(load_ms[name] for name in load)))
+            return load, tuple(sorted(now - set(holds))), sum(load_ms[name] for name in load)
+
+        found += [Move(worker, *changed) for worker in group.workers
+                  if any((changed := change(held.get(worker, _NOTHING)))[:2])]
     return tuple(found)
 
 
