@@ -24,22 +24,37 @@ from __future__ import annotations
 
 from placement_milp.backend import SOLVERS, Limits, Status
 from placement_milp.check import check_placement
-from placement_milp.formulation import MAXIMISED
+from placement_milp.from_profile import variants_from_profile
 from placement_milp.io import (
     VALUES_FORMAT,
     problem_from_document,
     read_problem,
     read_values,
     schema,
+    shipped_problems,
     write_placement,
 )
-from placement_milp.problem import PROBLEM_FORMAT, Problem
+from placement_milp.problem import (
+    PROBLEM_FORMAT,
+    Colocation,
+    Family,
+    Holding,
+    Latency,
+    Objective,
+    Problem,
+    Rules,
+    ValueRow,
+    Values,
+    Variant,
+    WorkerType,
+)
 from placement_milp.recipe import place
 from placement_milp.result import PLACEMENT_FORMAT, Placement
 
 __all__ = [
-    "MAXIMISED", "PLACEMENT_FORMAT", "PROBLEM_FORMAT", "SOLVERS", "VALUES_FORMAT", "Limits",
-    "Placement",
-    "Problem", "Status", "check_placement", "place", "problem_from_document", "read_problem",
-    "read_values", "schema", "write_placement",
+    "PLACEMENT_FORMAT", "PROBLEM_FORMAT", "SOLVERS", "VALUES_FORMAT", "Colocation", "Family",
+    "Holding", "Latency", "Limits", "Objective", "Placement", "Problem", "Rules", "Status",
+    "ValueRow", "Values", "Variant", "WorkerType", "check_placement", "place",
+    "problem_from_document", "read_problem", "read_values", "schema", "shipped_problems",
+    "variants_from_profile", "write_placement",
 ]

@@ -62,7 +62,8 @@ def name_workers(
         more = number - len(taken[p])
         taken[p] += free[position : position + more]
         position += more
-    return [tuple(names) for names in taken]
+    order = {name: i for i, name in enumerate(worker_type.worker_names())}
+    return [tuple(sorted(names, key=order.__getitem__)) for names in taken]
 
 
 def _transport(

@@ -15,6 +15,8 @@ from ramsis.report.placement import plot_placement
 __all__ = ["place"]
 
 _INTERRUPTED = 130
+_SHOWN = 1e-6
+"""Gaps above this are worth a word."""
 _GROUPS = (
     Column("worker_type", "worker type"), Column("workers", "workers"),
     Column("holds", "holds"), Column("batch", "batch", "d"), Column("family", "family"),
@@ -116,12 +118,8 @@ def _group_rows(placement: Placement) -> list[dict[str, Any]]:
 
 def _summary(placement: Placement) -> list[str]:
     """What the placement is worth, how far it can be from the best, and what would help."""
-    proof = "" if placement.gap is None else (
-        f", at most {placement.dual_bound:.6g} (gap {placement.gap:.1e})"
-        if placement.stages[0].metric in milp.MAXIMISED else
-        f", at least {placement.dual_bound:.6g} (gap {placement.gap:.1e})")
-    lines = [f"{placement.status}: {_objective_name(placement)} {placement.objective:.6g}{proof}"
-             f" in {placement.seconds:.2g} s"]
+    name = placement.stages[0].metric if placement.stages else "effective-accuracy"
+    lines = [f"{placement.status}: {name} {placement.objective:.6g}{_proof(placement, name)}"]
     if placement.cost_per_hour:
         lines.append(f"cost per hour: {placement.cost_per_hour:.6g}")
     loading = sum(move.load_ms for move in placement.moves) / 1000
@@ -133,5 +131,10 @@ def _summary(placement: Placement) -> list[str]:
     return [*lines, *placement.notes]
 
 
-def _objective_name(placement: Placement) -> str:
-    return placement.stages[0].metric if placement.stages else "objective"
+def _proof(placement: Placement, name: str) -> str:
+    """What no placement passes, and the gap where it shows."""
+    if placement.gap is None:
+        return ""
+    side = "least" if name in ("cost", "workers", "moving") else "most"
+    gap = f", gap {placement.gap:.1e}" if placement.gap > _SHOWN else ""
+    return f" (at {side} {placement.dual_bound:.6g}{gap})"

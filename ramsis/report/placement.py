@@ -65,7 +65,7 @@ def _draw_workers(axes: Axes, placement: Placement, types: list[str]) -> None:
         left[group.worker_type] += count
     axes.set_yticks(range(len(types)), types)
     axes.invert_yaxis()
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("workers in use")
     axes.spines[["top", "right"]].set_visible(False)
 

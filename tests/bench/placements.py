@@ -1,8 +1,9 @@
 """The placement problems that are timed; as a program, one of them solved in a fresh process.
 
 ``python tests/bench/placements.py NAME`` prints the work done, the time from problem to checked
-placement, and the peak of the process's memory, as one JSON object. NAME is ``hundred``, ``shared``
-(the same with two variants on a worker), ``ten-thousand`` or ``large``.
+placement, and the peak of the process's memory, as one JSON object. NAME is ``hundred``,
+``shared`` (the same with two variants on a worker), ``ten-thousand`` or ``large``; the name of a
+solver may follow.
 """
 
 from __future__ import annotations
@@ -89,10 +90,10 @@ class PlacementWork:
     effective_accuracy: float
 
 
-def solved(name: str) -> PlacementWork:
+def solved(name: str, solver: str = "highs") -> PlacementWork:
     """Read, solve, name the workers and check."""
     problem = problem_from_document(document(name))
-    placement = place(problem, Limits(gap=GAPS[name]))
+    placement = place(problem, Limits(gap=GAPS[name], solver=solver))
     assert placement.gap is not None
     return PlacementWork(
         sum(item.count for item in problem.worker_types), len(problem.variants),
@@ -100,9 +101,9 @@ def solved(name: str) -> PlacementWork:
         placement.effective_accuracy)
 
 
-def _main(name: str) -> None:
+def _main(name: str, solver: str = "highs") -> None:
     wall, cpu = time.perf_counter(), time.process_time()
-    work = solved(name)
+    work = solved(name, solver)
     timing = {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
     print(json.dumps({"work": asdict(work), "timing": timing, "peak_mb": peak_mb()}))
 
