@@ -6,7 +6,7 @@ without it. PuLP's ``LpStatus`` says "Optimal" at a time limit too; only ``sol_s
 HiGHS's own status, tell. PuLP keeps the dual bound to itself: it is read from HiGHS, or from CBC's
 log. The objective is always given as a minimum.
 
-Source: PuLP 2.8 to 3.3; HiGHS (https://highs.dev), CBC (https://github.com/coin-or/Cbc).
+Source: PuLP 3.3; HiGHS (https://highs.dev), CBC (https://github.com/coin-or/Cbc).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -138,7 +138,7 @@ def solve(
 def _set_objective(lp: Any, objective: Any, scale: float) -> None:
     one = getattr(lp, "_one", None)
     if one is None:
-        one = getattr(lp, "add_variable", pulp.LpVariable)("one", 1, 1)
+        one = lp.add_variable("one", 1, 1)
         lp._one = one
     terms = [(variable, scale * factor) for variable, factor in objective.items()]
     lp.setObjective(pulp.LpAffineExpression([*terms, (one, scale * objective.constant)]))
@@ -227,7 +227,7 @@ def _interruptible(work: Callable[[], object], cancel: Callable[[], object]) -> 
 
 
 def relaxed_prices(
-    lp: Any, objective: Any, rows: dict[str, Any], *, maximise: bool, size: float
+    lp: Any, objective: Any, rows: Mapping[str, int], *, maximise: bool, size: float
 ) -> dict[str, float]:
     """Shadow prices of rows in the linear relaxation: what one more of each would add.
 
@@ -235,8 +235,8 @@ def relaxed_prices(
     ----------
     lp, objective, maximise, size
         As in :func:`solve`.
-    rows : dict
-        Rows of the form "at most", by any name.
+    rows : mapping
+        Positions of rows of the form "at most", by any name.
 
     Returns
     -------
@@ -246,4 +246,5 @@ def relaxed_prices(
     scale = (-1.0 if maximise else 1.0) * _SIZE / (size if size > 0 else 1.0)
     _set_objective(lp, objective, scale)
     lp.solve(_Highs(mip=False, msg=False))
-    return {name: max(0.0, -float(row.pi) / abs(scale)) + 0.0 for name, row in rows.items()}
+    dual = lp.solverModel.getSolution().row_dual
+    return {name: max(0.0, -float(dual[i]) / abs(scale)) + 0.0 for name, i in rows.items()}

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,18 +66,31 @@ class Program:
     shortfall: dict[str, Any] = field(default_factory=dict)
     theta: Any = None
     elastic: bool = False
+    _labels: set[str] = field(default_factory=set)
 
     def variable(self, name: str, low: float | None, high: float | None,
                  integer: bool = False) -> Any:
-        """A new variable; PuLP before 3.3 has no ``add_variable``."""
+        """A new variable."""
         category = pulp.LpInteger if integer else pulp.LpContinuous
-        make = getattr(self.lp, "add_variable", pulp.LpVariable)
-        return make(re.sub(r"\W", "_", name), low, high, category)
+        return self.lp.add_variable(self._label(name), low, high, category)
 
     def row(self, expression: Any, name: str) -> None:
         """Add a row, ``expression`` being a comparison."""
-        self.lp.addConstraint(expression, re.sub(r"\W", "_", name))
+        self.lp.addConstraint(expression, self._label(name))
         self.rows[name] = expression
+
+    def _label(self, name: str) -> str:
+        """The name as the LP text can have it, each once."""
+        label = re.sub(r"\W", "_", name)
+        while label in self._labels:
+            label += "_"
+        self._labels.add(label)
+        return label
+
+    def positions(self, names: Mapping[str, str]) -> dict[str, int]:
+        """Positions of the rows that are there, of those in ``names``: what for → row."""
+        index = {name: i for i, name in enumerate(self.rows)}
+        return {what: index[name] for what, name in names.items() if name in index}
 
     def of_type(self, worker_type: str) -> list[tuple[int, Pattern]]:
         """Patterns of a worker type with their indices."""

@@ -211,8 +211,7 @@ def _prices(solved: Program) -> dict[str, float]:
     """What one more worker of each type would add to the first stage, in the relaxation."""
     program = formulate(solved.problem, solved.patterns)
     goal = _goals(program)[0]
-    rows = {item.name: program.rows[f"workers_{item.name}"]
-            for item in program.problem.worker_types
-            if f"workers_{item.name}" in program.rows}
+    rows = program.positions(
+        {item.name: f"workers_{item.name}" for item in program.problem.worker_types})
     return relaxed_prices(program.lp, goal.expression, rows, maximise=goal.maximise,
                           size=goal.size)

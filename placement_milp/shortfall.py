@@ -73,5 +73,6 @@ def _binding(problem: Problem, program: Program, total: object) -> list[str]:
     rows = {text: program.rows[name] for name, text in what.items() if name in program.rows}
     full = [text for text, row in rows.items()
             if -row.value() < min((f for f in row.values() if f > 0), default=0.0) - 1e-6]
-    prices = relaxed_prices(program.lp, total, rows, maximise=False, size=1.0)
+    prices = relaxed_prices(program.lp, total, program.positions(
+        {text: name for name, text in what.items()}), maximise=False, size=1.0)
     return [text for text, price in prices.items() if price > 1e-9] or full

@@ -82,11 +82,10 @@ def gpu_sharing(
     start = time.perf_counter()
     instances = _instances(problem)
     lp = pulp.LpProblem("gpu_sharing", pulp.LpMinimize)
-    variable = getattr(lp, "add_variable", pulp.LpVariable)
-    x = {item: variable(f"x_{i}", 0, 1, pulp.LpInteger) for i, item in enumerate(instances)}
-    served = {family: variable(f"w_{i}", 0, family.demand_qps)  # offered
+    x = {item: lp.add_variable(f"x_{i}", 0, 1, pulp.LpInteger) for i, item in enumerate(instances)}
+    served = {family: lp.add_variable(f"w_{i}", 0, family.demand_qps)  # offered
               for i, family in enumerate(problem.families)}
-    _constrain(lp, variable, x, served, replicas)
+    _constrain(lp, x, served, replicas)
     objective = pulp.LpAffineExpression([(w, 1) for w in served.values()])
     total = sum(family.demand_qps for family in problem.families)
     solved = solve(lp, objective, maximise=True, size=total, limits=limits)
@@ -122,7 +121,7 @@ def _instances(problem: Problem) -> list[_Instance]:
 
 
 def _constrain(
-    lp: pulp.LpProblem, variable: pulp.LpVariable, x: dict[_Instance, pulp.LpVariable],
+    lp: pulp.LpProblem, x: dict[_Instance, pulp.LpVariable],
     served: dict[Family, pulp.LpVariable], replicas: int | None,
 ) -> None:
     """Every row but ``offered``, which is the bound of w."""
@@ -134,22 +133,22 @@ def _constrain(
         rates = [(v, -item.rate_qps / family.demand_qps) for item, v in mine.items()]
         at_most([(w, 1 / family.demand_qps), *rates], 0, f"goodput_{i}")
         batches = sorted({item.entry.batch for item in mine})
-        y = {batch: variable(f"y_{i}_{batch}", 0, 1, pulp.LpInteger) for batch in batches}
+        y = {batch: lp.add_variable(f"y_{i}_{batch}", 0, 1, pulp.LpInteger) for batch in batches}
         at_most([(v, 1) for v in y.values()], 1, f"one_batch_{i}")
         for j, (item, v) in enumerate(mine.items()):
             at_most([(v, 1), (y[item.entry.batch], -1)], 0, f"linked_{i}_{j}")
-        for gpu in sorted({item.gpu for item in mine}):
+        for j, gpu in enumerate(sorted({item.gpu for item in mine})):
             here = [(v, 1.0) for item, v in mine.items() if item.gpu == gpu]
-            at_most(here, 1, f"one_instance_{i}_{gpu}")
+            at_most(here, 1, f"one_instance_{i}_{j}")
         if replicas is not None:
             at_most([(v, 1) for v in mine.values()], replicas, f"replicas_{i}")
-    for gpu, there in itertools.groupby(sorted(x, key=lambda item: item.gpu),
-                                        key=lambda item: item.gpu):
+    gpus = itertools.groupby(sorted(x, key=lambda item: item.gpu), key=lambda item: item.gpu)
+    for j, (_, there) in enumerate(gpus):
         items = list(there)
         at_most([(x[item], item.entry.compute_share or 0.0) for item in items], 1,
-                f"compute_{gpu}")
+                f"compute_{j}")
         size = items[0].worker_type.memory_mb
-        at_most([(x[item], item.memory_mb / size) for item in items], 1, f"memory_{gpu}")
+        at_most([(x[item], item.memory_mb / size) for item in items], 1, f"memory_{j}")
 
 
 def _groups(problem: Problem, chosen: list[_Instance]) -> tuple[Group, ...]:
