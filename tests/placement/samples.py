@@ -44,6 +44,13 @@ def problem(**changes: Any) -> Problem:
     return problem_from_document(document(**changes))
 
 
+def value_row(**changes: Any) -> dict[str, Any]:
+    """A row of a value table for the family ``text``."""
+    return {"worker_type": "gpu", "model_set": ["bert"], "workers": 1, "load_qps": 10,
+            "slo_ms": 200, "expected_effective_accuracy": 0.7, "expected_violation_rate": 0,
+            **changes}
+
+
 @st.composite
 def documents(draw: st.DrawFn, *, sharing: bool = False, rules: bool = True) -> dict[str, Any]:
     """Tiny problems of every shape; some have no placement."""

@@ -15,6 +15,7 @@ from placement_milp import place, problem_from_document, read_problem, read_valu
 from placement_milp.io import shipped_problems
 from ramsis.errors import InfeasibleError, InputFileError
 from tests.placement.samples import document, documents, variant
+from tests.placement.samples import value_row as row
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -146,12 +147,6 @@ BEYOND: dict[str, tuple[Change, str]] = {
             row(expected_effective_accuracy=0.9, expected_violation_rate=0.2)]}]),
         "values[0].rows[0].expected_effective_accuracy: above the share answered in time"),
 }
-
-
-def row(**changes: Any) -> dict[str, Any]:
-    return {"worker_type": "gpu", "model_set": ["bert"], "workers": 1, "load_qps": 10,
-            "slo_ms": 200, "expected_effective_accuracy": 0.7, "expected_violation_rate": 0,
-            **changes}
 
 
 @pytest.mark.parametrize("name", [*SCHEMA_TOO, *BEYOND])
