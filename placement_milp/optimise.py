@@ -15,17 +15,18 @@ The first stage of each also loses moving price x seconds of loading (adds it, f
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from placement_milp.backend import Limits, Status, relative_gap, relaxed_prices, solve
+from placement_milp.backend import Limits, Solved, Status, relative_gap, relaxed_prices, solve
 from placement_milp.formulation import MAXIMISED, Program, formulate, metric
 from placement_milp.patterns import Pattern, Quality
 from placement_milp.problem import Problem
 from placement_milp.result import Stage
 from placement_milp.shortfall import why_infeasible
-from ramsis.errors import InfeasibleError
+from ramsis.errors import InfeasibleError, NotConvergedError
 
 __all__ = ["Optimum", "optimise"]
 
@@ -94,17 +95,15 @@ def optimise(
     goals = _goals(program)
     stages: list[Stage] = []
     status = Status.OPTIMAL
-    shares: dict[Quality, float] = {}
     for goal in goals:
-        left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
-        if stages and left is not None and left <= 0:
-            status = Status.TIME_LIMIT
-            break
-        solved = solve(program.lp, goal.expression, maximise=goal.maximise, size=goal.size,
-                       limits=replace(limits, seconds=None if left is None else max(left, 0.01)))
+        solved = _stage(program, goal, limits, start, first=not stages)
         if solved.status is Status.INFEASIBLE:
             raise InfeasibleError(why_infeasible(program, limits))
+        if math.isnan(solved.dual_bound):  # a later stage that found nothing: keep the earlier
+            status = solved.status
+            break
         shares = _settle(program)
+        used = _used(program, shares)
         reached = float(goal.expression.value())
         stages.append(Stage(goal.name, reached, solved.dual_bound,
                             relative_gap(reached, solved.dual_bound)))
@@ -112,10 +111,30 @@ def optimise(
             status = solved.status
         if status is Status.INTERRUPTED:
             break
-        if goal is not goals[-1]:
-            _hold(program, goal, reached, len(stages))
-    return Optimum(_used(program, shares), shares, status, tuple(stages),
-                   time.perf_counter() - start, _prices(program))
+        _hold(program, goal, reached, len(stages))
+    return Optimum(used, shares, status, tuple(stages), time.perf_counter() - start,
+                   _prices(program))
+
+
+def _stage(
+    program: Program, goal: _Goal, limits: Limits, start: float, *, first: bool
+) -> Solved:
+    """Solve for one goal in the time that is left; only the first has to find something."""
+    left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
+    nothing = Solved(Status.TIME_LIMIT, math.nan, 0.0)
+    if left is not None and left <= 0 and not first:
+        return nothing
+    try:
+        return solve(program.lp, goal.expression, maximise=goal.maximise, size=goal.size,
+                     limits=replace(limits, seconds=None if left is None else max(left, 0.001)))
+    except NotConvergedError:
+        if first:
+            raise
+        return nothing
+    except KeyboardInterrupt:
+        if first:
+            raise
+        return replace(nothing, status=Status.INTERRUPTED)
 
 
 def _goals(program: Program) -> list[_Goal]:

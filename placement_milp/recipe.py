@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from placement_milp.backend import Limits, Status
+from placement_milp.backend import Limits
 from placement_milp.check import check_placement
 from placement_milp.expand import moves, name_workers
 from placement_milp.optimise import Optimum, optimise
 from placement_milp.patterns import Pattern, Quality
 from placement_milp.problem import Family, Problem
 from placement_milp.result import FamilyResult, Group, Placement, Point, Use
+from ramsis.errors import NotConvergedError
 
 __all__ = ["assemble", "families", "place", "placed"]
 
@@ -52,29 +54,45 @@ def _front(problem: Problem, limits: Limits) -> Placement:
     Points are at equal steps of the budget (an epsilon constraint), the cheapest of the most
     accurate ones at each.
     """
-    def within(budget: float | None, *order: str) -> Placement:
+    start = time.perf_counter()
+    found: list[Placement] = []
+    ended = {"optimal"}
+
+    def add(budget: float | None, *order: str) -> bool:
+        """Solve for a point; whether to go on."""
+        left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
+        if "interrupted" in ended or (found and left is not None and left <= 0):
+            ended.add("time-limit")
+            return False
         objective = replace(problem.objective, kind="lexicographic", order=order)
         rules = replace(problem.rules, max_cost_per_hour=budget)
-        return place(replace(problem, objective=objective, rules=rules), limits)
+        try:
+            found.append(place(replace(problem, objective=objective, rules=rules),
+                               replace(limits, seconds=left)))
+        except (NotConvergedError, KeyboardInterrupt) as error:
+            if not found:
+                raise
+            stopped = isinstance(error, KeyboardInterrupt)
+            ended.add("interrupted" if stopped else "time-limit")
+            return False
+        ended.add(found[-1].status)
+        return True
 
-    best = within(problem.rules.max_cost_per_hour, "effective-accuracy", "cost")
-    cheapest = within(problem.rules.max_cost_per_hour, "cost", "effective-accuracy")
-    low, high = cheapest.cost_per_hour, best.cost_per_hour
+    most = problem.rules.max_cost_per_hour
+    whole = add(most, "effective-accuracy", "cost") and add(most, "cost", "effective-accuracy")
     steps = problem.objective.points - 1
-    found = [cheapest]
-    for i in range(1, steps):
-        if Status.INTERRUPTED.value in (best.status, *(point.status for point in found)):
-            break
-        budget = low + (high - low) * i / steps
-        found.append(within(budget * (1 + 1e-9), "effective-accuracy", "cost"))
-    points = {_point(placement) for placement in (*found, best)}
-    statuses = [placement.status for placement in (*found, best)]
-    worst = next((status for status in ("interrupted", "time-limit") if status in statuses),
-                 best.status)
-    return replace(best, status=worst, front=tuple(sorted(
-        (p for p in points if not any(_beats(q, p) for q in points)),
-        key=lambda point: point.cost_per_hour)),
-        seconds=best.seconds + sum(point.seconds for point in found))
+    if whole:
+        high, low = found[0].cost_per_hour, found[1].cost_per_hour
+        for i in range(1, steps):
+            budget = low + (high - low) * i / steps
+            whole = whole and add(budget * (1 + 1e-9), "effective-accuracy", "cost")
+    worst = next(status for status in ("interrupted", "time-limit", "optimal") if status in ended)
+    points = {_point(placement) for placement in found
+              if any(stage.metric == "effective-accuracy" for stage in placement.stages)}
+    front = sorted((p for p in points if not any(_beats(q, p) for q in points)),
+                   key=lambda point: point.cost_per_hour)
+    return replace(found[0], status=worst, front=tuple(front),
+                   seconds=time.perf_counter() - start)
 
 
 def _point(placement: Placement) -> Point:

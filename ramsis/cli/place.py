@@ -125,6 +125,10 @@ def _summary(placement: Placement) -> list[str]:
     loading = sum(move.load_ms for move in placement.moves) / 1000
     lines.append(f"workers to change: {len(placement.moves)}"
                  + (f", {loading:.3g} s of loading" if loading else ""))
+    for family in placement.families:
+        short_qps = family.demand_qps - family.served_qps
+        if short_qps > _SHOWN * family.demand_qps:
+            lines.append(f"not served in time: {short_qps:.4g} QPS of family {family.name}")
     worth = [f"{name} {price:.3g}" for name, price in placement.prices.items() if price > 0]
     if worth:
         lines.append(f"one more worker is worth: {', '.join(worth)}")
