@@ -14,7 +14,6 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from placement_milp.problem import Problem, WorkerType
 from placement_milp.result import Group, Move
@@ -71,6 +70,8 @@ def _transport(
     wanted: Sequence[tuple[frozenset[str], int]],
 ) -> NDArray[np.float64]:
     """x_cp of the module's docstring, shape (held sets, patterns)."""
+    from scipy.optimize import linprog  # here, as it takes long to load and few need it
+
     load = {variant.name: variant.load_ms for variant in problem.variants}
     least = 1e-6 * max(load.values(), default=0.0) + 1e-6
     worth = np.array([[sum(load[name] + least for name in item & holds) for holds, _ in wanted]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-import placement_milp as milp
 from ramsis import policy, profiles
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_json
@@ -82,20 +81,24 @@ def _profile(path: Path) -> str:
 
 
 def _problem(path: Path) -> str:
-    checked = milp.read_problem(path)
+    import placement_milp  # here, as its solvers take long to load
+
+    checked = placement_milp.read_problem(path)
     workers = sum(item.count for item in checked.worker_types)
     return (f"placement problem {checked.name}, {_count(len(checked.variants), 'variant')}, "
             f"{_count(workers, 'worker')}")
 
 
 def _values(path: Path) -> str:
-    return f"value table, {_count(len(milp.read_values(path)), 'row')}"
+    import placement_milp
+
+    return f"value table, {_count(len(placement_milp.read_values(path)), 'row')}"
 
 
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
     profiles.FORMAT: _profile,
-    milp.PROBLEM_FORMAT: _problem,
-    milp.VALUES_FORMAT: _values,
+    "ramsis.placement-problem/1": _problem,
+    "ramsis.value-table/1": _values,
 }

@@ -64,14 +64,14 @@ def _servable(problem: Problem, family: str) -> bool:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @given(chosen=documents())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_one_variant_on_each_worker(name: str, chosen: dict[str, Any]) -> None:
     compare(chosen, *OBJECTIVES[name])
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @given(chosen=documents(sharing=True))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_two_variants_on_a_worker(name: str, chosen: dict[str, Any]) -> None:
     compare(chosen, *OBJECTIVES[name])
 
@@ -117,7 +117,7 @@ def best_of(found: Iterable[Outcome]) -> float:
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_value_tables(data: st.DataObject) -> None:
     """A family whose worth comes from a table beside one that runs on batches."""
     fraction = st.sampled_from([0.0, 0.1, 0.3])

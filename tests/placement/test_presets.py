@@ -115,7 +115,7 @@ def test_sharing_needs_one_model_and_its_share() -> None:
 
 
 @given(chosen=documents(rules=False))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_proteus_serves_all_of_a_demand_divided_as_little_as_possible(
     chosen: dict[str, Any],
 ) -> None:
@@ -155,7 +155,7 @@ def _largest_batches(asked: Problem) -> Problem:
 
 
 @given(chosen=documents(rules=False))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_jellyfish_serves_first(chosen: dict[str, Any]) -> None:
     asked = replace(problem_from_document(chosen))
     try:
@@ -229,7 +229,7 @@ def test_nexus_packs_by_hand() -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_alpaserve_finds_the_largest_tolerance(data: st.DataObject) -> None:
     asked = problem_from_document(data.draw(documents(sharing=data.draw(st.booleans()))))
     asked = replace(asked, rules=replace(asked.rules, max_workers=None, max_cost_per_hour=None),
