@@ -87,7 +87,7 @@ class Solved:
     status
         :class:`Status`.
     dual_bound
-        Objective that no solution passes; ``nan`` when there is none.
+        Objective that no solution passes; ``nan`` when there is no solution.
     seconds
         Wall-clock time.
     """
@@ -130,9 +130,21 @@ def solve(
     start = time.perf_counter()
     run = _with_highs if limits.solver == "highs" else _with_cbc
     status, bound = run(lp, limits)
-    if status is not Status.INFEASIBLE and math.isfinite(bound):
-        bound /= scale
-    return Solved(status, bound, time.perf_counter() - start)
+    if status is Status.INFEASIBLE:
+        return Solved(status, math.nan, time.perf_counter() - start)
+    if not math.isfinite(bound):  # stopped before there was one
+        bound = _relaxed_bound(lp)
+    return Solved(status, bound / scale, time.perf_counter() - start)
+
+
+def _relaxed_bound(lp: Any) -> float:
+    """The optimum of the linear relaxation; the variables keep their values."""
+    values = {variable: variable.varValue for variable in lp.variables()}
+    lp.solve(_Highs(mip=False, msg=False))
+    bound = float(pulp.value(lp.objective))
+    for variable, value in values.items():
+        variable.varValue = value
+    return bound
 
 
 def _set_objective(lp: Any, objective: Any, scale: float) -> None:
@@ -189,9 +201,9 @@ def _with_cbc(lp: Any, limits: Limits) -> tuple[Status, float]:
             raise KeyboardInterrupt
         raise _nothing_found("CBC: " + pulp.LpSolution[lp.sol_status])
     stated = re.findall(r"^Lower bound:\s+(\S+)", text, re.M)
-    bound = float(stated[-1]) if stated else float(pulp.value(lp.objective))
+    bound = float(stated[-1]) if stated else math.nan
     if lp.sol_status == pulp.LpSolutionOptimal:
-        return Status.OPTIMAL, bound
+        return Status.OPTIMAL, bound if stated else float(pulp.value(lp.objective))
     return (Status.INTERRUPTED if interrupted else Status.TIME_LIMIT), bound
 
 

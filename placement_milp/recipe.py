@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from placement_milp.backend import Limits
 from placement_milp.check import check_placement
+from placement_milp.consistency import check_consistency
 from placement_milp.expand import moves, name_workers
 from placement_milp.optimise import Optimum, optimise
 from placement_milp.patterns import Pattern, Quality
@@ -35,6 +36,8 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
 
     Raises
     ------
+    InputFileError
+        Records of the problem that contradict each other.
     InfeasibleError
         With the reason.
     NotConvergedError
@@ -43,6 +46,7 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
         The placement failed its check, which is an error of this package or of the solver.
     """
     limits = limits or Limits()
+    check_consistency(problem, f"problem {problem.name}")
     if problem.objective.kind == "pareto":
         return _front(problem, limits)
     return placed(problem, optimise(problem, limits))

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from placement_milp import Limits, optimise, place
+from placement_milp import Limits, backend, optimise, place
 from placement_milp.backend import Solved, Status
 from placement_milp.formulation import CONSTRAINTS, formulate
 from placement_milp.problem import METRICS
+from ramsis.errors import InputFileError
 from tests.placement.samples import problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,3 +87,32 @@ def test_an_interrupted_front_has_the_points_that_are_there(
     placement = place(problem(objective={"kind": "pareto", "points": 5}))
     assert placement.status == "interrupted"
     assert len(placement.front) == 2
+
+
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_without_a_bound_of_the_solver_the_relaxation_gives_one(
+    monkeypatch: pytest.MonkeyPatch, solver: str
+) -> None:
+    """As when a search is stopped early; the solution stays what it was."""
+    asked = problem(families=[{"name": "vision", "demand_qps": 330, "slo_ms": 100},
+                              {"name": "text", "demand_qps": 140, "slo_ms": 200}])
+    proven = place(asked, Limits(solver=solver))
+    name = f"_with_{solver}"
+    run = getattr(backend, name)
+
+    def stopped(*arguments: Any) -> tuple[Status, float]:
+        assert run(*arguments)[0] is Status.OPTIMAL
+        return Status.TIME_LIMIT, float("-inf")
+
+    monkeypatch.setattr(backend, name, stopped)
+    placement = place(asked, Limits(solver=solver))
+    assert placement.status == "time-limit"
+    assert placement.objective == pytest.approx(proven.objective)
+    assert placement.dual_bound is not None
+    assert proven.objective + 1e-3 < placement.dual_bound < 1.0
+
+
+def test_a_problem_made_in_python_is_checked_too() -> None:
+    wrong = replace(problem(), variants=(replace(problem().variants[0], family="audio"),))
+    with pytest.raises(InputFileError, match=r"variants\[0\].family: unknown family: got 'audio'"):
+        place(wrong)
