@@ -23,8 +23,8 @@ from placement_milp.problem import (
     Values,
     Variant,
     WorkerType,
-    names,
 )
+from placement_milp.reading import names
 from placement_milp.result import Placement
 from ramsis.errors import OutputError, describe
 from ramsis.files import canonical_json, read_json, write_atomic

@@ -8,10 +8,12 @@ is read, what the records owe each other in :mod:`placement_milp.consistency`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, field
 
-from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
+from placement_milp.reading import default, names, texts
+from placement_milp.rules import COLOCATIONS, KINDS, METRICS, Colocation, Objective, Rules
+from placement_milp.values import ValueRow, Values
+from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 
 __all__ = [
     "COLOCATIONS", "KINDS", "METRICS", "PROBLEM_FORMAT", "Colocation", "Family", "Holding",
@@ -19,24 +21,6 @@ __all__ = [
 ]
 
 PROBLEM_FORMAT = "ramsis.placement-problem/1"
-KINDS = ("effective-accuracy", "cheapest", "lexicographic", "max-min", "pareto")
-"""Kinds of objective."""
-METRICS = ("served", "effective-accuracy", "worst-family", "cost", "workers", "moving")
-"""What a lexicographic objective can order: three to maximise, three to minimise."""
-COLOCATIONS = ("apart", "alone", "only-on", "slow-down")
-"""Kinds of co-location rules."""
-
-_SHARE = Rule("a fraction in (0, 1]", lambda value: 0 < value <= 1)
-_FACTOR = Rule("a finite number >= 1", lambda value: value >= 1)
-
-
-def names(record: type[Any]) -> tuple[str, ...]:
-    """Names of a record's fields."""
-    return tuple(item.name for item in fields(record))
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +60,8 @@ class Family:
         item.only(names(cls))
         return cls(
             item.text("name"), item.number("demand_qps", POSITIVE),
-            item.number("slo_ms", POSITIVE), _or(item.number_or_none("weight", POSITIVE), 1.0),
-            _or(item.number_or_none("min_accuracy", FRACTION), 0.0),
+            item.number("slo_ms", POSITIVE), default(item.number_or_none("weight", POSITIVE), 1.0),
+            default(item.number_or_none("min_accuracy", FRACTION), 0.0),
             item.number_or_none("min_served", FRACTION), item.whole_or_none("max_workers", 0),
         )
 
@@ -121,13 +105,13 @@ class WorkerType:
             raise item.refusal("relative_speed", "relative to nothing", value=speed,
                                allowed="together with latency_like, the type it is relative to")
         count = item.whole("count", 0)
-        workers = _texts(item, "workers") if "workers" in item else ()
+        workers = texts(item, "workers") if "workers" in item else ()
         if workers and len(workers) != count:
             raise item.refusal("workers", "not a name for each worker",
                                value=f"{len(workers)} names", allowed=f"{count} (count)")
         return cls(item.text("name"), count, item.number("memory_mb", POSITIVE),
-                   _or(item.number_or_none("cost_per_hour", NON_NEGATIVE), 0.0),
-                   like, _or(speed, 1.0), workers)
+                   default(item.number_or_none("cost_per_hour", NON_NEGATIVE), 0.0),
+                   like, default(speed, 1.0), workers)
 
     def worker_names(self) -> tuple[str, ...]:
         """A name for each worker."""
@@ -202,130 +186,8 @@ class Variant:
         entries = item.children("latency") if item.value("latency") != [] else []
         return cls(item.text("name"), item.text("family"), item.number("accuracy", FRACTION),
                    item.number("memory_mb", POSITIVE),
-                   _or(item.number_or_none("load_ms", NON_NEGATIVE), 0.0),
+                   default(item.number_or_none("load_ms", NON_NEGATIVE), 0.0),
                    tuple(Latency.from_fields(entry) for entry in entries))
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """What is best.
-
-    Attributes
-    ----------
-    kind
-        One of :data:`KINDS`.
-    unserved_penalty
-        Price of a query that is not answered in time, in accuracy.
-    moving_price
-        Price of a second of loading variants that workers do not hold now.
-    cost_price
-        Price of one unit of cost per hour, in accuracy (``effective-accuracy`` only).
-    order
-        For ``lexicographic``: :data:`METRICS`, the most important first.
-    points
-        For ``pareto``: points on the front.
-    """
-
-    kind: str = "effective-accuracy"
-    unserved_penalty: float = 0.0
-    moving_price: float = 0.0
-    cost_price: float = 0.0
-    order: tuple[str, ...] = ()
-    points: int = 10
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> Objective:
-        """The object ``objective``, with the parameters that its kind knows."""
-        kind = item.text("kind", KINDS)
-        known = {"effective-accuracy": ("unserved_penalty", "cost_price"), "cheapest": (),
-                 "lexicographic": ("unserved_penalty", "order"),
-                 "max-min": ("unserved_penalty",), "pareto": ("unserved_penalty", "points")}
-        item.only(("kind", "moving_price", *known[kind]))
-        order = _texts(item, "order") if kind == "lexicographic" else ()
-        for i, metric in enumerate(order):
-            if metric not in METRICS or metric in order[:i]:
-                raise item.refusal(f"order[{i}]", "unknown or repeated metric", value=metric,
-                                   allowed="each once of " + ", ".join(METRICS))
-        penalty, moving, cost = (_or(item.number_or_none(name, NON_NEGATIVE), 0.0)
-                                 for name in ("unserved_penalty", "moving_price", "cost_price"))
-        points = item.whole("points", 2, 1000) if "points" in item else 10
-        return cls(kind, penalty, moving, cost, order, points)
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What every placement has to keep.
-
-    Attributes
-    ----------
-    latency_share_of_slo
-        A batch may take this share of the SLO; a half leaves as long for gathering it.
-    variants_per_worker
-        Most variants that share a worker, 1 or 2.
-    interference
-        Factor >= 1 on the latencies of variants that share a worker.
-    max_workers
-        Most workers in use.
-    max_cost_per_hour
-        Most that these may cost.
-    """
-
-    latency_share_of_slo: float = 0.5
-    variants_per_worker: int = 1
-    interference: float = 1.0
-    max_workers: int | None = None
-    max_cost_per_hour: float | None = None
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> Rules:
-        """The object ``rules``."""
-        item.only(names(cls))
-        several = "variants_per_worker" in item
-        return cls(
-            _or(item.number_or_none("latency_share_of_slo", _SHARE), 0.5),
-            item.whole("variants_per_worker", 1, 2) if several else 1,
-            _or(item.number_or_none("interference", _FACTOR), 1.0),
-            item.whole_or_none("max_workers", 0),
-            item.number_or_none("max_cost_per_hour", NON_NEGATIVE),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Colocation:
-    """A rule about what may share a worker, or where a family may run.
-
-    Attributes
-    ----------
-    kind
-        ``apart``: no two of ``members`` on one worker. ``alone``: members share with nobody.
-        ``only-on``: members only on ``worker_types``. ``slow-down``: where any two of the
-        members share a worker, their latencies grow by ``factor`` instead of
-        ``rules.interference``.
-    members
-        Names of families or variants; a family stands for all its variants.
-    worker_types
-        For ``only-on``.
-    factor
-        For ``slow-down``, >= 1.
-    """
-
-    kind: str
-    members: tuple[str, ...]
-    worker_types: tuple[str, ...] = ()
-    factor: float = 1.0
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> Colocation:
-        """The rule in an entry of ``colocation``."""
-        kind = item.text("kind", COLOCATIONS)
-        more = {"only-on": ("worker_types",), "slow-down": ("factor",)}.get(kind, ())
-        item.only(("kind", "members", *more))
-        members = _texts(item, "members")
-        if kind in ("apart", "slow-down") and len(members) < 2:
-            raise item.refusal("members", "too few members", value=list(members),
-                               allowed="two or more")
-        return cls(kind, members, _texts(item, "worker_types") if kind == "only-on" else (),
-                   item.number("factor", _FACTOR) if kind == "slow-down" else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,61 +202,7 @@ class Holding:
         """The worker in an entry of ``current``."""
         item.only(names(cls))
         empty = item.value("variants") == []
-        return cls(item.text("worker"), () if empty else _texts(item, "variants"))
-
-
-@dataclass(frozen=True, slots=True)
-class ValueRow:
-    """What a policy makes of some workers at a load: a row of a value table.
-
-    Attributes
-    ----------
-    worker_type
-        Name of the type of all the workers.
-    model_set
-        Names of the models that each of them holds.
-    workers
-        How many, from 1.
-    load_qps
-        Load that they share, > 0.
-    slo_ms
-        The deadline that the policy was made for.
-    expected_effective_accuracy
-        Accuracy x (1 - violation rate), per query.
-    expected_violation_rate
-        Share of the queries not answered in time.
-    """
-
-    worker_type: str
-    model_set: tuple[str, ...]
-    workers: int
-    load_qps: float
-    slo_ms: float
-    expected_effective_accuracy: float
-    expected_violation_rate: float
-
-    @classmethod
-    def from_fields(cls, item: Fields) -> ValueRow:
-        """The row in an entry of ``rows``."""
-        item.only(names(cls))
-        row = cls(item.text("worker_type"), _texts(item, "model_set"), item.whole("workers", 1),
-                  item.number("load_qps", POSITIVE), item.number("slo_ms", POSITIVE),
-                  item.number("expected_effective_accuracy", FRACTION),
-                  item.number("expected_violation_rate", FRACTION))
-        in_time = 1.0 - row.expected_violation_rate
-        if row.expected_effective_accuracy > in_time + 1e-9:
-            raise item.refusal("expected_effective_accuracy", "above the share answered in time",
-                               value=row.expected_effective_accuracy,
-                               allowed=f"at most {in_time:g} (1 - expected_violation_rate)")
-        return row
-
-
-@dataclass(frozen=True, slots=True)
-class Values:
-    """The value table of a family."""
-
-    family: str
-    rows: tuple[ValueRow, ...]
+        return cls(item.text("worker"), () if empty else texts(item, "variants"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,14 +244,3 @@ class Problem:
         if family.min_served is not None:
             return family.min_served
         return 1.0 if self.objective.kind == "cheapest" else 0.0
-
-
-def _texts(item: Fields, key: str) -> tuple[str, ...]:
-    """A non-empty list of distinct, non-empty strings."""
-    found: dict[str, None] = {}
-    for i, value in enumerate(item.items(key)):
-        if not isinstance(value, str) or not value or value in found:
-            raise item.refusal(f"{key}[{i}]", "not a new name", value=value,
-                               allowed="distinct, non-empty strings")
-        found[value] = None
-    return tuple(found)
