@@ -17,9 +17,9 @@ __all__ = ["validate_command"]
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def validate_command(files: tuple[str, ...]) -> None:
-    """Check the schema and the consistency of policy files, policy sets and profiles.
+    """Check the schema and the consistency of policies, policy sets, profiles and value tables.
 
-    FILE is a policy file, a profile file, a manifest, or a folder with a manifest; a manifest
+    FILE is a policy, profile or value table, a manifest, or a folder with a manifest; a manifest
     stands for all policy files that it names. Prints a line for each FILE and goes on after
     a bad one; the exit code is 3 if any is bad.
 
@@ -80,8 +80,15 @@ def _profile(path: Path) -> str:
     return f"profile set {checked.name}, {_count(len(checked.models), 'model')}"
 
 
+def _values(path: Path) -> str:
+    from ramsis.sweep import validate_value_table  # here: what it stands beside loads slowly
+
+    return f"value table, {_count(len(validate_value_table(path)), 'row')}"
+
+
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
     profiles.FORMAT: _profile,
+    "ramsis.value-table/1": _values,
 }
