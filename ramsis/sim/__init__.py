@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from ramsis.sim.engine import Engine, Scheme, SchemeError
+from ramsis.sim.experiment import check_load, run_plan, simulate
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.metrics import Metrics, TimeSeries, measure, over_time
 from ramsis.sim.plan import Plan, SchemeSpec
@@ -27,7 +28,6 @@ from ramsis.sim.schemes import (
     WorkerPolicies,
     scheme,
 )
-from ramsis.sim.simulate import check_load, run_plan, simulate
 from ramsis.sim.trace import RateTrace, Recorded
 from ramsis.sim.workload import (
     ClosedLoop,

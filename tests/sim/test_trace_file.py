@@ -78,7 +78,7 @@ def test_bad_traces_are_refused_by_line(tmp_path: Path, text: str, words: str) -
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputFileError, match="cannot read trace.*one of: day"):
+    with pytest.raises(InputFileError, match=r"cannot read trace.*one of: day"):
         read_rates(tmp_path / "none.txt")
     with pytest.raises(InputFileError, match="cannot read trace"):
         read_rates(tmp_path)
