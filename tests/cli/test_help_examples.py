@@ -47,6 +47,9 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     """A folder with the files that the examples name."""
     write_sources(tmp_path)
     shutil.copytree(example_set, tmp_path / "policies_out" / "example")
+    (tmp_path / "sweep.toml").write_text(
+        'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
+        'scheme = ["worker", "greedy"]\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
