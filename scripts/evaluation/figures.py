@@ -1,0 +1,150 @@
+"""Rows of a sweep as panels of a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evaluation.case import Case
+from evaluation.savings import savings
+from evaluation.specs import LABELS, WORKER
+from ramsis.report.panels import Line, Panel, Row, plot_panels
+
+__all__ = ["draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models", "draw_promises",
+           "draw_savings", "draw_violations_by_load", "draw_violations_by_workers"]
+
+Cell = Mapping[str, Any]
+Key = Callable[[Cell], str]
+LOAD = "load (queries/s)"
+
+
+def label(row: Cell) -> str:
+    """A row's scheme."""
+    return LABELS.get(row["scheme"], row["scheme"])
+
+
+def slo(row: Cell) -> str:
+    """A row's SLO."""
+    return f"SLO {row['slo_ms']:g} ms"
+
+
+def panels(
+    rows: Sequence[Cell], column: Key, line: Key, x: str, y: Callable[[Cell], float | None],
+    bound: bool = False, half_width: str | None = None,
+) -> list[Panel]:
+    """A panel for each column, with a line for each line of it."""
+    result = []
+    for title in dict.fromkeys(map(column, rows)):
+        own = [row for row in rows if column(row) == title]
+        lines = []
+        if bound:
+            known = {row[x]: row["upper_bound"] for row in own if row["upper_bound"] is not None}
+            lines.append(Line("upper bound of any scheme", list(known), list(known.values()),
+                              reference=True))
+        for name in dict.fromkeys(map(line, own)):
+            part = [row for row in own if line(row) == name]
+            width = None if half_width is None else [row[half_width] or 0.0 for row in part]
+            lines.append(Line(name, [row[x] for row in part], [y(row) for row in part], width))
+        result.append(Panel(title, lines))
+    return result
+
+
+def effective(row: Cell) -> float | None:
+    """Effective accuracy."""
+    return row["effective_accuracy"]
+
+
+def violations(row: Cell) -> float | None:
+    """Violations in percent."""
+    return 100.0 * row["violation_rate"]
+
+
+def two_rows(
+    rows: Sequence[Cell], path: Path, column: Key, line: Key, x: str, x_label: str, bound: bool,
+    log_x: bool,
+) -> None:
+    """Effective accuracy above violations."""
+    plot_panels([
+        Row("effective accuracy", panels(rows, column, line, x, effective, bound), 1.3),
+        Row("violations (%)", panels(rows, column, line, x, violations), 0.7, True),
+    ], path, x_label, log_x=log_x)
+
+
+def draw_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 5."""
+    two_rows(rows, path, slo, label, "workers", "workers", bound=False, log_x=False)
+
+
+def draw_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Figs. 6 and 12."""
+    two_rows(rows, path, slo, label, "load_qps", LOAD, bound=True, log_x=not case.given_loads)
+
+
+def draw_many_models(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 8: a panel for each scheme."""
+    names = {"pareto": f"{len(case.profile.models)} measured models"}
+    two_rows(rows, path, label, lambda row: names.get(row["model_set"], "with models in between"),
+             "load_qps", LOAD, bound=False, log_x=not case.given_loads)
+
+
+def draw_promises(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 7: promise and simulation, and their difference."""
+    def fleet(row: Cell) -> str:
+        return f"{row['workers']} workers"
+
+    def difference(row: Cell) -> float:
+        return 1000.0 * (row["effective_accuracy"] - row["expected_effective_accuracy"])
+
+    scaled = [{**row, "width": 1000.0 * (row["effective_accuracy_half_width"] or 0.0)}
+              for row in rows]
+    simulated = panels(rows, fleet, lambda _: "simulation", "load_qps", effective)
+    promised = panels(rows, fleet, lambda _: "promise", "load_qps",
+                      lambda row: row["expected_effective_accuracy"])
+    both = [Panel(a.title, [*a.lines, *b.lines])
+            for a, b in zip(promised, simulated, strict=True)]
+    plot_panels([
+        Row("effective accuracy", both, 1.2),
+        Row("difference × 1000", panels(scaled, fleet, lambda _: "simulation − promise, with "
+                                        "its 95 % interval", "load_qps", difference,
+                                        half_width="width"), 0.9),
+    ], path, LOAD, log_x=not case.given_loads)
+
+
+def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 10: effective accuracy, and what a grid loses to the model-based one."""
+    def grid(row: Cell) -> str:
+        name = row["scheme"].partition("grid=")[2]
+        return "model-based" if name == "model" else f"D = {name.partition(':')[2]}"
+
+    best = {row["load_qps"]: row["effective_accuracy"] for row in rows
+            if grid(row) == "model-based"}
+
+    def lost(row: Cell) -> float:
+        return best[row["load_qps"]] - row["effective_accuracy"]
+
+    plot_panels([
+        Row("effective accuracy", panels(rows, slo, grid, "load_qps", effective, bound=True), 1.3),
+        Row("less than model-based", panels(rows, slo, grid, "load_qps", lost), 0.9),
+    ], path, LOAD, log_x=not case.given_loads)
+
+
+def draw_violations_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Table 3."""
+    plot_panels([Row("violations (%)", panels(rows, slo, label, "workers", violations), 1.2,
+                     True)], path, "workers")
+
+
+def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Table 4."""
+    plot_panels([Row("violations (%)", panels(rows, slo, label, "load_qps", violations), 1.2,
+                     True)], path, LOAD, log_x=not case.given_loads)
+
+
+def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Headline: workers saved by the baseline's number of workers."""
+    saved = savings(rows, WORKER)
+    plot_panels([Row("workers saved (%)", panels(
+        saved, slo, lambda row: f"against {LABELS[row['baseline']]}", "workers",
+        lambda row: None if row["saved"] is None else 100.0 * row["saved"]), 1.2)],
+        path, "workers of the baseline")
