@@ -90,6 +90,18 @@ def test_figures_agree_with_plain_loops_over_the_queries(
     assert (series.queue_mean * lengths).sum() == pytest.approx(area, abs=1e-6)
     assert (series.utilisation * lengths).sum() / duration == pytest.approx(found.utilisation)
     assert np.nansum(series.effective_accuracy * series.queries) == pytest.approx(total)
+    answered = done.batch_of >= 0
+    for i, start in enumerate(series.start_ms):
+        inside = ((done.arrival_ms >= start) & (done.arrival_ms < start + bin_ms) & answered)
+        begun = (done.start_ms >= start) & (done.start_ms < min(start + bin_ms, duration))
+        if inside.any():
+            models = done.model[done.batch_of[inside]]
+            assert series.model_share[i].tolist() == [(models == m).mean() for m in (0, 1)]
+            response = done.finish_ms[done.batch_of[inside]] - done.arrival_ms[inside]
+            assert series.response_p95_ms[i] == pytest.approx(np.quantile(response, 0.95))
+        assert np.isnan(series.batch_mean[i]) == (not begun.any())
+        if begun.any():
+            assert series.batch_mean[i] == pytest.approx(done.size[begun].mean())
 
 
 def test_the_queue_that_an_arrival_sees_is_who_waits() -> None:
@@ -142,6 +154,7 @@ def test_series_give_frames() -> None:
     frame = over_time(by_hand(), 5.0).to_frame()
     assert frame["start_ms"].tolist() == [0.0, 5.0, 10.0, 15.0, 20.0]
     assert frame["queries"].tolist() == [5, 0, 0, 0, 0]
+    assert frame["share_m0"].tolist()[0] == 1.0
 
 
 def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise() -> None:

@@ -96,6 +96,12 @@ def test_a_stored_response_profile_is_reused_for_the_same_fleet_only(tmp_path: P
     text = store.read_text()
     assert carried == ModelSwitching(profile_s=1.0, step_qps=200.0).carried(tiny_fleet())
     edited = json.loads(text)
+    for row in edited["models"]:
+        loads = [trial["load_qps"] for trial in row["trials"]]
+        assert loads == sorted(loads)
+        for trial in row["trials"]:
+            good = trial["load_qps"] <= row["carried_qps"]
+            assert (trial["in_time"] >= 0.99) == good == (trial["response_ms"] <= 100.0)
     edited["models"][0]["carried_qps"] = 123.0
     store.write_text(json.dumps(edited))
     assert spec.carried(tiny_fleet())[0] == 123.0
