@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Line", "Panel", "Row", "plot_panels"]
 
 _MARKERS = "osv^Dx"
+_LEAST = 0.1
+"""Least height of an axis from 0, so that nothing does not look like something."""
 _DASHES = ("-", "--", "-.", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))
 
 
@@ -96,7 +98,7 @@ def plot_panels(
     """
     columns = len(rows[0].panels)
     looks = _looks(rows)
-    size = (max(4.8, 2.6 * columns + 0.9), 0.9 + 2.3 * sum(row.height for row in rows))
+    size = (max(6.0, 2.6 * columns + 0.9), 0.9 + 2.3 * sum(row.height for row in rows))
     with saved_figure(path, figsize=size) as figure:
         grid = figure.subplots(len(rows), columns, sharex="col", sharey="row", squeeze=False,
                                height_ratios=[row.height for row in rows])
@@ -105,14 +107,16 @@ def plot_panels(
             for axes, panel in zip(axes_row, row.panels, strict=True):
                 for line in panel.lines:
                     _draw(axes, line, looks[line.label])
-                _finish(axes, row, log_x)
+                _finish(axes, log_x)
+            if row.from_zero:  # once all is drawn: the panels share the axis
+                axes_row[0].set_ylim(0.0, max(axes_row[0].get_ylim()[1], _LEAST))
         for axes, panel in zip(grid[0], rows[0].panels, strict=True):
             axes.set_title(panel.title, loc="left", fontsize=9)
         figure.supxlabel(x_label, fontsize=10)
         handles = {label: handle for axes in grid.flat
                    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
         figure.legend(handles.values(), handles.keys(), loc="outside upper center",
-                      ncols=min(4, len(handles)), frameon=False, fontsize=8)
+                      ncols=min(3 if columns < 3 else 4, len(handles)), frameon=False, fontsize=8)
 
 
 def _looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
@@ -121,7 +125,9 @@ def _looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     labels = list(dict.fromkeys(line.label for line in lines if not line.reference))
     looks: dict[str, dict[str, Any]] = {
         label: {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i % len(_DASHES)],
-                "marker": _MARKERS[i % len(_MARKERS)], "linewidth": 1.2, "markersize": 4}
+                "marker": _MARKERS[i % len(_MARKERS)], "linewidth": 1.2,
+                "markersize": 4 + 0.7 * i, "clip_on": False,
+                "markerfacecolor": None if i == 0 else "none"}  # so that equal points show
         for i, label in enumerate(labels)
     }
     plain = {"color": "0.35", "linestyle": (0, (1, 1)), "linewidth": 1.0}
@@ -137,16 +143,14 @@ def _draw(axes: Axes, line: Line, look: dict[str, Any]) -> None:
                       elinewidth=0.8, **look)
 
 
-def _finish(axes: Axes, row: Row, log_x: bool) -> None:
-    from matplotlib.ticker import LogFormatter
+def _finish(axes: Axes, log_x: bool) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     if log_x:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
-        axes.tick_params(axis="x", which="both", labelrotation=30)
-    if row.from_zero:
-        axes.set_ylim(bottom=0.0)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluation.case import Case
 from evaluation.savings import savings
-from evaluation.specs import LABELS, WORKER
+from evaluation.specs import WORKER, label
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
 __all__ = ["draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models", "draw_promises",
@@ -19,9 +19,9 @@ Key = Callable[[Cell], str]
 LOAD = "load (queries/s)"
 
 
-def label(row: Cell) -> str:
-    """A row's scheme."""
-    return LABELS.get(row["scheme"], row["scheme"])
+def scheme(row: Cell) -> str:
+    """What a row's scheme is called."""
+    return label(row["scheme"])
 
 
 def slo(row: Cell) -> str:
@@ -73,18 +73,18 @@ def two_rows(
 
 def draw_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 5."""
-    two_rows(rows, path, slo, label, "workers", "workers", bound=False, log_x=False)
+    two_rows(rows, path, slo, scheme, "workers", "workers", bound=False, log_x=False)
 
 
 def draw_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Figs. 6 and 12."""
-    two_rows(rows, path, slo, label, "load_qps", LOAD, bound=True, log_x=not case.given_loads)
+    two_rows(rows, path, slo, scheme, "load_qps", LOAD, bound=True, log_x=not case.given_loads)
 
 
 def draw_many_models(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 8: a panel for each scheme."""
     names = {"pareto": f"{len(case.profile.models)} measured models"}
-    two_rows(rows, path, label, lambda row: names.get(row["model_set"], "with models in between"),
+    two_rows(rows, path, scheme, lambda row: names.get(row["model_set"], "with models in between"),
              "load_qps", LOAD, bound=False, log_x=not case.given_loads)
 
 
@@ -112,7 +112,7 @@ def draw_promises(rows: Sequence[Cell], path: Path, case: Case) -> None:
 
 
 def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
-    """Fig. 10: effective accuracy, and what a grid loses to the model-based one."""
+    """Fig. 10: effective accuracy, and its difference from that of the model-based grid."""
     def grid(row: Cell) -> str:
         name = row["scheme"].partition("grid=")[2]
         return "model-based" if name == "model" else f"D = {name.partition(':')[2]}"
@@ -120,24 +120,24 @@ def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
     best = {row["load_qps"]: row["effective_accuracy"] for row in rows
             if grid(row) == "model-based"}
 
-    def lost(row: Cell) -> float:
-        return best[row["load_qps"]] - row["effective_accuracy"]
+    def difference(row: Cell) -> float:
+        return 1000.0 * (row["effective_accuracy"] - best[row["load_qps"]])
 
     plot_panels([
         Row("effective accuracy", panels(rows, slo, grid, "load_qps", effective, bound=True), 1.3),
-        Row("less than model-based", panels(rows, slo, grid, "load_qps", lost), 0.9),
+        Row("from model-based, × 1000", panels(rows, slo, grid, "load_qps", difference), 0.9),
     ], path, LOAD, log_x=not case.given_loads)
 
 
 def draw_violations_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Table 3."""
-    plot_panels([Row("violations (%)", panels(rows, slo, label, "workers", violations), 1.2,
+    plot_panels([Row("violations (%)", panels(rows, slo, scheme, "workers", violations), 1.2,
                      True)], path, "workers")
 
 
 def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Table 4."""
-    plot_panels([Row("violations (%)", panels(rows, slo, label, "load_qps", violations), 1.2,
+    plot_panels([Row("violations (%)", panels(rows, slo, scheme, "load_qps", violations), 1.2,
                      True)], path, LOAD, log_x=not case.given_loads)
 
 
@@ -145,6 +145,6 @@ def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Headline: workers saved by the baseline's number of workers."""
     saved = savings(rows, WORKER)
     plot_panels([Row("workers saved (%)", panels(
-        saved, slo, lambda row: f"against {LABELS[row['baseline']]}", "workers",
+        saved, slo, lambda row: f"against {label(row['baseline'])}", "workers",
         lambda row: None if row["saved"] is None else 100.0 * row["saved"]), 1.2)],
         path, "workers of the baseline")

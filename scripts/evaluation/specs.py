@@ -6,13 +6,13 @@ from typing import Any
 
 from evaluation.case import FLEET, STEP, TRACE, Case
 
-__all__ = ["LABELS", "WORKER", "constant_loads", "grids", "many_models", "promises",
+__all__ = ["WORKER", "constant_loads", "grids", "label", "many_models", "promises",
            "three_models", "trace"]
 
 WORKER = "worker"
-JELLYFISH = "jellyfish-plus"
-LABELS = {WORKER: "worker policies", JELLYFISH: "Jellyfish+"}
-"""Schemes in figures; ModelSwitching has parameters that depend on the case."""
+LABELS = {WORKER: "worker policies", "jellyfish-plus": "Jellyfish+",
+          "model-switching": "ModelSwitching"}
+"""Names of schemes in figures and tables."""
 
 Document = dict[str, Any]
 
@@ -20,9 +20,12 @@ Document = dict[str, Any]
 def schemes(case: Case) -> list[str]:
     """The paper's three schemes; ModelSwitching profiles for 10 s at each load, or less."""
     seconds = min(10.0, case.duration_s)
-    switching = f"model-switching:profile_s={seconds:g}"
-    LABELS[switching] = "ModelSwitching"
-    return [WORKER, JELLYFISH, switching]
+    return [WORKER, "jellyfish-plus", f"model-switching:profile_s={seconds:g}"]
+
+
+def label(scheme: str) -> str:
+    """What a scheme is called, without its parameters."""
+    return LABELS[scheme.partition(":")[0]]
 
 
 def base(case: Case, **more: Any) -> Document:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evaluation import savings as saving
-from evaluation.specs import LABELS, WORKER
+from evaluation.specs import WORKER, label
 
 __all__ = ["cells", "figures", "promises", "savings", "savings_summary", "violations"]
 
@@ -56,7 +56,7 @@ def violations(by: str) -> Callable[[Rows], Rows]:
 
 def savings(rows: Rows) -> Rows:
     """See :mod:`evaluation.savings`."""
-    return [{**row, "baseline": LABELS[row["baseline"]]} for row in saving.savings(rows, WORKER)]
+    return [{**row, "baseline": label(row["baseline"])} for row in saving.savings(rows, WORKER)]
 
 
 def savings_summary(rows: Rows) -> Rows:
@@ -66,13 +66,14 @@ def savings_summary(rows: Rows) -> Rows:
 
     return [{
         "SLO (ms)": "all" if row["slo_ms"] is None else f"{row['slo_ms']:g}",
-        "against": LABELS[row["baseline"]], "fleets compared": row["fleets"],
+        "against": label(row["baseline"]), "fleets compared": row["fleets"],
         "saved on average": percent(row["average"]), "at most": percent(row["largest"]),
     } for row in saving.summary(saving.savings(rows, WORKER))]
 
 
 def _name(row: Row) -> str:
-    name = LABELS.get(row["scheme"], row["scheme"])
+    grid = row["scheme"].partition("grid=")[2]
+    name = grid or label(row["scheme"])
     return name if row["model_set"] in ("pareto", "three") else f"{name}, more models"
 
 
