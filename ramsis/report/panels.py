@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Line", "Panel", "Row", "plot_panels"]
 
 _MARKERS = "osv^Dx"
-_LEAST = 0.1
-"""Least height of an axis from 0, so that nothing does not look like something."""
+_LINEAR = 0.1
 _DASHES = ("-", "--", "-.", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))
 
 
@@ -64,14 +63,14 @@ class Row:
     panels : sequence of Panel
     height : float
         In proportion to the other rows.
-    from_zero : bool
-        Whether the axis begins at 0.
+    log_like : bool
+        Whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there.
     """
 
     quantity: str
     panels: Sequence[Panel]
     height: float = 1.0
-    from_zero: bool = False
+    log_like: bool = False
 
 
 def plot_panels(
@@ -108,8 +107,8 @@ def plot_panels(
                 for line in panel.lines:
                     _draw(axes, line, looks[line.label])
                 _finish(axes, log_x)
-            if row.from_zero:  # once all is drawn: the panels share the axis
-                axes_row[0].set_ylim(0.0, max(axes_row[0].get_ylim()[1], _LEAST))
+            if row.log_like:  # once all is drawn: the panels share the axis
+                _log_like(axes_row[0])
         for axes, panel in zip(grid[0], rows[0].panels, strict=True):
             axes.set_title(panel.title, loc="left", fontsize=9)
         figure.supxlabel(x_label, fontsize=10)
@@ -154,3 +153,10 @@ def _finish(axes: Axes, log_x: bool) -> None:
     axes.tick_params(which="both", labelsize=8)
     axes.grid(alpha=0.3, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def _log_like(axes: Axes) -> None:
+    """A scale with 0 on it on which 0.1 stands apart from 10."""
+    axes.set_yscale("symlog", linthresh=_LINEAR, linscale=0.5)
+    axes.set_ylim(0.0, max(axes.get_ylim()[1], 10 * _LINEAR))
+    axes.yaxis.set_major_formatter("{x:g}")

@@ -7,8 +7,8 @@ The paper states numbers for its own models. These rules give numbers for any ot
   the next number of two digits whose second is 0 or 5 (90.1 → 95, 366.7 → 400).
 - *Fleets*: 20, 30, … 100 workers; 60 where only the load changes.
 - *Constant loads*: ten, in equal ratios, from what 60 workers carry under the smallest SLO with
-  the most accurate model that can meet it, times 0.8, up to their capacity, rounded to two digits.
-  Capacity is K·max b / l(m, b) over the batches that take no longer than the SLO.
+  the most accurate model that can meet it, times 0.8, up to 0.9 of their capacity, rounded to two
+  digits. Capacity is K·max b / l(m, b) over the batches that take no longer than the SLO.
 - *Trace*: ``day``, scaled so that its mean load is the geometric mean of these two ends.
 - *Length*: 30 s at constant loads, and all of the trace, but no more than MOST_QUERIES at the
   highest load.
@@ -35,6 +35,7 @@ FLEET = 60
 """Workers where only the load changes."""
 STEP = 0.005
 """Distance in accuracy between models put between those of the front."""
+_LOWEST, _HIGHEST = 0.8, 0.9
 MOST_QUERIES = 4e6
 MOST_QUERIES_QUICK = 1e5
 TRACE = "day"
@@ -90,12 +91,12 @@ class Case:
 
     @cached_property
     def load_range(self) -> tuple[float, float]:
-        """What the fleet carries with the most accurate usable model, times 0.8; its capacity."""
+        """The lowest and the highest load."""
         latency_ms, batch = self.table.latency_ms, np.arange(1, self.table.max_batch + 1)
         rate = 1000.0 * FLEET * np.where(latency_ms <= self.slo_ms, batch / latency_ms, 0.0)
         carried = rate.max(axis=1)
         best = np.argmax(np.where(carried > 0, self.table.accuracy, -1.0))
-        return 0.8 * float(carried[best]), float(carried.max())
+        return _LOWEST * float(carried[best]), _HIGHEST * float(carried.max())
 
     @cached_property
     def loads_qps(self) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.case import Case
-from evaluation.savings import savings
+from evaluation.savings import OVERLOAD, savings
 from evaluation.specs import WORKER, label
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
@@ -51,8 +51,8 @@ def panels(
 
 
 def effective(row: Cell) -> float | None:
-    """Effective accuracy."""
-    return row["effective_accuracy"]
+    """Effective accuracy, up to OVERLOAD violations."""
+    return None if row["violation_rate"] > OVERLOAD else row["effective_accuracy"]
 
 
 def violations(row: Cell) -> float | None:
@@ -67,7 +67,7 @@ def two_rows(
     """Effective accuracy above violations."""
     plot_panels([
         Row("effective accuracy", panels(rows, column, line, x, effective, bound), 1.3),
-        Row("violations (%)", panels(rows, column, line, x, violations), 0.7, True),
+        Row("violations (%)", panels(rows, column, line, x, violations), 0.8, log_like=True),
     ], path, x_label, log_x=log_x)
 
 
@@ -132,13 +132,13 @@ def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
 def draw_violations_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Table 3."""
     plot_panels([Row("violations (%)", panels(rows, slo, scheme, "workers", violations), 1.2,
-                     True)], path, "workers")
+                     log_like=True)], path, "workers")
 
 
 def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Table 4."""
     plot_panels([Row("violations (%)", panels(rows, slo, scheme, "load_qps", violations), 1.2,
-                     True)], path, LOAD, log_x=not case.given_loads)
+                     log_like=True)], path, LOAD, log_x=not case.given_loads)
 
 
 def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:

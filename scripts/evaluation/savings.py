@@ -5,6 +5,9 @@ policies have at least the baseline's effective accuracy, on straight lines betw
 that were simulated, rounded up; saved is 1 − w/W, below 0 where they need more. Where the smallest
 fleet does already, w is that fleet and the saving is at least this. Where no fleet does, there is
 no figure.
+
+Accuracy gained: the difference in effective accuracy at the same workers and load, wherever
+neither has more than OVERLOAD violations.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fewest_workers", "savings", "summary"]
+__all__ = ["OVERLOAD", "fewest_workers", "gains", "savings", "summary"]
+
+OVERLOAD = 0.05
+"""Share of violations above which no accuracy is compared or drawn, as in the paper."""
 
 
 def fewest_workers(
@@ -38,10 +44,10 @@ def fewest_workers(
 
 
 def savings(rows: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]:
-    """A row for each SLO, baseline and fleet; ``own`` is the scheme that is compared."""
+    """A row for each SLO, baseline and fleet on the trace; ``own`` is the scheme compared."""
     result = []
     for slo_ms in dict.fromkeys(row["slo_ms"] for row in rows):
-        at = [row for row in rows if row["slo_ms"] == slo_ms]
+        at = [row for row in rows if row["slo_ms"] == slo_ms and row["trace"]]
         curve = sorted((row["workers"], row["effective_accuracy"]) for row in at
                        if row["scheme"] == own)
         workers, accuracy = zip(*curve, strict=True)
@@ -58,17 +64,29 @@ def savings(rows: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]
     return result
 
 
-def summary(saved: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Average and largest saving for each SLO and baseline, and for all SLOs."""
+def gains(rows: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]:
+    """A row for each case and baseline, of ``gained`` effective accuracy."""
+    def case(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return row["slo_ms"], row["workers"], row["trace"], row["load_qps"]
+
+    fine = [row for row in rows if row["violation_rate"] <= OVERLOAD]
+    mine = {case(row): row["effective_accuracy"] for row in fine if row["scheme"] == own}
+    return [{"slo_ms": row["slo_ms"], "baseline": row["scheme"], "trace": row["trace"],
+             "gained": mine[case(row)] - row["effective_accuracy"]}
+            for row in fine if row["scheme"] != own and case(row) in mine]
+
+
+def summary(rows: Sequence[Mapping[str, Any]], figure: str) -> list[dict[str, Any]]:
+    """Average and largest of a figure for each SLO and baseline, and for all SLOs (``None``)."""
     result = []
-    for slo_ms in [*dict.fromkeys(row["slo_ms"] for row in saved), None]:
-        for baseline in dict.fromkeys(row["baseline"] for row in saved):
-            own = [row["saved"] for row in saved if row["baseline"] == baseline
+    for slo_ms in [*dict.fromkeys(row["slo_ms"] for row in rows), None]:
+        for baseline in dict.fromkeys(row["baseline"] for row in rows):
+            own = [row[figure] for row in rows if row["baseline"] == baseline
                    and slo_ms in (None, row["slo_ms"])]
             known = [value for value in own if value is not None]
             result.append({
-                "slo_ms": slo_ms, "baseline": baseline, "fleets": len(known),
-                "without_figure": len(own) - len(known),
+                "slo_ms": slo_ms, "baseline": baseline, "cases": len(known),
+                "without": len(own) - len(known),
                 "average": sum(known) / len(known) if known else None,
                 "largest": max(known, default=None),
             })

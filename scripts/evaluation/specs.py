@@ -6,7 +6,7 @@ from typing import Any
 
 from evaluation.case import FLEET, STEP, TRACE, Case
 
-__all__ = ["WORKER", "constant_loads", "grids", "label", "many_models", "promises",
+__all__ = ["WORKER", "constant_loads", "grids", "headline", "label", "many_models", "promises",
            "three_models", "trace"]
 
 WORKER = "worker"
@@ -49,6 +49,14 @@ def trace(case: Case) -> Document:
 def constant_loads(case: Case) -> Document:
     """Fig. 6: constant loads, three SLOs."""
     return constant(case)
+
+
+def headline(case: Case) -> Document:
+    """The cells of Figs. 5 and 6."""
+    grids = [trace(case), constant_loads(case)]
+    shared = {key: value for key, value in grids[0].items() if grids[1].get(key) == value}
+    own = [{key: value for key, value in grid.items() if key not in shared} for grid in grids]
+    return {**shared, "grid": own}
 
 
 def promises(case: Case) -> Document:

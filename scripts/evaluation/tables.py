@@ -60,15 +60,26 @@ def savings(rows: Rows) -> Rows:
 
 
 def savings_summary(rows: Rows) -> Rows:
-    """Average and largest."""
-    def percent(value: float | None) -> str:
-        return "–" if value is None else f"{100.0 * value:.1f} %"
+    """Averages and largest values: workers saved, accuracy gained."""
+    def text(value: float | None, unit: str) -> str:
+        return "–" if value is None else f"{100.0 * value:.2f}{unit}"
 
-    return [{
-        "SLO (ms)": "all" if row["slo_ms"] is None else f"{row['slo_ms']:g}",
-        "against": label(row["baseline"]), "fleets compared": row["fleets"],
-        "saved on average": percent(row["average"]), "at most": percent(row["largest"]),
-    } for row in saving.summary(saving.savings(rows, WORKER))]
+    saved, gained = saving.savings(rows, WORKER), saving.gains(rows, WORKER)
+    on_trace = [row for row in gained if row["trace"]]
+    constant = [row for row in gained if not row["trace"]]
+    result = []
+    for what, summary, unit in (
+        ("workers saved on the trace", saving.summary(saved, "saved"), " %"),
+        ("accuracy gained on the trace", saving.summary(on_trace, "gained"), " points"),
+        ("accuracy gained at constant loads", saving.summary(constant, "gained"), " points"),
+    ):
+        result += [{
+            "": what, "against": label(row["baseline"]),
+            "SLO (ms)": "all" if row["slo_ms"] is None else f"{row['slo_ms']:g}",
+            "cases": row["cases"], "average": text(row["average"], unit),
+            "largest": text(row["largest"], unit),
+        } for row in summary]
+    return result
 
 
 def _name(row: Row) -> str:

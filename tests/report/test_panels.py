@@ -40,7 +40,7 @@ def some_rows(columns: int, lines: int) -> list[Row]:
               for k in range(lines))])
 
     both = [panel(i) for i in range(columns)]
-    return [Row("accuracy", both), Row("violations (%)", both, 0.5, True)]
+    return [Row("accuracy", both), Row("violations (%)", both, 0.5, log_like=True)]
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(1, 6), (3, 3), (2, 1)])
@@ -74,19 +74,19 @@ def test_a_line_looks_the_same_in_every_panel_and_unlike_the_others(
             assert len({next(iter(look))[part] for look in looks.values()}) == 5
 
 
-def test_an_axis_from_zero_is_not_stretched_over_nothing(
+def test_a_log_like_axis_is_not_stretched_over_nothing(
     drawn: list[Any], tmp_path: Path
 ) -> None:
     flat = [Panel("", [Line("none", [1.0, 2.0], [0.0, 0.0])])]
-    plot_panels([Row("violations (%)", flat, from_zero=True)], tmp_path / "a.png", "load")
-    assert drawn[0].axes[0].get_ylim() == (0.0, 0.1)
+    plot_panels([Row("violations (%)", flat, log_like=True)], tmp_path / "a.png", "load")
+    assert drawn[0].axes[0].get_ylim() == (0.0, 1.0)
 
 
-def test_an_axis_from_zero_reaches_over_the_points_of_all_panels(
+def test_a_log_like_axis_reaches_over_the_points_of_all_panels(
     drawn: list[Any], tmp_path: Path
 ) -> None:
     both = [Panel("", [Line("some", [1.0, 2.0], [0.0, top])]) for top in (1.0, 50.0)]
-    plot_panels([Row("violations (%)", both, from_zero=True)], tmp_path / "a.png", "load")
+    plot_panels([Row("violations (%)", both, log_like=True)], tmp_path / "a.png", "load")
     assert all(axes.get_ylim()[1] >= 50.0 for axes in drawn[0].axes)
 
 

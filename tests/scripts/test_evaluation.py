@@ -47,7 +47,7 @@ def test_slos_are_half_once_and_one_and_a_half_times_the_slowest(tiny_file: Path
 def test_loads_go_from_the_best_model_s_to_the_capacity(tiny_file: Path) -> None:
     case = Case(str(tiny_file))
     fleet = Fleet.of(case.profile, workers=60, slo_ms=10.0)
-    assert case.load_range[1] == pytest.approx(fleet.capacity_qps)
+    assert case.load_range[1] == pytest.approx(0.9 * fleet.capacity_qps)
     assert case.load_range[0] == pytest.approx(0.8 * 60_000 / 9)  # medium, one at a time
     assert len(case.loads_qps) == 10
     ratios = np.diff(np.log(case.loads_qps))
@@ -85,8 +85,8 @@ def test_every_experiment_is_a_sweep_of_bounded_length(
 
 def test_workers_saved_are_read_off_the_curve() -> None:
     def row(scheme: str, workers: int, accuracy: float) -> dict[str, object]:
-        return {"slo_ms": 1.0, "scheme": scheme, "workers": workers,
-                "effective_accuracy": accuracy}
+        return {"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
+                "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0}
 
     rows = [row("own", 20, 0.5), row("own", 40, 0.7), row("own", 60, 0.69),
             row("other", 20, 0.4), row("other", 40, 0.6), row("other", 60, 0.8)]
@@ -94,13 +94,18 @@ def test_workers_saved_are_read_off_the_curve() -> None:
     assert [one["enough"] for one in saved] == [20, 30, None]
     assert [one["at_least"] for one in saved] == [True, False, None]
     assert [one["saved"] for one in saved[:2]] == [0.0, 0.25]
-    (by_slo, overall) = savings.summary(saved)
+    (by_slo, overall) = savings.summary(saved, "saved")
     assert by_slo["average"] == overall["average"] == 0.125
-    assert (overall["largest"], overall["fleets"], overall["without_figure"]) == (0.25, 2, 1)
+    assert (overall["largest"], overall["cases"], overall["without"]) == (0.25, 2, 1)
+    gained = [one["gained"] for one in savings.gains(rows, "own")]
+    assert gained == pytest.approx([0.1, 0.1, -0.11])
+    late = [{**one, "violation_rate": 0.06} if one["scheme"] == "other" else one for one in rows]
+    assert not savings.gains(late, "own")
 
 
 def test_needing_more_workers_counts_below_zero() -> None:
-    rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "effective_accuracy": accuracy}
+    rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
+             "effective_accuracy": accuracy}
             for scheme, workers, accuracy in (("own", 20, 0.5), ("own", 40, 0.7),
                                               ("other", 20, 0.6))]
     assert savings.savings(rows, "own")[0]["saved"] == pytest.approx(-0.5)
