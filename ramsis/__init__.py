@@ -24,6 +24,7 @@ _PUBLIC = {
     "generate_policy": "ramsis.synthesis",
     "generate_set": "ramsis.synthesis",
     "load_profile": "ramsis.profiles:load",
+    "measure_profile": "ramsis.profiles.measure",
     "parse_loads": "ramsis.synthesis",
     "read_policy": "ramsis.policy:read",
     "run_sweep": "ramsis.sweep",

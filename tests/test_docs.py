@@ -186,7 +186,9 @@ def test_links_and_names_lead_somewhere(page: Path) -> None:
         target = page.parent / name if name else page
         assert target.exists(), link
         assert not anchor or anchor in _anchors(target), link
-    for name in re.findall(r"\{(?:func|class|mod)\}`~?([\w.]+)`", text):
+    for name in re.findall(r"\{mod\}`~?([\w.]+)`", text):
+        importlib.import_module(name)
+    for name in re.findall(r"\{(?:func|class)\}`~?([\w.]+)`", text):
         module, _, attribute = name.rpartition(".")
         assert hasattr(importlib.import_module(module), attribute), name
 

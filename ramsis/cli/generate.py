@@ -8,7 +8,7 @@ from typing import get_args
 import click
 
 from ramsis import profiles
-from ramsis.arrivals import is_orderly, process_factory
+from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
 from ramsis.mdp.problem import Objective
 from ramsis.policy import MANIFEST_NAME, SERVICES, WorkerPolicy, policy_file_name
@@ -44,7 +44,8 @@ PROMISE_COLUMNS = (
               default=Objective.PER_QUERY.value, show_default=True,
               help="Accuracy averaged over queries, or over decisions as in the paper.")
 @click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
-              help="poisson, or package.module:name of your own.")
+              help="poisson, negative-binomial:I (I = variance/mean of the counts), "
+                   "mmpp:ratio=R,burst-ms=B,share=S, or package.module:name of your own.")
 @click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
               help="Latency statistic that service times are taken to be.")
 @click.option("--max-queue", type=int, default=32, show_default=True,
@@ -79,23 +80,21 @@ def generate(
     deliver: accuracy of the queries answered in time, share of SLO violations, effective
     accuracy (late queries count 0), and the upper bound that no scheme with batches up to
     --max-queue can beat. State OVERLOAD: the load passes the capacity, or more than a tenth of
-    the queries will be late. A set in DIR made from the same inputs is extended.
+    the queries will be late. A set in DIR made from the same inputs is extended, also by
+    policies for another arrival process. `ramsis arrivals fit` finds the process of a trace.
 
     \b
     Examples:
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50 --out out
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
     """
+    see_own_modules(arrivals)
     settings = SynthesisSettings(
         slo_ms=slo_ms, workers=workers, arrivals=arrivals, service=service,
         objective=objective, grid=grid, max_queue=max_queue, solver=solver,
     )
     loads = parse_loads(load)
     profile = profiles.load(profile_name)
-    if not is_orderly(process_factory(arrivals)(loads[0])):
-        click.echo("note: requests arrive in clumps; the model takes the first request after an "
-                   "empty queue for the first of its clump, so its promises are approximate",
-                   err=True)
     if max_accuracy_step is not None:
         with progress("choosing load levels", 1):
             loads = choose_loads(profile, loads[0], loads[-1], settings, max_accuracy_step)

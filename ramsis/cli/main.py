@@ -24,6 +24,7 @@ _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What recent versions of click raise for a group without a command."""
 _COMMANDS = {
     "profile": ("ramsis.cli.profile:profile", "Latency and accuracy profiles of models."),
+    "arrivals": ("ramsis.cli.arrivals:arrivals", "Which arrival process a trace looks like."),
     "generate": ("ramsis.cli.generate:generate", "Make policy files for load levels."),
     "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
     "simulate": ("ramsis.cli.simulate:simulate_command", "What schemes do on a workload."),
