@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluation.case import Case
 from evaluation.savings import OVERLOAD, savings
-from evaluation.specs import WORKER, label
+from evaluation.specs import WORKER, label, rank
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
 __all__ = ["draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models", "draw_promises",
@@ -33,16 +33,17 @@ def panels(
     rows: Sequence[Cell], column: Key, line: Key, x: str, y: Callable[[Cell], float | None],
     bound: bool = False, half_width: str | None = None,
 ) -> list[Panel]:
-    """A panel for each column, with a line for each line of it."""
+    """A panel for each column, with a line for each line of it, those of schemes in one order."""
+    names = sorted(dict.fromkeys(map(line, rows)), key=rank)
     result = []
-    for title in dict.fromkeys(map(column, rows)):
+    for title in sorted(dict.fromkeys(map(column, rows)), key=rank):
         own = [row for row in rows if column(row) == title]
         lines = []
         if bound:
             known = {row[x]: row["upper_bound"] for row in own if row["upper_bound"] is not None}
             lines.append(Line("upper bound of any scheme", list(known), list(known.values()),
                               reference=True))
-        for name in dict.fromkeys(map(line, own)):
+        for name in names:
             part = [row for row in own if line(row) == name]
             width = None if half_width is None else [row[half_width] or 0.0 for row in part]
             lines.append(Line(name, [row[x] for row in part], [y(row) for row in part], width))

@@ -55,6 +55,8 @@ def savings(rows: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]
             if row["scheme"] == own:
                 continue
             found = fewest_workers(workers, accuracy, row["effective_accuracy"])
+            if found and found[1] and found[0] > row["workers"]:
+                found = None  # no fleet as small was simulated
             result.append({
                 "slo_ms": slo_ms, "baseline": row["scheme"], "workers": row["workers"],
                 "effective_accuracy": row["effective_accuracy"],

@@ -7,7 +7,7 @@ from typing import Any
 from evaluation.case import FLEET, STEP, TRACE, Case
 
 __all__ = ["WORKER", "constant_loads", "grids", "headline", "label", "many_models", "promises",
-           "three_models", "trace"]
+           "rank", "three_models", "trace"]
 
 WORKER = "worker"
 LABELS = {WORKER: "worker policies", "jellyfish-plus": "Jellyfish+",
@@ -26,6 +26,12 @@ def schemes(case: Case) -> list[str]:
 def label(scheme: str) -> str:
     """What a scheme is called, without its parameters."""
     return LABELS[scheme.partition(":")[0]]
+
+
+def rank(scheme: str) -> int:
+    """Where a scheme stands in figures and tables, by its text or its name; 0 for others."""
+    names = {scheme.partition(":")[0], scheme}
+    return next((i for i, pair in enumerate(LABELS.items()) if names & set(pair)), 0)
 
 
 def base(case: Case, **more: Any) -> Document:

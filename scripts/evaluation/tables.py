@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evaluation import savings as saving
-from evaluation.specs import WORKER, label
+from evaluation.specs import WORKER, label, rank
 
 __all__ = ["cells", "figures", "promises", "savings", "savings_summary", "violations"]
 
@@ -94,10 +94,11 @@ def _pivot(
 ) -> Rows:
     """One row for each key, with a text for each column."""
     result: dict[tuple[Any, ...], dict[str, Any]] = {}
+    columns = list(dict.fromkeys(map(column, sorted(rows, key=lambda row: rank(row["scheme"])))))
     for row in rows:
         names = key(row)
         values = tuple(row[name] for name in names)
         one = result.setdefault(values, {name: f"{value:g}" for name, value
                                          in zip(names, values, strict=True)})
         one[column(row)] = text(row)
-    return list(result.values())
+    return [{**dict.fromkeys((*one, *columns), "–"), **one} for _, one in sorted(result.items())]
