@@ -67,6 +67,8 @@ def run(name: str) -> None:
         for failure in result.failures:
             print(f"failed: {failure.cell.scheme}, {failure.cell.workers} workers, SLO "
                   f"{failure.cell.slo_ms:g} ms: {failure.error}", file=sys.stderr)
+        if not result.rows:
+            sys.exit(f"error: {name}: nothing to show, every cell failed")
         target = folder / f"{name}-quick" if case.quick else folder / name
         write_atomic(target.with_suffix(".csv"), csv_text(experiment.table(result.rows)))
         for suffix in (".png", ".svg"):
