@@ -32,7 +32,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.schemes import PolicyScheme, scheme_document, sweep_scheme
+from ramsis.sweep.schemes import PolicyScheme, scheme_document, settings_document, sweep_scheme
 from ramsis.sweep.spec import Cell
 from ramsis.synthesis import SynthesisSettings, generate_policy
 
@@ -85,7 +85,7 @@ class PolicyJob:
         """Of the policy file."""
         return self.folder / "policies" / _file({
             "code": __version__, "profile": self.models.digest, "load_qps": self.load_qps,
-            "settings": self.settings.as_dict(),
+            "settings": settings_document(self.settings),
         })
 
     def run(self) -> WorkerPolicy:
@@ -149,7 +149,7 @@ class CellJob:
             load = {"start_ms": trace.start_ms.tolist(), "rate_qps": trace.rate_qps.tolist(),
                     "end_ms": trace.end_ms}
         spec = self._scheme
-        scheme = ({"name": "worker", "settings": dict(self._settings.as_dict()),
+        scheme = ({"name": "worker", "settings": settings_document(self._settings),
                    "loads": list(self._loads)}
                   if isinstance(spec, PolicyScheme) else scheme_document(spec))
         return {

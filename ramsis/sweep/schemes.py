@@ -8,8 +8,9 @@ scheme of :mod:`ramsis.sim`, as ``ramsis simulate --scheme`` takes it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
@@ -17,14 +18,18 @@ from ramsis.profiles import STATISTICS
 from ramsis.sim import RateTrace, SchemeSpec, scheme
 from ramsis.synthesis import SynthesisSettings
 
-__all__ = ["DEFAULT_LEVELS", "WORKER", "PolicyScheme", "scheme_document", "sweep_scheme"]
+__all__ = ["DEFAULT_LEVELS", "WORKER", "PolicyScheme", "scheme_document", "settings_document",
+           "sweep_scheme"]
 
 WORKER = "worker"
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
-_WORDS = ("arrivals", "grid", "objective", "service", "solver")
 _NUMBERS = {"max_queue": 1, "levels": 2}
+_KEYS = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
+                           if item.name not in ("slo_ms", "workers")))
+_BETWEEN = re.compile(rf",(?=(?:{'|'.join(_KEYS)})=)")
+"""The commas before a parameter; others belong to a value, such as that of ``arrivals``."""
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
 _WINDOW_S = 0.5
 
@@ -81,12 +86,11 @@ def sweep_scheme(text: str) -> PolicyScheme | SchemeSpec:
     if name != WORKER:
         return scheme(text)
     given: dict[str, Any] = {}
-    for part in filter(None, rest.split(",")):
+    for part in filter(None, _BETWEEN.split(rest)):
         key, equals, value = part.partition("=")
-        if not (equals and value) or key in given or key not in (*_WORDS, *_NUMBERS):
+        if not (equals and value) or key in given or key not in _KEYS:
             raise InvalidValueError(describe("not a parameter of the scheme", where="worker",
-                                             value=part,
-                                             allowed=", ".join((*_WORDS, *_NUMBERS))))
+                                             value=part, allowed=", ".join(_KEYS)))
         given[key] = _whole(key, value) if key in _NUMBERS else value
     levels = given.pop("levels", DEFAULT_LEVELS)
     made = PolicyScheme(given, levels)
@@ -100,6 +104,11 @@ def _whole(key: str, value: str) -> int:
                                          value=value,
                                          allowed=f"a whole number >= {_NUMBERS[key]}"))
     return int(value)
+
+
+def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
+    """All that a policy depends on but its load and the models, the same for 100 and 100.0 ms."""
+    return {**asdict(settings), **settings.as_dict()}
 
 
 def scheme_document(spec: SchemeSpec) -> dict[str, Any]:

@@ -60,6 +60,8 @@ CHANGES: dict[str, tuple[dict[str, Any], int]] = {
     "another order": ({"load_qps": [300, 100], "scheme": ["jellyfish-plus", WORKER]}, 0),
     "another policy setting": ({"scheme": ["worker:grid=fixed:11,max_queue=8",
                                            "jellyfish-plus"]}, 2),
+    "other arrivals to make policies for": (
+        {"scheme": [f"{WORKER},arrivals=negative-binomial:4", "jellyfish-plus"]}, 2),
     "a scheme's parameter": ({"scheme": [WORKER, "jellyfish-plus:headroom=1.05"]}, 2),
     "more seeds": ({"seeds": 2}, 4),
     "another seed": ({"seed": 1}, 4),
