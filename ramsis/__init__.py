@@ -14,6 +14,7 @@ from typing import Any
 _PUBLIC = {
     "Poisson": "ramsis.arrivals",
     "ProfileSet": "ramsis.profiles",
+    "SweepSpec": "ramsis.sweep",
     "SynthesisSettings": "ramsis.synthesis",
     "WorkerPolicy": "ramsis.policy",
     "WorkerProblem": "ramsis.mdp.problem",
@@ -26,6 +27,7 @@ _PUBLIC = {
     "measure_profile": "ramsis.profiles.measure",
     "parse_loads": "ramsis.synthesis",
     "read_policy": "ramsis.policy:read",
+    "run_sweep": "ramsis.sweep",
     "simulate": "ramsis.sim",
     "solve_worker": "ramsis.solvers.worker",
     "verify_policy": "ramsis.synthesis",

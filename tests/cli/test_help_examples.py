@@ -51,6 +51,9 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "trace.csv").write_text(
         "arrival_ms,tokens\n" + "".join(f"{t:.6f},7\n" for t in np.cumsum(gaps)))
     shutil.copytree(example_set, tmp_path / "policies_out" / "example")
+    (tmp_path / "sweep.toml").write_text(
+        'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
+        'scheme = ["worker", "greedy"]\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
