@@ -77,7 +77,7 @@ def solve_hidden(
                 table, best, settled = trial, found, False
             order = order[: len(order) // 2]
     policy = every_mode(table)
-    backup = mdp.greedy(best.node_value, best.gain, policy)
+    backup = mdp.greedy(best.onward_value, best.gain, policy)
     status = Status.OPTIMAL if settled else Status.MAX_ITERATIONS
     proof = certify(mdp, best, backup, rounds, status)
     proof = dataclasses.replace(
@@ -100,7 +100,7 @@ def _improvement(
         q = np.full((len(problem.latency.models), table.shape[1]), -np.inf)
         for choice in choices:
             span = slice(choice.first_bin, None)
-            future = mdp.missing[n, span] @ mdp.future(choice.latency_ms, evaluation.node_value)
+            future = mdp.missing[n, span] @ mdp.future(choice.latency_ms, evaluation.onward_value)
             each = (problem.reward(n + 1, choice.model) + future).reshape(-1, MODES)
             first = choice.first_bin // MODES
             q[choice.model, first:] = (each * visits[n, first:]).sum(axis=1)

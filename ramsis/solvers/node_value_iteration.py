@@ -58,7 +58,7 @@ def iterate_on_nodes(
         value -= value[0, -1]
         gain += (low + high) / 2.0 / caution
     evaluation = evaluate_on_nodes(mdp, policy)
-    last = mdp.greedy(evaluation.node_value, evaluation.gain, policy)
+    last = mdp.greedy(evaluation.onward_value, evaluation.gain, policy)
     return NodeSolution(policy, evaluation, certify(mdp, evaluation, last, sweep, status))
 
 

@@ -15,6 +15,12 @@ distribution without iterating. A much visited node is a good reference; a few s
 chain find one. States that A reaches with less than 1e-15 are left out. Where the reached
 states are fewer than the nodes (exact nodes), the same is solved for the chain F·A of states.
 
+Near capacity a table may hold two regimes that the chain leaves once in 1e15 decisions: short
+queues, and a full one that is served too slowly to shrink. Its stationary law then is a matter
+of rounding, while a worker that starts empty sees the first regime only. Where rounding would
+move the gain by more than 1e-6, the chain is taken to restart empty with probability
+ε = 1e-7 at every decision, F → (1 − ε)·F + ε·1·eᵀ, and the evaluation says so.
+
 A round then improves every state by the structured backup; it ends when no choice gains more
 than rounding. With T the Bellman operator at gain g, the optimal gain lies in
 [g, g + max_s (T V − V)(s) / c(s)], widened by what u misses of A·V and by the rounding of u: a
@@ -56,6 +62,8 @@ IntArray = NDArray[np.int64]
 _WALK_STEPS = 64
 _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
 _PRECISION = 1e-6  # error of the gain beyond which rounding has the last word
+_RESTART = 1e-7
+_LARGEST_ERROR = 1e-5  # of a gain that is still certified
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +81,8 @@ class NodeEvaluation:
         The most visited node, or reached state where the chain of states was solved.
     residual : float
         Largest error of the visits' balance.
+    restart : float
+        Probability ε of a restart from the empty state at a decision; mostly 0.
     """
 
     gain: float
@@ -80,6 +90,13 @@ class NodeEvaluation:
     node_visits: FloatArray
     reference: int
     residual: float
+    restart: float = 0.0
+
+    @property
+    def onward_value(self) -> FloatArray:
+        """(1 − ε)·u + ε·u(e): what moving to each node is worth, restarts counted in."""
+        value: FloatArray = (1.0 - self.restart) * self.node_value
+        return value + self.restart * self.node_value[-1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +184,11 @@ def _reward_and_cost(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, 
 
 
 def evaluate_on_nodes(
-    mdp: StructuredMDP, policy: IntArray, reference: int | None = None
+    mdp: StructuredMDP,
+    policy: IntArray,
+    reference: int | None = None,
+    *,
+    restart: float | None = None,
 ) -> NodeEvaluation:
     """Gain, values and visits of a policy, by one factorisation.
 
@@ -177,6 +198,9 @@ def evaluate_on_nodes(
         Admissible where anything is, the fastest model elsewhere.
     reference : int, optional
         ``NodeEvaluation.reference`` of a policy much like this one, which saves a search.
+    restart : float, optional
+        Probability of a restart from the empty state at a decision; by default 0, or 1e-7 where
+        rounding would have the last word.
 
     Raises
     ------
@@ -186,23 +210,46 @@ def evaluate_on_nodes(
         When the policy's chain has no single stationary distribution within rounding.
     """
     mdp.problem.check_policy(policy)
+    if restart is not None:
+        return _evaluate(mdp, policy, reference, restart)
+    try:
+        found = _evaluate(mdp, policy, reference, 0.0)
+    except NotConvergedError:
+        return _evaluate(mdp, policy, None, _RESTART)
+    if _rounding(mdp, found) > _PRECISION:
+        return _evaluate(mdp, policy, None, _RESTART)
+    return found
+
+
+def _rounding(mdp: StructuredMDP, evaluation: NodeEvaluation) -> float:
+    """What the rounding of the values may move the gain by."""
+    return float(_ROUNDINGS * np.ptp(evaluation.node_value) / mdp.costs.min())
+
+
+def _evaluate(
+    mdp: StructuredMDP, policy: IntArray, reference: int | None, restart: float
+) -> NodeEvaluation:
     law = mdp.continuation
     reward, cost = _reward_and_cost(mdp, policy)
     excess = mdp.charged_excess
+    empty = np.zeros(len(excess))
+    empty[-1] = 1.0
     if len(reward) > len(excess):
         rows = _policy_rows(mdp, policy)
         chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward),
-                       np.asarray(law @ cost) + excess)
+                       np.asarray(law @ cost) + excess, empty)
         del rows  # the largest array: its memory serves the factorisation
-        found = _solve_chain(chain, len(excess) - 1, reference)
+        found = _solve_chain(chain, restart, reference)
         value, visits = found.value, found.visits
     else:
         kernel, beyond = _between_states(mdp, policy)
-        found = _solve_chain(_Chain(kernel, reward, cost + beyond),
-                             int(law[[-1]].indices[0]), reference)
+        beyond += restart * (excess[-1] - beyond)
+        chain = _Chain(kernel, reward, cost + beyond, np.asarray(law.T @ empty))
+        found = _solve_chain(chain, restart, reference)
         value = np.asarray(law @ found.value) - found.gain * excess
         visits = _to_nodes(mdp, policy, found.visits)
-    return NodeEvaluation(found.gain, value, visits, found.reference, found.residual)
+        visits += restart * (found.visits.sum() * empty - visits)
+    return NodeEvaluation(found.gain, value, visits, found.reference, found.residual, restart)
 
 
 class _Chain(NamedTuple):
@@ -211,6 +258,7 @@ class _Chain(NamedTuple):
     kernel: FloatArray
     reward: FloatArray
     cost: FloatArray
+    start: FloatArray  # the law after a restart
 
 
 class _Solved(NamedTuple):
@@ -221,11 +269,13 @@ class _Solved(NamedTuple):
     residual: float
 
 
-def _solve_chain(chain: _Chain, start: int, reference: int | None) -> _Solved:
+def _solve_chain(chain: _Chain, restart: float, reference: int | None) -> _Solved:
     """Solve B·x = reward and v·B = unit, with the costs in the reference's column of B."""
     size = len(chain.kernel)
+    if restart:
+        chain.kernel[:] += restart * (chain.start - chain.kernel)
     if reference is None:
-        reference = _much_visited(chain.kernel, start)
+        reference = _much_visited(chain.kernel, chain.start)
     unit = np.zeros(size)
     unit[reference] = 1.0
     system = -chain.kernel
@@ -249,10 +299,8 @@ def _solve_chain(chain: _Chain, start: int, reference: int | None) -> _Solved:
     return _Solved(gain, value, visits, int(visits.argmax()), residual)
 
 
-def _much_visited(kernel: FloatArray, start: int) -> int:
+def _much_visited(kernel: FloatArray, law: FloatArray) -> int:
     """A place that the chain visits often, found by walking it from where it starts empty."""
-    law = np.zeros(len(kernel))
-    law[start] = 1.0
     seen = np.zeros(len(kernel))
     for _ in range(_WALK_STEPS):
         law = law @ kernel
@@ -287,15 +335,15 @@ def solve_on_nodes(
         Rounds after which the best policy so far is returned, marked as not converged.
     """
     policy = mdp.problem.fastest_policy() if initial is None else initial
-    reference = None
+    reference = restart = None
     for rounds in range(1, max_rounds + 1):
-        evaluation = evaluate_on_nodes(mdp, policy, reference)
-        backup = mdp.greedy(evaluation.node_value, evaluation.gain, policy)
+        evaluation = evaluate_on_nodes(mdp, policy, reference, restart=restart)
+        backup = mdp.greedy(evaluation.onward_value, evaluation.gain, policy)
         settled = np.array_equal(backup.policy, policy)
         if settled or rounds == max_rounds:
             break
         policy = backup.policy
-        reference = evaluation.reference
+        reference, restart = evaluation.reference, evaluation.restart or None
     status = Status.OPTIMAL if settled else Status.MAX_ITERATIONS
     return NodeSolution(policy, evaluation, certify(mdp, evaluation, backup, rounds, status))
 
@@ -308,8 +356,10 @@ def certify(
     surplus = float((residual / mdp.costs[:, None]).max())
     values = evaluation.node_value
     missed = np.abs(mdp.node_values(backup.kept, evaluation.gain) - values).max()
-    error = float((missed + _ROUNDINGS * np.ptp(values)) / mdp.costs.min())
-    if status is Status.OPTIMAL and error > _PRECISION:
+    error = float(missed / mdp.costs.min()) + _rounding(mdp, evaluation)
+    notes = ((f"restarts empty with probability {evaluation.restart:g} at a decision",)
+             if evaluation.restart else ())
+    if status is Status.OPTIMAL and error > _LARGEST_ERROR:
         status = Status.PRECISION
     return Certificate(
         criterion=Criterion.AVERAGE,
@@ -319,4 +369,5 @@ def certify(
         lower_bound=evaluation.gain - error,
         upper_bound=evaluation.gain + max(0.0, surplus) + error,
         truncated_mass=mdp.truncated_mass,
+        notes=notes,
     )

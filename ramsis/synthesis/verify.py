@@ -16,10 +16,10 @@ iteration on finer nodes.
 
 A claim stands when it is within the tolerance of what was derived; the file's quadrature alone
 accounts for about 1e-6 at D = 100, and for much more in overload with a small table. Held less
-strictly are therefore the distributions and the utilisation, and everything in overload (ten
-times each); the accuracy of the queries in time, where hardly any is (1 in 100 or fewer); and
-utilisation and full queues in overload, as requests beyond the table are counted to some per
-cent only.
+strictly are therefore the distributions, the models' shares and the utilisation, and everything
+in overload (ten times each); the accuracy of the queries in time, where hardly any is (1 in 100
+or fewer); and utilisation and full queues in overload, as requests beyond the table are counted
+to some per cent only.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _expectation_checks(
         _close("full queue rate", stated.full_queue_rate, derived.full_queue_rate, loose),
         _overload_check(stated, derived, tolerance),
         *(_close(f"share of {name}", stated.model_share.get(name, 0.0),
-                 derived.model_share.get(name, 0.0), tolerance) for name in models),
+                 derived.model_share.get(name, 0.0), _LOOSER * tolerance) for name in models),
     ]
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.arrivals import Poisson
-from ramsis.errors import InvalidValueError, NotConvergedError
+from ramsis.errors import InvalidValueError
 from ramsis.mdp.explicit import build_explicit
 from ramsis.mdp.problem import Objective, WorkerProblem
 from ramsis.mdp.structured import build_structured
@@ -290,21 +290,36 @@ def test_an_inadmissible_policy_is_refused() -> None:
         )
 
 
-def test_two_regimes_that_hardly_meet_do_not_pass_for_solved() -> None:
+@pytest.mark.parametrize(("load_qps", "slowest_ms"), [(1000.0, 200.0), (400.0, 500.0)])
+def test_two_regimes_that_hardly_meet_are_seen_from_the_empty_state(
+    load_qps: float, slowest_ms: float
+) -> None:
     """Batches of three keep up; one of four takes so long that the queue stays full for ever.
 
-    Which gain a worker sees depends on where it starts, and no policy can help.
+    Which gain a worker sees depends on where it starts. Against the explicit rows with the same
+    rare restart from the empty state, solved densely.
     """
-    table = LatencyTable.measured(["only"], [0.8], [[5.0, 8.0, 30.0, 200.0]])
-    problem = small_problem(1000.0, latency=table, workers=20, max_queue=3, grid="fixed:20")
-    assert policy_iteration(build_explicit(problem).mdp).gain is None
-    try:
-        certificate = solve_on_nodes(build_structured(problem)).certificate
-    except NotConvergedError:
-        return
-    assert not certificate.converged
-    assert certificate.lower_bound <= 0.0
-    assert certificate.upper_bound >= 0.8
+    table = LatencyTable.measured(["only"], [0.8], [[5.0, 8.0, 30.0, slowest_ms]])
+    problem = small_problem(load_qps, latency=table, workers=20, max_queue=3, grid="fixed:20")
+    explicit = build_explicit(problem)
+    solution = solve_on_nodes(build_structured(problem, "exact"))
+    assert solution.certificate.converged
+    restart = solution.evaluation.restart
+    assert 0.0 < restart <= 1e-6
+    assert solution.certificate.notes
+    rows = explicit.mdp.rows_of(explicit.labels(solution.policy))
+    kernel = (1.0 - restart) * explicit.mdp.transition[rows].toarray()
+    kernel[:, 0] += restart
+    system = np.vstack([kernel.T - np.eye(len(kernel)), np.ones(len(kernel))])
+    law = np.linalg.lstsq(system, np.append(np.zeros(len(kernel)), 1.0), rcond=None)[0]
+    gain = law @ explicit.mdp.reward[rows] / (law @ explicit.mdp.costs[rows])
+    assert solution.evaluation.gain == pytest.approx(gain, abs=1e-4)
+
+
+def test_a_chain_that_mixes_is_never_restarted() -> None:
+    solution = solve_on_nodes(build_structured(eight_workers(600.0)))
+    assert solution.evaluation.restart == 0.0
+    assert solution.certificate.notes == ()
 
 
 # -- edges -------------------------------------------------------------------------------------
