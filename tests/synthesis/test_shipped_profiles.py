@@ -1,0 +1,59 @@
+"""The shipped profile sets are valid and give policies at the paper's three kinds of SLO."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from ramsis import profiles
+from ramsis.fleet import fluid_bound
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.generate import latency_table
+
+ROOT = Path(__file__).resolve().parents[2]
+SETS = sorted(path.stem for path in (ROOT / "profiles").glob("*.json"))
+
+
+def slos_ms(profile: profiles.ProfileSet) -> list[float]:
+    """Half, equal to and 1.5 times the slowest model's p95 latency, up to full 5 ms."""
+    slowest = max(model.batches[0].p95_ms for model in profile.models)
+    return [5.0 * math.ceil(share * slowest / 5.0) for share in (0.5, 1.0, 1.5)]
+
+
+def test_there_are_an_image_a_text_and_a_small_set() -> None:
+    assert set(SETS) >= {"digits-cpu", "image-cpu", "text-cpu"}
+    assert len(profiles.load("image-cpu").models) >= 9
+    assert len(profiles.load("text-cpu").models) == 5
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_shipped_set_says_how_it_was_measured(name: str) -> None:
+    profile = profiles.load(name)
+    assert profile.name == name
+    assert {"cpu", "threads", "system"} <= set(profile.hardware)
+    assert {"date", "accuracy", "latency", "versions"} <= set(profile.measurement)
+    for model in profile.models:
+        assert [batch.batch for batch in model.batches][:2] == [1, 2]
+        for batch in model.batches:
+            assert batch.n >= 100
+            assert len(batch.quantiles_ms) == 64
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("kind", range(3))
+def test_a_shipped_set_gives_policies(name: str, kind: int) -> None:
+    profile = profiles.load(name)
+    chosen = SynthesisSettings(slo_ms=slos_ms(profile)[kind], workers=20)
+    table = latency_table(profile, chosen)
+    capacity = fluid_bound(table, slo_ms=chosen.slo_ms, workers=20, load_qps=1.0,
+                           max_batch=chosen.max_queue).capacity_qps
+    effective = []
+    for share in (0.2, 0.5):
+        policy = generate_policy(profile, share * capacity, chosen)
+        expected = policy.expectations
+        assert expected.violation_rate < 0.01
+        assert expected.effective_accuracy <= expected.upper_bound + 1e-9
+        effective.append(expected.effective_accuracy)
+    assert effective[0] >= effective[1] >= min(table.accuracy)
