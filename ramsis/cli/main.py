@@ -26,6 +26,7 @@ _COMMANDS = {
     "profile": ("ramsis.cli.profile:profile", "Latency and accuracy profiles of models."),
     "generate": ("ramsis.cli.generate:generate", "Make policy files for load levels."),
     "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
+    "simulate": ("ramsis.cli.simulate:simulate_command", "What schemes do on a workload."),
     "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
     "policy": ("ramsis.cli.policy:policy_group", "Look at policy files."),
     "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),

@@ -7,9 +7,9 @@ from collections import deque
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["LoadMonitor"]
+__all__ = ["SHORTEST_SPAN", "LoadMonitor"]
 
-_SHORTEST_SPAN = 0.1
+SHORTEST_SPAN = 0.1
 """Least share of the window that a load is averaged over while the first window fills."""
 
 
@@ -81,7 +81,7 @@ class LoadMonitor:
         """
         start_ms = self._advance(now_ms)
         window_ms = self.window_ms
-        span_ms = min(window_ms, max(now_ms - start_ms, _SHORTEST_SPAN * window_ms))
+        span_ms = min(window_ms, max(now_ms - start_ms, SHORTEST_SPAN * window_ms))
         return 1000.0 * self._count / span_ms
 
     def _advance(self, now_ms: float) -> float:

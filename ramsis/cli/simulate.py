@@ -1,0 +1,269 @@
+"""``ramsis simulate``: what schemes do on a workload, side by side."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis import profiles
+from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.cli.workloads import constant_loads, traced_load
+from ramsis.files import write_atomic
+from ramsis.fleet import fluid_bound
+from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic
+from ramsis.sim import (
+    Fleet,
+    Plan,
+    Run,
+    SimulationResult,
+    WorkerPolicies,
+    check_load,
+    over_time,
+    scheme,
+    simulate,
+)
+from ramsis.sim.fleet import MAX_BATCH, SERVICES
+from ramsis.sim.timeline import write_timeline
+from ramsis.sim.trace_file import TIME_UNITS
+
+__all__ = ["simulate_command"]
+
+_COLUMNS = (
+    Column("label", "scheme"),
+    Column("load_qps", "load (QPS)", ".6g"),
+    Column("accuracy", "accuracy", ".4f"),
+    Column("violation_rate", "violations", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("effective_accuracy_half_width", "±", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+    Column("response_p99_ms", "p99 (ms)", ".1f"),
+    Column("utilisation", "utilisation", ".1%"),
+    Column("models", "models"),
+)
+_PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One scheme of the comparison."""
+
+    label: str
+    plan: Plan
+    policies: WorkerPolicies | None
+
+
+@click.command("simulate")
+@click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
+              help="Profile file, or the name of a shipped profile set.")
+@click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
+              help="Worker policies to replay; repeat to compare.")
+@click.option("--scheme", "schemes", multiple=True, metavar="NAME",
+              help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
+              "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
+@click.option("--workers", type=int, required=True)
+@click.option("--slo-ms", type=float, required=True, help="Deadline after arrival, in ms.")
+@click.option("--load", metavar="QPS",
+              help="Constant loads in queries/s: 400, or 400,800, or from:to:step.")
+@click.option("--trace", metavar="FILE|NAME",
+              help="Rate trace: lines of seconds and QPS, or Azure minute bins; or a shipped one.")
+@click.option("--unit", type=click.Choice(list(TIME_UNITS)), default="s", show_default=True,
+              help="Unit of the times in the trace.")
+@click.option("--scale", type=float, default=1.0, show_default=True,
+              help="Multiplies the loads of the trace.")
+@click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
+              help="poisson, renewal:CV, fixed-rate (constant loads only), or what `generate` "
+              "takes and can be drawn from.")
+@click.option("--duration-s", type=float, metavar="SECONDS",
+              help="Until arrivals stop; the queues then drain.  [default: 30, or the trace]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Runs to average over, of seed, seed+1, ...")
+@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
+              help="Statistic that batches take, or drawn from the distribution.")
+@click.option("--network-ms", type=float, default=0.0, show_default=True,
+              help="Delay of each batch on its way.")
+@click.option("--monitor", type=click.Choice(["on", "off"]),
+              help="Anticipate the load by the load monitor, or be told the mean load.  "
+              "[default: on for a trace]")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@click.option("--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path),
+              metavar="FILE", help="Also write the rows there.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Draw the comparison: .png, .pdf or .svg.")
+@click.option("--timeline", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write the batches of the first seed at the first load for Perfetto.")
+def simulate_command(
+    profile_name: str,
+    policies: tuple[str, ...],
+    schemes: tuple[str, ...],
+    workers: int,
+    slo_ms: float,
+    load: str | None,
+    trace: str | None,
+    unit: str,
+    scale: float,
+    arrivals: str,
+    duration_s: float | None,
+    seed: int,
+    seeds: int,
+    service: str,
+    network_ms: float,
+    monitor: str | None,
+    as_json: bool,
+    csv_file: Path | None,
+    plot: Path | None,
+    timeline: Path | None,
+) -> None:
+    """Replay policy files and other schemes on the same arrivals, side by side.
+
+    One row per scheme and load, averaged over the seeds: accuracy of the queries answered in
+    time, share of the queries that were not, effective accuracy (those count 0) with the
+    half-width of its 95 % confidence interval, and the bound that no scheme can beat on these
+    arrivals. At a constant load schemes are told the load; on a trace the load monitor
+    anticipates it.
+
+    \b
+    Examples:
+      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --policy policies_out/example --scheme greedy
+      $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day --duration-s 5 --scheme model-switching
+    """  # noqa: E501 - an example is one line
+    if not (policies or schemes):
+        raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
+    if (load is None) == (trace is None):
+        raise click.UsageError("Give either --load or --trace.")
+    profile = profiles.load(profile_name)
+    terms: dict[str, Any] = {"workers": workers, "slo_ms": slo_ms, "service": service,
+                             "network_ms": network_ms}
+    specs = [WorkerPolicies.load(path) for path in policies] + [scheme(s) for s in schemes]
+    fleet = Fleet.of(profile, max_batch=max([MAX_BATCH, *(getattr(s, "max_batch", 1)
+                                                          for s in specs)]), **terms)
+    workloads = (constant_loads(load, arrivals, duration_s) if load is not None
+                 else [traced_load(str(trace), unit, scale, arrivals, duration_s, fleet)])
+    for workload in workloads:
+        check_load(fleet, workload)
+    labels = [*(f"worker {path}" for path in policies), *schemes]
+    plans = [spec.prepare(fleet) for spec in specs]
+    entries = [_Entry(label, plan, spec if isinstance(spec, WorkerPolicies) else None)
+               for label, plan, spec in zip(labels, plans, specs, strict=True)]
+    results: list[tuple[_Entry, SimulationResult]] = []
+    with progress("runs", len(entries) * len(workloads) * seeds) as advance:
+        for workload in workloads:
+            for entry in entries:
+                results.append((entry, simulate(
+                    profile, entry.plan, workload, seeds=range(seed, seed + seeds),
+                    monitor=None if monitor is None else monitor == "on",
+                    keep_runs=plot is not None or timeline is not None, on_run=advance, **terms)))
+    bound = _bounds(profile, service, slo_ms, workers)
+    rows = [_row(entry, result, bound) for entry, result in results]
+    _warn_above_highest(results)
+    _write_files(results, rows, trace is not None, csv_file, plot, timeline)
+    if as_json:
+        print_json([{k: v for k, v in row.items() if k != "models"} for row in rows])
+    else:
+        print_rows(_COLUMNS, rows)
+
+
+_Bound = Callable[[SimulationResult], float | None]
+
+
+def _bounds(profile: ProfileSet, service: str, slo_ms: float, workers: int) -> _Bound:
+    """What no scheme can beat on the arrivals of a result: realised counts, capacity K·(T + SLO).
+
+    Where service times are drawn there is none.
+    """
+    table: LatencyTable | None = None
+    if service in STATISTICS:
+        statistic: Statistic = service  # type: ignore[assignment]
+        table = profile.latency_table(statistic, MAX_BATCH)
+    known: dict[float, float] = {}
+
+    def of(load_qps: float) -> float:
+        if load_qps not in known:
+            assert table is not None
+            known[load_qps] = fluid_bound(table, slo_ms=slo_ms, workers=workers,
+                                          load_qps=load_qps, max_batch=MAX_BATCH
+                                          ).effective_accuracy
+        return known[load_qps]
+
+    def bound(result: SimulationResult) -> float | None:
+        seconds = (result.duration_ms + slo_ms) / 1000.0
+        counts = [one.queries for one in result.metrics]
+        if table is None or not all(counts):
+            return None
+        return sum(of(count / seconds) for count in counts) / len(counts)
+
+    return bound
+
+
+def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, Any]:
+    """A result under the names that every command uses, with what was promised for this load."""
+    row = result.row()
+    promise: dict[str, Any] = dict.fromkeys(f"expected_{name}" for name in _PROMISE)
+    policy = None
+    if entry.policies is not None:
+        policy = entry.policies.source
+        if result.load_qps is not None and not result.monitored:
+            used = entry.policies.at(result.load_qps)
+            if used.load_qps == result.load_qps:
+                promise = {f"expected_{name}": getattr(used.expectations, name)
+                           for name in _PROMISE}
+    models = ", ".join(f"{name} ({share:.0%})" for name, share
+                       in list(row["model_share"].items())[:3])
+    return {**row, "label": entry.label, "policy": policy, "upper_bound": bound(result),
+            **promise, "models": models}
+
+
+def _warn_above_highest(results: list[tuple[_Entry, SimulationResult]]) -> None:
+    told: set[str] = set()
+    for entry, result in results:
+        if entry.policies is None or result.load_qps is None or entry.label in told:
+            continue
+        if result.load_qps > entry.policies.highest_qps:
+            told.add(entry.label)
+            click.echo(f"note: {entry.label}: a load of {result.load_qps:g} QPS is above the "
+                       f"highest level, {entry.policies.highest_qps:g}, which is used", err=True)
+
+
+def _write_files(
+    results: list[tuple[_Entry, SimulationResult]], rows: list[dict[str, Any]], traced: bool,
+    csv_file: Path | None, plot: Path | None, timeline: Path | None,
+) -> None:
+    """What was asked for beside the table."""
+    if csv_file is not None:
+        write_atomic(csv_file, _csv_text(rows))
+    if plot is not None:
+        from ramsis.report import simulations
+
+        if traced:
+            simulations.plot_over_time(
+                {entry.label: over_time(result.runs[0]) for entry, result in results}, plot)
+        else:
+            simulations.plot_loads(rows, plot)
+    if timeline is not None:
+        write_timeline(dict(_first_runs(results)), timeline)
+
+
+def _first_runs(results: list[tuple[_Entry, SimulationResult]]) -> Iterator[tuple[str, Run]]:
+    first = results[0][1].load_qps
+    for entry, result in results:
+        if result.load_qps == first:
+            yield entry.label, result.runs[0]
+
+
+def _csv_text(rows: list[dict[str, Any]]) -> str:
+    """The rows as CSV; of each row's models the shares, as in ``small=0.7;large=0.3``."""
+    names = [name for name in rows[0] if name != "models"]
+    stream = io.StringIO()
+    writer = csv.DictWriter(stream, names, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        share: Mapping[str, float] = row["model_share"]
+        writer.writerow({**row, "model_share": ";".join(f"{name}={value:.6g}"
+                                                        for name, value in share.items())})
+    return stream.getvalue()

@@ -1,0 +1,81 @@
+"""Workloads as the command line names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ramsis.arrivals import process_factory
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.sim import (
+    FixedRate,
+    Fleet,
+    PoissonLoad,
+    RateTrace,
+    Renewal,
+    Sampled,
+    Workload,
+    check_load,
+)
+from ramsis.sim.trace_file import read_rates
+from ramsis.synthesis import parse_loads
+
+__all__ = ["constant_loads", "traced_load"]
+
+
+def constant_loads(load: str, arrivals: str, duration_s: float | None) -> list[Workload]:
+    """A workload for each load."""
+    duration_ms = 1000.0 * (30.0 if duration_s is None else duration_s)
+    kind, _, parameter = arrivals.partition(":")
+    make: Callable[[float], Workload]
+    if arrivals == "poisson":
+        make = lambda qps: PoissonLoad(qps, duration_ms)  # noqa: E731
+    elif arrivals == "fixed-rate":
+        make = lambda qps: FixedRate(qps, duration_ms)  # noqa: E731
+    elif kind == "renewal":
+        cv = _variation(parameter, arrivals)
+        make = lambda qps: Renewal(qps, duration_ms, cv)  # noqa: E731
+    else:
+        factory = process_factory(arrivals)
+        make = lambda qps: Sampled(_drawable(factory(qps), arrivals), duration_ms)  # noqa: E731
+    return [make(qps) for qps in parse_loads(load)]
+
+
+def traced_load(
+    name: str, unit: str, scale: float, arrivals: str, duration_s: float | None, fleet: Fleet
+) -> RateTrace:
+    """The trace, cut and scaled, once its loads are plausible."""
+    read = read_rates(name, unit=unit).scaled(scale)
+    kind, _, parameter = arrivals.partition(":")
+    cv, process = 1.0, None
+    if kind == "renewal":
+        cv = _variation(parameter, arrivals)
+    elif arrivals != "poisson":
+        process = _drawable(process_factory(arrivals)(1000.0), arrivals)
+    trace = RateTrace(read.start_ms, read.rate_qps, read.end_ms, cv, process)
+    if duration_s is not None:
+        trace = trace.until(1000.0 * duration_s)
+    try:
+        check_load(fleet, trace)
+    except InvalidValueError as error:
+        raise InputFileError(f"{name}: {error} with --unit") from None
+    return trace
+
+
+def _variation(text: str, arrivals: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidValueError(
+            describe("not a coefficient of variation", where="arrivals", value=arrivals,
+                     allowed="renewal:CV with a number > 0")
+        ) from None
+
+
+def _drawable(process: Any, arrivals: str) -> Any:
+    if not hasattr(process, "sample"):
+        raise InvalidValueError(
+            describe("the process cannot be drawn from", where="arrivals", value=arrivals,
+                     allowed="one with sample(duration_ms, rng)")
+        )
+    return process

@@ -1,0 +1,75 @@
+"""Discrete-event simulation of serving schemes: workloads, engine, schemes, figures.
+
+>>> import ramsis
+>>> from ramsis.sim import JellyfishPlus, PoissonLoad, simulate
+>>> result = simulate(ramsis.load_profile("digits-cpu"), JellyfishPlus(),
+...                   PoissonLoad(load_qps=100.0, duration_ms=5000.0), workers=4, slo_ms=100.0)
+>>> result.metrics[0].late
+0
+"""
+
+from __future__ import annotations
+
+from ramsis.sim.engine import Engine, Scheme, SchemeError
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.metrics import Metrics, TimeSeries, measure, over_time
+from ramsis.sim.plan import Plan, SchemeSpec
+from ramsis.sim.result import Estimate, SimulationResult
+from ramsis.sim.run import Run
+from ramsis.sim.schemes import (
+    SCHEMES,
+    Clipper,
+    Fixed,
+    Greedy,
+    Infaas,
+    JellyfishPlus,
+    ModelSwitching,
+    WorkerPolicies,
+    scheme,
+)
+from ramsis.sim.simulate import check_load, run_plan, simulate
+from ramsis.sim.trace import RateTrace, Recorded
+from ramsis.sim.workload import (
+    ClosedLoop,
+    FixedRate,
+    PoissonLoad,
+    Renewal,
+    Sampled,
+    Workload,
+)
+
+__all__ = [
+    "SCHEMES",
+    "Clipper",
+    "ClosedLoop",
+    "Engine",
+    "Estimate",
+    "Fixed",
+    "FixedRate",
+    "Fleet",
+    "Greedy",
+    "Infaas",
+    "JellyfishPlus",
+    "Metrics",
+    "ModelSwitching",
+    "Plan",
+    "PoissonLoad",
+    "RateTrace",
+    "Recorded",
+    "Renewal",
+    "Run",
+    "Sampled",
+    "Scheme",
+    "SchemeError",
+    "SchemeSpec",
+    "SimulationResult",
+    "TimeSeries",
+    "WorkerPolicies",
+    "Workload",
+    "check_load",
+    "measure",
+    "over_time",
+    "run_plan",
+    "scheme",
+    "simulate",
+]

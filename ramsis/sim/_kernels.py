@@ -1,0 +1,312 @@
+"""Compiled runs of table-driven schemes: the plain engine's events, without its generality.
+
+Each kernel gives the same batches as the plain engine on the same arrivals, bit for bit: the order
+of events, the arithmetic of slack, load and service times are the same. Where workers have queues
+of their own and turns are fixed (round robin) they do not meet, and each is simulated to its end.
+
+Queries are given by their arrival times; a batch is written as start, finish, worker, model, size,
+and its index as ``batch_of`` of its queries. Every kernel returns the number of batches.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ramsis.sim.tables import Tables
+
+__all__ = ["Batches", "Terms", "central", "round_robin", "shortest_queue"]
+
+FloatArray = NDArray[np.float64]
+
+
+class Terms(NamedTuple):
+    """What a run is under.
+
+    Attributes
+    ----------
+    slo_ms, network_ms : float
+    workers : int
+    level : int
+        The level to use throughout, or -1: the load monitor's.
+    window_ms, shortest_ms : float
+        The load monitor's window, and the least span that it averages over.
+    quantiles_ms : ndarray, shape (M, B, Q)
+    uniform : ndarray, shape (n,), or empty where Q = 1
+    """
+
+    slo_ms: float
+    network_ms: float
+    workers: int
+    level: int
+    window_ms: float
+    shortest_ms: float
+    quantiles_ms: FloatArray
+    uniform: FloatArray
+
+
+class Batches(NamedTuple):
+    """Room for the batches, each array as long as there are queries."""
+
+    start_ms: FloatArray
+    finish_ms: FloatArray
+    worker: NDArray[np.int32]
+    model: NDArray[np.int32]
+    size: NDArray[np.int32]
+    batch_of: NDArray[np.int32]
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _bin(tables: Tables, level: int, slack_ms: float) -> int:
+    """The last slack bin whose low edge does not pass the slack."""
+    if slack_ms <= 0.0:
+        return 0
+    bucket = min(slack_ms * tables.per_ms[level], float(tables.first_bin.shape[1] - 1))
+    j = tables.first_bin[level, int(bucket)]
+    while tables.slack_ms[level, j + 1] <= slack_ms:
+        j += 1
+    return int(j)
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _decide(tables: Tables, level: int, queued: int, slack_ms: float) -> tuple[int, int]:
+    """Model and batch for a queue whose head has this slack."""
+    if queued > tables.rows[level]:
+        if tables.overflow_batch[level] > 0:
+            return int(tables.overflow_model[level]), int(tables.overflow_batch[level])
+        queued = tables.rows[level]
+    j = _bin(tables, level, slack_ms)
+    return int(tables.model[level, queued - 1, j]), int(tables.batch[level, queued - 1, j])
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _service_ms(terms: Terms, model: int, batch: int, query: int) -> float:
+    """The time that a batch takes whose first query this is."""
+    count = terms.quantiles_ms.shape[2]
+    if count == 1:
+        return float(terms.quantiles_ms[model, batch - 1, 0])
+    last = count - 1
+    position = min(max(terms.uniform[query] * count - 0.5, 0.0), float(last))
+    below = min(int(position), last - 1)
+    low = terms.quantiles_ms[model, batch - 1, below]
+    high = terms.quantiles_ms[model, batch - 1, below + 1]
+    return float(low + (position - below) * (high - low))
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
+    """Index, from ``start`` on, of the first time >= value (``right``: > value)."""
+    step, low = 1, start
+    size = times.size
+    high = start
+    while high < size and (times[high] < value or (right and times[high] == value)):
+        low = high + 1
+        high += step
+        step *= 2
+    high = min(high, size)
+    while low < high:
+        middle = (low + high) // 2
+        if times[middle] < value or (right and times[middle] == value):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _level(
+    tables: Tables, terms: Terms, arrival_ms: FloatArray, now_ms: float, recorded: int, gone: int
+) -> int:
+    """The level for the load monitor's load, of ``recorded`` arrivals less ``gone``."""
+    span = min(terms.window_ms, max(now_ms - arrival_ms[0], terms.shortest_ms))
+    load = 1000.0 * (recorded - gone) / span
+    level = np.searchsorted(tables.load_qps, load)
+    return min(int(level), tables.load_qps.size - 1)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def round_robin(
+    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches
+) -> int:
+    """Every K-th query to a worker, which serves its queue by the table."""
+    n, workers = arrival_ms.size, terms.workers
+    count = 0
+    for worker in range(min(workers, n)):
+        head, tail = worker, worker  # of the worker's queue; tail has not arrived yet
+        free_ms = -np.inf
+        recorded, gone = 0, 0
+        level = terms.level
+        while head < n:
+            first_ms = arrival_ms[head]
+            if first_ms >= free_ms:  # it finds the worker idle
+                now_ms = first_ms
+                tail = head + workers
+                queued = 1
+                triggered = True
+            else:
+                now_ms = free_ms
+                while tail < n and arrival_ms[tail] < now_ms:
+                    tail += workers
+                queued = (tail - head) // workers
+                triggered = False
+            if terms.level < 0:
+                recorded = head + 1 if triggered else _first(arrival_ms, now_ms, recorded, False)
+                gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
+                level = _level(tables, terms, arrival_ms, now_ms, recorded, gone)
+            model, batch = _decide(tables, level, queued, first_ms + terms.slo_ms - now_ms)
+            free_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
+            out.start_ms[count] = now_ms
+            out.finish_ms[count] = free_ms
+            out.worker[count] = worker
+            out.model[count] = model
+            out.size[count] = batch
+            for _ in range(batch):
+                out.batch_of[head] = count
+                head += workers
+            count += 1
+    return count
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _insert(
+    times: FloatArray, workers: NDArray[np.int64], first: int, busy: int, finish_ms: float,
+    worker: int,
+) -> None:
+    """Put a worker into the ring of busy ones, sorted by finish, after equal ones."""
+    mask = times.size - 1
+    at = first + busy
+    while at > first and times[(at - 1) & mask] > finish_ms:
+        times[at & mask] = times[(at - 1) & mask]
+        workers[at & mask] = workers[(at - 1) & mask]
+        at -= 1
+    times[at & mask] = finish_ms
+    workers[at & mask] = worker
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _ring_size(workers: int) -> int:
+    size = 1
+    while size < workers + 1:
+        size *= 2
+    return size
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def central(
+    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches
+) -> int:
+    """One queue; a worker that has been idle longest takes from its head by the table."""
+    n, workers = arrival_ms.size, terms.workers
+    ring = _ring_size(workers)
+    mask = ring - 1
+    times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
+    idle = np.empty(ring, dtype=np.int64)
+    idle[:workers] = np.arange(workers)
+    first, busy, first_idle, idles = 0, 0, 0, workers
+    head, arrived, count, gone = 0, 0, 0, 0
+    level = terms.level
+    while True:
+        if busy > 0 and (arrived == n or times[first & mask] <= arrival_ms[arrived]):
+            now_ms = times[first & mask]
+            idle[(first_idle + idles) & mask] = who[first & mask]
+            idles += 1
+            first += 1
+            busy -= 1
+        elif arrived < n:
+            now_ms = arrival_ms[arrived]
+            arrived += 1
+        else:
+            break
+        while idles > 0 and head < arrived:
+            if terms.level < 0:
+                gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
+                level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
+            slack_ms = arrival_ms[head] + terms.slo_ms - now_ms
+            model, batch = _decide(tables, level, arrived - head, slack_ms)
+            finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
+            worker = idle[first_idle & mask]
+            first_idle += 1
+            idles -= 1
+            _insert(times, who, first, busy, finish_ms, worker)
+            busy += 1
+            out.start_ms[count] = now_ms
+            out.finish_ms[count] = finish_ms
+            out.worker[count] = worker
+            out.model[count] = model
+            out.size[count] = batch
+            for _ in range(batch):
+                out.batch_of[head] = count
+                head += 1
+            count += 1
+    return count
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def shortest_queue(
+    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches
+) -> int:
+    """Each query to the worker with fewest waiting or in service, the next in turn among these."""
+    n, workers = arrival_ms.size, terms.workers
+    ring = _ring_size(workers)
+    mask = ring - 1
+    times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
+    following = np.full(n, -1, dtype=np.int64)  # in the queue of its worker
+    head = np.full(workers, -1, dtype=np.int64)
+    tail = np.full(workers, -1, dtype=np.int64)
+    waiting = np.zeros(workers, dtype=np.int64)
+    serving = np.zeros(workers, dtype=np.int64)
+    first, busy, arrived, count, gone, turn = 0, 0, 0, 0, 0, 0
+    level = terms.level
+    while True:
+        if busy > 0 and (arrived == n or times[first & mask] <= arrival_ms[arrived]):
+            now_ms = times[first & mask]
+            worker = who[first & mask]
+            serving[worker] = 0
+            first += 1
+            busy -= 1
+        elif arrived < n:
+            now_ms = arrival_ms[arrived]
+            worker, fewest = turn, waiting[turn] + serving[turn]
+            for step in range(1, workers):
+                if fewest == 0:
+                    break
+                other = turn + step if turn + step < workers else turn + step - workers
+                if waiting[other] + serving[other] < fewest:
+                    worker, fewest = other, waiting[other] + serving[other]
+            turn = worker + 1 if worker + 1 < workers else 0
+            if waiting[worker] == 0:
+                head[worker] = arrived
+            else:
+                following[tail[worker]] = arrived
+            tail[worker] = arrived
+            waiting[worker] += 1
+            arrived += 1
+        else:
+            break
+        if serving[worker] > 0 or waiting[worker] == 0:
+            continue
+        if terms.level < 0:
+            gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
+            level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
+        query = head[worker]
+        slack_ms = arrival_ms[query] + terms.slo_ms - now_ms
+        model, batch = _decide(tables, level, waiting[worker], slack_ms)
+        finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, query)
+        _insert(times, who, first, busy, finish_ms, worker)
+        busy += 1
+        out.start_ms[count] = now_ms
+        out.finish_ms[count] = finish_ms
+        out.worker[count] = worker
+        out.model[count] = model
+        out.size[count] = batch
+        for _ in range(batch):
+            out.batch_of[query] = count
+            query = following[query]
+        head[worker] = query
+        waiting[worker] -= batch
+        serving[worker] = batch
+        count += 1
+    return count

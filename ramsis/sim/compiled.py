@@ -1,0 +1,75 @@
+"""Runs of table-driven schemes through the compiled kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.runtime import LoadMonitor
+from ramsis.runtime.monitor import SHORTEST_SPAN
+from ramsis.sim import _kernels
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.run import Run
+from ramsis.sim.tables import Compiled
+
+__all__ = ["replay"]
+
+FloatArray = NDArray[np.float64]
+
+_KERNELS = {
+    "round-robin": _kernels.round_robin,
+    "shortest-queue": _kernels.shortest_queue,
+    "central": _kernels.central,
+}
+
+
+def replay(
+    fleet: Fleet,
+    scheme: Compiled,
+    arrival_ms: FloatArray,
+    duration_ms: float,
+    rng: np.random.Generator,
+    load_qps: float | None,
+) -> Run:
+    """The same run as the plain engine's, by a kernel.
+
+    Parameters
+    ----------
+    fleet : Fleet
+    scheme : Compiled
+        Its tables hold no model or batch that the fleet lacks.
+    arrival_ms : ndarray, shape (n,)
+        Not falling.
+    duration_ms : float
+    rng : Generator
+        For service draws.
+    load_qps : float or None
+        The load that the scheme is told; ``None``: what the load monitor anticipates.
+    """
+    n, tables = len(arrival_ms), scheme.tables
+    window_ms = LoadMonitor().window_ms
+    level = -1
+    if load_qps is not None:
+        level = min(int(np.searchsorted(tables.load_qps, load_qps)), len(tables.load_qps) - 1)
+    terms = _kernels.Terms(
+        slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
+        window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
+        quantiles_ms=fleet.quantiles_ms, uniform=rng.random(n if fleet.draws else 0),
+    )
+    out = _kernels.Batches(
+        np.empty(n), np.empty(n), *(np.empty(n, dtype=np.int32) for _ in range(4))
+    )
+    count = _KERNELS[scheme.dispatch](np.ascontiguousarray(arrival_ms), tables, terms, out)
+    return Run(
+        fleet=fleet,
+        duration_ms=duration_ms,
+        arrival_ms=arrival_ms,
+        batch_of=out.batch_of,
+        start_ms=out.start_ms[:count],
+        finish_ms=out.finish_ms[:count],
+        worker=out.worker[:count],
+        model=out.model[:count],
+        size=out.size[:count],
+        drop_query=np.empty(0, dtype=np.int32),
+        drop_ms=np.empty(0),
+    )

@@ -1,0 +1,160 @@
+"""What a simulation comes to: figures of each seed, means and confidence intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.sim.metrics import Metrics
+from ramsis.sim.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Estimate", "SimulationResult"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds.
+
+    Attributes
+    ----------
+    mean : float
+        NaN where no seed has the figure.
+    half_width : float or None
+        Of the confidence interval, by Student's t; ``None`` for a single seed.
+    """
+
+    mean: float
+    half_width: float | None
+
+    @classmethod
+    def of(cls, values: list[float], confidence: float = 0.95) -> Estimate:
+        """The mean of independent values, and its interval.
+
+        >>> Estimate.of([1.0, 2.0, 3.0]).mean
+        2.0
+        """
+        if not 0 < confidence < 1:
+            raise InvalidValueError(describe("not a confidence", where="confidence",
+                                             value=confidence, allowed="a fraction in (0, 1)"))
+        if not values:
+            return cls(math.nan, None)
+        if len(values) == 1:
+            return cls(values[0], None)
+        quantile = float(stdtrit(len(values) - 1, (1.0 + confidence) / 2.0))
+        spread = float(np.std(values, ddof=1))
+        return cls(float(np.mean(values)), quantile * spread / math.sqrt(len(values)))
+
+
+@dataclass(frozen=True, eq=False)
+class SimulationResult:
+    """Runs of one scheme on one workload, a run for each seed.
+
+    Attributes
+    ----------
+    scheme : str
+    workers, slo_ms, service : int, float, str
+        As in :class:`~ramsis.sim.fleet.Fleet`.
+    load_qps : float or None
+        The workload's mean load, if it is known beforehand.
+    monitored : bool
+        Whether the load monitor told the scheme the load.
+    duration_ms : float
+    seeds : tuple of int
+    metrics : tuple of Metrics
+        Of each seed.
+    runs : tuple of Run
+        The records, where they were asked for.
+    """
+
+    scheme: str
+    workers: int
+    slo_ms: float
+    service: str
+    load_qps: float | None
+    monitored: bool
+    duration_ms: float
+    seeds: tuple[int, ...]
+    metrics: tuple[Metrics, ...]
+    runs: tuple[Run, ...] = ()
+
+    def estimate(self, figure: str, confidence: float = 0.95) -> Estimate:
+        """Mean and confidence interval over the seeds of a field of :class:`Metrics`.
+
+        Raises
+        ------
+        InvalidValueError
+            No such figure.
+        """
+        if figure not in _FIGURES:
+            raise InvalidValueError(describe("unknown figure", where="figure", value=figure,
+                                             allowed=", ".join(_FIGURES)))
+        values = [getattr(one, figure) for one in self.metrics]
+        return Estimate.of([float(v) for v in values if v is not None], confidence)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean accuracy of the queries in time; NaN without any."""
+        return self.estimate("accuracy").mean
+
+    @property
+    def violation_rate(self) -> float:
+        """Mean share of the queries not in time."""
+        return self.estimate("violation_rate").mean
+
+    @property
+    def effective_accuracy(self) -> float:
+        """Mean over all queries of the accuracy if in time, else 0."""
+        return self.estimate("effective_accuracy").mean
+
+    def model_share(self) -> dict[str, float]:
+        """Mean share of each model in the answered queries, the most used first."""
+        names = {name for one in self.metrics for name in one.model_share}
+        share = {name: float(np.mean([one.model_share.get(name, 0.0) for one in self.metrics]))
+                 for name in names}
+        return dict(sorted(share.items(), key=lambda item: (-item[1], item[0])))
+
+    def row(self) -> dict[str, Any]:
+        """Means over the seeds, with the half-widths of the three main figures; counts are sums.
+
+        A figure that no seed has is ``None``.
+        """
+        row: dict[str, Any] = {
+            "scheme": self.scheme, "load_qps": self.load_qps, "workers": self.workers,
+            "slo_ms": self.slo_ms, "service": self.service, "monitor": self.monitored,
+            "duration_s": self.duration_ms / 1000.0, "seeds": len(self.seeds),
+        }
+        for name in _COUNTS:
+            row[name] = sum(getattr(one, name) for one in self.metrics)
+        for name in _FIGURES:
+            if name not in _COUNTS:
+                mean = self.estimate(name).mean
+                row[name] = None if math.isnan(mean) else mean
+        for name in _MAIN:
+            row[f"{name}_half_width"] = self.estimate(name).half_width
+        row["model_share"] = self.model_share()
+        return row
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per seed: the settings, and every figure."""
+        import pandas as pd
+
+        settings = {"scheme": self.scheme, "load_qps": self.load_qps, "workers": self.workers,
+                    "slo_ms": self.slo_ms, "service": self.service, "monitor": self.monitored,
+                    "duration_s": self.duration_ms / 1000.0}
+        return pd.DataFrame([
+            {**settings, "seed": seed, **{name: getattr(one, name) for name in _FIGURES}}
+            for seed, one in zip(self.seeds, self.metrics, strict=True)
+        ])
+
+
+_FIGURES = tuple(item.name for item in fields(Metrics) if item.name != "model_share")
+_COUNTS = ("queries", "in_time", "late", "dropped", "never_answered", "batches")
+_MAIN = ("accuracy", "violation_rate", "effective_accuracy")

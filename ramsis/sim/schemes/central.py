@@ -1,0 +1,99 @@
+"""Schemes with one queue for all workers: an idle worker takes from its head.
+
+The worker that has been idle longest takes next. What it takes depends on the anticipated load,
+the number of queries that wait, and the time to the deadline of the first of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ramsis.sim.engine import Engine, Scheme
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.sim.tables import Compiled, Level, stack
+
+__all__ = ["CentralQueue", "Choose", "ModelLevel", "batch_limit", "plan_levels"]
+
+Choose = Callable[[int, float, float], tuple[int, int] | None]
+"""``(queued, slack_ms, load_qps)`` → model and batch, or ``None`` to drop the first query."""
+
+
+class CentralQueue(Scheme):
+    """First come, first served, in the batches that ``choose`` asks for."""
+
+    def __init__(self, engine: Engine, choose: Choose) -> None:
+        super().__init__(engine)
+        self.choose = choose
+        self.queue: deque[int] = deque()
+        self.idle = deque(range(engine.fleet.workers))
+
+    def on_arrival(self, query: int) -> None:
+        """Queue it."""
+        self.queue.append(query)
+        if self.idle:
+            self.serve()
+
+    def on_idle(self, worker: int) -> None:
+        """The worker takes its turn after those that are idle already."""
+        self.idle.append(worker)
+        if self.queue:
+            self.serve()
+
+    def serve(self) -> None:
+        """Let idle workers take batches while queries wait."""
+        engine, queue, idle = self.engine, self.queue, self.idle
+        while idle and queue:
+            slack_ms = engine.deadline_ms(queue[0]) - engine.now_ms
+            choice = self.choose(len(queue), slack_ms, engine.load_qps())
+            if choice is None:
+                engine.drop(queue.popleft())
+                continue
+            model, batch = choice
+            engine.dispatch(idle.popleft(), [queue.popleft() for _ in range(batch)], model)
+
+
+class ModelLevel(NamedTuple):
+    """Up to a load, one model in batches up to a limit."""
+
+    load_qps: float
+    model: int
+    batch: int
+
+
+def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
+    """The plan that runs the model of the lowest level that meets the load.
+
+    Parameters
+    ----------
+    name : str
+    levels : sequence of ModelLevel
+        By rising load, the last one infinite.
+    """
+    loads = [level.load_qps for level in levels]
+
+    def choose(queued: int, slack_ms: float, load_qps: float) -> tuple[int, int]:
+        _, model, batch = levels[bisect_left(loads, load_qps)]
+        return model, min(queued, batch)
+
+    tables = stack([
+        Level(load, [0.0], np.full((limit, 1), model), np.arange(1, limit + 1)[:, None],
+              (model, limit))
+        for load, model, limit in levels
+    ])
+    start = partial(CentralQueue, choose=choose)
+    return Plan(name, start, Compiled("central", tables))
+
+
+def batch_limit(fleet: Fleet, model: int) -> int:
+    """Largest batch that takes half the SLO, so that a query that just missed one makes the next.
+
+    It is 1 for a model that is slower.
+    """
+    return max(fleet.largest_batch(model, fleet.slo_ms / 2.0), 1)

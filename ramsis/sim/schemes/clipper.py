@@ -1,0 +1,88 @@
+"""Clipper: a fixed model with a batch limit that each worker finds for itself.
+
+Additive increase, multiplicative decrease: a full batch that finished within the latency objective
+raises the worker's limit by one; one that took longer lowers it by a tenth, to no less than 1.
+The queue is central, first come first served (Crankshaw et al., NSDI '17, §4.3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.sim.engine import Engine, Scheme
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.sim.schemes.fixed import model_index
+
+__all__ = ["Clipper"]
+
+_BACK_OFF = 0.9
+
+
+@dataclass(frozen=True)
+class Clipper:
+    """See the module's description.
+
+    Parameters
+    ----------
+    model : str
+        Its name.
+    objective : float
+        Latency objective of a batch, as a share of the SLO; > 0.
+    """
+
+    name: ClassVar[str] = "clipper"
+
+    model: str
+    objective: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.objective) and self.objective > 0):
+            raise InvalidValueError(describe("not a share of the SLO", where="objective",
+                                             value=self.objective,
+                                             allowed="a finite number > 0"))
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """Runs through the plain engine: limits depend on what happened before."""
+        model = model_index(fleet, self.model)
+        objective_ms = self.objective * fleet.slo_ms
+        return Plan(self.name, partial(_Run, model=model, objective_ms=objective_ms))
+
+
+class _Run(Scheme):
+    def __init__(self, engine: Engine, model: int, objective_ms: float) -> None:
+        super().__init__(engine)
+        self.model, self.objective_ms = model, objective_ms
+        workers = engine.fleet.workers
+        self.queue: deque[int] = deque()
+        self.idle = deque(range(workers))
+        self.limit = [1] * workers
+        self.size = [0] * workers
+        self.started_ms = [0.0] * workers
+
+    def on_arrival(self, query: int) -> None:
+        self.queue.append(query)
+        if self.idle:
+            self.serve()
+
+    def on_idle(self, worker: int) -> None:
+        if self.engine.now_ms - self.started_ms[worker] > self.objective_ms:
+            self.limit[worker] = max(int(self.limit[worker] * _BACK_OFF), 1)
+        elif self.size[worker] == self.limit[worker] < self.engine.fleet.max_batch:
+            self.limit[worker] += 1
+        self.idle.append(worker)
+        if self.queue:
+            self.serve()
+
+    def serve(self) -> None:
+        while self.idle and self.queue:
+            worker = self.idle.popleft()
+            size = min(len(self.queue), self.limit[worker])
+            self.size[worker], self.started_ms[worker] = size, self.engine.now_ms
+            queries = [self.queue.popleft() for _ in range(size)]
+            self.engine.dispatch(worker, queries, self.model)

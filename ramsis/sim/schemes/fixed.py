@@ -1,0 +1,57 @@
+"""One model, whatever the load; an idle worker takes what waits, up to a batch limit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
+
+__all__ = ["Fixed", "model_index"]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """See the module's description.
+
+    Parameters
+    ----------
+    model : str
+        Its name.
+    batch : int
+        Batch limit; 0: the largest that takes half the SLO.
+    """
+
+    name: ClassVar[str] = "fixed"
+
+    model: str
+    batch: int = 0
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """One level."""
+        model = model_index(fleet, self.model)
+        if not 0 <= self.batch <= fleet.max_batch:
+            raise InvalidValueError(describe("no such batch limit", where="batch",
+                                             value=self.batch,
+                                             allowed=f"1 to {fleet.max_batch}, 0 by the SLO"))
+        return plan_levels(self.name, [
+            ModelLevel(math.inf, model, self.batch or batch_limit(fleet, model))
+        ])
+
+
+def model_index(fleet: Fleet, name: str) -> int:
+    """The index of a named model.
+
+    Raises
+    ------
+    InvalidValueError
+        The fleet has no such model.
+    """
+    if name not in fleet.models:
+        raise InvalidValueError(describe("unknown model", where="model", value=name,
+                                         allowed=", ".join(fleet.models)))
+    return fleet.models.index(name)

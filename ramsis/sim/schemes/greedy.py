@@ -1,0 +1,83 @@
+"""Greedy by the deadline: the most accurate model that the first query can still wait for.
+
+An idle worker looks at the slack of the query at the head of the central queue, takes the most
+accurate model with l(m, 1) <= slack, and as many queries as wait and as still fit:
+the largest b with l(m, b) <= slack. It looks neither at the load nor at what comes after, as
+MDInference (Ogden and Guo, IC2E '20) and ALERT (Wan et al., ATC '20) choose for single queries.
+When no model can keep the deadline, the fastest serves the query late, in batches up to the
+largest that takes half the SLO; or it is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.sim.schemes.central import CentralQueue, batch_limit
+from ramsis.sim.tables import Compiled, Level, stack
+
+__all__ = ["Greedy"]
+
+_LATE = ("serve", "drop")
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """See the module's description.
+
+    Parameters
+    ----------
+    late : str
+        ``serve``: a query that cannot be in time is answered by the fastest model, in batches
+        within half the SLO; ``drop``: it is given up.
+    """
+
+    name: ClassVar[str] = "greedy"
+
+    late: str = "serve"
+
+    def __post_init__(self) -> None:
+        if self.late not in _LATE:
+            raise InvalidValueError(describe("unknown rule for late queries", where="late",
+                                             value=self.late, allowed=", ".join(_LATE)))
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """Tables over the distinct latencies, unless late queries are dropped."""
+        rows = [(m, fleet.table.latency_ms[m].tolist()) for m in fleet.by_accuracy]
+        late = (fleet.table.fastest, batch_limit(fleet, fleet.table.fastest))
+
+        def choose(queued: int, slack_ms: float, load_qps: float) -> tuple[int, int] | None:
+            for model, latency_ms in rows:
+                if latency_ms[0] <= slack_ms:
+                    fits = 1
+                    while fits < min(queued, len(latency_ms)) and latency_ms[fits] <= slack_ms:
+                        fits += 1
+                    return model, fits
+            return (late[0], min(queued, late[1])) if self.late == "serve" else None
+
+        compiled = _tables(fleet, late) if self.late == "serve" else None
+        return Plan(self.name, partial(CentralQueue, choose=choose), compiled)
+
+
+def _tables(fleet: Fleet, late: tuple[int, int]) -> Compiled:
+    """The same choices for every queue and every stretch of slack between two latencies."""
+    latency_ms = fleet.table.latency_ms
+    edges = np.append(0.0, np.unique(latency_ms[latency_ms <= fleet.slo_ms]))
+    rows = fleet.max_batch
+    queued = np.arange(1, rows + 1)
+    model = np.full((rows, len(edges)), late[0])
+    batch = np.broadcast_to(np.minimum(queued, late[1])[:, None], model.shape).copy()
+    for column, slack_ms in enumerate(edges):
+        fitting = (m for m in fleet.by_accuracy if latency_ms[m, 0] <= slack_ms)
+        best = next(fitting, None)
+        if best is not None:
+            model[:, column] = best
+            batch[:, column] = np.minimum(queued, fleet.largest_batch(best, float(slack_ms)))
+    # A longer queue is answered as one of the largest batch.
+    return Compiled("central", stack([Level(np.inf, edges, model, batch, (0, 0))]))

@@ -1,0 +1,112 @@
+"""Decisions as arrays: what compiled kernels read.
+
+For each load level a table (queued, slack bin) → (model, batch), with one answer for longer
+queues: the form of a policy file, and of every scheme that decides by the load, the length of the
+queue and the slack of its head alone. The level for a load is the lowest that meets it, else the
+highest, as in :class:`ramsis.runtime.PolicySet`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ramsis.runtime.table import LookupTable
+
+__all__ = ["Compiled", "Dispatch", "Level", "Tables", "stack"]
+
+Dispatch = Literal["round-robin", "shortest-queue", "central"]
+"""How queries reach workers: every K-th to a worker's own queue, to the worker with fewest queries
+waiting or in service (ties: the next in turn), or one queue for all."""
+
+_BUCKETS_PER_BIN = 4
+
+
+class Tables(NamedTuple):
+    """Tables of L levels, padded to common shapes.
+
+    Attributes
+    ----------
+    load_qps : ndarray, shape (L,)
+        Rising; the last may be infinite.
+    rows : ndarray, shape (L,)
+        Longest queue that a level's table tells apart.
+    slack_ms : ndarray, shape (L, J+1)
+        Low edges of the slack bins; infinite beyond a level's last.
+    per_ms : ndarray, shape (L,)
+        Buckets of slack per ms, of ``first_bin``.
+    first_bin : ndarray, shape (L, G)
+        For each bucket of slack a bin at or below that of any slack in it.
+    model, batch : ndarrays, shape (L, N, J)
+    overflow_model, overflow_batch : ndarrays, shape (L,)
+        The answer to a longer queue; where the batch is 0, it is that of the last row.
+    """
+
+    load_qps: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    slack_ms: NDArray[np.float64]
+    per_ms: NDArray[np.float64]
+    first_bin: NDArray[np.int64]
+    model: NDArray[np.int16]
+    batch: NDArray[np.int16]
+    overflow_model: NDArray[np.int64]
+    overflow_batch: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A scheme that kernels can run."""
+
+    dispatch: Dispatch
+    tables: Tables
+
+
+class Level(NamedTuple):
+    """One level: a load, and its table as in :class:`Tables`."""
+
+    load_qps: float
+    slack_ms: ArrayLike
+    model: ArrayLike
+    batch: ArrayLike
+    overflow: tuple[int, int]
+
+    @classmethod
+    def of(cls, table: LookupTable, index: Sequence[int]) -> Level:
+        """A policy file's table; ``index`` gives the fleet's index of each of its models."""
+        indices = np.asarray(index)
+        return cls(table.load_qps, table.slack_ms, indices[np.array(table.model)], table.batch,
+                   (int(indices[table.overflow[0]]), table.overflow[1]))
+
+
+def stack(levels: Sequence[Level]) -> Tables:
+    """The levels, by rising load, as one set of arrays."""
+    ordered = sorted(levels, key=lambda level: level.load_qps)
+    count = len(ordered)
+    shapes = [np.shape(level.model) for level in ordered]
+    rows, bins = (max(shape[axis] for shape in shapes) for axis in (0, 1))
+    buckets = _BUCKETS_PER_BIN * bins + 2
+    slack = np.full((count, bins + 1), np.inf)
+    first_bin = np.zeros((count, buckets), dtype=np.int64)
+    per_ms = np.zeros(count)
+    model, batch = (np.zeros((count, rows, bins), dtype=np.int16) for _ in range(2))
+    for i, (level, shape) in enumerate(zip(ordered, shapes, strict=True)):
+        edges = np.asarray(level.slack_ms, dtype=float)
+        slack[i, : len(edges)] = edges
+        model[i, : shape[0], : shape[1]] = level.model
+        batch[i, : shape[0], : shape[1]] = level.batch
+        if len(edges) > 1:
+            per_ms[i] = (buckets - 2) / edges[-1]
+            # One bucket back, so that rounding can never start above the right bin.
+            low_ms = (np.arange(buckets) - 1) / per_ms[i]
+            first_bin[i] = np.maximum(np.searchsorted(edges, low_ms, side="right") - 1, 0)
+    overflow = np.array([level.overflow for level in ordered])
+    return Tables(
+        load_qps=np.array([level.load_qps for level in ordered]),
+        rows=np.array([shape[0] for shape in shapes]),
+        slack_ms=slack, per_ms=per_ms, first_bin=first_bin, model=model, batch=batch,
+        overflow_model=overflow[:, 0].copy(), overflow_batch=overflow[:, 1].copy(),
+    )

@@ -1,0 +1,137 @@
+"""Small fleets, policies with any table, and schemes for tests of the simulator."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from ramsis.policy import WorkerPolicy
+from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.sim import Engine, Fleet, Plan, Run, Scheme
+from ramsis.synthesis import generate_policy
+from tests.synthesis.samples import settings, tiny_profile
+
+SLO_MS = 100.0
+
+
+def fleet(
+    latency_ms: list[list[float]], accuracy: list[float] | None = None, *, workers: int = 1,
+    slo_ms: float = SLO_MS, quantiles_ms: NDArray[np.float64] | None = None,
+    network_ms: float = 0.0,
+) -> Fleet:
+    """A fleet with models m0, m1, … of these latencies."""
+    names = [f"m{i}" for i in range(len(latency_ms))]
+    table = LatencyTable.measured(names, accuracy or [0.5] * len(names), latency_ms)
+    fixed = table.latency_ms[:, :, None].copy()
+    return Fleet(table, fixed if quantiles_ms is None else quantiles_ms, workers, slo_ms,
+                 network_ms)
+
+
+def tiny_policy(load_qps: float = 400.0, **changes: Any) -> WorkerPolicy:
+    """A real policy of the tiny profile: 4 workers, SLO 100 ms."""
+    return generate_policy(tiny_profile(), load_qps, settings(**changes))
+
+
+def with_table(
+    policy: WorkerPolicy, load_qps: float, rng: np.random.Generator, *, variable: bool = False
+) -> WorkerPolicy:
+    """The same policy for another load, with any table."""
+    shape = policy.model_table.shape
+    queued = np.arange(1, shape[0] + 1)[:, None]
+    batch = rng.integers(1, queued + 1, shape) if variable else np.broadcast_to(queued, shape)
+    return dataclasses.replace(
+        policy, load_qps=load_qps, batch_table=batch,
+        batching="variable" if variable else "maximal",
+        model_table=rng.integers(0, len(policy.models), shape),
+        overflow_model=int(rng.integers(len(policy.models))),
+        overflow_batch=int(rng.integers(1, shape[0] + 2)),
+    )
+
+
+def tiny() -> ProfileSet:
+    """Three models; see the synthesis samples."""
+    return tiny_profile()
+
+
+def run(
+    fleet: Fleet, start: Callable[[Engine], Scheme], arrivals_ms: list[float],
+    duration_ms: float = 1000.0, load_qps: float | None = 10.0,
+) -> Run:
+    """One run of the plain engine."""
+    return Engine(fleet, np.array(arrivals_ms, dtype=float), duration_ms,
+                  np.random.default_rng(0), load_qps).run(start)
+
+
+class Logged(Scheme):
+    """Notes every event with its time, and serves one query at a time on m0."""
+
+    def __init__(self, engine: Engine, log: list[tuple[float, str, object]]) -> None:
+        super().__init__(engine)
+        self.log, self.queue = log, list[int]()
+
+    def on_arrival(self, query: int) -> None:
+        self.log.append((self.engine.now_ms, "arrival", query))
+        self.queue.append(query)
+        self.serve()
+
+    def on_idle(self, worker: int) -> None:
+        self.log.append((self.engine.now_ms, "idle", worker))
+        self.serve()
+
+    def on_timer(self, token: object) -> None:
+        self.log.append((self.engine.now_ms, "timer", token))
+
+    def serve(self) -> None:
+        for worker, idle in enumerate(self.engine.idle):
+            if idle and self.queue:
+                self.engine.dispatch(worker, [self.queue.pop(0)], 0)
+
+
+class Anything(Scheme):
+    """Does whatever chance says, as far as it is allowed: waits, drops, serves in any order."""
+
+    def __init__(self, engine: Engine, seed: int) -> None:
+        super().__init__(engine)
+        self.rng = np.random.default_rng(seed)
+        self.queue: list[int] = []
+
+    def on_arrival(self, query: int) -> None:
+        self.queue.append(query)
+        self.act()
+
+    def on_idle(self, worker: int) -> None:
+        self.act()
+
+    def on_timer(self, token: object) -> None:
+        self.act()
+
+    def act(self) -> None:
+        engine, rng = self.engine, self.rng
+        if rng.random() < 0.2:
+            engine.wake_at(engine.now_ms + float(rng.integers(0, 5)))
+        if self.queue and rng.random() < 0.2:
+            engine.drop(self.queue.pop(int(rng.integers(len(self.queue)))))
+        idle = [w for w, free in enumerate(engine.idle) if free]
+        while self.queue and idle and rng.random() < 0.6:
+            size = int(rng.integers(1, min(len(self.queue), engine.fleet.max_batch) + 1))
+            chosen = [self.queue.pop(int(rng.integers(len(self.queue)))) for _ in range(size)]
+            worker = idle.pop(int(rng.integers(len(idle))))
+            engine.dispatch(worker, chosen, int(rng.integers(len(engine.fleet.models))))
+
+
+def anything(seed: int) -> Plan:
+    """A random scheme."""
+    return Plan("anything", partial(Anything, seed=seed))
+
+
+@st.composite
+def lattice_arrivals(draw: st.DrawFn, most: int = 120) -> NDArray[np.float64]:
+    """Arrival times on whole milliseconds, many at one instant: ties of every kind."""
+    gaps = draw(st.lists(st.sampled_from([0, 0, 1, 2, 3, 5, 8, 20, 700]), max_size=most))
+    return np.cumsum(np.array(gaps, dtype=float))

@@ -1,0 +1,143 @@
+"""Compiled kernels and the plain engine decide identically on the same arrivals."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramsis.errors import InvalidValueError
+from ramsis.sim import (
+    Clipper,
+    ClosedLoop,
+    Fixed,
+    Fleet,
+    Greedy,
+    Infaas,
+    JellyfishPlus,
+    ModelSwitching,
+    Plan,
+    PoissonLoad,
+    Recorded,
+    Run,
+    Sampled,
+    WorkerPolicies,
+    run_plan,
+)
+from tests.sim.samples import lattice_arrivals, tiny, tiny_policy, with_table
+
+POLICY = tiny_policy(400.0)
+
+
+def same(one: Run, two: Run) -> None:
+    """Query by query: the same worker, model, batch, start and finish, to the last bit."""
+    assert one.arrival_ms.tolist() == two.arrival_ms.tolist()
+    assert (one.batch_of >= 0).all()
+    assert len(one.size) == len(two.size)
+    for name in ("start_ms", "finish_ms", "worker", "model", "size"):
+        assert (getattr(one, name)[one.batch_of] == getattr(two, name)[two.batch_of]).all(), name
+
+
+def agree(fleet: Fleet, plan: Plan, workload: Any, monitored: bool) -> Run:
+    """Both engines on one workload."""
+    assert plan.compiled is not None
+    plain, fast = (run_plan(fleet, plan, workload, seed=7, monitored=monitored, engine=engine)
+                   for engine in ("plain", "compiled"))  # type: ignore[arg-type]
+    same(plain, fast)
+    return fast
+
+
+def small_fleet(workers: int, **changes: Any) -> Fleet:
+    return dataclasses.replace(Fleet.of(tiny(), workers=workers, slo_ms=100.0), **changes)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    arrivals=lattice_arrivals(), seed=st.integers(0, 2**32), workers=st.integers(1, 5),
+    dispatch=st.sampled_from(["round-robin", "shortest-queue"]), variable=st.booleans(),
+    load=st.sampled_from([None, 0.0, 150.0, 400.0, 1e5]), network_ms=st.sampled_from([0.0, 1.5]),
+)
+def test_worker_policies_with_any_tables(
+    arrivals: np.ndarray, seed: int, workers: int, dispatch: Any, variable: bool,
+    load: float | None, network_ms: float,
+) -> None:
+    if not len(arrivals):
+        return
+    rng = np.random.default_rng(seed)
+    own = dataclasses.replace(POLICY, workers=workers)
+    levels = tuple(with_table(own, qps, rng, variable=variable) for qps in (150.0, 300.0, 900.0))
+    fleet = small_fleet(workers, network_ms=network_ms)
+    plan = WorkerPolicies(levels, dispatch=dispatch).prepare(fleet)
+    workload = Recorded(arrivals, duration_ms=1e6)
+    plain, fast = _both(fleet, plan, workload, load)
+    same(plain, fast)
+
+
+def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> tuple[Run, Run]:
+    from ramsis.sim import Engine
+    from ramsis.sim.compiled import replay
+
+    assert plan.compiled is not None
+    times = workload.times_ms
+    plain = Engine(fleet, times, 1e6, np.random.default_rng(0), load).run(plan.start)
+    return plain, replay(fleet, plan.compiled, times, 1e6, np.random.default_rng(0), load)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    arrivals=lattice_arrivals(), workers=st.integers(1, 5),
+    spec=st.sampled_from([JellyfishPlus(), JellyfishPlus(3.0), Greedy(), Infaas(0.7),
+                          Fixed("medium"), Fixed("small", 3)]),
+    load=st.sampled_from([None, 0.0, 100.0, 400.0, 1e5]),
+)
+def test_central_queue_schemes(
+    arrivals: np.ndarray, workers: int, spec: Any, load: float | None
+) -> None:
+    if not len(arrivals):
+        return
+    fleet = small_fleet(workers)
+    same(*_both(fleet, spec.prepare(fleet), Recorded(arrivals, duration_ms=1e6), load))
+
+
+@pytest.mark.parametrize("monitored", [False, True])
+@pytest.mark.parametrize("service", ["p95", "distribution"])
+@pytest.mark.parametrize("load_qps", [200.0, 900.0, 2500.0])
+@pytest.mark.parametrize("name", ["round-robin", "shortest-queue", "jellyfish-plus",
+                                  "model-switching", "greedy"])
+def test_on_poisson_arrivals_below_and_above_capacity(
+    name: str, load_qps: float, service: str, monitored: bool
+) -> None:
+    fleet = Fleet.of(tiny(), workers=4, slo_ms=100.0, service=service)
+    spec: Any = {
+        "jellyfish-plus": JellyfishPlus(), "greedy": Greedy(),
+        "model-switching": ModelSwitching(profile_s=2.0, step_qps=100.0),
+    }.get(name) or WorkerPolicies((POLICY, tiny_policy(1000.0)), dispatch=name)  # type: ignore[arg-type]
+    done = agree(fleet, spec.prepare(fleet), PoissonLoad(load_qps, 3000.0), monitored)
+    assert done.queries > 400
+
+
+def test_what_is_not_table_driven_says_so() -> None:
+    fleet = small_fleet(2)
+    plan = Clipper("small").prepare(fleet)
+    with pytest.raises(InvalidValueError, match="not table-driven"):
+        run_plan(fleet, plan, PoissonLoad(10.0, 100.0), engine="compiled")
+    with pytest.raises(InvalidValueError, match="not table-driven"):
+        run_plan(fleet, Fixed("small").prepare(fleet), ClosedLoop(1, 1.0, 10.0), monitored=True,
+                 engine="compiled")
+
+
+def test_no_arrivals_give_an_empty_run() -> None:
+    class Silent:
+        rate_per_ms = 0.1
+
+        def sample(self, duration_ms: float, rng: np.random.Generator) -> np.ndarray:
+            return np.empty(0)
+
+    fleet = small_fleet(2)
+    for spec in (Fixed("small"), WorkerPolicies((dataclasses.replace(POLICY, workers=2),))):
+        done = agree(fleet, spec.prepare(fleet), Sampled(Silent(), 100.0), True)
+        assert done.queries == 0

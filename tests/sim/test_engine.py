@@ -1,0 +1,242 @@
+"""The plain engine: order of events, accounting, what schemes may not do."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramsis.errors import RamsisError
+from ramsis.sim import ClosedLoop, Engine, PoissonLoad, Run, Scheme, SchemeError, run_plan
+from ramsis.sim.metrics import measure
+from ramsis.sim.run import DROPPED, NEVER_ANSWERED
+from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run
+
+
+def test_at_one_instant_batches_finish_then_queries_arrive_then_timers_ring() -> None:
+    log: list[tuple[float, str, object]] = []
+
+    class WithTimer(Logged):
+        def on_arrival(self, query: int) -> None:
+            if query == 0:
+                self.engine.wake_at(10.0, "late set, same time")
+                self.engine.wake_at(5.0, "first")
+                self.engine.wake_at(10.0, "last")
+            super().on_arrival(query)
+
+    run(fleet([[10.0]], workers=2), partial(WithTimer, log=log), [0.0, 0.0, 10.0])
+    assert log == [
+        (0.0, "arrival", 0), (0.0, "arrival", 1), (5.0, "timer", "first"),
+        (10.0, "idle", 0), (10.0, "idle", 1), (10.0, "arrival", 2),
+        (10.0, "timer", "late set, same time"), (10.0, "timer", "last"), (20.0, "idle", 0),
+    ]
+
+
+def test_batches_that_finish_together_do_so_in_the_order_of_their_dispatch() -> None:
+    log: list[tuple[float, str, object]] = []
+
+    class Backwards(Logged):
+        def serve(self) -> None:
+            for worker in (2, 0, 1):
+                if self.engine.idle[worker] and self.queue:
+                    self.engine.dispatch(worker, [self.queue.pop(0)], 0)
+
+    run(fleet([[7.0]], workers=3), partial(Backwards, log=log), [0.0, 0.0, 0.0])
+    assert [what for when, kind, what in log if kind == "idle"] == [2, 0, 1]
+
+
+def test_a_timer_for_the_present_instant_rings_after_it() -> None:
+    rings: list[float] = []
+
+    class Now(Scheme):
+        def on_arrival(self, query: int) -> None:
+            self.engine.wake_at(self.engine.now_ms)
+
+        def on_timer(self, token: object) -> None:
+            rings.append(self.engine.now_ms)
+
+    done = run(fleet([[1.0]]), Now, [3.0, 3.0, 4.0])
+    assert rings == [3.0, 3.0, 4.0]
+    assert (done.batch_of == NEVER_ANSWERED).all()
+
+
+def test_service_network_and_deadline_add_up() -> None:
+    log: list[tuple[float, str, object]] = []
+    done = run(fleet([[30.0]], network_ms=2.0, slo_ms=64.0), partial(Logged, log=log),
+               [1.0, 1.0, 1.0])
+    assert done.start_ms.tolist() == [1.0, 33.0, 65.0]
+    assert done.finish_ms.tolist() == [33.0, 65.0, 97.0]
+    assert done.in_time.tolist() == [True, True, False]
+    assert done.queries == 3
+
+
+def wrong(act: str) -> type[Scheme]:
+    """A scheme that does one thing that cannot be done, at the third arrival."""
+
+    class Wrong(Scheme):
+        def on_arrival(self, query: int) -> None:
+            engine = self.engine
+            if query == 1:
+                engine.dispatch(0, [0], 0)
+            if query == 2:
+                exec(act, {"engine": engine})
+
+    return Wrong
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        ("engine.dispatch(0, [1], 0)", ["not idle", "got 0"]),
+        ("engine.dispatch(9, [1], 0)", ["not idle", "got 9"]),
+        ("engine.dispatch(-1, [1], 0)", ["not idle", "got -1"]),
+        ("engine.dispatch(1, [0], 0)", ["does not wait", "got 0"]),
+        ("engine.dispatch(1, [1, 1], 0)", ["does not wait", "got 1"]),
+        ("engine.dispatch(1, [7], 0)", ["does not wait", "got 7"]),
+        ("engine.dispatch(1, [-1], 0)", ["does not wait", "got -1"]),
+        ("engine.dispatch(1, [], 0)", ["no such batch", "0 queries"]),
+        ("engine.dispatch(1, [1, 2, 2], 0)", ["no such batch", "3 queries", "1 to 2"]),
+        ("engine.dispatch(1, [1], 1)", ["no such batch", "model 1"]),
+        ("engine.drop(0)", ["drop", "does not wait"]),
+        ("engine.drop(3)", ["drop", "does not wait"]),
+        ("engine.wake_at(1.0)", ["timer", "got 1.0"]),
+        ("engine.wake_at(float('nan'))", ["timer", "nan"]),
+        ("engine.wake_at(float('inf'))", ["timer", "inf"]),
+    ],
+)
+def test_what_cannot_be_done_stops_the_run_and_names_the_event(
+    act: str, words: list[str]
+) -> None:
+    with pytest.raises(SchemeError, match="at 3 ms, arrival of query 2") as stopped:
+        run(fleet([[50.0, 60.0]], workers=2), wrong(act), [1.0, 2.0, 3.0])
+    assert "\n" not in str(stopped.value)
+    for word in words:
+        assert word in str(stopped.value)
+
+
+def test_a_mistake_when_a_worker_is_idle_or_a_timer_rings_is_named_too() -> None:
+    class AtIdle(Logged):
+        def on_idle(self, worker: int) -> None:
+            self.engine.dispatch(worker, [0], 0)
+
+    class AtTimer(Scheme):
+        def on_arrival(self, query: int) -> None:
+            self.engine.wake_at(4.0, "tick")
+
+        def on_timer(self, token: object) -> None:
+            self.engine.drop(5)
+
+    with pytest.raises(SchemeError, match="at 10 ms, end of a batch on worker 0"):
+        run(fleet([[10.0]]), partial(AtIdle, log=[]), [0.0])
+    with pytest.raises(SchemeError, match="at 4 ms, timer tick"):
+        run(fleet([[10.0]]), AtTimer, [0.0])
+    with pytest.raises(SchemeError, match="at 0 ms, start"):
+        run(fleet([[10.0]]), lambda engine: engine.drop(0) or Scheme(engine), [])
+    assert issubclass(SchemeError, RamsisError)
+
+
+def test_timers_without_end_are_stopped() -> None:
+    class Restless(Scheme):
+        def on_arrival(self, query: int) -> None:
+            self.engine.wake_at(self.engine.now_ms)
+
+        on_timer = on_arrival  # type: ignore[assignment]
+
+    with pytest.raises(SchemeError, match="without end"):
+        run(fleet([[1.0]]), Restless, [0.0])
+
+
+def test_timers_alone_do_not_keep_a_run_going_when_no_query_waits() -> None:
+    class Ticking(Logged):
+        def on_arrival(self, query: int) -> None:
+            super().on_arrival(query)
+            self.engine.wake_at(self.engine.now_ms + 1.0)
+
+        def on_timer(self, token: object) -> None:
+            super().on_timer(token)
+            self.engine.wake_at(self.engine.now_ms + 1.0)
+
+    log: list[tuple[float, str, object]] = []
+    run(fleet([[10.0]]), partial(Ticking, log=log), [0.0])
+    assert log[-1][0] <= 11.0
+
+
+def accounted(done: Run) -> None:
+    """Every query has one fate, and batches hold what they say."""
+    found = measure(done)
+    assert found.queries == found.in_time + found.late + found.dropped + found.never_answered
+    answered = done.batch_of >= 0
+    assert found.in_time + found.late == answered.sum() == done.size.sum()
+    counts = np.bincount(done.batch_of[answered], minlength=len(done.size))
+    assert (counts == done.size).all()
+    assert (done.size >= 1).all()
+    assert found.dropped == len(done.drop_query) == (done.batch_of == DROPPED).sum()
+    assert (done.served_ms[answered] >= done.arrival_ms[answered]).all()
+    for worker in range(done.fleet.workers):
+        own = done.worker == worker
+        order = np.argsort(done.start_ms[own], kind="stable")
+        assert (done.start_ms[own][order][1:] >= done.finish_ms[own][order][:-1]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(lattice_arrivals(), st.integers(0, 2**32), st.integers(1, 4))
+def test_every_query_is_accounted_for_whatever_a_scheme_does(
+    arrivals: np.ndarray, seed: int, workers: int
+) -> None:
+    small = fleet([[3.0, 5.0], [8.0, 20.0]], workers=workers, slo_ms=15.0)
+    done = run(small, anything(seed).start, arrivals.tolist())
+    assert done.queries == len(arrivals)
+    accounted(done)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6), st.sampled_from([0.0, 1.0, 7.5]), st.integers(0, 2**32))
+def test_every_query_of_a_closed_loop_is_accounted_for(
+    users: int, think_ms: float, seed: int
+) -> None:
+    small = fleet([[3.0, 5.0]], workers=2, slo_ms=15.0)
+    done = run_plan(small, anything(seed), ClosedLoop(users, think_ms, 200.0), monitored=True)
+    assert done.queries >= users
+    assert (np.diff(done.arrival_ms) >= 0).all()
+    assert (done.arrival_ms[users:] < 200.0).all()
+    accounted(done)
+
+
+def test_a_closed_loop_of_one_user_cycles_through_service_and_thinking() -> None:
+    done = Engine(fleet([[10.0]]), ClosedLoop(1, 5.0, 60.0), 60.0, np.random.default_rng(0),
+                  None).run(partial(Logged, log=[]))
+    assert done.arrival_ms.tolist() == [0.0, 15.0, 30.0, 45.0]
+
+
+def test_a_closed_loop_keeps_its_users_busy() -> None:
+    """Six users, two workers, 10 ms each: throughput 200/s, response 30 ms."""
+    done = Engine(fleet([[10.0]], workers=2), ClosedLoop(6, 0.0, 1000.0), 1000.0,
+                  np.random.default_rng(0), None).run(partial(Logged, log=[]))
+    assert done.queries == 6 + 2 * 99
+    assert (done.answered_ms - done.arrival_ms)[6:].tolist() == [30.0] * 198
+
+
+def test_the_same_seed_gives_every_scheme_the_same_arrivals_and_luck() -> None:
+    rng = np.random.default_rng(5)
+    drawn = np.sort(rng.uniform(5.0, 9.0, (1, 2, 64)), axis=2)
+    small = fleet([[9.0, 9.0]], workers=2, quantiles_ms=drawn)
+    workload = PoissonLoad(150.0, 1000.0)
+    one, two, other = (run_plan(small, anything(scheme), workload, seed=seed)
+                       for scheme, seed in ((1, 3), (2, 3), (1, 4)))
+    assert one.arrival_ms.tolist() == two.arrival_ms.tolist() != other.arrival_ms.tolist()
+    again = run_plan(small, anything(1), workload, seed=3)
+    assert again.answered_ms.tolist() == one.answered_ms.tolist()
+
+
+def test_drawn_service_times_follow_the_quantiles_of_the_batch() -> None:
+    quantiles = np.sort(np.random.default_rng(1).gamma(3.0, 2.0, 50))
+    small = fleet([[9.0]], quantiles_ms=quantiles[None, None, :])
+    arrivals = 100.0 * np.arange(4000)
+    done = run(small, partial(Logged, log=[]), arrivals.tolist(), 1e6)
+    served = np.sort(done.finish_ms - done.start_ms)
+    expected = np.interp((np.arange(4000) + 0.5) / 4000, (np.arange(50) + 0.5) / 50, quantiles)
+    assert np.abs(served - expected).max() < 1.5  # Kolmogorov-Smirnov, in ms, at these densities
+    assert served.mean() == pytest.approx(quantiles.mean(), abs=4 * quantiles.std() / 4000**0.5)
