@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ramsis.cli.profile_plot import plot_command
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.check import Finding, check
@@ -30,6 +31,9 @@ _LEGEND = ("* a larger measured batch is faster, so requests are padded up to it
 @click.group("profile")
 def profile() -> None:
     """Look into latency profiles, and import them."""
+
+
+profile.add_command(plot_command)
 
 
 @profile.command("check")
@@ -106,7 +110,7 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 @click.option("--models", metavar="A,B,C", help="Models to keep, in this order.")
 @click.option("--accuracy", metavar="FILE",
               help="Accuracies by model: JSON, or CSV with the columns model and "
-                   "accuracy_percent or accuracy_fraction.")
+                   "accuracy_percent or accuracy_fraction, or timm's results.")
 @click.option("--name", help="Name of the profile set; that of SOURCE by default.")
 def import_command(
     source: str, out: str, format_name: str, models: str | None, accuracy: str | None,
@@ -114,18 +118,23 @@ def import_command(
 ) -> None:
     """Make a profile file of another program's measurements.
 
-    SOURCE is a CSV file of statistics in seconds (stats-csv) or of quantiles in ms
-    (quantiles-csv), or a folder of samples in seconds (ramsis-artifact). Only stats-csv holds
-    accuracies; the others need --accuracy.
+    SOURCE is a CSV file of statistics in seconds (stats-csv), of quantiles in ms
+    (quantiles-csv), of samples or statistics in ms, one to a row (long-csv), of Triton Model
+    Analyzer (model-analyzer) or of timm's benchmark.py (timm, or a folder of them); or a folder
+    of samples in seconds (ramsis-artifact). Accuracies are in stats-csv, can be in long-csv,
+    and come from --accuracy for the others.
 
     \b
     Examples:
       $ ramsis profile import statistics.csv --out statistics.json
       $ ramsis profile import quantiles.csv --accuracy accuracy.json --out quantiles.json
+      $ ramsis profile import latencies.csv --format long-csv --out latencies.json
       $ ramsis profile import samples --accuracy accuracy.json --models small,large --out two.json
     """
     found = import_profile(source, format_name, _names(models), accuracy, name)
     save(found, out)
+    for line in found.measurement.get("notes", ()):
+        click.echo(f"note: {line}", err=True)
     findings = check(found)
     for item in findings:
         click.echo(f"warning: {item}", err=True)

@@ -123,7 +123,8 @@ def fluid_bound(
     mix = np.zeros((len(latency.models), max_batch))
     mix[model, column] = found.x / scale
     return FluidBound(
-        effective_accuracy=float(-found.fun / scale),
+        # No more than the best model's, which rounding could pass.
+        effective_accuracy=min(float(-found.fun / scale), float(latency.accuracy[model].max())),
         served_fraction=float(mix.sum()),
         capacity_qps=float(1000.0 * workers * (batch / busy_ms).max()),
         worker_price=float(-found.ineqlin.marginals[0] / scale / workers),

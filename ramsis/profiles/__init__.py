@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.file import FORMAT, load, save, shipped_names, to_document
+from ramsis.profiles.front import between_models, interpolate_front
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import pareto_front, prune
 from ramsis.profiles.table import LatencyTable, Origin
@@ -19,6 +20,8 @@ __all__ = [
     "ProfileError",
     "ProfileSet",
     "Statistic",
+    "between_models",
+    "interpolate_front",
     "load",
     "pareto_front",
     "prune",

@@ -34,11 +34,9 @@ class BatchProfile:
     ----------
     batch : int
         Batch size, >= 1.
-    p95_ms : float, optional
-        95th percentile. Required unless ``quantiles_ms`` is given.
-    mean_ms, p50_ms, p90_ms, p99_ms : float, optional
-        Mean and other percentiles; derived from ``quantiles_ms`` where that is given and they
-        are not.
+    p95_ms, mean_ms, p50_ms, p90_ms, p99_ms : float, optional
+        Percentiles and mean, one of them at least unless ``quantiles_ms`` is given; derived
+        from ``quantiles_ms`` where that is given and they are not.
     min_ms, max_ms, std_ms : float, optional
         Least and largest latency; standard deviation (>= 0).
     n : int, optional
@@ -49,8 +47,8 @@ class BatchProfile:
     Raises
     ------
     ProfileError
-        When a value is out of range, ``p95_ms`` can neither be read nor derived, percentiles
-        fall, the mean or the quantiles lie outside [min, max] (0.1 % aside).
+        When a value is out of range, there is no percentile, mean or sketch, percentiles fall,
+        the mean or the quantiles lie outside [min, max] (0.1 % aside).
     """
 
     batch: int
@@ -80,9 +78,9 @@ class BatchProfile:
                 put(self, name, positive(getattr(self, name), name, "latency"))
         if self.quantiles_ms is not None:
             put(self, "quantiles_ms", _quantiles(self.quantiles_ms))
-        elif self.p95_ms is None:
-            raise ProfileError("missing", "p95_ms", allowed="a finite number > 0, "
-                               "or quantiles_ms to derive it from")
+        elif not self.statistics:
+            raise ProfileError("missing", "p95_ms", allowed="a finite number > 0, another of "
+                               f"{', '.join(STATISTICS)}, or quantiles_ms to derive them from")
         self._check_order()
         if self.quantiles_ms is not None:
             self._derive(self.quantiles_ms)
@@ -153,6 +151,11 @@ class BatchProfile:
                 raise ProfileError("outside min_ms … max_ms", name, value,
                                    f"between {self.min_ms!r} and {self.max_ms!r}")
 
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Those of :data:`STATISTICS` that the profile holds."""
+        return tuple(name for name in STATISTICS if getattr(self, f"{name}_ms") is not None)
+
     def statistic_ms(self, statistic: str) -> float:
         """The latency statistic named ``"p95"``, ``"p99"``, ``"p90"``, ``"p50"``, ``"mean"``.
 
@@ -169,7 +172,7 @@ class BatchProfile:
         value: float | None = getattr(self, f"{statistic}_ms")
         if value is None:
             raise ProfileError("statistic is not in the profile", f"{statistic}_ms",
-                               allowed="a measured value, or quantiles_ms to derive it from")
+                               allowed=", ".join(self.statistics))
         return value
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
-from ramsis.profiles.batch import BatchProfile
+from ramsis.profiles.batch import Statistic
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import dominators
 from ramsis.profiles.sketch import sketch_quantile
@@ -45,16 +46,22 @@ class Finding:
 def check(profile_set: ProfileSet) -> list[Finding]:
     """Everything odd in a profile set, model by model; empty when there is nothing.
 
-    Kinds: ``few-samples``, ``not-monotone``, ``outlier``, ``sketch``, ``gap``, ``dominated``.
+    Kinds: ``few-samples``, ``not-monotone``, ``outlier``, ``sketch``, ``gap``, ``no-p95``,
+    ``dominated``. Latencies are compared by p95, or by the first of
+    :attr:`ProfileSet.statistics` where it is missing somewhere.
     """
     findings: list[Finding] = []
+    statistic = next(iter(profile_set.statistics), None)
     for model in profile_set.models:
         findings += _few_samples(model)
-        findings += _not_monotone(model)
-        findings += _outliers(model)
+        if statistic is not None:
+            findings += _not_monotone(model, statistic)
+            findings += _outliers(model, statistic)
         findings += _sketches(model)
         findings += _gaps(model)
-    findings += _dominated(profile_set)
+        findings += _no_p95(model)
+    if statistic is not None:
+        findings += _dominated(profile_set, statistic)
     return findings
 
 
@@ -65,26 +72,27 @@ def _few_samples(model: ModelProfile) -> Iterator[Finding]:
                           f"{item.n} samples; a 95th percentile wants {FEW_SAMPLES} or more")
 
 
-def _not_monotone(model: ModelProfile) -> Iterator[Finding]:
-    """Batch sizes whose p95 is above that of a larger one: a request would be padded up."""
+def _not_monotone(model: ModelProfile, statistic: str) -> Iterator[Finding]:
+    """Batch sizes whose latency is above that of a larger one: a request would be padded up."""
     for i, item in enumerate(model.batches):
         larger = model.batches[i + 1 :]
         if not larger:
             return
-        best = min(larger, key=_p95)
-        if _p95(best) < _p95(item):
+        best = min(larger, key=lambda other: other.statistic_ms(statistic))
+        if best.statistic_ms(statistic) < item.statistic_ms(statistic):
             yield Finding("not-monotone", model.name, item.batch,
-                          f"p95 {_p95(item):.4g} ms is above {_p95(best):.4g} ms "
-                          f"of batch {best.batch}; it is padded up")
+                          f"{statistic} {item.statistic_ms(statistic):.4g} ms is above "
+                          f"{best.statistic_ms(statistic):.4g} ms of batch {best.batch}; "
+                          "it is padded up")
 
 
-def _outliers(model: ModelProfile) -> Iterator[Finding]:
-    """Batch sizes whose p95 is far above what the table would fill in without them.
+def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
+    """Batch sizes whose latency is far above what the table would fill in without them.
 
     Batch size 1 is compared with the least of the larger ones.
     """
     sizes = np.array([item.batch for item in model.batches])
-    values = np.array([_p95(item) for item in model.batches])
+    values = np.array([item.statistic_ms(statistic) for item in model.batches])
     if len(sizes) == 1:
         return
     for i, item in enumerate(model.batches):
@@ -93,7 +101,7 @@ def _outliers(model: ModelProfile) -> Iterator[Finding]:
                     else values[1:].min())
         if values[i] > OUTLIER_FACTOR * expected:
             yield Finding("outlier", model.name, item.batch,
-                          f"p95 {values[i]:.4g} ms is {values[i] / expected:.1f} times "
+                          f"{statistic} {values[i]:.4g} ms is {values[i] / expected:.1f} times "
                           f"the {expected:.4g} ms that the other batch sizes suggest")
 
 
@@ -101,10 +109,10 @@ def _sketches(model: ModelProfile) -> Iterator[Finding]:
     for item in model.batches:
         if item.quantiles_ms is None:
             continue
-        sketched = sketch_quantile(item.quantiles_ms, 0.95)
-        if abs(sketched - _p95(item)) > SKETCH_TOLERANCE * _p95(item):
+        sketched, stated = sketch_quantile(item.quantiles_ms, 0.95), item.statistic_ms("p95")
+        if abs(sketched - stated) > SKETCH_TOLERANCE * stated:
             yield Finding("sketch", model.name, item.batch,
-                          f"p95 {_p95(item):.4g} ms, but {sketched:.4g} ms by quantiles_ms")
+                          f"p95 {stated:.4g} ms, but {sketched:.4g} ms by quantiles_ms")
 
 
 def _gaps(model: ModelProfile) -> Iterator[Finding]:
@@ -116,16 +124,20 @@ def _gaps(model: ModelProfile) -> Iterator[Finding]:
         yield Finding("gap", model.name, None, f"batch sizes not measured: {shown}")
 
 
-def _dominated(profile_set: ProfileSet) -> Iterator[Finding]:
+def _no_p95(model: ModelProfile) -> Iterator[Finding]:
+    """Batch sizes without the statistic that commands take by default."""
+    for item in model.batches:
+        if "p95" not in item.statistics:
+            yield Finding("no-p95", model.name, item.batch,
+                          f"no 95th percentile; it has {', '.join(item.statistics)}")
+
+
+def _dominated(profile_set: ProfileSet, statistic: str) -> Iterator[Finding]:
     names = [model.name for model in profile_set.models]
     largest = max(item.batch for model in profile_set.models for item in model.batches)
-    table = profile_set.latency_table("p95", largest)
+    table = profile_set.latency_table(cast(Statistic, statistic), largest)
     for name, other in zip(names, dominators(table.accuracy, table.latency_ms), strict=True):
         if other >= 0:
             yield Finding("dominated", name, None,
                           f"{names[other]} is as accurate and as fast at every batch size "
                           f"to {largest}")
-
-
-def _p95(item: BatchProfile) -> float:
-    return item.statistic_ms("p95")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.profiles.batch import BatchProfile, Statistic
+from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.table import LatencyTable, fill_row
 from ramsis.profiles.values import ProfileError, number, positive, text
 
@@ -135,6 +135,12 @@ class ProfileSet:
                 )
             chosen.append(by_name[name])
         return ProfileSet(self.name, tuple(chosen), self.hardware, self.measurement)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Those latency statistics that every model has at every batch size."""
+        held = [set(item.statistics) for model in self.models for item in model.batches]
+        return tuple(name for name in STATISTICS if all(name in names for names in held))
 
     def latency_table(self, statistic: Statistic = "p95", max_batch: int = 32) -> LatencyTable:
         """The latency of every model at batch sizes 1 … ``max_batch``.

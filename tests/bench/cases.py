@@ -52,11 +52,8 @@ def latency_table(profile: Path) -> LatencyTable:
 
 def along_the_front(table: LatencyTable, models: int) -> LatencyTable:
     """That many models at equal steps of accuracy on the front, latencies interpolated."""
-    order = np.argsort(table.accuracy)
-    known, latency = table.accuracy[order], table.latency_ms[order]
-    accuracy = np.linspace(known[0], known[-1], models)
-    between = np.array([np.interp(accuracy, known, column) for column in latency.T]).T
-    return LatencyTable.measured([f"front-{i}" for i in range(models)], accuracy, between)
+    accuracy = np.linspace(table.accuracy.min(), table.accuracy.max(), models)
+    return profiles.between_models(table, accuracy)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,34 @@ small,1,200,9.5,10.5,11.5,12.5
 small,2,200,14,15,17,18
 large,1,200,28,30,31,36
 """
+LONG_CSV = """\
+model,batch,latency_ms,accuracy,statistic,n
+small,1,9.8,0.7025,p50,200
+small,1,12.5,,p95,200
+small,2,18,,p95,150
+large,1,35,0.815,p95,
+"""
+MODEL_ANALYZER_CSV = """\
+Model,Batch,Concurrency,Model Config Path,Instance Group,Satisfies Constraints,\
+Throughput (infer/sec),Avg Latency (ms),p95 Latency (ms),p99 Latency (ms)
+small,1,1,small_config_default,1:GPU,Yes,99.0,10.1,12.5,14.0
+small,1,4,small_config_default,1:GPU,Yes,99.5,40.2,44.5,48.0
+small,2,1,small_config_default,1:GPU,No,120.0,16.2,18.0,19.0
+large,1,1,large_config_default,2:GPU,Yes,30.0,31.0,35.0,39.0
+
+"""
+TIMM_CSV = """\
+model,infer_img_size,infer_samples_per_sec,infer_step_time,infer_batch_size,param_count,\
+infer_gmacs,infer_macts
+small,224,100.0,10.01,1,3.4,0.3,6.7
+small,224,125.0,16.0,2,3.4,,
+large,288,32.0,31.2,1,25.6,4.1,11.1
+"""
+TIMM_RESULTS_CSV = """\
+model,top1,top1_err,top5,top5_err,param_count,img_size,crop_pct,interpolation
+small,70.250,29.750,90.000,10.000,3.4,224,0.875,bicubic
+large,81.500,18.500,95.000,5.000,"1,025.6",288,1.000,bicubic
+"""
 ACCURACY = {"unit": "percent", "accuracy": {"small": 70.25, "large": 81.5}}
 
 
@@ -61,6 +89,7 @@ def write_sources(folder: Path) -> None:
     """Files that the examples of ``ramsis profile import --help`` name."""
     (folder / "statistics.csv").write_text(STATISTICS_CSV)
     (folder / "quantiles.csv").write_text(QUANTILES_CSV)
+    (folder / "latencies.csv").write_text(LONG_CSV)
     (folder / "accuracy.json").write_text(json.dumps(ACCURACY))
     for name, seconds in (("small", [0.010, 0.011, 0.012]), ("large", [0.03, 0.04])):
         (folder / "samples" / name).mkdir(parents=True)

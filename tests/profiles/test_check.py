@@ -61,3 +61,17 @@ def test_a_dominated_model_is_named_with_one_that_dominates_it() -> None:
     findings = check(profile_set(model("slow", 0.5, {1: 20.0}), model("quick", 0.6, {1: 10.0})))
     assert kinds(findings) == [("dominated", "slow", None)]
     assert findings[0].message.startswith("quick ")
+
+
+def test_a_missing_p95_is_named_and_other_checks_take_what_there_is() -> None:
+    means = tuple(BatchProfile(batch, mean_ms=value)
+                  for batch, value in ((1, 10.0), (2, 14.0), (3, 12.0)))
+    findings = check(profile_set(ModelProfile("a", 0.5, means)))
+    assert kinds(findings) == [("not-monotone", "a", 2), *(("no-p95", "a", b) for b in (1, 2, 3))]
+    assert "mean 14 ms" in findings[0].message
+
+
+def test_models_without_a_common_statistic_are_not_compared() -> None:
+    one = ModelProfile("a", 0.5, (BatchProfile(1, mean_ms=10.0),))
+    other = ModelProfile("b", 0.4, (BatchProfile(1, p99_ms=20.0),))
+    assert kinds(check(profile_set(one, other))) == [("no-p95", "a", 1), ("no-p95", "b", 1)]

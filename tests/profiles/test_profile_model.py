@@ -33,6 +33,7 @@ def test_a_latency_must_be_a_finite_positive_number(field: str, value: object) -
         ({"n": 0}, "^n: "),
         ({"std_ms": -0.1}, "^std_ms: standard deviation is negative"),
         ({"p95_ms": None}, "^p95_ms: missing; allowed: .*quantiles_ms"),
+        ({"p95_ms": None, "min_ms": 1.0, "std_ms": 1.0}, "^p95_ms: missing"),
         ({"p90_ms": 11.0}, "^p95_ms: p95_ms is below p90_ms"),
         ({"min_ms": 9.0, "max_ms": 8.0, "p95_ms": 10.0}, "^max_ms: max_ms is below p95_ms"),
         ({"min_ms": 9.0, "mean_ms": 8.0}, "^mean_ms: outside min_ms … max_ms"),
@@ -149,3 +150,15 @@ def test_the_frame_has_a_row_for_each_model_and_batch() -> None:
         ["small", 1, 1.0], ["small", 2, 1.5], ["large", 1, 2.0]
     ]
     assert frame["mean_ms"].isna().all()
+
+
+@pytest.mark.parametrize("statistic", ["mean", "p50", "p90", "p99"])
+def test_one_statistic_is_enough_and_another_is_refused_with_what_there_is(
+    statistic: str
+) -> None:
+    only = BatchProfile(1, **{f"{statistic}_ms": 10.0})  # type: ignore[arg-type]
+    found = profile_set(ModelProfile("a", 0.5, (only,)))
+    assert only.statistics == found.statistics == (statistic,)
+    assert found.latency_table(statistic, 1).latency_ms.tolist() == [[10.0]]  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match=f"p95_ms: .*allowed: {statistic}"):
+        found.latency_table("p95", 1)

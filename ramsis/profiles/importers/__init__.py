@@ -14,7 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.profiles.importers import quantiles_csv, ramsis_artifact, stats_csv
+from ramsis.profiles.importers import (
+    long_csv,
+    model_analyzer,
+    quantiles_csv,
+    ramsis_artifact,
+    stats_csv,
+    timm,
+)
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.importers.rows import Measured, read_rows
 from ramsis.profiles.model import ModelProfile, ProfileSet
@@ -26,8 +33,20 @@ FORMATS: dict[str, Callable[[Path], dict[str, Measured]]] = {
     "stats-csv": stats_csv.read,
     "quantiles-csv": quantiles_csv.read,
     "ramsis-artifact": ramsis_artifact.read,
+    "long-csv": long_csv.read,
+    "model-analyzer": model_analyzer.read,
+    "timm": timm.read,
 }
 """Format name to importer."""
+
+_HEADERS = (
+    ("quantiles-csv", quantiles_csv, "model, batch, q0_ms, …"),
+    ("stats-csv", stats_csv, "model, batch, p95_s, …"),
+    ("long-csv", long_csv, "model, batch, latency_ms"),
+    ("model-analyzer", model_analyzer, "Model, Batch, Concurrency, p99 Latency (ms), …"),
+    ("timm", timm, "model, infer_step_time, …"),
+)
+"""The formats that a header tells apart, asked in this order."""
 
 
 def import_profile(
@@ -44,8 +63,8 @@ def import_profile(
     source : path
         A file or a folder.
     format : str
-        A key of :data:`FORMATS`, or ``"auto"``: a folder is ``ramsis-artifact``, a CSV file is
-        told by its header.
+        A key of :data:`FORMATS`, or ``"auto"``: a CSV file is told by its header; a folder
+        is ``timm`` when CSV files lie in it, else ``ramsis-artifact``.
     models : sequence of str, optional
         Models to keep, in this order; all by default.
     accuracy : path or mapping, optional
@@ -73,10 +92,13 @@ def import_profile(
     measured = _pick(FORMATS[chosen](path), models, str(path))
     given = read_accuracy(accuracy) if isinstance(accuracy, str | os.PathLike) else accuracy
     profiles = [
-        _model(key, item, (given or {}).get(key, item.accuracy), str(path))
+        _model(key, item, given or {}, str(path))
         for key, item in measured.items()
     ]
-    note = {"imported_from": path.resolve().name, "format": chosen}
+    note: dict[str, object] = {"imported_from": path.resolve().name, "format": chosen}
+    notes = list(dict.fromkeys(line for item in measured.values() for line in item.notes))
+    if notes:
+        note["notes"] = notes
     own_name = path.resolve().name if path.is_dir() else path.stem
     return ProfileSet(name or own_name, tuple(profiles), measurement=note)
 
@@ -90,17 +112,15 @@ def detect(path: Path) -> str:
         When it is none that is known.
     """
     if path.is_dir():
-        return "ramsis-artifact"
+        return "timm" if any(path.glob("*.csv")) else "ramsis-artifact"
     header = read_rows(path).columns
-    if quantiles_csv.recognises(header):
-        return "quantiles-csv"
-    if stats_csv.recognises(header):
-        return "stats-csv"
+    for name, importer, _ in _HEADERS:
+        if importer.recognises(header):
+            return name
     raise InputFileError(
         describe("cannot tell the format by the columns", where=str(path),
                  value=", ".join(header),
-                 allowed="stats-csv (model, batch, p95_s, …) or "
-                         "quantiles-csv (model, batch, q0_ms, …)")
+                 allowed="; ".join(f"{name} ({shown})" for name, _, shown in _HEADERS))
     )
 
 
@@ -125,11 +145,20 @@ def _pick(
     return picked
 
 
-def _model(name: str, item: Measured, accuracy: float | None, path: str) -> ModelProfile:
+def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> ModelProfile:
+    accuracy = given.get(name, given.get(item.alias or name, item.accuracy))
     if accuracy is None:
+        near = difflib.get_close_matches(item.alias or name, given, n=3)
         raise InputFileError(
             describe("no accuracy for this model", where=f"{path}: model {name}",
-                     allowed="an accuracy file that names it")
+                     allowed="an accuracy file that names it"
+                             + (f" (it has {', '.join(near)})" if near else ""))
+        )
+    sizes = sorted({batch.batch for batch in item.batches})
+    if item.more and 1 not in sizes:
+        raise InputFileError(
+            describe("batch size 1 was not measured", where=f"{path}: model {name}, batches",
+                     value=sizes, allowed=item.more)
         )
     try:
         return ModelProfile(name, accuracy, tuple(item.batches))

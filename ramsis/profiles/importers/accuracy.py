@@ -2,7 +2,9 @@
 
 - JSON ``{"unit": "percent" | "fraction", "accuracy": {model: number}}``;
 - JSON ``{model: number}``, taken as fractions when all lie in [0, 1], else refused;
-- CSV with the columns ``model`` and ``accuracy_percent`` or ``accuracy_fraction``.
+- CSV with the columns ``model`` and ``accuracy_percent`` or ``accuracy_fraction``;
+- timm's results CSV: ``model``, ``top1`` and ``top1_err`` (percent: they add up to 100), entered
+  as ``model@size`` where there is a column ``img_size``.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ from typing import Any
 
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_json
-from ramsis.profiles.importers.rows import read_rows, read_text
+from ramsis.profiles.importers.rows import Rows, read_rows, read_text
 
 __all__ = ["read_accuracy"]
 
 _FULL = {"percent": 100, "fraction": 1}
+_TIMM = ("model", "img_size", "top1", "top1_err", "top5", "top5_err", "param_count", "crop_pct",
+         "interpolation", "top1_diff", "top5_diff", "rank_diff")
+_PERCENT_SLACK = 0.01
 
 
 def read_accuracy(path: str | os.PathLike[str]) -> dict[str, float]:
@@ -62,12 +67,15 @@ def _from_json(file: Path) -> dict[str, float]:
 
 def _from_csv(file: Path) -> dict[str, float]:
     table = read_rows(file)
+    if {"model", "top1", "top1_err"} <= set(table.columns):
+        return _from_timm(table)
     units = [unit for unit in _FULL if f"accuracy_{unit}" in table.columns]
     if len(units) != 1:
         raise InputFileError(
             describe("unit of the accuracies is not stated once", where=f"{file}: header",
                      value=", ".join(table.columns),
-                     allowed="model and accuracy_percent, or model and accuracy_fraction")
+                     allowed="model and accuracy_percent, or model and accuracy_fraction, "
+                             "or timm's model, top1, top1_err")
         )
     column = f"accuracy_{units[0]}"
     table.require(("model", column), ("model", column))
@@ -79,6 +87,26 @@ def _from_csv(file: Path) -> dict[str, float]:
                 describe("model appears twice", where=row.at("model"), value=name)
             )
         found[name] = _fraction(row.number(column), units[0], row.at(column))
+    return found
+
+
+def _from_timm(table: Rows) -> dict[str, float]:
+    table.require((), _TIMM)
+    found: dict[str, float] = {}
+    for row in table.rows:
+        size = row.cells.get("img_size")
+        name = f"{row.text('model')}@{size}" if size else row.text("model")
+        if name in found:
+            raise InputFileError(
+                describe("model appears twice", where=row.at("model"), value=name)
+            )
+        percent = row.number("top1")
+        if not abs(percent + row.number("top1_err") - 100) < _PERCENT_SLACK:
+            raise InputFileError(
+                describe("top1 and top1_err do not add up to 100 percent", where=row.at("top1"),
+                         value=percent, allowed="percent")
+            )
+        found[name] = _fraction(percent, "percent", row.at("top1"))
     return found
 
 

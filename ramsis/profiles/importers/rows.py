@@ -8,22 +8,43 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import TypeVar
 
 from ramsis.errors import InputFileError, describe
 from ramsis.files import MAX_FILE_BYTES
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.values import ProfileError
+from ramsis.profiles.values import ProfileError, positive
 
 __all__ = ["Measured", "Row", "Rows", "read_rows", "read_text"]
+
+_Value = TypeVar("_Value", float, str)
 
 
 @dataclass
 class Measured:
-    """What a source holds of one model; ``accuracy`` is a fraction."""
+    """What a source holds of one model.
+
+    Attributes
+    ----------
+    batches : list of BatchProfile
+    accuracy : float, optional
+        A fraction.
+    task : str, optional
+        What the accuracy is about; accuracies of different tasks do not compare.
+    alias : str, optional
+        Another name under which a separate file may have the accuracy.
+    notes : list of str
+        What a reader of the profile has to know: what was left out, what is missing.
+    more : str, optional
+        How to measure a batch size that is missing.
+    """
 
     batches: list[BatchProfile] = field(default_factory=list)
     accuracy: float | None = None
     task: str | None = None
+    alias: str | None = None
+    notes: list[str] = field(default_factory=list)
+    more: str | None = None
 
 
 def read_text(path: Path) -> str:
@@ -94,12 +115,29 @@ class Row:
                 describe("not a whole number", where=self.at(column), value=self.text(column))
             ) from error
 
+    def positive(self, column: str) -> float:
+        """The cell as a finite number > 0."""
+        try:
+            return positive(self.number(column), column, "value")
+        except ProfileError as error:
+            raise InputFileError(error.at(self.at(column))) from error
+
+    def same(self, column: str, before: _Value | None, value: _Value | None) -> _Value | None:
+        """What rows of one model agree on: ``before``, or ``value`` where that was None."""
+        if before is not None and value is not None and before != value:
+            raise InputFileError(
+                describe(f"differs from the {column} of an earlier row of this model",
+                         where=self.at(column), value=self.text(column), allowed="one per model")
+            )
+        return value if before is None else before
+
     def batch_profile(
-        self, values: dict[str, float | None], quantiles_ms: tuple[float, ...] | None = None
+        self, values: dict[str, float | None], quantiles_ms: tuple[float, ...] | None = None,
+        column: str = "batch",
     ) -> BatchProfile:
-        """The batch profile of this row (columns ``batch`` and, where present, ``n``)."""
+        """The batch profile of this row (its batch size in ``column``; ``n`` where present)."""
         n = self.count("n") if self.cells.get("n") else None
-        batch = self.count("batch")
+        batch = self.count(column)
         try:
             return BatchProfile(batch, n, quantiles_ms=quantiles_ms, **values)
         except ProfileError as error:

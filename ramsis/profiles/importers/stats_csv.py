@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.rows import Measured, Row, read_rows
+from ramsis.profiles.importers.rows import Measured, read_rows
 
 __all__ = ["read", "recognises"]
 
@@ -34,22 +34,10 @@ def read(path: Path) -> dict[str, Measured]:
         values["p95_ms"] = row.number("p95_s", "1000")
         item = models.setdefault(row.text("model"), Measured())
         item.batches.append(row.batch_profile(values))
-        if row.cells.get("accuracy"):
-            before, item.accuracy = item.accuracy, row.number("accuracy", "0.01")
-            _refuse_change(row, "accuracy", before, item.accuracy)
-        if row.cells.get("task"):
-            before_task, item.task = item.task, row.text("task")
-            _refuse_change(row, "task", before_task, item.task)
+        item.accuracy = row.same("accuracy", item.accuracy, row.optional("accuracy", "0.01"))
+        item.task = row.same("task", item.task, row.cells.get("task") or None)
     _refuse_fractions(models, path)
     return models
-
-
-def _refuse_change(row: Row, column: str, before: object, value: object) -> None:
-    if before not in (None, value):
-        raise InputFileError(
-            describe(f"differs from the {column} of an earlier row of this model",
-                     where=row.at(column), value=row.text(column), allowed="one per model")
-        )
 
 
 def _refuse_fractions(models: dict[str, Measured], path: Path) -> None:

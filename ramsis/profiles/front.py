@@ -1,0 +1,142 @@
+"""Models between the measured ones: interpolation along the Pareto front.
+
+Mendoza et al., EuroSys '24, ask what a finer choice of models would bring by filling the front
+of accuracy against latency in steps of 0.5 % accuracy: nine image models become sixty (their
+Figures 8 and 9, Table 2). Between neighbours on the front, of accuracies a < a', models stand at
+
+    a + step, a + 2·step, … < a',
+
+each with l(b) = (1 - w)·l_a(b) + w·l_a'(b), w its share of the way from a to a', at every batch
+size b. Nobody has measured these models: they are for what-if questions only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles.batch import BatchProfile, Statistic
+from ramsis.profiles.model import ModelProfile, ProfileSet
+from ramsis.profiles.pareto import pareto_front
+from ramsis.profiles.table import LatencyTable
+
+__all__ = ["between_models", "interpolate_front"]
+
+_ROUNDING = 1e-9
+"""A step that ends this close below the next model's accuracy is that model."""
+_LEAST_STEP = 1e-5
+
+
+def interpolate_front(
+    profile: ProfileSet,
+    step: float = 0.005,
+    statistic: Statistic = "p95",
+    max_batch: int = 33,
+) -> ProfileSet:
+    """The models of the front at batch 1, and made-up ones between them.
+
+    Parameters
+    ----------
+    profile : ProfileSet
+    step : float
+        Distance in accuracy, a fraction in [1e-5, 1].
+    statistic : str
+        Latency statistic; the only one that the result has.
+    max_batch : int
+        Largest batch size of the result, >= 1; what was not measured is filled by the rules of
+        :mod:`ramsis.profiles.table`.
+
+    Returns
+    -------
+    ProfileSet
+        Fastest first. Measured models keep their names (and memory and load time), those in
+        between are called ``LOWER+k``, k = 1, 2, … steps above the model LOWER.
+
+    Raises
+    ------
+    InvalidValueError
+        When an argument is out of range or the profile lacks the statistic.
+
+    Examples
+    --------
+    >>> def model(name, accuracy, latency_ms):
+    ...     return ModelProfile(name, accuracy, (BatchProfile(1, p95_ms=latency_ms),))
+    >>> two = ProfileSet("two", (model("small", 0.7, 10.0), model("large", 0.72, 50.0)))
+    >>> [(m.name, round(m.accuracy, 4), m.batches[0].p95_ms)
+    ...  for m in interpolate_front(two, step=0.01, max_batch=1).models]
+    [('small', 0.7, 10.0), ('small+1', 0.71, 30.0), ('large', 0.72, 50.0)]
+    """
+    if isinstance(step, bool) or not _LEAST_STEP <= step <= 1:
+        raise InvalidValueError(
+            describe("step out of range", where="step", value=step,
+                     allowed=f"a fraction of accuracy in [{_LEAST_STEP:g}, 1]")
+        )
+    whole = profile.latency_table(statistic, max_batch)
+    table = whole.select(pareto_front(whole))
+    names, accuracy = zip(*_points(table, step), strict=True)
+    filled = between_models(table, accuracy, names)
+    known = {model.name: model for model in profile.models}
+    note = {**profile.measurement, "interpolated": f"{len(table.models)} measured models on the "
+            f"front and {len(names) - len(table.models)} in between, every {step:g} of accuracy"}
+    return ProfileSet(profile.name, tuple(_models(filled, known)), profile.hardware, note)
+
+
+def between_models(
+    table: LatencyTable, accuracy: ArrayLike, names: tuple[str, ...] | None = None
+) -> LatencyTable:
+    """Models of these accuracies, their latencies on straight lines between a table's models.
+
+    Parameters
+    ----------
+    table : LatencyTable
+        Models of different accuracies, such as a Pareto front.
+    accuracy : array_like, shape (P,)
+        Fractions within the table's accuracies; the same as a model's gives that model.
+    names : tuple of str, length P, optional
+        ``front-0``, ``front-1``, … by default.
+
+    Raises
+    ------
+    InvalidValueError
+        When an accuracy is outside those of the table, or two of its models share one.
+    """
+    order = np.argsort(table.accuracy)
+    known, latency_ms = table.accuracy[order], table.latency_ms[order]
+    wanted = np.asarray(accuracy, dtype=float)
+    if (np.diff(known) <= 0).any():
+        raise InvalidValueError(describe("two models of one accuracy", where="table"))
+    if not ((known[0] <= wanted) & (wanted <= known[-1])).all():
+        raise InvalidValueError(
+            describe("outside the accuracies of the table", where="accuracy",
+                     value=wanted.tolist(), allowed=f"{known[0]:g} … {known[-1]:g}")
+        )
+    columns = [np.interp(wanted, known, column) for column in latency_ms.T]
+    chosen = names or tuple(f"front-{i}" for i in range(len(wanted)))
+    return LatencyTable.measured(chosen, wanted, np.array(columns).T, table.statistic)
+
+
+def _points(table: LatencyTable, step: float) -> Iterator[tuple[str, float]]:
+    """Names and accuracies along a front, by rising accuracy."""
+    rows = sorted(zip(table.accuracy.tolist(), table.models, strict=True))
+    for (low, name), (high, _) in pairwise(rows):
+        yield name, low
+        for k in range(1, math.ceil((high - low) / step - _ROUNDING)):
+            yield f"{name}+{k}", low + k * step
+    yield rows[-1][1], rows[-1][0]
+
+
+def _models(table: LatencyTable, known: dict[str, ModelProfile]) -> Iterator[ModelProfile]:
+    field = f"{table.statistic}_ms"
+    for name, accuracy, row in zip(table.models, table.accuracy.tolist(),
+                                   table.latency_ms.tolist(), strict=True):
+        batches = tuple(BatchProfile(b, **cast(dict[str, float], {field: value}))  # type: ignore[arg-type]
+                        for b, value in enumerate(row, 1))
+        yield (replace(known[name], batches=batches) if name in known
+               else ModelProfile(name, accuracy, batches))

@@ -1,0 +1,177 @@
+"""A profile set in one figure: accuracy against latency, and latency against batch size.
+
+The left half is Figure 3 of Mendoza et al., EuroSys '24, for any profile: each model by its
+latency at one batch size, with the Pareto front; with ``step``, also the models that
+:func:`ramsis.profiles.interpolate_front` puts between those of the front, as in the paper's
+comparison of few models with many (Figure 9). The right half has the latency of the models of
+the front by batch size, as policies see it.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ramsis.profiles import (
+    LatencyTable,
+    Origin,
+    ProfileSet,
+    Statistic,
+    interpolate_front,
+    pareto_front,
+)
+from ramsis.report.figure import saved_figure
+from ramsis.report.labels import label_points
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["plot_profile"]
+
+_GREY = "#8c8c8c"
+_DARK = "#222222"
+_MARKERS = "osD^vPX<>p*h"
+_MOST_NAMES = 80
+"""Of more models than this, only those on the front are named."""
+_PIECES = 40
+"""Points on each level and each rise of the front's line."""
+
+
+def plot_profile(
+    profile: ProfileSet,
+    path: str | os.PathLike[str],
+    batch: int = 1,
+    statistic: Statistic = "p95",
+    step: float | None = None,
+) -> tuple[str, ...]:
+    """Draw a profile set.
+
+    Parameters
+    ----------
+    profile : ProfileSet
+    path : path
+        Ends in .png, .pdf or .svg.
+    batch : int
+        Batch size at which models are compared, >= 1; it need not be measured.
+    statistic : str
+        Latency statistic.
+    step : float, optional
+        Steps of accuracy between models made up along the front at batch 1, a fraction; none
+        by default.
+
+    Returns
+    -------
+    tuple of str
+        The models on the front, fastest first.
+
+    Raises
+    ------
+    InvalidValueError
+        An argument out of range, a statistic that the profile lacks, or a file name of another
+        kind.
+    OutputError
+        The file cannot be written.
+    """
+    largest = max(item.batch for model in profile.models for item in model.batches)
+    table = profile.latency_table(statistic, max(largest, batch))
+    front = pareto_front(table, batch)
+    between = None if step is None else interpolate_front(
+        profile, step, statistic, batch).latency_table(statistic, batch)
+    with saved_figure(path, figsize=(10.0, 4.6)) as figure:
+        left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+        looks = _looks(front)
+        left.set_title(profile.name, fontsize=10, loc="left")
+        _by_batch(right, profile, table.select(front), looks)
+        _trade_off(figure, left, table, batch, looks, between)
+    return front
+
+
+def _looks(front: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """Colour and marker by model: dark to light as latency rises, so that grey print works."""
+    from matplotlib import colormaps
+
+    shades = colormaps["viridis"]
+    return {
+        name: {"color": shades(0.84 * i / max(1, len(front) - 1)),
+               "marker": _MARKERS[i % len(_MARKERS)]}
+        for i, name in enumerate(front)
+    }
+
+
+def _trade_off(
+    figure: Figure, axes: Axes, table: LatencyTable, batch: int,
+    looks: dict[str, dict[str, Any]], between: LatencyTable | None,
+) -> None:
+    latency = dict(zip(table.models, table.latency_ms[:, batch - 1].tolist(), strict=True))
+    accuracy = dict(zip(table.models, table.accuracy.tolist(), strict=True))
+    behind = [name for name in table.models if name not in looks]
+    stairs = _stairs([(latency[name], accuracy[name]) for name in looks])
+    axes.plot(*zip(*stairs, strict=True), color=_DARK, linewidth=1, zorder=1,
+              label="Pareto front")
+    if behind:
+        axes.plot([latency[name] for name in behind], [accuracy[name] for name in behind], "x",
+                  color=_GREY, markersize=4, label="dominated", zorder=2)
+    extra = [] if between is None else list(zip(between.latency_ms[:, batch - 1].tolist(),
+                                                between.accuracy.tolist(), strict=True))
+    if extra:
+        axes.plot(*zip(*extra, strict=True), ".", color="#D55E00", markersize=3.5, zorder=2,
+                  label=f"interpolated: {len(extra)} models in all")
+    for name, look in looks.items():
+        axes.plot(latency[name], accuracy[name], linestyle="none", markersize=6,
+                  markeredgecolor="white", markeredgewidth=0.5, zorder=3, **look)
+    axes.set_xscale("log")
+    axes.set_xlabel(f"{table.statistic} latency at batch {batch} (ms)")
+    axes.set_ylabel("accuracy")
+    axes.margins(x=0.2, y=0.1)
+    axes.legend(loc="lower right", frameon=False, fontsize=8)
+    _finish(axes)
+    names = [*looks, *behind] if len(table.models) <= _MOST_NAMES else [*looks]
+    colours = [_DARK if name in looks else _GREY for name in names]
+    label_points(figure, axes, [(latency[name], accuracy[name]) for name in names], names,
+                 colours, [*stairs, *extra])
+
+
+def _stairs(front: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Points close together on the line that is level from each model to the next, then up."""
+    line = [(float(x), low) for (left, low), (right, _) in pairwise(front)
+            for x in np.geomspace(left, right, _PIECES)]
+    corners = [(right, float(y)) for (_, low), (right, high) in pairwise(front)
+               for y in np.linspace(low, high, _PIECES)]
+    return sorted([*line, *corners, front[-1]])
+
+
+def _by_batch(
+    axes: Axes, profile: ProfileSet, table: LatencyTable, looks: dict[str, dict[str, Any]]
+) -> None:
+    sizes = {model.name: [item.batch for item in model.batches] for model in profile.models}
+    for name, row, origin in zip(table.models, table.latency_ms, table.origin, strict=True):
+        measured = [b for b in sizes[name] if origin[b - 1] == Origin.MEASURED]
+        last = sizes[name][-1]
+        axes.plot(range(1, last + 1), row[:last], color=looks[name]["color"], linewidth=1)
+        axes.plot(measured, row[[b - 1 for b in measured]], linestyle="none", markersize=4,
+                  markeredgecolor="white", markeredgewidth=0.4, **looks[name])
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter("{x:.0f}")
+    axes.set_xlabel("batch size")
+    axes.set_ylabel(f"{table.statistic} latency of a batch (ms)")
+    axes.set_title("models on the front, marked as on the left", fontsize=9, loc="left")
+    _finish(axes)
+
+
+def _finish(axes: Axes) -> None:
+    from matplotlib.ticker import LogFormatter, NullFormatter
+
+    for axis in (axes.xaxis, axes.yaxis):
+        if axis.get_scale() == "log" and not axis.get_label_text().startswith("batch"):
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    if axes.get_xlabel().startswith("batch"):
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(which="both", labelsize=8)
+    axes.grid(alpha=0.3, linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)

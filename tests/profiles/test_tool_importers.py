@@ -1,0 +1,255 @@
+"""Importers of files that users write or tools export: long CSV, Model Analyzer, timm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ramsis.errors import InputFileError
+from ramsis.profiles import ModelProfile
+from ramsis.profiles.importers import detect, import_profile
+from ramsis.profiles.importers.accuracy import read_accuracy
+from tests.cli.command import Run, refused
+from tests.profiles.samples import (
+    LONG_CSV,
+    MODEL_ANALYZER_CSV,
+    TIMM_CSV,
+    TIMM_RESULTS_CSV,
+)
+
+FRACTIONS = {"small": 0.7025, "large": 0.815}
+LONG = "model,batch,latency_ms"
+ANALYZER = "Model,Batch,Concurrency,p99 Latency (ms)"
+TIMM = "model,infer_samples_per_sec,infer_step_time,infer_batch_size,infer_img_size"
+
+
+def written(folder: Path, text: str, name: str = "source.csv") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def models(path: Path, accuracy: dict[str, float] | Path | None = None,
+           pick: list[str] | None = None) -> dict[str, ModelProfile]:
+    found = import_profile(path, accuracy=accuracy, models=pick)
+    return {model.name: model for model in found.models}
+
+
+def notes(path: Path) -> list[str]:
+    found = import_profile(path, accuracy=FRACTIONS).measurement["notes"]
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        (LONG_CSV, "long-csv"), (MODEL_ANALYZER_CSV, "model-analyzer"), (TIMM_CSV, "timm"),
+        ("model,batch,latency_s\n", "long-csv"),
+        ("model,train_samples_per_sec,train_step_time\n", "timm"),
+    ],
+)
+def test_a_header_tells_the_format(tmp_path: Path, text: str, format: str) -> None:
+    assert detect(written(tmp_path, text + "x,1,1\n" * (text.count("\n") < 2))) == format
+
+
+def test_rows_of_samples_become_statistics_and_a_sketch(tmp_path: Path) -> None:
+    samples = np.random.default_rng(5).gamma(9.0, 1.0, 300).round(4)
+    rows = "".join(f"a,1,{value}\nb,1,{value + 5:.4f}\n" for value in samples)
+    found = models(written(tmp_path, f"{LONG}\n{rows}"), {"a": 0.5, "b": 0.6})
+    (first,) = found["a"].batches
+    assert first.n == 300
+    assert first.p95_ms == pytest.approx(np.percentile(samples, 95), abs=1e-6)
+    assert first.mean_ms == pytest.approx(samples.mean(), abs=1e-6)
+    assert len(first.quantiles_ms or ()) == 128
+    assert found["b"].batches[0].min_ms == pytest.approx(samples.min() + 5, abs=1e-6)
+
+
+def test_rows_of_statistics_become_those_statistics(tmp_path: Path) -> None:
+    found = models(written(tmp_path, LONG_CSV))
+    assert (found["small"].accuracy, found["large"].accuracy) == (0.7025, 0.815)
+    one, two = found["small"].batches
+    assert (one.n, one.p50_ms, one.p95_ms, one.mean_ms) == (200, 9.8, 12.5, None)
+    assert (two.batch, two.n, two.p95_ms) == (2, 150, 18.0)
+    assert found["large"].batches[0].n is None
+
+
+def test_model_analyzer_rows_at_concurrency_1_are_taken(tmp_path: Path) -> None:
+    path = written(tmp_path, MODEL_ANALYZER_CSV)
+    found = models(path, FRACTIONS)
+    one, two = found["small"].batches
+    assert (one.mean_ms, one.p90_ms, one.p95_ms, one.p99_ms) == (10.1, None, 12.5, 14.0)
+    assert (two.batch, two.p99_ms) == (2, 19.0)
+    assert "rows with several requests in flight or a request rate, left out: 1" in notes(path)
+    assert "large_config_default: instance group 2:GPU" in notes(path)
+
+
+def test_configurations_of_a_model_are_models_with_its_accuracy(tmp_path: Path) -> None:
+    path = written(tmp_path, "Model,Batch,Concurrency,Model Config Path,p99 Latency (ms)\n"
+                             "m,1,1,m_config_0,5.0\nm,1,1,m_config_1,6.0\n"
+                             'e,1,1,"e_config_0: part_config_1, part_config_2",7.0\n')
+    found = models(path, {"m": 0.5, "m_config_1": 0.6, "e": 0.7})
+    assert {name: model.accuracy for name, model in found.items()} == {
+        "m_config_0": 0.5, "m_config_1": 0.6, "e": 0.7}
+    assert found["e"].batches[0].statistics == ("p99",)
+
+
+def test_request_rates_are_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, "Model,Batch,Concurrency,Request Rate,p95 Latency (ms)\n"
+                             "small,1,1,,5.0\nsmall,1,,64,9.0\n")
+    assert models(path, FRACTIONS)["small"].batches[0].p95_ms == 5.0
+
+
+def test_columns_of_backends_and_servers_are_passed_over(tmp_path: Path) -> None:
+    path = written(tmp_path, f"{ANALYZER},backend_parameter/threads,Server Queue time (ms)\n"
+                             "small,1,1,5.0,4,0.1\n")
+    assert models(path, FRACTIONS)["small"].batches[0].p99_ms == 5.0
+
+
+def test_timm_means_are_the_only_statistic(tmp_path: Path) -> None:
+    path = written(tmp_path, TIMM_CSV)
+    found = models(path, FRACTIONS)
+    assert [item.mean_ms for item in found["small"].batches] == [10.01, 16.0]
+    assert found["small"].batches[1].statistics == ("mean",)
+    assert notes(path)[0].startswith("timm reports no percentile")
+
+
+def test_a_folder_of_timm_results_joins_their_batch_sizes(tmp_path: Path) -> None:
+    for batch in (1, 4):
+        written(tmp_path, f"{TIMM}\nsmall,200,{5 * batch},{batch},224\n", f"batch-{batch}.csv")
+    assert detect(tmp_path) == "timm"
+    found = models(tmp_path, FRACTIONS)
+    assert [(item.batch, item.mean_ms) for item in found["small"].batches] == [(1, 5), (4, 20)]
+
+
+def test_timm_accuracies_count_at_the_size_that_was_timed(tmp_path: Path) -> None:
+    results = written(tmp_path, TIMM_RESULTS_CSV, "results.csv")
+    assert read_accuracy(results) == {"small@224": 0.7025, "large@288": 0.815}
+    path = written(tmp_path, TIMM_CSV)
+    assert models(path, results)["large"].accuracy == 0.815
+    other = written(tmp_path, TIMM_CSV.replace("288", "224"), "other.csv")
+    with pytest.raises(InputFileError, match=r"model large: no accuracy .*large@288"):
+        models(other, results)
+
+
+def test_a_model_at_several_sizes_becomes_several(tmp_path: Path) -> None:
+    path = written(tmp_path, f"{TIMM}\na,200,5,1,160\na,100,10,1,224\nb,50,20,1,224\n")
+    found = models(path, {"a@160": 0.5, "a@224": 0.6, "b": 0.7})
+    assert {name: model.batches[0].mean_ms for name, model in found.items()} == {
+        "a@160": 5.0, "a@224": 10.0, "b": 20.0}
+
+
+def test_models_without_batch_1_can_be_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, f"{TIMM}\nsmall,200,5,1,224\nlarge,200,1280,256,224\n")
+    assert list(models(path, FRACTIONS, ["small"])) == ["small"]
+    with pytest.raises(InputFileError, match=r"model large, batches: batch size 1 was not "
+                                             r"measured: got \[256\]; .*--batch-size 1"):
+        models(path, FRACTIONS)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model,batch,latency_s\na,1,1", "header: unknown column or unit: got 'latency_s'"),
+        (f"{LONG},size\na,1,1,3", "unknown column or unit: got 'size'"),
+        (f"{LONG},n\na,1,1,3", "unknown column or unit: got 'n'"),
+        (f"{LONG}", "no rows below the header"),
+        (f"{LONG}\na,1", "line 2: wrong number of cells: got 2; allowed: 3"),
+        (f"{LONG}\na,1,5\na,1,nan", "line 3, latency_ms: not finite"),
+        (f"{LONG}\na,1,5\na,1,-2", "line 3, latency_ms: value is not positive"),
+        (f"{LONG}\na,1,5\na,x,5", "line 3, batch: not a whole number: got 'x'"),
+        (f"{LONG}\na,0,5", "line 2, batch: not a positive whole number"),
+        (f"{LONG}\na,2,5", "model a, batches: no batch-1"),
+        (f"{LONG},accuracy\na,1,5,70.25", r"model a, accuracy: .*in percent\? then write 0.7025"),
+        (f"{LONG},accuracy\na,1,5,0.7\na,1,5,0.8", "line 3, accuracy: differs"),
+        (f"{LONG},statistic\na,1,5,p95\na,1,5,p95", "line 3, statistic: .*twice.*'p95'"),
+        (f"{LONG},statistic\na,1,5,p96", "unknown statistic: got 'p96'; allowed: mean, std"),
+        (f"{LONG},statistic\na,1,5,", "line 2, statistic: cell is empty"),
+        (f"{LONG},statistic\na,1,5,min", "line 2, p95_ms: missing"),
+        (f"{LONG},statistic\na,1,5,p95\na,1,4,p99", "line 2, p99_ms: p99_ms is below p95_ms"),
+        (f"{LONG},statistic,n\na,1,5,p95,9\na,1,6,p99,8", "line 3, n: differs"),
+        ("Model,Batch,Concurrency,p99 Latency (us)\na,1,1,5", "got 'p99 Latency \\(us\\)'"),
+        ("Model,Batch,Request Rate,p99 Latency (ms)\na,1,16,5",
+         "missing column: got 'Concurrency'"),
+        ("Model,GPU UUID,Batch,Concurrency,GPU Utilization (%)\na,g,1,1,5", "got 'GPU UUID'"),
+        ("Model,Batch,Concurrency\na,1,1", "no column of latencies; .*p95 Latency"),
+        (f'{ANALYZER}\na,1,1,5\n"a,b","1,1","1,1","7, [6,8]"',
+         "line 3, Model: several models were measured at once.*'a,b'; allowed: one model per row"),
+        (f"{ANALYZER}\na,1,2,5", "Concurrency: no row at concurrency 1"),
+        (f"{ANALYZER}\na,1,1,5\na,1,1,6", "line 3, Batch: batch size 1 of a .*twice.*line 2"),
+        (f"{ANALYZER}\na,1,1,0.0", "line 2, p99_ms: latency is not positive"),
+        (f"{ANALYZER}\na,1,1,", "line 2, p95_ms: missing"),
+        (f"{ANALYZER}\na,1,,5", "line 2, Concurrency: cell is empty"),
+        (f"{ANALYZER}\na,4,1,5", r"batch size 1 was not measured: got \[4\]"),
+        (f"{TIMM},infer_step_time_us\na,200,5,1,224,5", "got 'infer_step_time_us'"),
+        ("model,train_samples_per_sec,train_step_time\na,1,1", "got 'infer_samples_per_sec'"),
+        (f"{TIMM}\na,200,0.005,1,224", "line 2, infer_step_time: does not fit.*allowed: about 5"),
+        (f"{TIMM}\na,200,nan,1,224", "line 2, infer_step_time: not finite"),
+        (f"{TIMM}\na,0,5,1,224", "line 2, infer_samples_per_sec: value is not positive"),
+        (f"{TIMM}\na,200,5,1,224\na,200,5,1,224", "line 3, infer_batch_size: .*twice for a"),
+        (f"{TIMM}\na,200,5,1", "line 2: wrong number of cells"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line_with_exit_code_3(
+    run: Run, tmp_path: Path, text: str, message: str
+) -> None:
+    path, out = written(tmp_path, text), tmp_path / "out.json"
+    accuracy = written(tmp_path, json.dumps({"a": 0.5}), "accuracy.json")
+    given = () if "accuracy" in text else ("--accuracy", accuracy)
+    refused(run("profile", "import", path, "--out", out, *given), 3, str(path))
+    with pytest.raises(InputFileError, match=message):
+        import_profile(path, accuracy=None if "accuracy" in text else accuracy)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("format", ["long-csv", "model-analyzer", "timm"])
+@pytest.mark.parametrize("text", ["", "\n\n", "a\nb", "\x00", '"'])
+def test_a_file_of_nothing_or_nonsense_is_refused(
+    run: Run, tmp_path: Path, format: str, text: str
+) -> None:
+    path = written(tmp_path, text)
+    refused(run("profile", "import", path, "--format", format, "--out", tmp_path / "x.json"), 3,
+            str(path))
+
+
+def test_an_empty_folder_holds_no_timm_results(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match="no CSV file in this folder"):
+        import_profile(tmp_path, "timm")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TIMM_RESULTS_CSV.replace("29.750", "0.29"), "line 2, top1: top1 and top1_err"),
+        (TIMM_RESULTS_CSV.replace("large", "small").replace("288", "224"),
+         "line 3, model: model appears twice: got 'small@224'"),
+        (TIMM_RESULTS_CSV.replace("interpolation", "mood"), "unknown column or unit: got 'mood'"),
+        (TIMM_RESULTS_CSV.replace("70.250", "nan"), "line 2, top1: top1 and top1_err"),
+    ],
+)
+def test_a_bad_file_of_timm_results_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputFileError, match=message):
+        read_accuracy(written(tmp_path, text))
+
+
+def test_notes_are_printed_and_kept(run: Run, tmp_path: Path) -> None:
+    path = written(tmp_path, TIMM_CSV)
+    results = written(tmp_path, TIMM_RESULTS_CSV, "results.csv")
+    out = tmp_path / "out.json"
+    ran = run("profile", "import", path, "--accuracy", results, "--out", out)
+    assert ran.code == 0
+    assert ran.err.startswith("note: timm reports no percentile")
+    assert json.loads(out.read_text())["measurement"]["notes"]
+    assert run("profile", "show", out, "--statistic", "mean").code == 0
+    refused(run("profile", "show", out), 2, "statistic is not in the profile; allowed: mean")
+
+
+def test_the_sample_of_model_analyzer_is_refused_with_its_row(
+    run: Run, reference_dir: Path, tmp_path: Path
+) -> None:
+    path = reference_dir / "triton_model_analyzer_inference.csv"
+    refused(run("profile", "import", path, "--out", tmp_path / "x.json"), 3, "line 2, Model",
+            "several models", "resnet50_libtorch,vgg19_libtorch")

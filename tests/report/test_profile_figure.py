@@ -1,0 +1,96 @@
+"""``ramsis profile plot``: the figure of a profile set."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from ramsis.profiles.importers import import_profile
+from tests.cli.command import Run, refused
+from tests.profiles.samples import model, profile_set
+
+pytest.importorskip("matplotlib")
+
+from matplotlib.figure import Figure
+
+from ramsis.report.labels import label_points
+from ramsis.report.profile import plot_profile
+
+MAGIC = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
+
+
+@pytest.mark.parametrize("suffix", MAGIC)
+@pytest.mark.parametrize("more", [(), ("--batch", 8), ("--step", 0.01), ("--statistic", "mean")])
+def test_a_figure_is_written_in_the_kind_of_its_suffix(
+    run: Run, tmp_path: Path, suffix: str, more: tuple[object, ...]
+) -> None:
+    out = tmp_path / f"models{suffix}"
+    ran = run("profile", "plot", "digits-cpu", "--out", out, *more)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"{out}: written; models: 8, on the front: 8\n"
+    assert out.read_bytes().startswith(MAGIC[suffix])
+
+
+def test_the_front_is_that_of_the_batch_size_asked_for(tmp_path: Path) -> None:
+    found = profile_set(model("a", 0.7, {1: 10.0, 4: 80.0}), model("b", 0.8, {1: 20.0, 4: 40.0}))
+    assert plot_profile(found, tmp_path / "one.svg") == ("a", "b")
+    assert plot_profile(found, tmp_path / "four.svg", batch=4) == ("b",)
+
+
+def test_a_single_model_is_drawn(tmp_path: Path) -> None:
+    plot_profile(profile_set(model("a", 0.7, {1: 10.0})), tmp_path / "x.svg", step=0.01)
+    assert (tmp_path / "x.svg").is_file()
+
+
+def test_a_batch_beyond_the_measured_ones_is_filled(tmp_path: Path) -> None:
+    plot_profile(profile_set(model("a", 0.7, {1: 10.0})), tmp_path / "x.svg", batch=3)
+    assert (tmp_path / "x.svg").is_file()
+
+
+@pytest.mark.parametrize("points", [
+    [(0.5, 0.5)] * 12,
+    [(i / 10, 0.5 + (i % 2) / 100) for i in range(11)],
+])
+def test_names_meet_neither_each_other_nor_the_frame(points: list[tuple[float, float]]) -> None:
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.set(xlim=(-0.2, 1.2), ylim=(0, 1))
+    names = [f"model-number-{i}" for i in range(len(points))]
+    left_out = label_points(figure, axes, points, names, ["black"] * len(points))
+    shown = [text for text in axes.texts if text.get_text()]
+    assert len(shown) == len(points) - len(left_out)
+    assert len(shown) >= len(points) - 2
+    boxes = [text.get_window_extent() for text in shown]
+    for i, box in enumerate(boxes):
+        assert not any(box.overlaps(other) for other in boxes[:i])
+        assert axes.bbox.x0 <= box.x0 <= box.x1 <= axes.bbox.x1
+        assert axes.bbox.y0 <= box.y0 <= box.y1 <= axes.bbox.y1
+
+
+def test_all_names_of_the_image_models_find_a_place(reference_dir: Path, tmp_path: Path) -> None:
+    images = import_profile(reference_dir / "ramsis_image_profiles.csv")
+    plot_profile(images, tmp_path / "images.svg", step=0.005)
+    text = (tmp_path / "images.svg").read_text(encoding="utf-8")
+    assert [item.name for item in images.models if f"<!-- {item.name} -->" not in text] == []
+
+
+def test_bad_requests_are_refused(run: Run, tmp_path: Path, tiny_file: Path) -> None:
+    out = tmp_path / "x.png"
+    refused(run("profile", "plot", "no-such", "--out", out), 3, "no such profile")
+    refused(run("profile", "plot", tiny_file, "--out", tmp_path / "x.gif"), 2, ".svg")
+    refused(run("profile", "plot", tiny_file, "--out", out, "--batch", 0), 2, "--batch")
+    refused(run("profile", "plot", tiny_file, "--out", out, "--step", 0), 2, "--step")
+    refused(run("profile", "plot", tiny_file, "--out", out, "--step", 1e-9), 2, "step")
+    assert not out.exists()
+
+
+def test_without_matplotlib_one_line_names_the_extra(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    ran = run("profile", "plot", "digits-cpu", "--out", tmp_path / "x.png")
+    refused(ran, 2, "pip install 'ramsis[plot]'")
