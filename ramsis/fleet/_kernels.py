@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["Model", "Totals", "count_in_time", "improve", "needed_bins", "place", "rows",
+__all__ = ["Model", "Totals", "count_in_time", "follow", "improve", "needed_bins", "place", "rows",
            "totals"]
 
 FloatArray = NDArray[np.float64]
@@ -363,6 +363,24 @@ def rows(
                             row[e], column[e], weight[e] = r, size + lengths + at + 1, -w * x1
                             e += 1
     return row[:e], column[:e], weight[:e], constant, cost
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def follow(
+    step: NDArray[np.int16], after_drop: NDArray[np.int16]
+) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+    """The choices that a table of single steps (option, -1 wait, -2 drop) makes, (I, N, J)."""
+    to, option = np.zeros_like(step), np.full_like(step, -1)
+    for i in range(step.shape[0]):
+        for n in range(step.shape[1]):
+            for j in range(step.shape[2]):
+                level = n
+                while level > 0 and step[i, level, after_drop[n, level, j]] == -2:
+                    level -= 1
+                to[i, n, j] = level
+                if level > 0:
+                    option[i, n, j] = step[i, level, after_drop[n, level, j]]
+    return to, option
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -55,6 +55,7 @@ MAX_WORKERS = 10_000
 """Largest fleet that a table is made for."""
 
 _UNLIKELY = 1e-12  # probabilities below this are left out
+_STEPS = 60  # slack bins where service times are drawn
 _FINEST = 256  # distinct latencies as slack bins are no closer than SLO / this
 
 
@@ -137,7 +138,7 @@ class FleetProblem:
         Parameters
         ----------
         steps : int, optional
-            Equal slack bins, >= 2; by default 100 where service times are drawn, else the
+            Equal slack bins, >= 2; by default 60 where service times are drawn, else the
             distinct latencies.
 
         Raises
@@ -158,7 +159,7 @@ class FleetProblem:
         if steps is None and law.quantiles_ms.shape[2] == 1:
             slack_ms = _latency_grid(law.mean_ms[model, batch - 1], slo_ms)
         else:
-            count = steps or 100
+            count = steps or _STEPS
             slack_ms = slo_ms * np.arange(count) / count
         load = load_qps / 1000.0
         return cls(law, float(slo_ms), workers, load, float(price), model, batch, slack_ms,

@@ -25,6 +25,7 @@ computed is an error, never a result.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,14 +36,16 @@ from ramsis.errors import NotConvergedError, describe
 from ramsis.fleet import _kernels
 from ramsis.fleet.problem import FleetProblem
 
-__all__ = ["DROP", "WAIT", "FleetSolution", "FleetTotals", "evaluate_fleet", "fleet_model",
-           "solve_fleet"]
+__all__ = ["DROP", "FREE", "WAIT", "FleetSolution", "FleetTotals", "evaluate_fleet",
+           "fleet_model", "solve_fleet", "steps_of"]
 
 FloatArray = NDArray[np.float64]
 Choices = NDArray[np.int16]
 
 WAIT, DROP = -1, -2
 """Entries of a table that are not an option's index."""
+FREE = 1e-6
+"""A cost below this, in units of accuracy, counts as none."""
 
 _MOST_ROUNDS = 200
 _STANDSTILL = 1e-8  # a round that raises the gain by less, per query, is the last
@@ -96,14 +99,17 @@ class FleetSolution:
         Of policy iteration.
     residual : float
         Most that any one choice could still gain.
+    spare_idle : int or None
+        Least number of idle workers with which, the queue being empty, lending one for a batch
+        of 1 on the fastest model costs less than :data:`FREE`, and with more idle too.
     """
 
     problem: FleetProblem
     to: Choices
     option: Choices
-    totals: FleetTotals
     rounds: int
     residual: float
+    spare_idle: int | None
 
     @property
     def table(self) -> Choices:
@@ -139,8 +145,8 @@ def solve_fleet(problem: FleetProblem) -> FleetSolution:
     to, option, rounds = _iterated(model, to[nearest], option[nearest])
     values = _evaluate(model, to, option)
     _, residual = _kernels.improve(model, values.wait, values.free, values.gain, True, to, option)
-    values = _evaluate(model, to, option)
-    return FleetSolution(problem, to, option, _totals(model, to, option, values), rounds, residual)
+    return FleetSolution(problem, to, option, rounds, residual,
+                         _spare_idle(model, values.wait[:, 0]))
 
 
 def _coarse_levels(idle: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -169,6 +175,33 @@ def _iterated(
                                      value=f"{_MOST_ROUNDS} rounds"))
 
 
+def _spare_idle(model: _kernels.Model, wait: FloatArray) -> int | None:
+    """See :class:`FleetSolution`; ``wait`` are the values with an empty queue."""
+    cost = float(model.held.min()) * np.diff(wait[1:]) / np.diff(model.idle[1:])
+    free = int((cost[::-1] < FREE).cumprod().sum())  # levels from the top on
+    return int(model.idle[len(model.idle) - free]) if free else None
+
+
+def steps_of(
+    problem: FleetProblem, table: NDArray[np.int64 | np.int16]
+) -> tuple[Choices, Choices]:
+    """The choices that following a file's table makes: drops, and then an option or waiting.
+
+    Parameters
+    ----------
+    table : (I-1, N-1, J)
+        An option, :data:`WAIT` or :data:`DROP`.
+
+    Returns
+    -------
+    to, option : ndarray of int16, shape (I, N, J)
+    """
+    shape = (len(problem.idle), len(problem.queue), len(problem.slack_ms))
+    step = np.full(shape, WAIT, dtype=np.int16)
+    step[1:, 1:] = table
+    return _kernels.follow(step, problem.after_drop)
+
+
 def evaluate_fleet(problem: FleetProblem, to: Choices, option: Choices) -> FleetTotals:
     """The steady state of any policy of a problem; arguments as in :class:`FleetSolution`.
 
@@ -181,6 +214,7 @@ def evaluate_fleet(problem: FleetProblem, to: Choices, option: Choices) -> Fleet
     return _totals(model, to, option, _evaluate(model, to, option))
 
 
+@lru_cache(maxsize=4)
 def fleet_model(problem: FleetProblem) -> _kernels.Model:
     """The arrays of a problem."""
     drawn = problem.quantiles_ms.shape[1] > 1
@@ -246,10 +280,10 @@ def _solved(
         factors: SuperLU = splu(matrix, permc_spec="COLAMD")
     except RuntimeError:  # exactly singular
         return None
-    value = factors.solve(constant)
+    value = np.asarray(factors.solve(constant))
     unit = np.zeros(size)
     unit[home] = 1.0
-    visits = factors.solve(unit, "T")
+    visits = np.asarray(factors.solve(unit, trans="T"))
     if not (np.isfinite(value).all() and np.isfinite(visits).all()):
         return None
     scale = 1.0 + float(np.abs(constant).max())

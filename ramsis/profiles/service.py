@@ -90,6 +90,22 @@ class ServiceLaw:
         """Mean service times, shape (M, B)."""
         return cast(FloatArray, self.quantiles_ms.mean(axis=2))
 
+    def usable(self, slo_ms: float) -> ServiceLaw:
+        """The law without batches that are never in time: they take for ever.
+
+        Models without any other batch are left out, unless that leaves none.
+        """
+        in_time = self.quantiles_ms[:, :, 0] <= slo_ms
+        keep = in_time.any(axis=1)
+        if not keep.any():
+            return self
+        last = self.max_batch - in_time[:, ::-1].argmax(axis=1)
+        beyond = np.arange(self.max_batch) >= last[:, None]
+        quantiles = np.where(beyond[:, :, None], np.inf, self.quantiles_ms)
+        return ServiceLaw(tuple(m for m, kept in zip(self.models, keep, strict=True) if kept),
+                          self.accuracy[keep], quantiles[keep, : int(last[keep].max())],
+                          self.service)
+
     def within(self, slack_ms: float) -> FloatArray:
         """Probability that a batch takes at most ``slack_ms``, shape (M, B)."""
         quantiles, size = self.quantiles_ms, self.quantiles_ms.shape[2]
@@ -97,7 +113,8 @@ class ServiceLaw:
         at = np.clip(below, 1, size - 1 if size > 1 else 1)
         low = np.take_along_axis(quantiles, at[:, :, None] - 1, axis=2)[:, :, 0]
         high = np.take_along_axis(quantiles, np.minimum(at, size - 1)[:, :, None], axis=2)[:, :, 0]
-        share = np.clip((slack_ms - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
+        with np.errstate(invalid="ignore"):  # of batches that take for ever
+            share = np.clip((slack_ms - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
         inner = (at - 0.5 + share) / size
         return np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))
 
