@@ -25,6 +25,7 @@ _PUBLIC = {
     "load_profile": "ramsis.profiles:load",
     "parse_loads": "ramsis.synthesis",
     "read_policy": "ramsis.policy:read",
+    "simulate": "ramsis.sim",
     "solve_worker": "ramsis.solvers.worker",
     "verify_policy": "ramsis.synthesis",
 }

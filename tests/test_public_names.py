@@ -13,7 +13,8 @@ import pytest
 import ramsis
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ["analysis", "arrivals", "fleet", "policy", "profiles", "runtime", "synthesis"]
+PACKAGES = ["analysis", "arrivals", "fleet", "policy", "profiles", "runtime", "sim",
+            "synthesis"]
 
 
 @pytest.mark.parametrize("name", ramsis.__all__)

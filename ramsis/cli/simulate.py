@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,14 @@ from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cli.workloads import constant_loads, traced_load
 from ramsis.files import write_atomic
 from ramsis.fleet import fluid_bound
-from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic
+from ramsis.profiles import ProfileSet
 from ramsis.sim import (
     Fleet,
     Plan,
     Run,
     SimulationResult,
     WorkerPolicies,
+    Workload,
     check_load,
     over_time,
     scheme,
@@ -151,50 +154,64 @@ def simulate_command(
     plans = [spec.prepare(fleet) for spec in specs]
     entries = [_Entry(label, plan, spec if isinstance(spec, WorkerPolicies) else None)
                for label, plan, spec in zip(labels, plans, specs, strict=True)]
-    results: list[tuple[_Entry, SimulationResult]] = []
-    with progress("runs", len(entries) * len(workloads) * seeds) as advance:
-        for workload in workloads:
-            for entry in entries:
-                results.append((entry, simulate(
-                    profile, entry.plan, workload, seeds=range(seed, seed + seeds),
-                    monitor=None if monitor is None else monitor == "on",
-                    keep_runs=plot is not None or timeline is not None, on_run=advance, **terms)))
-    bound = _bounds(profile, service, slo_ms, workers)
+    results, first = _simulated(
+        profile, entries, workloads, range(seed, seed + seeds),
+        None if monitor is None else monitor == "on", terms,
+        keep_first=plot is not None or timeline is not None,
+    )
+    bound = _bounds(fleet)
     rows = [_row(entry, result, bound) for entry, result in results]
     _warn_above_highest(results)
-    _write_files(results, rows, trace is not None, csv_file, plot, timeline)
+    _write_files(rows, first, trace is not None, csv_file, plot, timeline)
     if as_json:
         print_json([{k: v for k, v in row.items() if k != "models"} for row in rows])
     else:
         print_rows(_COLUMNS, rows)
 
 
+_Results = list[tuple[_Entry, SimulationResult]]
+
+
+def _simulated(
+    profile: ProfileSet, entries: Sequence[_Entry], workloads: Sequence[Workload],
+    seeds: range, monitor: bool | None, terms: Mapping[str, Any], *, keep_first: bool,
+) -> tuple[_Results, dict[str, Run]]:
+    """Every scheme on every workload; and by label the runs of the first workload and seed."""
+    results: _Results = []
+    first: dict[str, Run] = {}
+    with progress("runs", len(entries) * len(workloads) * len(seeds)) as advance:
+        for workload, entry in product(workloads, entries):
+
+            def note(run: Run, label: str = entry.label) -> None:
+                if keep_first:
+                    first.setdefault(label, run)
+                advance()
+
+            result = simulate(profile, entry.plan, workload, seeds=seeds, monitor=monitor,
+                              on_run=note, **terms)
+            results.append((entry, result))
+    return results, first
+
+
 _Bound = Callable[[SimulationResult], float | None]
 
 
-def _bounds(profile: ProfileSet, service: str, slo_ms: float, workers: int) -> _Bound:
+def _bounds(fleet: Fleet) -> _Bound:
     """What no scheme can beat on the arrivals of a result: realised counts, capacity K·(T + SLO).
 
     Where service times are drawn there is none.
     """
-    table: LatencyTable | None = None
-    if service in STATISTICS:
-        statistic: Statistic = service  # type: ignore[assignment]
-        table = profile.latency_table(statistic, MAX_BATCH)
-    known: dict[float, float] = {}
 
+    @cache
     def of(load_qps: float) -> float:
-        if load_qps not in known:
-            assert table is not None
-            known[load_qps] = fluid_bound(table, slo_ms=slo_ms, workers=workers,
-                                          load_qps=load_qps, max_batch=MAX_BATCH
-                                          ).effective_accuracy
-        return known[load_qps]
+        found = fluid_bound(fleet.table, slo_ms=fleet.slo_ms, workers=fleet.workers,
+                            load_qps=load_qps, max_batch=fleet.max_batch)
+        return found.effective_accuracy
 
     def bound(result: SimulationResult) -> float | None:
-        seconds = (result.duration_ms + slo_ms) / 1000.0
+        seconds = (result.duration_ms + fleet.slo_ms) / 1000.0
         counts = [one.queries for one in result.metrics]
-        if table is None or not all(counts):
+        if fleet.draws or not all(counts):
             return None
         return sum(of(count / seconds) for count in counts) / len(counts)
 
@@ -219,7 +236,7 @@ def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, An
             **promise, "models": models}
 
 
-def _warn_above_highest(results: list[tuple[_Entry, SimulationResult]]) -> None:
+def _warn_above_highest(results: _Results) -> None:
     told: set[str] = set()
     for entry, result in results:
         if entry.policies is None or result.load_qps is None or entry.label in told:
@@ -231,10 +248,10 @@ def _warn_above_highest(results: list[tuple[_Entry, SimulationResult]]) -> None:
 
 
 def _write_files(
-    results: list[tuple[_Entry, SimulationResult]], rows: list[dict[str, Any]], traced: bool,
-    csv_file: Path | None, plot: Path | None, timeline: Path | None,
+    rows: list[dict[str, Any]], first: Mapping[str, Run], traced: bool, csv_file: Path | None,
+    plot: Path | None, timeline: Path | None,
 ) -> None:
-    """What was asked for beside the table."""
+    """What was asked for beside the table; ``first`` are the runs of the first load and seed."""
     if csv_file is not None:
         write_atomic(csv_file, _csv_text(rows))
     if plot is not None:
@@ -242,18 +259,11 @@ def _write_files(
 
         if traced:
             simulations.plot_over_time(
-                {entry.label: over_time(result.runs[0]) for entry, result in results}, plot)
+                {label: over_time(run) for label, run in first.items()}, plot)
         else:
             simulations.plot_loads(rows, plot)
     if timeline is not None:
-        write_timeline(dict(_first_runs(results)), timeline)
-
-
-def _first_runs(results: list[tuple[_Entry, SimulationResult]]) -> Iterator[tuple[str, Run]]:
-    first = results[0][1].load_qps
-    for entry, result in results:
-        if result.load_qps == first:
-            yield entry.label, result.runs[0]
+        write_timeline(first, timeline)
 
 
 def _csv_text(rows: list[dict[str, Any]]) -> str:

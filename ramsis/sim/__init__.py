@@ -11,8 +11,9 @@
 from __future__ import annotations
 
 from ramsis.sim.engine import Engine, Scheme, SchemeError
+from ramsis.sim.experiment import check_load, run_plan, simulate
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.metrics import Metrics, TimeSeries, measure, over_time
+from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import Plan, SchemeSpec
 from ramsis.sim.result import Estimate, SimulationResult
 from ramsis.sim.run import Run
@@ -27,7 +28,7 @@ from ramsis.sim.schemes import (
     WorkerPolicies,
     scheme,
 )
-from ramsis.sim.simulate import check_load, run_plan, simulate
+from ramsis.sim.time_series import TimeSeries, over_time
 from ramsis.sim.trace import RateTrace, Recorded
 from ramsis.sim.workload import (
     ClosedLoop,

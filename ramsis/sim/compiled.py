@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.errors import describe
 from ramsis.runtime import LoadMonitor
 from ramsis.runtime.monitor import SHORTEST_SPAN
 from ramsis.sim import _kernels
+from ramsis.sim.engine import SchemeError
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
-from ramsis.sim.tables import Compiled
+from ramsis.sim.tables import Compiled, Tables
 
 __all__ = ["replay"]
 
@@ -37,7 +39,6 @@ def replay(
     ----------
     fleet : Fleet
     scheme : Compiled
-        Its tables hold no model or batch that the fleet lacks.
     arrival_ms : ndarray, shape (n,)
         Not falling.
     duration_ms : float
@@ -45,8 +46,14 @@ def replay(
         For service draws.
     load_qps : float or None
         The load that the scheme is told; ``None``: what the load monitor anticipates.
+
+    Raises
+    ------
+    SchemeError
+        The tables hold a model or a batch that the fleet lacks.
     """
     n, tables = len(arrival_ms), scheme.tables
+    _check(tables, fleet)
     window_ms = LoadMonitor().window_ms
     level = -1
     if load_qps is not None:
@@ -73,3 +80,15 @@ def replay(
         drop_query=np.empty(0, dtype=np.int32),
         drop_ms=np.empty(0),
     )
+
+
+def _check(tables: Tables, fleet: Fleet) -> None:
+    """Refuse tables that would reach beyond the fleet's: kernels do not look."""
+    for what, own, longer, most in (
+        ("model", tables.model, tables.overflow_model, len(fleet.models) - 1),
+        ("batch", tables.batch, tables.overflow_batch, fleet.max_batch),
+    ):
+        highest = int(max(own.max(), longer.max()))
+        if highest > most or min(own.min(), longer.min()) < 0:
+            raise SchemeError(describe(f"no such {what}", where="tables of the scheme",
+                                       value=highest, allowed=f"at most {most}"))

@@ -17,7 +17,6 @@ counted as never answered.
 
 from __future__ import annotations
 
-from abc import ABC
 from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -38,15 +37,17 @@ if TYPE_CHECKING:
 __all__ = ["Engine", "Scheme", "SchemeError"]
 
 _BLOCK = 4096  # uniform numbers drawn at a time
-_MOST_TIMERS = 1_000_000
+_MOST = 200_000  # timers in a row, or drops at one instant of users who do not think
 
 
 class SchemeError(InvalidValueError):
     """A scheme did what cannot be done; the message names the event that it did it at."""
 
 
-class Scheme(ABC):  # noqa: B024 - nothing is abstract: each event may be ignored
+class Scheme:
     """The decisions of one run. Subclass it, and act through ``self.engine``.
+
+    An event that a subclass does not take up is ignored.
 
     Parameters
     ----------
@@ -57,13 +58,13 @@ class Scheme(ABC):  # noqa: B024 - nothing is abstract: each event may be ignore
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
-    def on_arrival(self, query: int) -> None:  # noqa: B027
+    def on_arrival(self, query: int) -> None:
         """A query has arrived."""
 
-    def on_idle(self, worker: int) -> None:  # noqa: B027
+    def on_idle(self, worker: int) -> None:
         """A worker has finished its batch."""
 
-    def on_timer(self, token: object) -> None:  # noqa: B027
+    def on_timer(self, token: object) -> None:
         """A time asked for has come."""
 
 
@@ -193,6 +194,9 @@ class Engine:
         self._dropped.append((query, self.now_ms))
         self._waiting -= 1
         if self._loop is not None:
+            if len(self._dropped) > _MOST and self._dropped[-_MOST][1] == self.now_ms:
+                raise self._refusal("queries are dropped without end", query,
+                                    f"{_MOST} at one instant")
             self._again(1)
 
     def wake_at(self, at_ms: float, token: object = None) -> None:
@@ -226,9 +230,9 @@ class Engine:
                 self.now_ms, _, token = heappop(timers)
                 self._event, self._about = "timer", token
                 in_a_row += 1
-                if in_a_row > _MOST_TIMERS:
+                if in_a_row > _MOST:
                     raise self._refusal("timers ring without end", in_a_row,
-                                        f"{_MOST_TIMERS} with nothing between")
+                                        f"{_MOST} with nothing between")
                 scheme.on_timer(token)
                 continue
             in_a_row = 0

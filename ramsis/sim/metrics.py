@@ -1,4 +1,4 @@
-"""Figures of a run, in total and over time.
+"""Figures of a run, in total.
 
 Of n queries that arrived, some are answered in time, some late, some dropped, some never answered;
 all but the first are violations.
@@ -14,24 +14,16 @@ means over [0, duration], while queries arrive; what drains afterwards does not 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["Metrics", "TimeSeries", "measure", "over_time"]
-
-FloatArray = NDArray[np.float64]
+__all__ = ["Metrics", "measure", "queue_at_arrivals"]
 
 
 @dataclass(frozen=True)
@@ -136,104 +128,3 @@ def _quantiles(values: NDArray[Any], levels: tuple[float, ...]) -> list[float | 
     if not len(values):
         return [None] * len(levels)
     return [float(value) for value in np.quantile(values, levels)]
-
-
-@dataclass(frozen=True, eq=False)
-class TimeSeries:
-    """Figures by the time of arrival, in bins of equal length. All arrays have shape (T,).
-
-    Attributes
-    ----------
-    start_ms : ndarray
-        When each bin begins.
-    bin_ms : float
-        Length of a bin; the last may be cut by the end.
-    queries, in_time : ndarrays of int
-        Of the queries that arrived in a bin.
-    load_qps, accuracy, violation_rate, effective_accuracy : ndarrays
-        NaN where there are no queries (in time).
-    response_p99_ms : ndarray
-        Of the queries that arrived in a bin and were answered.
-    utilisation, queue_mean : ndarrays
-        Of the time of a bin.
-    """
-
-    start_ms: FloatArray
-    bin_ms: float
-    queries: NDArray[np.int64]
-    in_time: NDArray[np.int64]
-    load_qps: FloatArray
-    accuracy: FloatArray
-    violation_rate: FloatArray
-    effective_accuracy: FloatArray
-    response_p99_ms: FloatArray
-    utilisation: FloatArray
-    queue_mean: FloatArray
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row per bin."""
-        import pandas as pd
-
-        return pd.DataFrame({name: value for name, value in vars(self).items()
-                             if name != "bin_ms"})
-
-
-def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
-    """The figures of a run by the time of arrival.
-
-    Raises
-    ------
-    InvalidValueError
-        A length that is not positive, or gives more than a million bins.
-    """
-    if not (math.isfinite(bin_ms) and bin_ms > 0 and run.duration_ms / bin_ms <= 1e6):
-        raise InvalidValueError(describe("not a length of bins", where="bin_ms", value=bin_ms,
-                                         allowed="> 0, for at most a million bins"))
-    bins = math.ceil(run.duration_ms / bin_ms)
-    edges = np.minimum(np.arange(bins + 1) * bin_ms, run.duration_ms)
-    which = np.minimum((run.arrival_ms / bin_ms).astype(np.int64), bins - 1)
-    queries = np.bincount(which, minlength=bins)
-    in_time = np.bincount(which[run.in_time], minlength=bins)
-    reward = np.bincount(which, weights=run.reward, minlength=bins)
-    length_ms = np.diff(edges)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        accuracy, effective, kept = reward / in_time, reward / queries, in_time / queries
-    return TimeSeries(
-        start_ms=edges[:-1],
-        bin_ms=bin_ms,
-        queries=queries,
-        in_time=in_time,
-        load_qps=1000.0 * queries / length_ms,
-        accuracy=accuracy,
-        violation_rate=1.0 - kept,
-        effective_accuracy=effective,
-        response_p99_ms=_p99_by_bin(run, which, bins),
-        utilisation=np.diff(_covered_ms(run.start_ms, run.finish_ms, edges))
-        / (length_ms * run.fleet.workers),
-        queue_mean=np.diff(_covered_ms(run.arrival_ms, run.served_ms, edges)) / length_ms,
-    )
-
-
-def _p99_by_bin(run: Run, which: NDArray[np.int64], bins: int) -> FloatArray:
-    result = np.full(bins, np.nan)
-    response = run.answered_ms - run.arrival_ms
-    first = np.searchsorted(which, np.arange(bins + 1))
-    for i, (low, high) in enumerate(pairwise(first)):
-        part = response[low:high]
-        part = part[np.isfinite(part)]
-        if len(part):
-            result[i] = np.quantile(part, 0.99)
-    return result
-
-
-def _covered_ms(start_ms: FloatArray, end_ms: FloatArray, edges: FloatArray) -> FloatArray:
-    """Total length of the intervals [start, end) before each edge; shape of ``edges``."""
-    def before(times: FloatArray) -> FloatArray:
-        """Σ max(edge − time, 0)."""
-        ordered = np.sort(times[times < edges[-1]])
-        sums = np.append(0.0, np.cumsum(ordered))
-        count = np.searchsorted(ordered, edges)
-        total: FloatArray = edges * count - sums[count]
-        return total
-
-    return before(start_ms) - before(end_ms)

@@ -81,7 +81,6 @@ class RateTrace:
         put(self, "end_ms", float(end - start[0]))
         put(self, "cv", cv)
         put(self, "process", process)
-        check_amount(self._cumulative()[-1])
 
     @property
     def duration_ms(self) -> float:
@@ -123,6 +122,7 @@ class RateTrace:
         if self.process is None:
             stretched = renewal(rng, 1.0, float(cumulative[-1]), self.cv)
         else:
+            check_amount(float(cumulative[-1]))
             rate = self.process.rate_per_ms
             stretched = self.process.sample(float(cumulative[-1]) / rate, rng) * rate
         times = _inverse(stretched, cumulative, edges)

@@ -23,7 +23,7 @@ from ramsis import profiles
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.sim.trace import RateTrace
 
-__all__ = ["TIME_UNITS", "read_rates", "shipped_traces"]
+__all__ = ["TIME_UNITS", "is_rate_trace", "read_rates", "shipped_traces"]
 
 TIME_UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6, "min": 6e4, "h": 3.6e6}
 """Milliseconds in each unit that the times of a trace may have."""
@@ -37,6 +37,21 @@ def shipped_traces() -> dict[str, Path]:
     """The traces that come with the package, by name."""
     folder = next((folder for folder in _SHIPPED if folder.is_dir()), None)
     return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.txt"))}
+
+
+def is_rate_trace(path_or_name: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a rate trace does; another may hold recorded arrivals.
+
+    Raises
+    ------
+    InputFileError
+        No such file, or it cannot be read.
+    """
+    first = next(_lines(_found(path_or_name)), None)
+    if first is None:
+        return False
+    values = [_number(part) for part in _parts(first[1])]
+    return bool(_minutes(first[1])) or (len(values) == 2 and not any(map(math.isnan, values)))
 
 
 def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> RateTrace:
@@ -59,9 +74,7 @@ def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> Rate
     if unit not in TIME_UNITS:
         raise InvalidValueError(describe("unknown unit of time", where="unit", value=unit,
                                          allowed=", ".join(TIME_UNITS)))
-    path = Path(path_or_name)
-    if not path.exists():
-        path = shipped_traces().get(os.fspath(path_or_name), path)
+    path = _found(path_or_name)
     lines = list(_lines(path))
     if not lines:
         raise InputFileError(describe("empty trace", where=str(path),
@@ -72,6 +85,16 @@ def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> Rate
         return _steps(lines, str(path), TIME_UNITS[unit])
     except InvalidValueError as error:
         raise InputFileError(f"{path}: {error}") from None
+
+
+def _found(path_or_name: str | os.PathLike[str]) -> Path:
+    path = Path(path_or_name)
+    return path if path.exists() else shipped_traces().get(os.fspath(path_or_name), path)
+
+
+def _parts(text: str) -> list[str]:
+    """The fields of a line of time and load."""
+    return re.split(r"[\s,;]+", text)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -96,7 +119,7 @@ def _steps(lines: list[tuple[int, str]], where: str, factor: float) -> RateTrace
     rate_qps: list[float] = []
     for number, text in lines:
         place = f"{where}: line {number}"
-        values = [_number(part) for part in re.split(r"[\s,;]+", text)]
+        values = [_number(part) for part in _parts(text)]
         if len(values) != 2 or math.isnan(values[0]):
             raise InputFileError(describe("not a time and a load", where=place, value=text,
                                           allowed="two numbers, such as 12 2431"))

@@ -78,7 +78,6 @@ class _Constant:
     def __post_init__(self) -> None:
         require_positive(self.load_qps, "load_qps")
         require_positive(self.duration_ms, "duration_ms")
-        check_amount(self.load_qps * self.duration_ms / 1000.0)
 
     @property
     def varies(self) -> bool:
@@ -107,6 +106,7 @@ class FixedRate(_Constant):
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
         """Arrival times in ms."""
+        check_amount(self.load_qps / 1000.0 * self.duration_ms)
         gap_ms = 1000.0 / self.load_qps
         times: FloatArray = np.arange(float(math.ceil(self.duration_ms / gap_ms))) * gap_ms
         return times[times < self.duration_ms]
@@ -156,7 +156,6 @@ class Sampled:
 
     def __post_init__(self) -> None:
         require_positive(self.duration_ms, "duration_ms")
-        check_amount(self.process.rate_per_ms * self.duration_ms)
 
     @property
     def load_qps(self) -> float:
@@ -170,6 +169,7 @@ class Sampled:
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
         """Sorted arrival times in ms."""
+        check_amount(self.process.rate_per_ms * self.duration_ms)
         return self.process.sample(self.duration_ms, rng)
 
 
@@ -223,6 +223,7 @@ def renewal(
     rng: np.random.Generator, rate: float, length: float, cv: float
 ) -> FloatArray:
     """Renewal times in [0, length), with gamma gaps of mean 1/rate, the first one included."""
+    check_amount(rate * length)
     shape = cv**-2.0
     pieces, reached = [], 0.0
     mean = rate * length

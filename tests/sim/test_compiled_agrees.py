@@ -25,6 +25,7 @@ from ramsis.sim import (
     Recorded,
     Run,
     Sampled,
+    SchemeError,
     WorkerPolicies,
     run_plan,
 )
@@ -128,6 +129,18 @@ def test_what_is_not_table_driven_says_so() -> None:
     with pytest.raises(InvalidValueError, match="not table-driven"):
         run_plan(fleet, Fixed("small").prepare(fleet), ClosedLoop(1, 1.0, 10.0), monitored=True,
                  engine="compiled")
+
+
+def test_tables_beyond_the_fleet_are_refused_by_both_engines() -> None:
+    """A plan that was prepared for a larger fleet."""
+    large = Fleet.of(tiny(), workers=2, slo_ms=1000.0, max_batch=60)
+    plan = Fixed("small", 60).prepare(large)
+    assert plan.max_batch == 60
+    small = Fleet.of(tiny(), workers=2, slo_ms=1000.0, max_batch=8)
+    burst = Recorded([0.0] * 100)
+    for engine in ("plain", "compiled"):
+        with pytest.raises(SchemeError, match="no such batch"):
+            run_plan(small, plan, burst, engine=engine)  # type: ignore[arg-type]
 
 
 def test_no_arrivals_give_an_empty_run() -> None:

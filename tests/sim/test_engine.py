@@ -149,6 +149,16 @@ def test_timers_without_end_are_stopped() -> None:
         run(fleet([[1.0]]), Restless, [0.0])
 
 
+def test_users_who_do_not_think_and_are_always_dropped_are_stopped() -> None:
+    class Refusing(Scheme):
+        def on_arrival(self, query: int) -> None:
+            self.engine.drop(query)
+
+    loop = ClosedLoop(1, 0.0, 10.0)
+    with pytest.raises(SchemeError, match="dropped without end"):
+        Engine(fleet([[1.0]]), loop, 10.0, np.random.default_rng(0), None).run(Refusing)
+
+
 def test_timers_alone_do_not_keep_a_run_going_when_no_query_waits() -> None:
     class Ticking(Logged):
         def on_arrival(self, query: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.sim.trace_file import read_rates, shipped_traces
+from ramsis.sim.trace_file import is_rate_trace, read_rates, shipped_traces
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,6 +39,18 @@ def test_times_in_another_unit(tmp_path: Path) -> None:
     assert read_rates(path, unit="min").duration_ms == 1000 * 60_000.0
     with pytest.raises(InvalidValueError, match="unknown unit of time"):
         read_rates(path, unit="fortnight")
+
+
+@pytest.mark.parametrize(
+    ("text", "rates"),
+    [("0 5\n", True), ("# x\n0,5\n", True), ("a,1,2,3\nx,5,5,5\n", True), ("12.5\n13\n", False),
+     ("", False), ("time_s,size\n1,2\n", False), ("2024-01-01 00:00:00\n", False)],
+)
+def test_rate_traces_are_told_from_recorded_arrivals(
+    tmp_path: Path, text: str, rates: bool
+) -> None:
+    assert is_rate_trace(write(tmp_path, text)) == rates
+    assert is_rate_trace("day")
 
 
 def test_minute_bins_are_added_up_over_functions(tmp_path: Path) -> None:
@@ -78,7 +90,7 @@ def test_bad_traces_are_refused_by_line(tmp_path: Path, text: str, words: str) -
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputFileError, match="cannot read trace.*one of: day"):
+    with pytest.raises(InputFileError, match=r"cannot read trace.*one of: day"):
         read_rates(tmp_path / "none.txt")
     with pytest.raises(InputFileError, match="cannot read trace"):
         read_rates(tmp_path)

@@ -62,7 +62,7 @@ class Greedy:
             return (late[0], min(queued, late[1])) if self.late == "serve" else None
 
         compiled = _tables(fleet, late) if self.late == "serve" else None
-        return Plan(self.name, partial(CentralQueue, choose=choose), compiled)
+        return Plan(self.name, partial(CentralQueue, choose=choose), compiled, fleet.max_batch)
 
 
 def _tables(fleet: Fleet, late: tuple[int, int]) -> Compiled:

@@ -102,10 +102,11 @@ class ModelSwitching:
             stored = _stored(path, fleet)
             if stored["inputs"] == inputs:
                 return [float(row["carried_qps"]) for row in stored["models"]]
-        carried = [self._highest(fleet, model) for model in range(len(fleet.models))]
+        found = [self._highest(fleet, model) for model in range(len(fleet.models))]
+        carried = [load for load, _ in found]
         if path is not None:
-            rows = [{"name": name, "carried_qps": load}
-                    for name, load in zip(fleet.models, carried, strict=True)]
+            rows = [{"name": name, "carried_qps": load, "trials": trials}
+                    for name, (load, trials) in zip(fleet.models, found, strict=True)]
             document = {"format": RESPONSE_FORMAT, "inputs": inputs, "workers": fleet.workers,
                         "slo_ms": fleet.slo_ms, "share": self.share, "models": rows}
             write_atomic(path, canonical_json(document))
@@ -130,10 +131,11 @@ class ModelSwitching:
         power = 10.0 ** math.floor(math.log10(wanted))
         return power * max(digit for digit in (1.0, 2.0, 5.0) if digit * power <= wanted)
 
-    def _highest(self, fleet: Fleet, model: int) -> float:
-        """Bisection over the grid for one model."""
+    def _highest(self, fleet: Fleet, model: int) -> tuple[float, list[dict[str, float]]]:
+        """Bisection over the grid for one model; and what each trial measured."""
+        trials: list[dict[str, float]] = []
         if not fleet.largest_batch(model, fleet.slo_ms):
-            return 0.0
+            return 0.0, trials
         limit, step = batch_limit(fleet, model), self._step(fleet)
         row = fleet.table.latency_ms[model, :limit]
         most = 1000.0 * fleet.workers * float((np.arange(1, limit + 1) / row).max())
@@ -141,14 +143,15 @@ class ModelSwitching:
         plan = plan_levels(self.name, [ModelLevel(math.inf, model, limit)])
         while bad - good > 1:
             middle = (good + bad) // 2
-            if self._in_time(fleet, plan, middle * step) >= self.share:
+            trials.append(self._trial(fleet, plan, middle * step))
+            if trials[-1]["in_time"] >= self.share:
                 good = middle
             else:
                 bad = middle
-        return good * step
+        return good * step, sorted(trials, key=lambda trial: trial["load_qps"])
 
-    def _in_time(self, fleet: Fleet, plan: Plan, load_qps: float) -> float:
-        """Share of the queries in time when one model serves the load."""
+    def _trial(self, fleet: Fleet, plan: Plan, load_qps: float) -> dict[str, float]:
+        """One model under a load: share in time, and the response time of the wanted share."""
         from ramsis.sim.compiled import replay
 
         assert plan.compiled
@@ -156,7 +159,12 @@ class ModelSwitching:
         workload = PoissonLoad(load_qps, 1000.0 * self.profile_s)
         run = replay(fleet, plan.compiled, workload.arrivals_ms(np.random.default_rng(arrivals)),
                      workload.duration_ms, np.random.default_rng(service), load_qps)
-        return float(run.in_time.mean()) if run.queries else 1.0
+        response_ms = run.answered_ms - run.arrival_ms
+        return {
+            "load_qps": load_qps,
+            "in_time": float(run.in_time.mean()) if run.queries else 1.0,
+            "response_ms": float(np.quantile(response_ms, self.share)) if run.queries else 0.0,
+        }
 
 
 def _stored(path: Path, fleet: Fleet) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def simulate(
     network_ms: float = 0.0,
     engine: EngineName = "auto",
     keep_runs: bool = False,
-    on_run: Callable[[], object] | None = None,
+    on_run: Callable[[Run], object] | None = None,
 ) -> SimulationResult:
     """What a scheme does with a workload.
 
@@ -72,7 +72,7 @@ def simulate(
     keep_runs : bool
         Keep the record of every run in the result.
     on_run : callable, optional
-        Called after each run.
+        Told each run as it is finished.
 
     Raises
     ------
@@ -103,7 +103,7 @@ def simulate(
         if keep_runs:
             runs.append(run)
         if on_run is not None:
-            on_run()
+            on_run(run)
     return SimulationResult(
         scheme=plan.name, workers=workers, slo_ms=fleet.slo_ms, service=service,
         load_qps=workload.load_qps, monitored=monitored, duration_ms=workload.duration_ms,

@@ -1,0 +1,151 @@
+"""Figures of a run over time; what they are is said in :mod:`ramsis.sim.metrics`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.sim.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["TimeSeries", "over_time"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class TimeSeries:
+    """Figures in T bins of equal length; arrays have shape (T,) unless another is stated.
+
+    Queries count where they arrive, batches where they start.
+
+    Attributes
+    ----------
+    start_ms : ndarray
+        When each bin begins.
+    bin_ms : float
+        Length of a bin; the last may be cut by the end.
+    queries, in_time : ndarrays of int
+        Of the queries that arrived in a bin.
+    load_qps, accuracy, violation_rate, effective_accuracy : ndarrays
+        NaN where there are no queries (in time).
+    response_p50_ms, response_p95_ms, response_p99_ms : ndarrays
+        Of the queries that were answered.
+    batch_mean : ndarray
+        Mean size of a batch.
+    model_share : ndarray, shape (T, M)
+        Share of each model in the queries that were answered.
+    models : tuple of str, length M
+    utilisation, queue_mean : ndarrays
+        Of the time of a bin.
+    """
+
+    start_ms: FloatArray
+    bin_ms: float
+    queries: NDArray[np.int64]
+    in_time: NDArray[np.int64]
+    load_qps: FloatArray
+    accuracy: FloatArray
+    violation_rate: FloatArray
+    effective_accuracy: FloatArray
+    response_p50_ms: FloatArray
+    response_p95_ms: FloatArray
+    response_p99_ms: FloatArray
+    batch_mean: FloatArray
+    model_share: FloatArray
+    models: tuple[str, ...]
+    utilisation: FloatArray
+    queue_mean: FloatArray
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per bin; the share of a model stands in ``share_MODEL``."""
+        import pandas as pd
+
+        columns = {name: value for name, value in vars(self).items()
+                   if name not in ("bin_ms", "models", "model_share")}
+        shares = {f"share_{name}": self.model_share[:, m] for m, name in enumerate(self.models)}
+        return pd.DataFrame(columns | shares)
+
+
+def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
+    """The figures of a run in bins of time.
+
+    Raises
+    ------
+    InvalidValueError
+        A length that is not positive, or gives more than a million bins.
+    """
+    if not (math.isfinite(bin_ms) and bin_ms > 0 and run.duration_ms / bin_ms <= 1e6):
+        raise InvalidValueError(describe("not a length of bins", where="bin_ms", value=bin_ms,
+                                         allowed="> 0, for at most a million bins"))
+    bins = math.ceil(run.duration_ms / bin_ms)
+    edges = np.minimum(np.arange(bins + 1) * bin_ms, run.duration_ms)
+    which = np.minimum((run.arrival_ms / bin_ms).astype(np.int64), bins - 1)
+    queries = np.bincount(which, minlength=bins)
+    in_time = np.bincount(which[run.in_time], minlength=bins)
+    reward = np.bincount(which, weights=run.reward, minlength=bins)
+    length_ms = np.diff(edges)
+    models = len(run.fleet.models)
+    of_model = np.bincount(which[run.answered] * models + run.model_of[run.answered],
+                           minlength=bins * models).reshape(bins, models)
+    begun = np.searchsorted(edges[1:-1], run.start_ms, side="right")[run.start_ms < edges[-1]]
+    size = run.size[run.start_ms < edges[-1]]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        accuracy, effective, kept = reward / in_time, reward / queries, in_time / queries
+        share = of_model / of_model.sum(axis=1, keepdims=True)
+        batch_mean = (np.bincount(begun, weights=size, minlength=bins)
+                      / np.bincount(begun, minlength=bins))
+    p50, p95, p99 = _quantiles_by_bin(run, which, bins)
+    return TimeSeries(
+        start_ms=edges[:-1],
+        bin_ms=bin_ms,
+        queries=queries,
+        in_time=in_time,
+        load_qps=1000.0 * queries / length_ms,
+        accuracy=accuracy,
+        violation_rate=1.0 - kept,
+        effective_accuracy=effective,
+        response_p50_ms=p50,
+        response_p95_ms=p95,
+        response_p99_ms=p99,
+        batch_mean=batch_mean,
+        model_share=share,
+        models=run.fleet.models,
+        utilisation=np.diff(_covered_ms(run.start_ms, run.finish_ms, edges))
+        / (length_ms * run.fleet.workers),
+        queue_mean=np.diff(_covered_ms(run.arrival_ms, run.served_ms, edges)) / length_ms,
+    )
+
+
+def _quantiles_by_bin(run: Run, which: NDArray[np.int64], bins: int) -> FloatArray:
+    """50th, 95th and 99th percentiles of the response times, shape (3, T)."""
+    result = np.full((3, bins), np.nan)
+    response = run.answered_ms - run.arrival_ms
+    first = np.searchsorted(which, np.arange(bins + 1))
+    for i, (low, high) in enumerate(pairwise(first)):
+        part = response[low:high]
+        part = part[np.isfinite(part)]
+        if len(part):
+            result[:, i] = np.quantile(part, (0.5, 0.95, 0.99))
+    return result
+
+
+def _covered_ms(start_ms: FloatArray, end_ms: FloatArray, edges: FloatArray) -> FloatArray:
+    """Total length of the intervals [start, end) before each edge; shape of ``edges``."""
+    def before(times: FloatArray) -> FloatArray:
+        """Σ max(edge − time, 0)."""
+        ordered = np.sort(times[times < edges[-1]])
+        sums = np.append(0.0, np.cumsum(ordered))
+        count = np.searchsorted(ordered, edges)
+        total: FloatArray = edges * count - sums[count]
+        return total
+
+    return before(start_ms) - before(end_ms)

@@ -1,0 +1,159 @@
+"""The simulator: compiled kernels, the plain engine, and a figure's worth of runs.
+
+60 workers and the image models, arrivals given. Every benchmark asserts that all queries were
+answered, and that both engines come to the same figures, so that speed cannot come from
+simulating less.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from heapq import heappop, heappush
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ramsis import profiles
+from ramsis.profiles import ProfileSet
+from ramsis.sim import (
+    Fleet,
+    JellyfishPlus,
+    ModelSwitching,
+    Plan,
+    PoissonLoad,
+    Run,
+    SchemeSpec,
+    WorkerPolicies,
+    run_plan,
+    simulate,
+)
+from ramsis.sim.engine import Engine
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.bench.cases import SLO_MS, WORKERS
+from tests.bench.ledger import Ledger
+from tests.bench.timing import Timing, repeated, several, timed
+
+LOAD_QPS = 1600.0
+LOADS_QPS = tuple(400.0 * i for i in range(1, 11))
+COMPILED, PLAIN = 2_000_000, 200_000
+"""Queries in each benchmark."""
+SETTINGS = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS)
+
+
+@pytest.fixture(scope="module")
+def images(profile_file: Path) -> ProfileSet:
+    return profiles.load(str(profile_file))
+
+
+@pytest.fixture(scope="module")
+def fleet(images: ProfileSet) -> Fleet:
+    return Fleet.of(images, workers=WORKERS, slo_ms=SLO_MS)
+
+
+@pytest.fixture(scope="module")
+def plans(images: ProfileSet, fleet: Fleet) -> dict[str, Plan]:
+    policy = generate_policy(images, LOAD_QPS, SETTINGS)
+    return {"worker policies": WorkerPolicies((policy,)).prepare(fleet),
+            "a central queue": JellyfishPlus().prepare(fleet)}
+
+
+def arrivals(queries: int) -> NDArray[np.float64]:
+    """That many Poisson arrivals."""
+    return np.cumsum(np.random.default_rng(0).exponential(1000.0 / LOAD_QPS, queries))
+
+
+def compiled(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
+    from ramsis.sim.compiled import replay
+
+    assert plan.compiled is not None
+    return replay(fleet, plan.compiled, times, float(times[-1]), np.random.default_rng(1), load)
+
+
+def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
+    engine = Engine(fleet, times, float(times[-1]), np.random.default_rng(1), load)
+    return engine.run(plan.start)
+
+
+@pytest.mark.parametrize(
+    ("name", "load", "per_second"),
+    [("worker policies", LOAD_QPS, 20e6), ("worker policies", None, 5e6),
+     ("a central queue", LOAD_QPS, 5e6), ("a central queue", None, 5e6)],
+)
+def test_compiled_kernels(
+    benchmark: Any, ledger: Ledger, fleet: Fleet, plans: dict[str, Plan], name: str,
+    load: float | None, per_second: float,
+) -> None:
+    times, plan = arrivals(COMPILED), plans[name]
+    done, timing = repeated(benchmark, partial(compiled, fleet, plan, times, load), rounds=7)
+    assert done.queries == COMPILED == done.size.sum()
+    assert done.in_time.mean() > 0.999
+    monitored = " with the load monitor" if load is None else ""
+    ledger.time(f"compiled, {name}{monitored}: {COMPILED / 1e6:g} M queries", timing,
+                COMPILED / per_second)
+    part = times[:PLAIN]
+    slow, reference = timed(partial(plain, fleet, plan, part, load))
+    fast = compiled(fleet, plan, part, load)
+    assert (slow.answered_ms == fast.answered_ms).all()
+    ledger.ratio(timing, reference.scaled(COMPILED / PLAIN), "the plain engine")
+
+
+@pytest.mark.parametrize("name", ["worker policies", "a central queue"])
+def test_the_plain_engine(
+    benchmark: Any, ledger: Ledger, fleet: Fleet, plans: dict[str, Plan], name: str
+) -> None:
+    times = arrivals(PLAIN)
+    done, timing = repeated(benchmark, partial(plain, fleet, plans[name], times, LOAD_QPS),
+                            rounds=3)
+    assert done.queries == PLAIN == done.size.sum()
+    ledger.time(f"plain engine, {name}: {PLAIN / 1e3:g} k queries", timing, PLAIN / 200e3)
+    ledger.ratio(timing, several(partial(_bare_heap, times.tolist()), 3),
+                 "a heap of one event for each query alone")
+
+
+def _bare_heap(times: list[float]) -> None:
+    """The least that an event loop does: an event in and out for every query."""
+    running: list[tuple[float, int]] = []
+    for query, now in enumerate(times):
+        while running and running[0][0] <= now:
+            heappop(running)
+        heappush(running, (now + 40.0, query))
+
+
+def test_a_figure_of_constant_loads(
+    benchmark: Any, ledger: Ledger, images: ProfileSet
+) -> None:
+    """Ten loads, three schemes, five seeds, 30 s: policies made, simulated and measured."""
+
+    def figure() -> list[float]:
+        policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
+        schemes: list[SchemeSpec] = [WorkerPolicies(policies), JellyfishPlus(1.05),
+                                     ModelSwitching()]
+        results = [simulate(images, one, PoissonLoad(load, 30_000.0), workers=WORKERS,
+                            slo_ms=SLO_MS, seeds=range(5))
+                   for load in LOADS_QPS for one in schemes]
+        queries = sum(one.queries for result in results for one in result.metrics)
+        assert queries == pytest.approx(30 * 5 * 3 * sum(LOADS_QPS), rel=0.01)
+        return [result.effective_accuracy for result in results]
+
+    effective, timing = repeated(benchmark, figure, rounds=2)
+    assert len(effective) == 30
+    ledger.time("10 loads, 3 schemes, 5 seeds, 30 s, policies made", timing, 30.0)
+    single = several(lambda: generate_policy(images, 2000.0, SETTINGS), 5)
+    ledger.ratio(timing, Timing(10 * single.wall_s, 10 * single.cpu_s),
+                 "making the ten policies alone")
+
+
+def test_the_monitored_trace_of_five_minutes(
+    benchmark: Any, ledger: Ledger, images: ProfileSet, fleet: Fleet
+) -> None:
+    from ramsis.sim.trace_file import read_rates
+
+    policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
+    plan, day = WorkerPolicies(policies).prepare(fleet), read_rates("day")
+    done, timing = repeated(
+        benchmark, lambda: run_plan(fleet, plan, day, monitored=True), rounds=3)
+    assert done.queries == pytest.approx(300 * day.load_qps, rel=0.01)
+    ledger.time("the day, ten policies, load monitor; arrivals drawn", timing, 0.5)

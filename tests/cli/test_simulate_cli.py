@@ -1,0 +1,211 @@
+"""``ramsis simulate``."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramsis import profiles
+from ramsis.arrivals import Poisson
+from ramsis.sim import JellyfishPlus, PoissonLoad, simulate
+from ramsis.synthesis import generate_set
+from tests.cli.command import Run, refused, snapshot
+from tests.synthesis.samples import settings, tiny_profile
+
+
+class Draws(Poisson):
+    """A process of one's own that can be drawn from: pairs."""
+
+    def sample(self, duration_ms: float, rng: Any) -> Any:
+        half = PoissonLoad(self.load_qps / 2, duration_ms).arrivals_ms(rng)
+        return half.repeat(2)
+
+
+@pytest.fixture(scope="module")
+def policies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("set")
+    generate_set(tiny_profile(), (200.0, 600.0), settings(), folder)
+    return folder
+
+
+@pytest.fixture
+def base(tiny_file: Path) -> list[Any]:
+    return ["simulate", "--profiles", tiny_file, "--workers", 4, "--slo-ms", 100]
+
+
+def rows(out: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(out)["rows"]
+    return found
+
+
+def test_one_row_per_scheme_and_load_with_the_named_fields(
+    run: Run, base: list[Any], policies: Path
+) -> None:
+    ran = run(*base, "--policy", policies, "--scheme", "jellyfish-plus:headroom=1.05",
+              "--scheme", "greedy", "--load", "200,600,900", "--duration-s", 2, "--seeds", 3,
+              "--json")
+    assert ran.code == 0
+    assert "above the highest level, 600, which is used" in ran.err
+    found = rows(ran.out)
+    assert [(r["label"], r["load_qps"]) for r in found][:3] == [
+        (f"worker {policies}", 200.0), ("jellyfish-plus:headroom=1.05", 200.0), ("greedy", 200.0)]
+    assert len(found) == 9
+    for row in found:
+        assert row["seeds"] == 3
+        assert row["workers"] == 4
+        assert row["slo_ms"] == 100.0
+        assert row["effective_accuracy"] == pytest.approx(
+            row["accuracy"] * (1 - row["violation_rate"]), abs=1e-3)
+        assert row["effective_accuracy"] <= row["upper_bound"] + 1e-9
+        assert row["queries"] == (row["in_time"] + row["late"] + row["dropped"]
+                                  + row["never_answered"])
+    at_level, between = found[0], found[6]
+    assert at_level["policy"] == str(policies)
+    assert at_level["expected_effective_accuracy"] == pytest.approx(
+        at_level["effective_accuracy"], abs=0.02)
+    assert between["expected_accuracy"] is None  # no policy was made for 900
+    assert found[1]["expected_accuracy"] is None
+
+
+def test_figures_are_those_of_the_python_interface(run: Run, base: list[Any]) -> None:
+    ran = run(*base, "--scheme", "jellyfish-plus", "--load", 500, "--duration-s", 1, "--seed", 5,
+              "--seeds", 2, "--json")
+    result = simulate(tiny_profile(), JellyfishPlus(), PoissonLoad(500.0, 1000.0), workers=4,
+                      slo_ms=100.0, seeds=[5, 6])
+    (row,) = rows(ran.out)
+    assert {key: row[key] for key in result.row()} == json.loads(json.dumps(result.row()))
+
+
+def test_every_scheme_meets_the_same_arrivals(run: Run, base: list[Any]) -> None:
+    ran = run(*base, "--scheme", "greedy", "--scheme", "fixed:model=small", "--scheme",
+              "clipper:model=small", "--scheme", "infaas:accuracy=0.7", "--load", 300,
+              "--duration-s", 1, "--json")
+    assert len({row["queries"] for row in rows(ran.out)}) == 1
+
+
+def test_the_table_names_schemes_and_models(run: Run, base: list[Any]) -> None:
+    ran = run(*base, "--scheme", "jellyfish-plus", "--load", 300, "--duration-s", 1)
+    assert ran.code == 0
+    head, line = ran.out.splitlines()
+    assert head.split()[:3] == ["scheme", "load", "(QPS)"]
+    assert line.startswith("jellyfish-plus")
+    assert "(100%)" in line
+
+
+@pytest.mark.parametrize(
+    "arrivals", ["poisson", "fixed-rate", "renewal:2", f"{__name__}:Draws"],
+)
+def test_constant_loads_of_several_processes(
+    run: Run, base: list[Any], arrivals: str
+) -> None:
+    ran = run(*base, "--scheme", "greedy", "--load", 300, "--duration-s", 2, "--arrivals",
+              arrivals, "--json")
+    assert ran.code == 0, ran.err
+    assert rows(ran.out)[0]["queries"] == pytest.approx(600, rel=0.3)
+
+
+@pytest.mark.parametrize("service", ["p95", "distribution"])
+def test_service_times_fixed_or_drawn(run: Run, service: str) -> None:
+    ran = run("simulate", "--profiles", "digits-cpu", "--workers", 4, "--slo-ms", 50, "--scheme",
+              "greedy", "--load", 400, "--duration-s", 1, "--service", service, "--json")
+    (row,) = rows(ran.out)
+    assert row["service"] == service
+    assert (row["upper_bound"] is None) == (service == "distribution")
+
+
+def test_a_trace_is_monitored_scaled_and_cut(run: Run, base: list[Any], policies: Path) -> None:
+    words = [*base, "--policy", policies, "--scheme", "jellyfish-plus", "--trace", "day",
+             "--scale", 0.1, "--duration-s", 4, "--json"]
+    told, forced = rows(run(*words).out), rows(run(*words, "--monitor", "off").out)
+    assert [row["monitor"] for row in told] == [True, True]
+    assert [row["monitor"] for row in forced] == [False, False]
+    assert told[0]["duration_s"] == 4.0
+    assert told[0]["load_qps"] == pytest.approx(175.0, rel=0.05)
+    assert told[0]["queries"] == forced[0]["queries"]
+    bursty = rows(run(*words, "--arrivals", "renewal:3").out)
+    assert bursty[0]["queries"] != told[0]["queries"]
+
+
+def test_the_monitor_can_be_forced_on_for_a_constant_load(run: Run, base: list[Any]) -> None:
+    ran = run(*base, "--scheme", "greedy", "--load", 100, "--duration-s", 1, "--monitor", "on",
+              "--json")
+    assert rows(ran.out)[0]["monitor"] is True
+
+
+def test_rows_figures_and_timelines_are_written(
+    run: Run, base: list[Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    ran = run(*base, "--scheme", "greedy", "--scheme", "jellyfish-plus", "--load", "200,400",
+              "--duration-s", 1, "--csv", tmp_path / "rows.csv", "--plot", tmp_path / "a.svg",
+              "--timeline", tmp_path / "t.json")
+    assert ran.code == 0, ran.err
+    with (tmp_path / "rows.csv").open(newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert [row["label"] for row in table] == ["greedy", "jellyfish-plus"] * 2
+    assert all("=" in row["model_share"] for row in table)
+    assert "jellyfish-plus" in (tmp_path / "a.svg").read_text() or (tmp_path / "a.svg").exists()
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {
+        "greedy", "jellyfish-plus"}
+    again = run(*base, "--scheme", "greedy", "--trace", "day", "--scale", "0.1", "--duration-s", 2,
+                "--plot", tmp_path / "b.png")
+    assert again.code == 0
+    assert (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, ["Nothing to simulate"]),
+        (["--scheme", "greedy"], 2, ["either --load or --trace"]),
+        (["--scheme", "greedy", "--load", 1, "--trace", "day"], 2, ["either"]),
+        (["--scheme", "fastest", "--load", 1], 2, ["unknown scheme", "jellyfish-plus"]),
+        (["--scheme", "greedy", "--load", 0], 2, ["not a load"]),
+        (["--scheme", "greedy", "--load", 1, "--duration-s", 0], 2, ["duration"]),
+        (["--scheme", "greedy", "--load", 1e9], 2, ["peak load"]),
+        (["--scheme", "greedy", "--load", 1, "--arrivals", "renewal:x"], 2, ["renewal:CV"]),
+        (["--scheme", "greedy", "--load", 1, "--arrivals", "tests.synthesis.samples:OwnPoisson"],
+         2, ["cannot be drawn from"]),
+        (["--scheme", "greedy", "--trace", "none.txt"], 3, ["none.txt", "day"]),
+        (["--scheme", "greedy", "--trace", "day", "--scale", -1], 2, ["factor"]),
+        (["--scheme", "greedy", "--trace", "day", "--scale", 1e6], 3, ["peak load", "--unit"]),
+        (["--policy", "none", "--load", 1], 3, ["none"]),
+        (["--scheme", "infaas:accuracy=0.99", "--load", 1], 4, ["accurate enough"]),
+    ],
+)
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
+    run: Run, base: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: list[Any], code: int, said: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(run(*base, *words, "--csv", "rows.csv", "--timeline", "t.json"), code, *said)
+    assert snapshot(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("0 5\n2 5\n1 5\n", ["line 3", "time goes back"]), ("", ["empty trace"]),
+     ("0 -1\n", ["line 1", "rate is not a load"]), ("0 nan\n", ["line 1", "rate"])],
+)
+def test_bad_traces_exit_with_3(
+    run: Run, base: list[Any], tmp_path: Path, text: str, said: list[str]
+) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text(text)
+    refused(run(*base, "--scheme", "greedy", "--trace", trace), 3, *said)
+
+
+def test_policies_made_for_something_else_exit_with_3(
+    run: Run, policies: Path, tiny_file: Path, tmp_path: Path
+) -> None:
+    part = tmp_path / "part.json"
+    profiles.save(tiny_profile().subset(["small"]), part)
+    for file, workers, slo_ms, said in ((tiny_file, 5, 100, "workers"),
+                                        (tiny_file, 4, 90, "SLO"), (part, 4, 100, "models")):
+        refused(run("simulate", "--profiles", file, "--workers", workers, "--slo-ms", slo_ms,
+                    "--policy", policies, "--load", 100), 3, said, str(policies))

@@ -1,0 +1,203 @@
+"""Figures of runs, against sums by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from ramsis.errors import InvalidValueError
+from ramsis.sim import (
+    Estimate,
+    Fixed,
+    Greedy,
+    JellyfishPlus,
+    PoissonLoad,
+    RateTrace,
+    Recorded,
+    Run,
+    over_time,
+    simulate,
+)
+from ramsis.sim.metrics import measure, queue_at_arrivals
+from ramsis.sim.timeline import timeline, write_timeline
+from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run, tiny
+
+
+def by_hand() -> Run:
+    """Two workers, 10 ms each on m0 (accuracy 0.5): five queries, one too late, at 15 ms."""
+    own = fleet([[10.0]], [0.5], workers=2, slo_ms=15.0)
+    return run(own, partial(Logged, log=[]), [0.0, 1.0, 2.0, 3.0, 4.0], 25.0)
+
+
+def test_figures_of_a_run_that_is_worked_out_by_hand() -> None:
+    found = measure(by_hand())  # starts 0, 1, 10, 11, 20; answers 10, 11, 20, 21, 30
+    assert (found.queries, found.in_time, found.late) == (5, 2, 3)
+    assert (found.accuracy, found.violation_rate, found.effective_accuracy) == (0.5, 0.6, 0.2)
+    assert found.response_p50_ms == 18.0
+    assert found.utilisation == pytest.approx((10 + 10 + 10 + 10 + 5) / 50.0)
+    assert found.queue_mean == pytest.approx((8 + 8 + 16) / 25.0)
+    assert found.queue_max == 2
+    assert (found.batches, found.batch_mean, found.batch_p99) == (5, 1.0, 1.0)
+    assert found.model_share == {"m0": 1.0}
+    assert found.offered_qps == 200.0
+
+
+def test_a_run_without_queries_has_no_accuracy() -> None:
+    empty = run(fleet([[10.0]]), partial(Logged, log=[]), [])
+    found = measure(empty)
+    assert found.accuracy is None
+    assert found.response_p99_ms is None
+    assert (found.violation_rate, found.effective_accuracy, found.queue_mean) == (0.0, 0.0, 0.0)
+    assert np.isnan(over_time(empty, 500.0).accuracy).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(lattice_arrivals(), st.integers(0, 2**32), st.sampled_from([7.0, 50.0, 1000.0]))
+def test_figures_agree_with_plain_loops_over_the_queries(
+    arrivals: np.ndarray, seed: int, bin_ms: float
+) -> None:
+    own = fleet([[3.0, 5.0], [8.0, 20.0]], [0.4, 0.9], workers=2, slo_ms=15.0)
+    duration = float(arrivals[-1]) + 1.0 if len(arrivals) else 10.0
+    done = run(own, anything(seed).start, arrivals.tolist(), duration)
+    found = measure(done)
+    total, good = 0.0, 0
+    for query, batch in enumerate(done.batch_of):
+        if batch >= 0 and done.finish_ms[batch] <= done.arrival_ms[query] + 15.0:
+            good += 1
+            total += own.table.accuracy[done.model[batch]]
+    n = len(arrivals)
+    assert found.in_time == good
+    assert found.effective_accuracy == pytest.approx(total / n if n else 0.0)
+    if good:
+        assert found.accuracy == pytest.approx(total / good)
+        assert found.effective_accuracy == pytest.approx(
+            (found.accuracy or 0.0) * (1 - found.violation_rate))
+    area = sum(min(left, duration) - came
+               for left, came in zip(done.served_ms, done.arrival_ms, strict=True))
+    assert found.queue_mean == pytest.approx(area / duration)
+    series = over_time(done, bin_ms)
+    assert series.queries.sum() == n
+    assert series.in_time.sum() == good
+    lengths = np.minimum(bin_ms, duration - series.start_ms)
+    assert (series.queue_mean * lengths).sum() == pytest.approx(area, abs=1e-6)
+    assert (series.utilisation * lengths).sum() / duration == pytest.approx(found.utilisation)
+    assert np.nansum(series.effective_accuracy * series.queries) == pytest.approx(total)
+    answered = done.batch_of >= 0
+    for i, start in enumerate(series.start_ms):
+        inside = ((done.arrival_ms >= start) & (done.arrival_ms < start + bin_ms) & answered)
+        begun = (done.start_ms >= start) & (done.start_ms < min(start + bin_ms, duration))
+        if inside.any():
+            models = done.model[done.batch_of[inside]]
+            assert series.model_share[i].tolist() == [(models == m).mean() for m in (0, 1)]
+            response = done.finish_ms[done.batch_of[inside]] - done.arrival_ms[inside]
+            assert series.response_p95_ms[i] == pytest.approx(np.quantile(response, 0.95))
+        assert np.isnan(series.batch_mean[i]) == (not begun.any())
+        if begun.any():
+            assert series.batch_mean[i] == pytest.approx(done.size[begun].mean())
+
+
+def test_the_queue_that_an_arrival_sees_is_who_waits() -> None:
+    assert queue_at_arrivals(by_hand()).tolist() == [0, 0, 0, 1, 2]
+
+
+def test_bins_must_be_lengths_of_time() -> None:
+    for bad in (0.0, -1.0, math.nan, 1e-9):
+        with pytest.raises(InvalidValueError, match="bin_ms"):
+            over_time(by_hand(), bad)
+
+
+def test_intervals_are_those_of_student() -> None:
+    values = [0.1, 0.5, 0.3, 0.9]
+    found = Estimate.of(values, 0.9)
+    low, high = stats.t.interval(0.9, 3, np.mean(values), stats.sem(values))
+    assert found.mean == pytest.approx(np.mean(values))
+    assert found.half_width == pytest.approx((high - low) / 2)
+    assert Estimate.of([2.0]) == Estimate(2.0, None)
+    assert math.isnan(Estimate.of([]).mean)
+    with pytest.raises(InvalidValueError, match="confidence"):
+        Estimate.of(values, 1.0)
+
+
+def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+    rng = np.random.default_rng(11)
+    hits = 0
+    for _ in range(1000):
+        found = Estimate.of(rng.normal(3.0, 1.0, 5).tolist(), 0.9)
+        hits += abs(found.mean - 3.0) <= (found.half_width or 0.0)
+    assert stats.binomtest(hits, 1000, 0.9).pvalue > 1e-4
+
+
+def test_results_give_rows_and_frames() -> None:
+    result = simulate(tiny(), JellyfishPlus(), PoissonLoad(300.0, 1000.0), workers=4,
+                      slo_ms=100.0, seeds=[3, 4, 5])
+    frame = result.to_frame()
+    assert frame["seed"].tolist() == [3, 4, 5]
+    row = result.row()
+    assert row["queries"] == frame["queries"].sum()
+    assert row["effective_accuracy"] == pytest.approx(frame["effective_accuracy"].mean())
+    assert row["accuracy_half_width"] == result.estimate("accuracy").half_width
+    assert sum(row["model_share"].values()) == pytest.approx(1.0)
+    json.dumps(row)
+    with pytest.raises(InvalidValueError, match="unknown figure"):
+        result.estimate("speed")
+
+
+def test_series_give_frames() -> None:
+    frame = over_time(by_hand(), 5.0).to_frame()
+    assert frame["start_ms"].tolist() == [0.0, 5.0, 10.0, 15.0, 20.0]
+    assert frame["queries"].tolist() == [5, 0, 0, 0, 0]
+    assert frame["share_m0"].tolist()[0] == 1.0
+
+
+def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise() -> None:
+    trace = RateTrace([0.0, 500.0], [100.0, 200.0])
+    for workload, forced, monitored in (
+        (trace, None, True), (PoissonLoad(100.0, 1000.0), None, False),
+        (trace, False, False), (PoissonLoad(100.0, 1000.0), True, True),
+    ):
+        result = simulate(tiny(), Greedy(), workload, workers=1, slo_ms=100.0, monitor=forced)
+        assert result.monitored == monitored
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"seeds": []}, "seeds"),
+        ({"seeds": [-1]}, "seeds"),
+        ({"workload": Recorded(np.arange(100_000) * 1e-6)}, "peak load"),
+        ({"workload": PoissonLoad(1e9, 10.0)}, "peak load"),
+    ],
+)
+def test_bad_runs_are_refused(changes: dict, words: str) -> None:
+    workload = changes.pop("workload", PoissonLoad(10.0, 100.0))
+    with pytest.raises(InvalidValueError, match=words):
+        simulate(tiny(), Fixed("small"), workload, workers=1, slo_ms=100.0, **changes)
+
+
+def test_a_timeline_has_every_batch_on_its_workers_track(tmp_path: Path) -> None:
+    done = by_hand()
+    write_timeline({"one": done, "two": done}, tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    assert events == timeline({"one": done, "two": done})["traceEvents"]
+    batches = [e for e in events if e["ph"] == "X" and e["pid"] == 1]
+    assert [(e["tid"], e["ts"], e["dur"], e["args"]) for e in batches[:3]] == [
+        (1, 0.0, 10000.0, {"batch": 1, "late": 0}), (2, 1000.0, 10000.0, {"batch": 1, "late": 0}),
+        (1, 10000.0, 10000.0, {"batch": 1, "late": 1}),
+    ]
+    waiting = [e["args"]["queries"] for e in events if e["ph"] == "C" and e["pid"] == 2]
+    assert waiting == [0, 3, 2, 1, 0]  # at 0, 5, 10, 15, 20 ms, what starts then left out
+
+
+def test_drops_stand_in_the_timeline() -> None:
+    own = fleet([[60.0]], slo_ms=100.0)
+    done = run(own, Greedy("drop").prepare(own).start, [0.0, 1.0])
+    (drop,) = [e for e in timeline({"x": done})["traceEvents"] if e["ph"] == "i"]
+    assert (drop["ts"], drop["args"]) == (60000.0, {"query": 1})
