@@ -32,6 +32,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH, SERVICES
+from ramsis.sim.schemes import policies as sim_policies
 from ramsis.sim.timeline import write_timeline
 from ramsis.sim.trace_file import TIME_UNITS
 
@@ -58,14 +59,14 @@ class _Entry:
 
     label: str
     plan: Plan
-    policies: WorkerPolicies | None
+    policies: WorkerPolicies | FleetPolicies | None
 
 
 @click.command("simulate")
 @click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
-              help="Worker policies to replay; repeat to compare.")
+              help="Policies to replay, of workers or of a fleet; repeat to compare.")
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
               "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
@@ -143,16 +144,16 @@ def simulate_command(
     profile = profiles.load(profile_name)
     terms: dict[str, Any] = {"workers": workers, "slo_ms": slo_ms, "service": service,
                              "network_ms": network_ms}
-    specs = [WorkerPolicies.load(path) for path in policies] + [scheme(s) for s in schemes]
+    specs = [sim_policies(path) for path in policies] + [scheme(s) for s in schemes]
     fleet = Fleet.of(profile, max_batch=max([MAX_BATCH, *(getattr(s, "max_batch", 1)
                                                           for s in specs)]), **terms)
     workloads = (constant_loads(load, arrivals, duration_s) if load is not None
                  else [traced_load(str(trace), unit, scale, arrivals, duration_s, fleet)])
     for workload in workloads:
         check_load(fleet, workload)
-    labels = [*(f"worker {path}" for path in policies), *schemes]
+    labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)), *schemes]
     plans = [spec.prepare(fleet) for spec in specs]
-    entries = [_Entry(label, plan, spec if isinstance(spec, WorkerPolicies) else None)
+    entries = [_Entry(label, plan, spec if isinstance(spec, (WorkerPolicies, FleetPolicies)) else None)
                for label, plan, spec in zip(labels, plans, specs, strict=True)]
     results, first = _simulated(
         profile, entries, workloads, range(seed, seed + seeds),

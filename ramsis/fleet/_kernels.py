@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["Model", "Totals", "count_in_time", "follow", "improve", "needed_bins", "place", "rows",
+__all__ = ["Model", "Totals", "count_in_time", "finish", "follow", "improve", "needed_bins", "place", "rows",
            "totals"]
 
 FloatArray = NDArray[np.float64]
@@ -363,6 +363,77 @@ def rows(
                             row[e], column[e], weight[e] = r, size + lengths + at + 1, -w * x1
                             e += 1
     return row[:e], column[:e], weight[:e], constant, cost
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def finish(
+    model: Model, wait: FloatArray, free: FloatArray, gain: float, width_ms: FloatArray
+) -> NDArray[np.int16]:
+    """The table: what to do next in each (i, n, j), the head's age being kept while waiting.
+
+    Parameters
+    ----------
+    wait, free : (I, N)
+        Values of waiting, and of deciding at an end of a batch, of the optimal policy.
+    width_ms : (J,)
+        Widths of the slack bins.
+
+    Returns
+    -------
+    (I, N, J)
+        An option, -1 to wait, -2 to drop the head.
+    """
+    levels, lengths, bins = model.idle.size, model.queue.size, model.law.shape[2]
+    options = model.batch.size
+    table = np.full((levels, lengths, bins), -1, np.int16)
+    start = np.zeros((lengths, bins))
+    after = np.zeros((lengths, options))
+    value = np.zeros((2, lengths, bins))
+    for i in range(levels - 1, 0, -1):
+        here, above = value[i % 2], value[(i + 1) % 2]
+        busy = model.workers - model.idle[i]
+        for n in range(1, lengths):
+            for o in range(options):
+                if model.batch[o] <= model.queue[n]:
+                    after[n, o] = _after_start(model, i, n, o, free, free, gain)
+            for j in range(bins):
+                start[n, j] = -np.inf
+                for o in range(options):
+                    if model.batch[o] <= model.queue[n]:
+                        q = model.earned[n, j, o] + after[n, o]
+                        if q > start[n, j] + 1e-12:
+                            start[n, j], table[i, n, j] = q, o
+        here[0, :] = wait[i, 0]
+        for j in range(bins):
+            for n in range(lengths - 1, 0, -1):
+                best = start[n, j]
+                drop = wait[i, 0] - model.price * model.queue[n]
+                for d in range(1, n):
+                    q = start[d, model.after_drop[n, d, j]]
+                    if j == 0:
+                        q = max(q, wait[i, d])
+                    drop = max(drop, q - model.price * (model.queue[n] - model.queue[d]))
+                if drop > best + 1e-12:
+                    best, table[i, n, j] = drop, -2
+                if j > 0:
+                    total, then = 0.0, -gain
+                    if n + 1 < lengths:
+                        rate = model.load / (model.queue[n + 1] - model.queue[n])
+                        then += rate * here[n + 1, j]
+                    else:
+                        rate = model.load
+                        then += rate * (best - model.price)
+                    total += rate
+                    if busy > 0:
+                        rate = model.leave * busy / (model.idle[i + 1] - model.idle[i])
+                        then += rate * above[n, j]
+                        total += rate
+                    lasts = np.exp(-total * width_ms[j])
+                    waits = (1.0 - lasts) * then / total + lasts * here[n, j - 1]
+                    if waits > best + 1e-12:
+                        best, table[i, n, j] = waits, -1
+                here[n, j] = best
+    return table
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -92,9 +92,11 @@ class FleetSolution:
     Attributes
     ----------
     problem : FleetProblem
-    to, option : ndarray of int16, shape (I, N, J)
-        In each state the queue level to drop to, and then the option to start, or -1: wait.
-    totals : FleetTotals
+    table : ndarray of int16, shape (I-1, N-1, J)
+        What to do next with workers idle and queries queued: an option, :data:`WAIT` or
+        :data:`DROP`.
+    gain : float
+        Optimal gain of the model, per query.
     rounds : int
         Of policy iteration.
     residual : float
@@ -105,17 +107,11 @@ class FleetSolution:
     """
 
     problem: FleetProblem
-    to: Choices
-    option: Choices
+    table: Choices
+    gain: float
     rounds: int
     residual: float
     spare_idle: int | None
-
-    @property
-    def table(self) -> Choices:
-        """The next step in each state: an option, :data:`WAIT` or :data:`DROP`, (I, N, J)."""
-        here = np.arange(self.to.shape[1], dtype=np.int16)[None, :, None]
-        return np.where(self.to < here, np.int16(DROP), self.option)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,8 +140,10 @@ def solve_fleet(problem: FleetProblem) -> FleetSolution:
     nearest = np.searchsorted(start, np.arange(len(model.idle)), side="right") - 1
     to, option, rounds = _iterated(model, to[nearest], option[nearest])
     values = _evaluate(model, to, option)
-    _, residual = _kernels.improve(model, values.wait, values.free, values.gain, True, to, option)
-    return FleetSolution(problem, to, option, rounds, residual,
+    _, residual = _kernels.improve(model, values.wait, values.free, values.gain, False, to, option)
+    width_ms = np.diff(problem.slack_ms, append=problem.slo_ms)
+    table = _kernels.finish(model, values.wait, values.free, values.gain, width_ms)
+    return FleetSolution(problem, table[1:, 1:], values.gain / model.load, rounds, residual,
                          _spare_idle(model, values.wait[:, 0]))
 
 

@@ -134,7 +134,7 @@ def fleet_policy(
         The solver did not come to rest, or met a policy that it could not evaluate.
     """
     solution = solve_fleet(problem)
-    table = solution.table[1:, 1:]
+    table = solution.table
     law = problem.law
     expectations, totals = fleet_expectations_of(problem, table)
     return FleetPolicy(
