@@ -39,12 +39,19 @@ class Model(NamedTuple):
         Law of the slack bin.
     in_time, earned : (N, J, O)
         Expected queries in time of a batch, and accuracy earned by it less price paid.
-    needed : (N, J)
-        Whether the bin has a probability, or is come to by dropping from one that has.
     after_drop : (N, N, J)
         Bin after dropping from a level to a lower one.
+    lowest, highest : (N,)
+        First and last needed bin.
+    slack_ms, age_ms : (J,), (N, J)
+        Middle of each bin; mean age of the head in it.
+    spacing_ms : (O, k)
+        Mean time until the next worker is free, given the arrivals meanwhile.
     low, share : (longest + 1,)
         A queue of any length as two levels: index of the lower one, probability of the next.
+    slo_ms : float
+    carries : bool
+        Whether the head's age is kept when the last idle worker starts.
     load, leave, price, workers
         λ per ms, 1/SLO, violation price, K.
     """
@@ -59,10 +66,16 @@ class Model(NamedTuple):
     law: FloatArray
     in_time: FloatArray
     earned: FloatArray
-    needed: NDArray[np.bool_]
+    lowest: IntArray
+    highest: IntArray
+    slack_ms: FloatArray
+    age_ms: FloatArray
+    spacing_ms: FloatArray
     after_drop: NDArray[np.int16]
     low: IntArray
     share: FloatArray
+    slo_ms: float
+    carries: bool
     load: float
     leave: float
     price: float
@@ -151,16 +164,22 @@ def _at(value: FloatArray, model: Model, count: int) -> float:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def needed_bins(law: FloatArray, after_drop: NDArray[np.int16]) -> NDArray[np.bool_]:
-    """Bins that have a probability or are come to by dropping from one that has, (N, J)."""
+def needed_bins(
+    law: FloatArray, after_drop: NDArray[np.int16]
+) -> tuple[IntArray, IntArray]:
+    """First and last bin of each queue between those that have a probability, or are come to by
+    dropping from such."""
     lengths, bins = law.shape[1:]
-    needed = np.zeros((lengths, bins), np.bool_)
-    for n in range(lengths):
+    lowest, highest = np.full(lengths, bins - 1), np.zeros(lengths, np.int64)
+    for n in range(lengths - 1, -1, -1):
         for j in range(bins):
             if law[0, n, j] > 0 or law[1, n, j] > 0:
-                for d in range(n + 1):
-                    needed[d, after_drop[n, d, j]] = True
-    return needed
+                lowest[n], highest[n] = min(lowest[n], j), max(highest[n], j)
+        for j in range(lowest[n], highest[n] + 1):
+            for d in range(n):
+                jj = after_drop[n, d, j]
+                lowest[d], highest[d] = min(lowest[d], jj), max(highest[d], jj)
+    return lowest, highest
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -169,25 +188,82 @@ def _after_start(
 ) -> float:
     """Value of what follows an option: of the new values those that are known already."""
     left = model.queue[n] - model.batch[o]
-    if i > 1:
-        down = model.held[o] / (model.idle[i] - model.idle[i - 1])
-        here = new if model.low[left] + 1 < n or model.share[left] == 0.0 else old
-        value = down * _at(new[i - 1], model, left)
-        if down < 1.0:
-            value += (1.0 - down) * _at(here[i], model, left)
+    if i == 1:
+        value = -gain * model.mean_ms[o] / model.workers
+        for k in range(model.arrivals.shape[1]):
+            over = max(left + k - model.queue[-1], 0)
+            value += model.arrivals[o, k] * (_at(old[1], model, left + k - over)
+                                             - model.price * over)
         return value
+    down = model.held[o] / (model.idle[i] - model.idle[i - 1])
+    here = new if model.low[left] + 1 < n or model.share[left] == 0.0 else old
+    value = down * _at(new[i - 1], model, left)
+    if down < 1.0:
+        value += (1.0 - down) * _at(here[i], model, left)
+    return value
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _bins(model: Model, n: int, slack_ms: float) -> tuple[int, float]:
+    """A slack as two neighbouring bins of a queue: the lower one, and the share of the next."""
+    first, last = model.lowest[n], model.highest[n]
+    j = np.searchsorted(model.slack_ms, slack_ms, side="right") - 1
+    if j < first:
+        return first, 0.0
+    if j >= last:
+        return last, 0.0
+    step = model.slack_ms[j + 1] - model.slack_ms[j]
+    return j, (slack_ms - model.slack_ms[j]) / step
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _slack_then(model: Model, n: int, j: int, o: int, k: int, part: int) -> float:
+    """Slack of the head when the next worker is free, k queries having come.
+
+    If none was left it is of the oldest of the k, of whose law ``part`` is a third.
+    """
+    left = model.queue[n] - model.batch[o]
+    spacing = model.spacing_ms[o, k]
+    if left > 0:
+        return float(model.slo_ms - model.age_ms[n, j] * left / model.queue[n] - spacing)
+    return float(model.slo_ms - spacing * ((2 * part + 1) / 6.0) ** (1.0 / k))
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _after_last(
+    model: Model, n: int, j: int, o: int, last: FloatArray, gain: float
+) -> float:
+    """Value of what follows an option that takes the last idle worker; ``last`` is (N, J)."""
     value = -gain * model.mean_ms[o] / model.workers
-    longest = model.queue[-1]
+    left, longest = model.queue[n] - model.batch[o], model.queue[-1]
+    parts = 1 if left > 0 else 3
     for k in range(model.arrivals.shape[1]):
         weight = model.arrivals[o, k]
+        if weight == 0.0:
+            continue
+        if left + k == 0:
+            value += weight * last[0, 0]
+            continue
         over = max(left + k - longest, 0)
-        value += weight * (_at(old[1], model, left + k - over) - model.price * over)
+        value -= weight * model.price * over
+        at, x = model.low[left + k - over], model.share[left + k - over]
+        for part in range(parts):
+            slack = _slack_then(model, n, j, o, k, part)
+            jj, y = _bins(model, at, slack)
+            found = last[at, jj] if y == 0.0 else (1.0 - y) * last[at, jj] + y * last[at, jj + 1]
+            if x > 0.0:
+                jj, y = _bins(model, at + 1, slack)
+                more = last[at + 1, jj]
+                if y > 0.0:
+                    more = (1.0 - y) * more + y * last[at + 1, jj + 1]
+                found = (1.0 - x) * found + x * more
+            value += weight / parts * found
     return value
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def improve(
-    model: Model, wait: FloatArray, free: FloatArray, gain: float, everywhere: bool,
+    model: Model, wait: FloatArray, free: FloatArray, last: FloatArray, gain: float,
     to: NDArray[np.int16], option: NDArray[np.int16],
 ) -> tuple[int, float]:
     """Make each choice that is not best the best one; how many, and by how much at most.
@@ -198,8 +274,8 @@ def improve(
     ----------
     wait, free : (I, N)
         Values of waiting, and of deciding at an end of a batch, under the policy so far.
-    everywhere : bool
-        Also in slack bins that are never met.
+    last : (N, J)
+        Values of deciding with one worker idle.
     to, option : (I, N, J)
         The policy, changed in place.
     """
@@ -212,22 +288,23 @@ def improve(
     for i in range(1, model.idle.size):
         best[0, :] = wait[i, 0]
         for n in range(1, lengths):
-            for o in range(options):
-                if model.batch[o] <= model.queue[n]:
-                    after[n, o] = _after_start(model, i, n, o, free, new, gain)
+            keeps = i == 1 and model.carries
+            if not keeps:
+                for o in range(options):
+                    if model.batch[o] <= model.queue[n]:
+                        after[n, o] = _after_start(model, i, n, o, free, new, gain)
             total = 0.0
-            for j in range(bins):
-                if not (everywhere or model.needed[n, j]):
-                    continue
+            for j in range(model.lowest[n], model.highest[n] + 1):
                 top, what = wait[i, n], -1
                 for o in range(options):
                     if model.batch[o] <= model.queue[n]:
-                        q = model.earned[n, j, o] + after[n, o]
+                        q = model.earned[n, j, o]
+                        q += _after_last(model, n, j, o, last, gain) if keeps else after[n, o]
                         if q > top + 1e-12:
                             top, what = q, o
                 best[n, j], chosen[n, j] = top, what
                 level = n
-                if everywhere or model.law[0, n, j] > 0 or model.law[1, n, j] > 0:
+                if i == 1 or model.law[0, n, j] > 0 or model.law[1, n, j] > 0:
                     for d in range(n - 1, -1, -1):
                         jj = model.after_drop[n, d, j]
                         q = best[d, jj] - model.price * (model.queue[n] - model.queue[d])
@@ -237,8 +314,10 @@ def improve(
                 if kept < 0:
                     stays = wait[i, known]
                 else:
-                    stays = model.earned[known, model.after_drop[n, known, j], kept]
-                    stays += after[known, kept]
+                    jj = model.after_drop[n, known, j]
+                    stays = model.earned[known, jj, kept]
+                    stays += (_after_last(model, known, jj, kept, last, gain) if keeps
+                              else after[known, kept])
                 stays -= model.price * (model.queue[n] - model.queue[known])
                 if top > stays + _TIE * (1.0 + abs(stays)):
                     to[i, n, j], option[i, n, j] = level, what
@@ -258,7 +337,7 @@ def rows(
     """The linear system of a policy's values; see :mod:`ramsis.fleet.solve`.
 
     Unknowns: waiting at i·N + n, deciding at an end of a batch at S + i·N + n, after an arrival at
-    2S + i·N + n, with S = I·N.
+    2S + i·N + n, with S = I·N, and deciding with one worker idle at 3S + n·J + j.
 
     Returns
     -------
@@ -267,31 +346,19 @@ def rows(
     """
     lengths, bins = model.queue.size, model.law.shape[2]
     size = model.idle.size * lengths
-    runs = 0  # room: one entry for each run of equal choices and each of its outcomes
-    for i in range(1, model.idle.size):
-        for n in range(1, lengths):
-            width = 2 * model.arrivals.shape[1] if i == 1 else 4
-            for j in range(bins):
-                if j == 0 or to[i, n, j] != to[i, n, j - 1] \
-                        or option[i, n, j] != option[i, n, j - 1]:
-                    runs += 2 * width
-    room = runs + 10 * size
-    row, column = np.empty(room, np.int64), np.empty(room, np.int64)
-    weight = np.empty(room)
-    constant, cost = np.zeros(3 * size), np.zeros(3 * size)
-    home = (model.idle.size - 1) * lengths
+    row, column, weight = _room(model, to, option)
+    constant, cost = np.zeros(3 * size + lengths * bins), np.zeros(3 * size + lengths * bins)
     e = 0
-    for n in range(lengths):  # no worker idle: not used
-        for part in range(3):
-            row[e], column[e], weight[e] = part * size + n, part * size + n, 1.0
-            e += 1
+    for r in range(3 * size + lengths * bins):
+        row[e], column[e], weight[e] = r, r, 1.0
+        e += 1
     for i in range(1, model.idle.size):
         busy = model.workers - model.idle[i]
         for n in range(lengths):
             s = i * lengths + n
             cost[s] = 1.0
             total = restart
-            row[e], column[e], weight[e] = s, home, -restart
+            row[e], column[e], weight[e] = s, (model.idle.size - 1) * lengths, -restart
             e += 1
             if n + 1 < lengths:
                 rate = model.load / (model.queue[n + 1] - model.queue[n])
@@ -307,18 +374,23 @@ def rows(
                 row[e], column[e], weight[e] = s, size + s + lengths, -rate
                 e += 1
                 total += rate
-            row[e], column[e], weight[e] = s, s, total
+            row[e], column[e], weight[e] = s, s, total - 1.0
             e += 1
             for x in range(2):
                 r = (2 - x) * size + s
-                row[e], column[e], weight[e] = r, r, 1.0
-                e += 1
                 if n == 0:
                     row[e], column[e], weight[e] = r, s, -1.0
                     e += 1
                     continue
                 j = 0
                 while j < bins:
+                    if i == 1:
+                        if model.law[x, n, j] > 0.0:
+                            row[e], column[e] = r, 3 * size + n * bins + j
+                            weight[e] = -model.law[x, n, j]
+                            e += 1
+                        j += 1
+                        continue
                     level, o = to[i, n, j], option[i, n, j]
                     p = 0.0
                     while j < bins and to[i, n, j] == level and option[i, n, j] == o:
@@ -335,39 +407,100 @@ def rows(
                         e += 1
                         continue
                     left = model.queue[level] - model.batch[o]
-                    if i > 1:
-                        at, x1 = model.low[left], model.share[left]
-                        down = model.held[o] / (model.idle[i] - model.idle[i - 1])
-                        base = size + i * lengths + at
-                        for step, w in ((lengths, down), (0, 1.0 - down)):
-                            row[e], column[e] = r, base - step
-                            weight[e] = -p * w * (1.0 - x1)
-                            e += 1
-                            if x1 > 0:
-                                row[e], column[e] = r, base - step + 1
-                                weight[e] = -p * w * x1
+                    at, x1 = model.low[left], model.share[left]
+                    down = model.held[o] / (model.idle[i] - model.idle[i - 1])
+                    base = size + i * lengths + at
+                    for step, w in ((lengths, down), (0, 1.0 - down)):
+                        for more, y in ((0, 1.0 - x1), (1, x1)):
+                            if w * y > 0.0:
+                                row[e], column[e] = r, base - step + more
+                                weight[e] = -p * w * y
                                 e += 1
-                        continue
-                    cost[r] += p * model.mean_ms[o] / model.workers
-                    for k in range(model.arrivals.shape[1]):
-                        w = p * model.arrivals[o, k]
-                        if w == 0.0:
-                            continue
-                        over = max(left + k - model.queue[-1], 0)
-                        constant[r] -= w * model.price * over
-                        at, x1 = model.low[left + k - over], model.share[left + k - over]
-                        row[e], column[e] = r, size + lengths + at
-                        weight[e] = -w * (1.0 - x1)
-                        e += 1
-                        if x1 > 0:
-                            row[e], column[e], weight[e] = r, size + lengths + at + 1, -w * x1
-                            e += 1
+    for j in range(bins):
+        row[e], column[e], weight[e] = 3 * size + j, lengths, -1.0
+        e += 1
+    for n in range(1, lengths):
+        for j in range(model.lowest[n], model.highest[n] + 1):
+            e = _last_row(model, n, j, to[1, n, j], option[1, n, j], row, column, weight, constant,
+                          cost, e)
     return row[:e], column[:e], weight[:e], constant, cost
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _room(
+    model: Model, to: NDArray[np.int16], option: NDArray[np.int16]
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Arrays long enough for the entries of the linear system."""
+    lengths, bins = model.queue.size, model.law.shape[2]
+    room = model.idle.size * lengths * 8 + 3 * lengths * bins + bins
+    for i in range(2, model.idle.size):
+        for n in range(1, lengths):
+            for j in range(bins):
+                if j == 0 or to[i, n, j] != to[i, n, j - 1] \
+                        or option[i, n, j] != option[i, n, j - 1]:
+                    room += 8
+    for n in range(1, lengths):
+        for j in range(model.lowest[n], model.highest[n] + 1):
+            empty = to[1, n, j] > 0 and option[1, n, j] >= 0 \
+                and model.queue[to[1, n, j]] == model.batch[option[1, n, j]]
+            room += model.arrivals.shape[1] * (12 if empty else 4) + 4
+    return np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _last_row(
+    model: Model, n: int, j: int, level: int, o: int, row: IntArray, column: IntArray,
+    weight: FloatArray, constant: FloatArray, cost: FloatArray, e: int,
+) -> int:
+    """Write the row of deciding with one worker idle; the number of entries then."""
+    lengths, bins = model.queue.size, model.law.shape[2]
+    first = 3 * model.idle.size * lengths
+    r = first + n * bins + j
+    constant[r] -= model.price * (model.queue[n] - model.queue[level])
+    if o < 0:
+        row[e], column[e], weight[e] = r, lengths + level, -1.0
+        return e + 1
+    jj = model.after_drop[n, level, j]
+    constant[r] += model.earned[level, jj, o]
+    cost[r] += model.mean_ms[o] / model.workers
+    left = model.queue[level] - model.batch[o]
+    parts = 3 if left == 0 and model.carries else 1
+    for k in range(model.arrivals.shape[1]):
+        w = model.arrivals[o, k]
+        if w == 0.0:
+            continue
+        if left + k == 0:
+            row[e], column[e], weight[e] = r, lengths, -w
+            e += 1
+            continue
+        over = max(left + k - model.queue[-1], 0)
+        constant[r] -= w * model.price * over
+        at, x = model.low[left + k - over], model.share[left + k - over]
+        for part in range(parts):
+            slack = _slack_then(model, level, jj, o, k, part) if model.carries else 0.0
+            for more, share in ((0, 1.0 - x), (1, x)):
+                if share == 0.0:
+                    continue
+                if not model.carries:
+                    row[e], column[e] = r, (model.idle.size + 1) * lengths + at + more
+                    weight[e] = -w * share
+                    e += 1
+                    continue
+                b, y = _bins(model, at + more, slack)
+                row[e], column[e] = r, first + (at + more) * bins + b
+                weight[e] = -w / parts * share * (1.0 - y)
+                e += 1
+                if y > 0.0:
+                    row[e], column[e] = r, first + (at + more) * bins + b + 1
+                    weight[e] = -w / parts * share * y
+                    e += 1
+    return e
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def finish(
-    model: Model, wait: FloatArray, free: FloatArray, gain: float, width_ms: FloatArray
+    model: Model, wait: FloatArray, free: FloatArray, last: FloatArray, gain: float,
+    width_ms: FloatArray,
 ) -> NDArray[np.int16]:
     """The table: what to do next in each (i, n, j), the head's age being kept while waiting.
 
@@ -375,6 +508,8 @@ def finish(
     ----------
     wait, free : (I, N)
         Values of waiting, and of deciding at an end of a batch, of the optimal policy.
+    last : (N, J)
+        Values of deciding with one worker idle.
     width_ms : (J,)
         Widths of the slack bins.
 
@@ -393,14 +528,17 @@ def finish(
         here, above = value[i % 2], value[(i + 1) % 2]
         busy = model.workers - model.idle[i]
         for n in range(1, lengths):
-            for o in range(options):
-                if model.batch[o] <= model.queue[n]:
-                    after[n, o] = _after_start(model, i, n, o, free, free, gain)
+            keeps = i == 1 and model.carries
+            if not keeps:
+                for o in range(options):
+                    if model.batch[o] <= model.queue[n]:
+                        after[n, o] = _after_start(model, i, n, o, free, free, gain)
             for j in range(bins):
                 start[n, j] = -np.inf
                 for o in range(options):
                     if model.batch[o] <= model.queue[n]:
-                        q = model.earned[n, j, o] + after[n, o]
+                        q = model.earned[n, j, o]
+                        q += _after_last(model, n, j, o, last, gain) if keeps else after[n, o]
                         if q > start[n, j] + 1e-12:
                             start[n, j], table[i, n, j] = q, o
         here[0, :] = wait[i, 0]
@@ -456,9 +594,10 @@ def follow(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def totals(
-    model: Model, to: NDArray[np.int16], option: NDArray[np.int16], visits: FloatArray
+    model: Model, to: NDArray[np.int16], option: NDArray[np.int16], visits: FloatArray,
+    last: FloatArray,
 ) -> Totals:
-    """What a policy does, given the rate of each row's visits, shape (3, I, N)."""
+    """What a policy does, given how often each row is visited: (3, I, N), and (N, J)."""
     lengths, bins = model.queue.size, model.law.shape[2]
     batches, in_time = np.zeros(model.batch.size), np.zeros(model.batch.size)
     queue, slack = np.zeros(lengths), np.zeros(bins)
@@ -469,6 +608,8 @@ def totals(
             for x in range(2):
                 for j in range(bins):
                     p = visits[2 - x, i, n] * model.law[x, n, j]
+                    if i == 1:
+                        p = last[n, j] if x == 0 else 0.0
                     if p == 0.0:
                         continue
                     level, o = to[i, n, j], option[i, n, j]

@@ -11,7 +11,9 @@ less p times the violation rate.
 waited for as long as the n queries took to arrive, so its age is drawn anew at each event from the
 Erlang law of n gaps (n - 1 of them just after an arrival), which is exact where the decisions
 before did not depend on it. Within a decision it is kept: dropping d heads of n leaves the age
-times (n - d)/n. The k-th query of n has the age times 1 - k/n.
+times (n - d)/n. The k-th query of n has the age times 1 - k/n. In small fleets (up to 15 workers)
+batches end so far apart that this is too rough: there the age is also kept while the only idle
+worker runs a batch, which makes the model of a single worker exact but for the bins.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
@@ -37,6 +39,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import cast
 
 import numpy as np
@@ -46,13 +49,16 @@ from scipy.stats import gamma, nbinom, poisson
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.profiles.service import ServiceLaw
 
-__all__ = ["MAX_WORKERS", "FleetProblem", "idle_levels", "queue_levels"]
+__all__ = ["MAX_WORKERS", "SMALL_FLEET", "FleetProblem", "idle_levels", "queue_levels"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MAX_WORKERS = 10_000
 """Largest fleet that a table is made for."""
+
+SMALL_FLEET = 15
+"""Up to so many workers the head's age is carried along from one end of a batch to the next."""
 
 _UNLIKELY = 1e-12  # probabilities below this are left out
 _STEPS = 60  # slack bins where service times are drawn
@@ -158,12 +164,18 @@ class FleetProblem:
             )
         if steps is None and law.quantiles_ms.shape[2] == 1:
             slack_ms = _latency_grid(law.mean_ms[model, batch - 1], slo_ms)
+            if workers <= SMALL_FLEET:
+                slack_ms = _merged(slack_ms, slo_ms)
         else:
-            count = steps or _STEPS
-            slack_ms = slo_ms * np.arange(count) / count
+            slack_ms = slo_ms * np.arange(steps or _STEPS) / (steps or _STEPS)
         load = load_qps / 1000.0
         return cls(law, float(slo_ms), workers, load, float(price), model, batch, slack_ms,
                    idle_levels(workers), queue_levels(int(batch.max()), load * slo_ms))
+
+    @property
+    def carries_age(self) -> bool:
+        """Whether the head's age is kept when the last idle worker starts."""
+        return self.workers <= SMALL_FLEET
 
     @property
     def load_qps(self) -> float:
@@ -230,6 +242,16 @@ class FleetProblem:
         return bins.astype(np.int16)
 
     @cached_property
+    def spacing_ms(self) -> FloatArray:
+        """Mean time until the next worker is free, given the arrivals meanwhile, (O, k)."""
+        mean = self.mean_ms / self.workers
+        arrivals = np.arange(self.arrivals_between.shape[1])
+        if self.workers == 1:
+            return np.repeat(mean[:, None], len(arrivals), axis=1)
+        shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
+        return (shape[:, None] + arrivals) / (shape / mean + self.load)[:, None]
+
+    @cached_property
     def arrivals_between(self) -> FloatArray:
         """Law of the arrivals until the next worker is free after an option, shape (O, k)."""
         mean = self.load * self.mean_ms / self.workers
@@ -287,3 +309,11 @@ def _latency_grid(latency_ms: FloatArray, slo_ms: float) -> FloatArray:
         if not grid or grid[-1] - value >= slo_ms / _FINEST:
             grid.append(value)
     return np.array([0.0, *grid[::-1]])
+
+
+def _merged(grid: FloatArray, slo_ms: float) -> FloatArray:
+    """A grid with equal steps between its values, none wider than SLO/60."""
+    edges = np.append(grid, slo_ms)
+    parts = [np.linspace(low, high, max(1, math.ceil((high - low) * _STEPS / slo_ms)) + 1)[:-1]
+             for low, high in pairwise(edges.tolist())]
+    return np.concatenate(parts)

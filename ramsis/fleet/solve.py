@@ -116,12 +116,15 @@ class FleetSolution:
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """Gain per ms, values of waiting and at an end of a batch (I, N), visits (3, I, N)."""
+    """Gain per ms; values of waiting and at an end of a batch (I, N), and of deciding with one
+    worker idle (N, J); visits of all these."""
 
     gain: float
     wait: FloatArray
     free: FloatArray
+    last: FloatArray
     visits: FloatArray
+    last_visits: FloatArray
     restart: float
 
 
@@ -140,9 +143,11 @@ def solve_fleet(problem: FleetProblem) -> FleetSolution:
     nearest = np.searchsorted(start, np.arange(len(model.idle)), side="right") - 1
     to, option, rounds = _iterated(model, to[nearest], option[nearest])
     values = _evaluate(model, to, option)
-    _, residual = _kernels.improve(model, values.wait, values.free, values.gain, False, to, option)
+    _, residual = _kernels.improve(model, values.wait, values.free, values.last, values.gain,
+                                   to, option)
     width_ms = np.diff(problem.slack_ms, append=problem.slo_ms)
-    table = _kernels.finish(model, values.wait, values.free, values.gain, width_ms)
+    table = _kernels.finish(model, values.wait, values.free, values.last, values.gain,
+                            width_ms)
     return FleetSolution(problem, table[1:, 1:], values.gain / model.load, rounds, residual,
                          _spare_idle(model, values.wait[:, 0]))
 
@@ -165,7 +170,7 @@ def _iterated(
         if values.gain <= before + _STANDSTILL * model.load:
             return to, option, rounds
         before = values.gain
-        changed, _ = _kernels.improve(model, values.wait, values.free, values.gain, False,
+        changed, _ = _kernels.improve(model, values.wait, values.free, values.last, values.gain,
                                       to, option)
         if not changed:
             return to, option, rounds
@@ -219,6 +224,7 @@ def fleet_model(problem: FleetProblem) -> _kernels.Model:
     age = problem.mean_age_ms
     if not drawn:  # the head must be in time anywhere in its bin
         age = np.where(problem.slack_ms > 0, problem.slo_ms - problem.slack_ms, age)
+    lowest, highest = _kernels.needed_bins(problem.bin_law, problem.after_drop)
     low, share = _kernels.place(problem.queue, int(problem.queue[-1]))
     batch = problem.option_batch
     in_time = _kernels.count_in_time(problem.queue, age, batch, problem.quantiles_ms,
@@ -230,8 +236,11 @@ def fleet_model(problem: FleetProblem) -> _kernels.Model:
         arrivals=problem.arrivals_between, law=problem.bin_law,
         in_time=in_time,
         earned=problem.accuracy * in_time - problem.price * (batch - in_time),
-        needed=_kernels.needed_bins(problem.bin_law, problem.after_drop),
-        after_drop=problem.after_drop, low=low, share=share, load=problem.load,
+        lowest=lowest, highest=highest,
+        slack_ms=(problem.slack_ms + np.append(problem.slack_ms[1:], problem.slo_ms)) / 2,
+        age_ms=problem.mean_age_ms, spacing_ms=problem.spacing_ms,
+        after_drop=problem.after_drop, low=low, share=share, slo_ms=problem.slo_ms,
+        carries=problem.carries_age, load=problem.load,
         leave=1.0 / problem.slo_ms, price=problem.price, workers=problem.workers,
     )
 
@@ -291,15 +300,17 @@ def _solved(
         return None
     gain = float(value[home])
     value[home] = 0.0
-    parts = value.reshape(3, len(model.idle), lengths)
-    return _Values(gain, parts[0].copy(), parts[1].copy(),
-                   visits.reshape(3, len(model.idle), lengths), restart)
+    shape, last = (3, len(model.idle), lengths), 3 * len(model.idle) * lengths
+    parts = value[:last].reshape(shape)
+    return _Values(gain, parts[0].copy(), parts[1].copy(), value[last:].reshape(lengths, -1),
+                   visits[:last].reshape(shape), visits[last:].reshape(lengths, -1), restart)
 
 
 def _totals(
     model: _kernels.Model, to: Choices, option: Choices, values: _Values
 ) -> FleetTotals:
-    found = _kernels.totals(model, to, option, np.maximum(values.visits, 0.0))
+    found = _kernels.totals(model, to, option, np.maximum(values.visits, 0.0),
+                            np.maximum(values.last_visits, 0.0))
     started = max(float(found.batches.sum()), 1e-300)
     return FleetTotals(
         gain=values.gain / model.load,
