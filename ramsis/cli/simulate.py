@@ -32,6 +32,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH, SERVICES
+from ramsis.sim.schemes import FleetPolicies
 from ramsis.sim.schemes import policies as sim_policies
 from ramsis.sim.timeline import write_timeline
 from ramsis.sim.trace_file import TIME_UNITS
@@ -50,6 +51,7 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("models", "models"),
 )
+_FILES = (WorkerPolicies, FleetPolicies)
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -151,9 +153,10 @@ def simulate_command(
                  else [traced_load(str(trace), unit, scale, arrivals, duration_s, fleet)])
     for workload in workloads:
         check_load(fleet, workload)
-    labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)), *schemes]
+    labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)),
+              *schemes]
     plans = [spec.prepare(fleet) for spec in specs]
-    entries = [_Entry(label, plan, spec if isinstance(spec, (WorkerPolicies, FleetPolicies)) else None)
+    entries = [_Entry(label, plan, spec if isinstance(spec, _FILES) else None)
                for label, plan, spec in zip(labels, plans, specs, strict=True)]
     results, first = _simulated(
         profile, entries, workloads, range(seed, seed + seeds),

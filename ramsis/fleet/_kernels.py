@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["Model", "Totals", "count_in_time", "finish", "follow", "improve", "needed_bins", "place", "rows",
-           "totals"]
+__all__ = ["Model", "Totals", "count_in_time", "finish", "follow", "improve", "needed_bins",
+           "place", "rows", "totals"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -167,8 +167,7 @@ def _at(value: FloatArray, model: Model, count: int) -> float:
 def needed_bins(
     law: FloatArray, after_drop: NDArray[np.int16]
 ) -> tuple[IntArray, IntArray]:
-    """First and last bin of each queue between those that have a probability, or are come to by
-    dropping from such."""
+    """First and last bin of each queue that is met, or come to by dropping, (N,) each."""
     lengths, bins = law.shape[1:]
     lowest, highest = np.full(lengths, bins - 1), np.zeros(lengths, np.int64)
     for n in range(lengths - 1, -1, -1):
@@ -194,13 +193,13 @@ def _after_start(
             over = max(left + k - model.queue[-1], 0)
             value += model.arrivals[o, k] * (_at(old[1], model, left + k - over)
                                              - model.price * over)
-        return value
+        return float(value)
     down = model.held[o] / (model.idle[i] - model.idle[i - 1])
     here = new if model.low[left] + 1 < n or model.share[left] == 0.0 else old
     value = down * _at(new[i - 1], model, left)
     if down < 1.0:
         value += (1.0 - down) * _at(here[i], model, left)
-    return value
+    return float(value)
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -209,11 +208,11 @@ def _bins(model: Model, n: int, slack_ms: float) -> tuple[int, float]:
     first, last = model.lowest[n], model.highest[n]
     j = np.searchsorted(model.slack_ms, slack_ms, side="right") - 1
     if j < first:
-        return first, 0.0
+        return int(first), 0.0
     if j >= last:
-        return last, 0.0
+        return int(last), 0.0
     step = model.slack_ms[j + 1] - model.slack_ms[j]
-    return j, (slack_ms - model.slack_ms[j]) / step
+    return int(j), float((slack_ms - model.slack_ms[j]) / step)
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -258,7 +257,7 @@ def _after_last(
                     more = (1.0 - y) * more + y * last[at + 1, jj + 1]
                 found = (1.0 - x) * found + x * more
             value += weight / parts * found
-    return value
+    return float(value)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

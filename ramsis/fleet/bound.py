@@ -29,7 +29,8 @@ arrivals:
 
 A query has s positions among s neighbours that fit into w, each with that probability; that none
 of them fits are rising events of independent gaps, so at least as likely together as the product
-of their probabilities (Harris' inequality). A batch that is in time for some of its queries only counts as the smaller batch of these.
+of their probabilities (Harris' inequality). A batch that is in time for some of its queries only
+counts as the smaller batch of these.
 
 Dual prices say what the constraints are worth: one more worker, one more query per second.
 """

@@ -13,7 +13,8 @@ Erlang law of n gaps (n - 1 of them just after an arrival), which is exact where
 before did not depend on it. Within a decision it is kept: dropping d heads of n leaves the age
 times (n - d)/n. The k-th query of n has the age times 1 - k/n. In small fleets (up to 15 workers)
 batches end so far apart that this is too rough: there the age is also kept while the only idle
-worker runs a batch, which makes the model of a single worker exact but for the bins.
+worker runs a batch, which makes the model of a single worker exact but for the bins. Where that
+takes more than 3e7 outcomes (at high loads) it is drawn anew all the same.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
@@ -61,6 +62,7 @@ SMALL_FLEET = 15
 """Up to so many workers the head's age is carried along from one end of a batch to the next."""
 
 _UNLIKELY = 1e-12  # probabilities below this are left out
+_MOST_WORK = 30_000_000  # outcomes of all batches with the head's age kept
 _STEPS = 60  # slack bins where service times are drawn
 _FINEST = 256  # distinct latencies as slack bins are no closer than SLO / this
 
@@ -175,7 +177,8 @@ class FleetProblem:
     @property
     def carries_age(self) -> bool:
         """Whether the head's age is kept when the last idle worker starts."""
-        return self.workers <= SMALL_FLEET
+        work = len(self.queue) * len(self.slack_ms) * self.arrivals_between.size
+        return self.workers <= SMALL_FLEET and work <= _MOST_WORK
 
     @property
     def load_qps(self) -> float:
@@ -185,7 +188,7 @@ class FleetProblem:
     @cached_property
     def mean_ms(self) -> FloatArray:
         """Mean service time of each option, shape (O,)."""
-        return cast(FloatArray, self.law.mean_ms[self.option_model, self.option_batch - 1])
+        return self.law.mean_ms[self.option_model, self.option_batch - 1]
 
     @cached_property
     def quantiles_ms(self) -> FloatArray:
@@ -256,15 +259,15 @@ class FleetProblem:
         """Law of the arrivals until the next worker is free after an option, shape (O, k)."""
         mean = self.load * self.mean_ms / self.workers
         if self.workers == 1:
-            top = int(poisson.isf(_UNLIKELY, mean.max())) + 1
+            top = int(poisson.isf(1e-9, mean.max())) + 1
             law = poisson.pmf(np.arange(top + 1), mean[:, None])
         else:
             shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
             win = shape / (shape + mean)
-            top = int(nbinom.isf(_UNLIKELY, shape, win).max()) + 1
+            top = int(float(np.max(nbinom.isf(1e-9, shape, win)))) + 1
             law = nbinom.pmf(np.arange(top + 1), shape[:, None], win[:, None])
         law = np.where(law < _UNLIKELY, 0.0, law)
-        return cast(FloatArray, law / law.sum(axis=1, keepdims=True))
+        return law / law.sum(axis=1, keepdims=True)
 
 
 def _check(

@@ -116,8 +116,10 @@ class FleetSolution:
 
 @dataclass(frozen=True, eq=False)
 class _Values:
-    """Gain per ms; values of waiting and at an end of a batch (I, N), and of deciding with one
-    worker idle (N, J); visits of all these."""
+    """Gain per ms, values, and visits of the rows.
+
+    Waiting and deciding at an end of a batch (I, N), deciding with one worker idle (N, J).
+    """
 
     gain: float
     wait: FloatArray
@@ -290,7 +292,7 @@ def _solved(
     value = np.asarray(factors.solve(constant))
     unit = np.zeros(size)
     unit[home] = 1.0
-    visits = np.asarray(factors.solve(unit, trans="T"))
+    visits = np.asarray(factors.solve(unit, "T"))  # type: ignore[call-overload]
     if not (np.isfinite(value).all() and np.isfinite(visits).all()):
         return None
     scale = 1.0 + float(np.abs(constant).max())

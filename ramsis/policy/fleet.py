@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ class FleetModel:
                          model.path)
             times = row.numbers(f"service_ms[{b}]", POSITIVE, length=size)
             size = len(times)
-            if any(later < one for one, later in zip(times, times[1:], strict=False)):
+            if any(later < one for one, later in pairwise(times)):
                 raise row.refusal(f"service_ms[{b}]", "quantiles fall", value=times)
             service.append(tuple(times))
         return cls(model.text("name"), model.number("accuracy", FRACTION), tuple(service))
@@ -196,7 +197,7 @@ class FleetPolicy:
             queue_levels=np.array(table.queue),
             slack_ms=np.array(table.slack_ms),
             options=np.array(table.options),
-            table=_filled(table.rows, table.index, len(table.slack_ms)),
+            table=_filled(table.rows, table.places, len(table.slack_ms)),
             expectations=Expectations.from_fields(fields.child("expectations"), table.models),
             certificate=CertificateRecord.from_fields(fields.child("certificate")),
             inputs=Inputs.from_fields(fields.child("inputs")),
@@ -227,5 +228,6 @@ def _rows(table: NDArray[np.int64]) -> tuple[list[list[int]], list[list[int]]]:
 
 def _filled(rows: list[list[int]], index: list[list[int]], bins: int) -> NDArray[np.int64]:
     """The inverse of :func:`_rows`."""
-    full = np.array([np.repeat(row[1::2], np.diff([*row[::2], bins])) for row in rows])
-    return full[np.array(index)]
+    full = np.array([np.repeat(row[1::2], np.diff([*row[::2], bins])) for row in rows],
+                    dtype=np.int64)
+    return np.take(full, np.array(index), axis=0)

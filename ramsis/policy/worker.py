@@ -13,7 +13,8 @@ from ramsis.policy.records import CertificateRecord, Expectations, Inputs, Polic
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label, lookup_table
 
-__all__ = ["DISPATCHES", "OBJECTIVES", "SERVICES", "WorkerPolicy", "arrivals_in", "frozen", "plain"]
+__all__ = ["DISPATCHES", "OBJECTIVES", "SERVICES", "WorkerPolicy", "arrivals_in", "frozen",
+           "plain"]
 
 SERVICES = ("p95", "p99", "mean")
 """The statistic of the profile that stands for a batch's service time."""

@@ -102,7 +102,7 @@ class ServiceLaw:
         last = self.max_batch - in_time[:, ::-1].argmax(axis=1)
         beyond = np.arange(self.max_batch) >= last[:, None]
         quantiles = np.where(beyond[:, :, None], np.inf, self.quantiles_ms)
-        return ServiceLaw(tuple(m for m, kept in zip(self.models, keep, strict=True) if kept),
+        return ServiceLaw(tuple(self.models[m] for m in np.flatnonzero(keep)),
                           self.accuracy[keep], quantiles[keep, : int(last[keep].max())],
                           self.service)
 

@@ -58,7 +58,7 @@ class FleetTable(NamedTuple):
     rows
         Distinct rows: pairs of a slack bin and the answer from there on, flattened; the answer
         is an index into ``options``, -1 to wait or -2 to drop.
-    index
+    places
         Row for each idle level (but 0) and queue level (but 0).
     """
 
@@ -72,7 +72,7 @@ class FleetTable(NamedTuple):
     slack_ms: tuple[float, ...]
     options: list[list[int]]
     rows: list[list[int]]
-    index: list[list[int]]
+    places: list[list[int]]
 
 
 def fleet_table(fields: Fields) -> FleetTable:
@@ -104,7 +104,7 @@ def fleet_table(fields: Fields) -> FleetTable:
         models=models, slo_ms=slo_ms, load_qps=fields.number("load_qps", POSITIVE),
         workers=workers, arrivals=arrivals_of(fields.child("arrivals")), idle=idle, queue=queue,
         slack_ms=slack_ms, options=options, rows=rows,
-        index=_index(table, len(idle) - 1, queue, rows, options),
+        places=_index(table, len(idle) - 1, queue, rows, options),
     )
 
 
@@ -122,7 +122,7 @@ class FleetSelector:
     ...     models=("small", "large"), slo_ms=100.0, load_qps=50.0, workers=2,
     ...     arrivals="poisson", idle=(0, 1, 2), queue=(0, 1, 2), slack_ms=(0.0, 20.0, 60.0),
     ...     options=[[0, 1], [1, 1], [0, 2]], rows=[[0, -2, 1, 0, 2, -1], [0, -2, 1, 2, 2, 1]],
-    ...     index=[[0, 1], [1, 1]]))
+    ...     places=[[0, 1], [1, 1]]))
     >>> selector(1, 1, 80.0)
     Wait(below_ms=60.0)
     >>> selector(2, 2, 30.0)
@@ -139,7 +139,7 @@ class FleetSelector:
         self._queue = table.queue
         options = [Decision(table.models[m], b) for m, b in table.options]
         rows = [_row(row, table.slack_ms, options) for row in table.rows]
-        by_level = [[rows[r] for r in line] for line in table.index]
+        by_level = [[rows[r] for r in line] for line in table.places]
         self._rows: list[list[tuple[tuple[float, ...], tuple[Any, ...]]]] = [[]]
         for (low, high), line in zip(pairwise(table.idle[1:]), by_level, strict=False):
             self._rows += [line] * (high - low)

@@ -36,7 +36,9 @@ class _Levels(Generic[S]):
     def __init__(self, selectors: list[S]) -> None:
         selectors.sort(key=lambda selector: selector.table.load_qps)
         self.loads = tuple(selector.table.load_qps for selector in selectors)
-        self.choices = [Choice(s, s.table.load_qps, False) for s in selectors]
+        self.choices: list[Choice[S]] = [
+            Choice(s, s.table.load_qps, False) for s in selectors
+        ]
         self.choices.append(self.choices[-1]._replace(above_highest=True))
         self.above = False
 
@@ -78,7 +80,9 @@ class PolicySet(Generic[S]):
             group[table.load_qps] = selector
         if not groups:
             raise InvalidValueError(describe("a policy set needs at least one policy"))
-        self._levels = {key: _Levels(list(group.values())) for key, group in groups.items()}
+        self._levels: dict[str, _Levels[S]] = {
+            key: _Levels(list(group.values())) for key, group in groups.items()
+        }
         self._on_above_highest = on_above_highest
 
     @property

@@ -118,7 +118,8 @@ def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _level(
-    tables: Tables | FleetTables, terms: Terms, arrival_ms: FloatArray, now_ms: float, recorded: int, gone: int
+    tables: Tables | FleetTables, terms: Terms, arrival_ms: FloatArray, now_ms: float,
+    recorded: int, gone: int,
 ) -> int:
     """The level for the load monitor's load, of ``recorded`` arrivals less ``gone``."""
     span = min(terms.window_ms, max(now_ms - arrival_ms[0], terms.shortest_ms))
@@ -323,13 +324,13 @@ def _ask(
         return -1, -np.inf
     i, n = tables.idle_row[level, idle], tables.queue_row[level, queued]
     edges = tables.slack_ms[level]
-    j = max(np.searchsorted(edges, slack_ms, side="right") - 1, 0)
-    answer = tables.answer[level, i, n, j]
+    j = max(int(np.searchsorted(edges, slack_ms, side="right")) - 1, 0)
+    answer = int(tables.answer[level, i, n, j])
     if answer != -1:
         return answer, -np.inf
     while j > 0 and tables.answer[level, i, n, j - 1] == -1:
         j -= 1
-    return -1, edges[j] if j > 0 else -np.inf
+    return -1, float(edges[j]) if j > 0 else -np.inf
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -162,7 +162,7 @@ def stack_fleet(
     model, batch = np.zeros((count, options), np.int16), np.zeros((count, options), np.int16)
     for i, (table, index, rows) in enumerate(ordered):
         slack[i, : len(table.slack_ms)] = table.slack_ms
-        answer[(i, *map(slice, rows.shape))] = rows
+        answer[i, : rows.shape[0], : rows.shape[1], : rows.shape[2]] = rows
         for row, levels_of in ((idle_row, table.idle), (queue_row, table.queue)):
             row[i] = np.searchsorted(levels_of, np.arange(row.shape[1]), side="right") - 2
         for o, (m, b) in enumerate(table.options):

@@ -156,7 +156,7 @@ def fleet_policy(
         queue_levels=problem.queue,
         slack_ms=problem.slack_ms,
         options=np.stack([problem.option_model, problem.option_batch], axis=1),
-        table=table,
+        table=table.astype(np.int64),
         expectations=expectations,
         certificate=CertificateRecord(
             solver="policy-iteration", converged=True, iterations=solution.rounds,

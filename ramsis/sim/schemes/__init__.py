@@ -19,8 +19,8 @@ from ramsis.sim.schemes.jellyfish_plus import JellyfishPlus
 from ramsis.sim.schemes.model_switching import ModelSwitching
 from ramsis.sim.schemes.worker import WorkerPolicies
 
-__all__ = ["SCHEMES", "Clipper", "Fixed", "FleetPolicies", "Greedy", "Infaas", "JellyfishPlus", "ModelSwitching",
-           "WorkerPolicies", "policies", "scheme"]
+__all__ = ["SCHEMES", "Clipper", "Fixed", "FleetPolicies", "Greedy", "Infaas", "JellyfishPlus",
+           "ModelSwitching", "WorkerPolicies", "policies", "scheme"]
 
 SCHEMES: dict[str, type[Any]] = {
     kind.name: kind for kind in (JellyfishPlus, ModelSwitching, Greedy, Infaas, Clipper, Fixed)

@@ -151,7 +151,8 @@ class _Run(Scheme):
     """Lookups through the runtime, at the moment of each decision."""
 
     def __init__(
-        self, engine: Engine, policies: PolicySet[Selector], index: dict[str, int], dispatch: Dispatch
+        self, engine: Engine, policies: PolicySet[Selector], index: dict[str, int],
+        dispatch: Dispatch,
     ) -> None:
         super().__init__(engine)
         self.policies, self.index = policies, index
