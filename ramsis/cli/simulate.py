@@ -19,6 +19,7 @@ from ramsis.cli.workloads import constant_loads, traced_load
 from ramsis.files import write_atomic
 from ramsis.fleet import fluid_bound
 from ramsis.profiles import ProfileSet
+from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import (
     Fleet,
     Plan,
@@ -203,19 +204,20 @@ _Bound = Callable[[SimulationResult], float | None]
 def _bounds(fleet: Fleet) -> _Bound:
     """What no scheme can beat on the arrivals of a result: realised counts, capacity K·(T + SLO).
 
-    Where service times are drawn there is none.
+    Where service times are drawn it bounds the expectation.
     """
+    law = ServiceLaw(fleet.models, fleet.table.accuracy, fleet.quantiles_ms, fleet.service)
 
     @cache
     def of(load_qps: float) -> float:
-        found = fluid_bound(fleet.table, slo_ms=fleet.slo_ms, workers=fleet.workers,
+        found = fluid_bound(law, slo_ms=fleet.slo_ms, workers=fleet.workers,
                             load_qps=load_qps, max_batch=fleet.max_batch)
         return found.effective_accuracy
 
     def bound(result: SimulationResult) -> float | None:
         seconds = (result.duration_ms + fleet.slo_ms) / 1000.0
         counts = [one.queries for one in result.metrics]
-        if fleet.draws or not all(counts):
+        if not all(counts):
             return None
         return sum(of(count / seconds) for count in counts) / len(counts)
 

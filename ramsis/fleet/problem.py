@@ -41,7 +41,6 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,7 +225,7 @@ class FleetProblem:
 
         def between(shape: IntArray) -> FloatArray:
             law = gamma(shape, scale=1 / self.load)
-            return cast(FloatArray, law.cdf(high) - law.cdf(low))
+            return np.asarray(law.cdf(high) - law.cdf(low))
 
         mass = between(n)
         centre = (low + np.minimum(high, self.slo_ms)) / 2
@@ -267,7 +266,7 @@ class FleetProblem:
             top = int(float(np.max(nbinom.isf(1e-9, shape, win)))) + 1
             law = nbinom.pmf(np.arange(top + 1), shape[:, None], win[:, None])
         law = np.where(law < _UNLIKELY, 0.0, law)
-        return law / law.sum(axis=1, keepdims=True)
+        return np.asarray(law / law.sum(axis=1, keepdims=True))
 
 
 def _check(
