@@ -28,7 +28,7 @@ takes more than 3e7 outcomes (at high loads) it is drawn anew all the same.
   for K = 1 the spacing is the batch itself, and they are Poisson.
 
 **Levels.** The queue is counted exactly up to twice the largest batch B, then in steps of
-n/(2B), up to what arrives within the SLO and six standard deviations more, where the head is
+n/B, up to what arrives within the SLO and six standard deviations more, where the head is
 dropped; idle workers exactly up to 8, then in steps of i/8 but no more than sqrt(K)/4, until
 8·sqrt(K), and i/8 above. A move between levels is made with the probability that keeps its mean,
 which overstates fluctuations: coarse levels make the policy and its promise cautious. With fewer
@@ -70,12 +70,13 @@ def queue_levels(largest_batch: int, arrivals_within_slo: float) -> IntArray:
     """Lengths of the queue that the table tells apart, from 0.
 
     >>> queue_levels(3, 20.0)[-4:].tolist()
-    [34, 39, 45, 52]
+    [22, 29, 38, 50]
     """
     top = max(2 * largest_batch, arrivals_within_slo + 6.0 * math.sqrt(arrivals_within_slo))
     levels = [0]
     while levels[-1] < top:
-        levels.append(levels[-1] + max(1, levels[-1] // (2 * largest_batch)))
+        last = levels[-1]
+        levels.append(last + (1 if last < 2 * largest_batch else last // largest_batch))
     return np.array(levels)
 
 
@@ -85,7 +86,7 @@ def idle_levels(workers: int) -> IntArray:
     >>> idle_levels(4).tolist()
     [0, 1, 2, 3, 4]
     >>> len(idle_levels(10_000))
-    67
+    86
     """
     root = math.sqrt(workers)
     levels = [0]

@@ -36,7 +36,7 @@ def test_queue_levels_are_exact_up_to_two_batches_and_reach_beyond_the_slo(
     levels = queue_levels(largest, mean)
     assert levels[: 2 * largest + 1].tolist() == list(range(2 * largest + 1))
     assert levels[-1] >= mean
-    assert (np.diff(levels) <= np.maximum(1, levels[:-1] / (2 * largest))).all()
+    assert (np.diff(levels) <= np.maximum(1, levels[:-1] / largest)).all()
 
 
 def test_the_age_of_the_head_has_the_erlang_law() -> None:
