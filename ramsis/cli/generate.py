@@ -116,7 +116,7 @@ def generate(
         settings = SynthesisSettings(
             slo_ms=slo_ms, workers=workers, arrivals=arrivals,
             service=service or SERVICES[0],  # type: ignore[arg-type]  # checked by it
-            objective=objective, grid=grid or DEFAULT_GRID, max_queue=max_queue, solver=solver,
+            objective=objective, grid=DEFAULT_GRID if grid is None else grid, max_queue=max_queue, solver=solver,
         )
     loads = parse_loads(load)
     profile = profiles.load(profile_name)
