@@ -13,7 +13,7 @@ DOCS := $(VENV)/.docs
 .PHONY: demo test lint bench docs clean help
 
 help:
-	@echo "make demo   policies for five load levels from a shipped profile"
+	@echo "make demo   policies for five load levels from a shipped profile, and a placement"
 	@echo "make test   the whole test suite"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  speed and memory, as ratios against references"
@@ -45,6 +45,8 @@ $(DOCS): $(BASE)
 demo: $(BASE)
 	$(BIN)/ramsis generate --profiles digits-cpu --slo-ms 25 --workers 4 \
 		--load 400,800,1600,3200,6400 --out policies_out/demo
+	@echo
+	$(BIN)/ramsis place digits --out policies_out/placement.json
 
 test: $(TEST)
 	$(BIN)/python -m pytest

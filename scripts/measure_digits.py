@@ -16,30 +16,26 @@ It takes about 20 minutes on one core and 2 GB of memory; keep the machine other
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
-import gc
 import os
-import platform
-import statistics
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnxruntime
 import skl2onnx
-import sklearn
 from numpy.typing import NDArray
 from scipy.ndimage import affine_transform
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
-from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet, save
+from ramsis.profiles import ModelProfile, ProfileSet, save
+from ramsis.profiles.measure import StopRule, hardware, sample_batches, versions
 
 SIDE = 64
 """Width and height of an image, in pixels."""
@@ -52,8 +48,6 @@ MODELS = [("poly", 400), ("poly", 800), ("poly", 1600), ("poly", 3200), ("poly",
 """Kernel and number of training images of each model."""
 BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 """Batch sizes, in ascending order."""
-ROUNDS = 10
-"""Rounds that the samples are spread over."""
 LONGEST_MS = 250.0
 """A model's larger batch sizes are not measured once one takes longer than this."""
 
@@ -81,10 +75,10 @@ def main() -> None:
 
     data = make_data()
     trained = [train(kernel, size, data) for kernel, size in MODELS[: options.models]]
-    core = take_one_core()
+    take_one_core()
     models = [profile(f"svm-{kernel}-{size}", onnx, data, options.samples)
               for (kernel, size), onnx in zip(MODELS, trained, strict=False)]
-    found = ProfileSet("digits-cpu", tuple(models), hardware(core), measurement(data))
+    found = ProfileSet("digits-cpu", tuple(models), hardware(threads=1), measurement(data))
     save(found, options.out)
     say(f"wrote {options.out}")
 
@@ -128,22 +122,37 @@ def train(kernel: str, size: int, data: Data) -> bytes:
     return bytes(graph.SerializeToString())
 
 
-def profile(name: str, onnx: bytes, data: Data, samples: int) -> ModelProfile:
-    """Accuracy, load time and latencies of one model."""
-    session, load_ms = timed(lambda: open_session(onnx))
-    entry = session.get_inputs()[0].name
+@dataclass
+class Reader:
+    """A session that reads images drawn at random."""
 
-    def answer(images: Images) -> Labels:
-        labels: Labels = session.run(["label"], {entry: images})[0]
+    session: onnxruntime.InferenceSession
+    images: Images
+    rng: np.random.Generator = field(default_factory=partial(np.random.default_rng, 0))
+
+    def prepare(self, batch: int) -> Images:
+        """Images to read."""
+        return self.images[self.rng.choice(len(self.images), batch, replace=False)]
+
+    def run(self, prepared: Images) -> Labels:
+        """Read them."""
+        entry = self.session.get_inputs()[0].name
+        labels: Labels = self.session.run(["label"], {entry: prepared})[0]
         return labels
 
+
+def profile(name: str, onnx: bytes, data: Data, samples: int) -> ModelProfile:
+    """Accuracy, load time and latencies of one model."""
+    start = time.perf_counter()
+    reader = Reader(open_session(onnx), data.test)
+    load_ms = (time.perf_counter() - start) * 1000
     parts = np.array_split(np.arange(len(data.test)), len(data.test) // 32)
-    right = sum(int((answer(data.test[part]) == data.test_labels[part]).sum()) for part in parts)
+    right = sum(int((reader.run(data.test[part]) == data.test_labels[part]).sum())
+                for part in parts)
     accuracy = right / len(data.test)
     say(f"{name}: accuracy {accuracy:.4f}")
-    latencies_ms = measure(answer, data.test, samples)
-    batches = tuple(BatchProfile.from_samples(batch, np.round(latencies_ms[batch], 4), 64)
-                    for batch in latencies_ms)
+    rule = StopRule(min_samples=samples, max_samples=samples, max_latency_ms=LONGEST_MS)
+    batches = sample_batches(reader, BATCHES, rule, quantiles=64).batches
     say(f"{name}: p95 " + ", ".join(f"{item.p95_ms:.2f}" for item in batches) + " ms")
     return ModelProfile(name, round(accuracy, 6), batches,
                         memory_mb=round(len(onnx) / 1e6, 3), load_ms=round(load_ms, 3))
@@ -156,63 +165,12 @@ def open_session(onnx: bytes) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"])
 
 
-def measure(
-    answer: Callable[[Images], Labels], images: Images, samples: int
-) -> dict[int, list[float]]:
-    """Wall times in ms by batch size, on images drawn at random.
-
-    They are taken in rounds over the batch sizes, so that what disturbs the machine for a
-    while does not fall on one size. The first call of each turn is not counted.
-    """
-    rng = np.random.default_rng(0)
-
-    def run(batch: int) -> float:
-        chosen = images[rng.choice(len(images), batch, replace=False)]
-        return timed(partial(answer, chosen))[1]
-
-    found: dict[int, list[float]] = {}
-    for batch in BATCHES:
-        found[batch] = []
-        if statistics.median(run(batch) for _ in range(3)) > LONGEST_MS:
-            break
-    gc.disable()
-    for _ in range(ROUNDS):
-        for batch, latencies_ms in found.items():
-            run(batch)
-            latencies_ms += [run(batch) for _ in range(samples // ROUNDS)]
-    gc.enable()
-    return found
-
-
-def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What ``call`` returns, and how long it took in ms."""
-    start = time.perf_counter()
-    result = call()
-    return result, (time.perf_counter() - start) * 1000
-
-
-def take_one_core() -> dict[str, bool]:
+def take_one_core() -> None:
     """Keep this process on one core and before all others there, where the system allows it."""
-    pinned = hasattr(os, "sched_setaffinity")
-    if pinned:
+    if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    try:
+    with contextlib.suppress(AttributeError, PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, -20)
-    except (AttributeError, PermissionError):
-        return {"pinned_to_core": pinned, "raised_priority": False}
-    return {"pinned_to_core": pinned, "raised_priority": True}
-
-
-def hardware(core: dict[str, bool]) -> dict[str, object]:
-    """What the measurement ran on."""
-    cpu = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        lines = info.read_text().splitlines()
-        cpu = next((line.partition(":")[2].strip() for line in lines
-                    if line.startswith("model name")), cpu)
-    return {"cpu": cpu, "cores_used": 1, "threads": 1, **core,
-            "system": platform.system(), "machine": platform.machine()}
 
 
 def measurement(data: Data) -> dict[str, object]:
@@ -224,13 +182,11 @@ def measurement(data: Data) -> dict[str, object]:
                 f"{SIDE}x{SIDE} pixels, noise {NOISE}",
         "accuracy": f"share of right labels among {len(data.test)} images of held-out digits",
         "latency": "wall time of one onnxruntime run, warm, on inputs drawn at random, "
-                   f"in {ROUNDS} rounds over the batch sizes",
+                   "in ten rounds over the batch sizes",
         "memory_mb": "size of the ONNX model in 10^6 bytes",
         "load_ms": "time to create the session",
         "input_shape": ["batch", SIDE * SIDE],
-        "versions": {"python": platform.python_version(), "numpy": np.__version__,
-                     "onnxruntime": onnxruntime.__version__, "skl2onnx": skl2onnx.__version__,
-                     "scikit-learn": sklearn.__version__},
+        "versions": versions(("onnxruntime", "skl2onnx", "scikit-learn")),
     }
 
 

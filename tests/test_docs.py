@@ -124,10 +124,14 @@ def test_a_page_shows_what_its_blocks_print(
 def test_the_readme_shows_what_make_demo_runs() -> None:
     recipe = re.search(r"^demo:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)
     assert recipe
+    commands = re.findall(r"^\t\$\(BIN\)/(ramsis (?:.*\\\n)*.*)$", recipe[1], re.M)
+    assert [_words(command)[1] for command in commands] == ["generate", "place"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.search(r"^\$ (ramsis generate (?:.*\\\n)*.*)$", readme, re.M)
-    assert shown
-    assert _words(shown[1]) == _words(recipe[1].replace("$(BIN)/", ""))
+    for command in commands:
+        kind = _words(command)[1]
+        shown = re.search(rf"^\$ (ramsis {kind} (?:.*\\\n)*.*)$", readme, re.M)
+        assert shown
+        assert _words(shown[1]) == _words(command)
 
 
 def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
@@ -186,7 +190,9 @@ def test_links_and_names_lead_somewhere(page: Path) -> None:
         target = page.parent / name if name else page
         assert target.exists(), link
         assert not anchor or anchor in _anchors(target), link
-    for name in re.findall(r"\{(?:func|class|mod)\}`~?([\w.]+)`", text):
+    for name in re.findall(r"\{mod\}`~?([\w.]+)`", text):
+        importlib.import_module(name)
+    for name in re.findall(r"\{(?:func|class)\}`~?([\w.]+)`", text):
         module, _, attribute = name.rpartition(".")
         assert hasattr(importlib.import_module(module), attribute), name
 

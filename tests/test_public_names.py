@@ -14,7 +14,7 @@ import ramsis
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ["analysis", "arrivals", "fleet", "policy", "profiles", "runtime", "sim",
-            "synthesis"]
+            "sweep", "synthesis"]
 
 
 @pytest.mark.parametrize("name", ramsis.__all__)

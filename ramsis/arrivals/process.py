@@ -14,27 +14,24 @@ A class of one's own plugs in: any object with ``rate_per_ms`` and ``log_pf`` wi
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
+from ramsis.arrivals.sampling import poisson_instants
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = [
     "ArrivalProcess",
     "Poisson",
     "ProcessFactory",
-    "describe_process",
-    "from_description",
+    "check_load",
     "is_orderly",
-    "process_factory",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -46,8 +43,9 @@ _CLUMPED = 1e-3  # share of pairs among the arrivals of an instant; a Poisson pr
 class ArrivalProcess(Protocol):
     """Counts with stationary, independent increments.
 
-    Two optional methods: ``integrated_tail`` (see :mod:`ramsis.arrivals.counts`) gives a closed
-    form where there is one, and ``describe`` what a policy file says of the process.
+    Three optional methods: ``integrated_tail`` (see :mod:`ramsis.arrivals.counts`) gives a closed
+    form where there is one, ``describe`` what a policy file says of the process, and ``sample``
+    draws arrival times.
     """
 
     @property
@@ -88,11 +86,7 @@ class Poisson:
     load_qps: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.load_qps) and self.load_qps > 0):
-            raise InvalidValueError(
-                describe("load is not positive", where="load_qps", value=self.load_qps,
-                         allowed="a finite number > 0 (queries per second)")
-            )
+        check_load(self.load_qps)
 
     @property
     def rate_per_ms(self) -> float:
@@ -131,9 +125,22 @@ class Poisson:
         )
         return result
 
+    def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
+        """Arrival times in ms within ``duration_ms``, rising."""
+        return poisson_instants(self.rate_per_ms, duration_ms, rng)
+
     def describe(self) -> dict[str, Any]:
         """What a policy file says of the process."""
         return {"process": "poisson"}
+
+
+def check_load(load_qps: float) -> None:
+    """Refuse a load that is not a finite number > 0."""
+    if not (math.isfinite(load_qps) and load_qps > 0):
+        raise InvalidValueError(
+            describe("load is not positive", where="load_qps", value=load_qps,
+                     allowed="a finite number > 0 (queries per second)")
+        )
 
 
 def is_orderly(process: ArrivalProcess) -> bool:
@@ -148,83 +155,3 @@ def is_orderly(process: ArrivalProcess) -> bool:
     instant = np.array([1e-6 / process.rate_per_ms])
     one, two = process.log_pf(np.array([1, 2]), instant)
     return bool(two - one < math.log(_CLUMPED))
-
-
-def describe_process(process: ArrivalProcess) -> dict[str, Any]:
-    """The ``arrivals`` entry of a policy file: the process's name and parameters.
-
-    A class without ``describe`` is named by its import path.
-    """
-    own = getattr(process, "describe", None)
-    if callable(own):
-        return dict(own())
-    kind = type(process)
-    return {"process": f"{kind.__module__}:{kind.__qualname__}"}
-
-
-def process_factory(text: str) -> ProcessFactory:
-    """The factory that ``--arrivals TEXT`` names.
-
-    Parameters
-    ----------
-    text : str
-        ``poisson``, or ``package.module:name`` of a callable that takes a load in queries per
-        second and returns an :class:`ArrivalProcess`.
-
-    Raises
-    ------
-    InvalidValueError
-        When the name is unknown, cannot be imported, or is not callable.
-    """
-    if text == "poisson":
-        return Poisson
-    module_name, _, attribute = text.partition(":")
-    if not attribute:
-        raise InvalidValueError(
-            describe("unknown arrival process", where="arrivals", value=text,
-                     allowed="poisson, or package.module:name of your own")
-        )
-    try:
-        factory = attrgetter(attribute)(importlib.import_module(module_name))
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise InvalidValueError(
-            describe(f"cannot import arrival process ({error})", where="arrivals", value=text,
-                     allowed="package.module:name of an importable callable")
-        ) from error
-    if not callable(factory):
-        raise InvalidValueError(
-            describe("arrival process is not callable", where="arrivals", value=text,
-                     allowed="a callable that takes load_qps")
-        )
-    return _checked(factory, text)
-
-
-def _checked(factory: Callable[..., Any], text: str) -> ProcessFactory:
-    def make(load_qps: float) -> ArrivalProcess:
-        try:
-            process = factory(load_qps)
-        except TypeError as error:
-            raise InvalidValueError(
-                describe(f"cannot make an arrival process ({error})", where="arrivals",
-                         value=text, allowed="a callable that takes load_qps")
-            ) from error
-        if not isinstance(process, ArrivalProcess):
-            raise InvalidValueError(
-                describe("not an arrival process", where=f"arrivals {text}",
-                         value=type(process).__name__,
-                         allowed="an object with rate_per_ms and log_pf(count, interval_ms)")
-            )
-        return process
-
-    return make
-
-
-def from_description(arrivals: Mapping[str, Any], load_qps: float) -> ArrivalProcess:
-    """The process that a policy file names, at its load.
-
-    Raises
-    ------
-    InvalidValueError
-        When the process cannot be made from the file's words alone.
-    """
-    return process_factory(str(arrivals.get("process")))(load_qps)

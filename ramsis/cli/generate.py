@@ -8,7 +8,7 @@ from typing import get_args
 import click
 
 from ramsis import profiles
-from ramsis.arrivals import is_orderly, process_factory
+from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.grid import DEFAULT_GRID
@@ -55,7 +55,8 @@ PROMISE_COLUMNS = (
               default=Objective.PER_QUERY.value, show_default=True,
               help="Accuracy averaged over queries, or over decisions as in the paper.")
 @click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
-              help="poisson, or package.module:name of your own.")
+              help="poisson, negative-binomial:I (I = variance/mean of the counts), "
+                   "mmpp:ratio=R,burst-ms=B,share=S, or package.module:name of your own.")
 @click.option("--service", type=click.Choice(FLEET_SERVICES), default=None,
               help="Latency statistic that service times are taken to be, or for a fleet drawn "
                    "from the distribution.  [default: p95; for a fleet the distribution where the "
@@ -100,7 +101,8 @@ def generate(
     deliver: accuracy of the queries answered in time, share of SLO violations, effective
     accuracy (late queries count 0), and the upper bound that no scheme with batches up to
     --max-queue can beat. State OVERLOAD: the load passes the capacity, or more than a tenth of
-    the queries will be late. A set in DIR made from the same inputs is extended.
+    the queries will be late. A set in DIR made from the same inputs is extended, also by
+    policies for another arrival process. `ramsis arrivals fit` finds the process of a trace.
 
     \b
     Examples:
@@ -108,6 +110,7 @@ def generate(
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
       $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --scheme fleet --out out3
     """  # noqa: E501 - an example is one line
+    see_own_modules(arrivals)
     settings: SynthesisSettings | FleetSettings
     if scheme == "fleet":
         settings = _fleet_settings(slo_ms, workers, grid, objective, arrivals, service,
@@ -116,14 +119,11 @@ def generate(
         settings = SynthesisSettings(
             slo_ms=slo_ms, workers=workers, arrivals=arrivals,
             service=service or SERVICES[0],  # type: ignore[arg-type]  # checked by it
-            objective=objective, grid=DEFAULT_GRID if grid is None else grid, max_queue=max_queue, solver=solver,
+            objective=objective, grid=DEFAULT_GRID if grid is None else grid,
+            max_queue=max_queue, solver=solver,
         )
     loads = parse_loads(load)
     profile = profiles.load(profile_name)
-    if scheme == "worker" and not is_orderly(process_factory(arrivals)(loads[0])):
-        click.echo("note: requests arrive in clumps; the model takes the first request after an "
-                   "empty queue for the first of its clump, so its promises are approximate",
-                   err=True)
     if max_accuracy_step is not None:
         with progress("choosing load levels", 1):
             loads = choose_loads(profile, loads[0], loads[-1], settings, max_accuracy_step)

@@ -24,10 +24,13 @@ _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What recent versions of click raise for a group without a command."""
 _COMMANDS = {
     "profile": ("ramsis.cli.profile:profile", "Latency and accuracy profiles of models."),
+    "arrivals": ("ramsis.cli.arrivals:arrivals", "Which arrival process a trace looks like."),
     "generate": ("ramsis.cli.generate:generate", "Make policy files for load levels."),
     "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
     "simulate": ("ramsis.cli.simulate:simulate_command", "What schemes do on a workload."),
+    "sweep": ("ramsis.cli.sweep:sweep_command", "Grids of simulations, computed once and kept."),
     "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
+    "place": ("ramsis.cli.place:place", "Decide which models run on which workers."),
     "policy": ("ramsis.cli.policy:policy_group", "Look at policy files."),
     "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),
     "verify": ("ramsis.cli.verify:verify", "Re-derive the claims of policy files."),

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ramsis.cli.measure import measure_command
 from ramsis.cli.profile_plot import plot_command
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
@@ -30,9 +31,10 @@ _LEGEND = ("* a larger measured batch is faster, so requests are padded up to it
 
 @click.group("profile")
 def profile() -> None:
-    """Look into latency profiles, and import them."""
+    """Measure models, look into latency profiles, and import them."""
 
 
+profile.add_command(measure_command)
 profile.add_command(plot_command)
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import click
 
 from ramsis import profiles
+from ramsis.arrivals.timestamps import UNITS
+from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cli.workloads import constant_loads, traced_load
 from ramsis.files import write_atomic
@@ -36,7 +38,6 @@ from ramsis.sim.fleet import MAX_BATCH, SERVICES
 from ramsis.sim.schemes import FleetPolicies
 from ramsis.sim.schemes import policies as sim_policies
 from ramsis.sim.timeline import write_timeline
-from ramsis.sim.trace_file import TIME_UNITS
 
 __all__ = ["simulate_command"]
 
@@ -78,11 +79,14 @@ class _Entry:
 @click.option("--load", metavar="QPS",
               help="Constant loads in queries/s: 400, or 400,800, or from:to:step.")
 @click.option("--trace", metavar="FILE|NAME",
-              help="Rate trace: lines of seconds and QPS, or Azure minute bins; or a shipped one.")
-@click.option("--unit", type=click.Choice(list(TIME_UNITS)), default="s", show_default=True,
-              help="Unit of the times in the trace.")
+              help="Lines of seconds and QPS, or Azure minute bins, or recorded timestamps; or a "
+              "shipped one.")
+@click.option("--unit", type=click.Choice(list(UNITS)), default=None,
+              help="Unit of the times in the trace.  [default: s for loads; timestamps need it, "
+              "unless they are dates or their column's name ends in it]")
+@click.option("--time-column", metavar="NAME", help="Column of the timestamps in a CSV trace.")
 @click.option("--scale", type=float, default=1.0, show_default=True,
-              help="Multiplies the loads of the trace.")
+              help="Multiplies the loads of the trace; timestamps are played that much faster.")
 @click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
               help="poisson, renewal:CV, fixed-rate (constant loads only), or what `generate` "
               "takes and can be drawn from.")
@@ -113,7 +117,8 @@ def simulate_command(
     slo_ms: float,
     load: str | None,
     trace: str | None,
-    unit: str,
+    unit: str | None,
+    time_column: str | None,
     scale: float,
     arrivals: str,
     duration_s: float | None,
@@ -144,6 +149,7 @@ def simulate_command(
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
     if (load is None) == (trace is None):
         raise click.UsageError("Give either --load or --trace.")
+    see_own_modules("" if arrivals.startswith("renewal:") else arrivals)
     profile = profiles.load(profile_name)
     terms: dict[str, Any] = {"workers": workers, "slo_ms": slo_ms, "service": service,
                              "network_ms": network_ms}
@@ -151,7 +157,9 @@ def simulate_command(
     fleet = Fleet.of(profile, max_batch=max([MAX_BATCH, *(getattr(s, "max_batch", 1)
                                                           for s in specs)]), **terms)
     workloads = (constant_loads(load, arrivals, duration_s) if load is not None
-                 else [traced_load(str(trace), unit, scale, arrivals, duration_s, fleet)])
+                 else [traced_load(
+                     str(trace), unit=unit, time_column=time_column, scale=scale,
+                     arrivals=arrivals, duration_s=duration_s, fleet=fleet)])
     for workload in workloads:
         check_load(fleet, workload)
     labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)),

@@ -17,11 +17,11 @@ __all__ = ["validate_command"]
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def validate_command(files: tuple[str, ...]) -> None:
-    """Check the schema and the consistency of policy files, policy sets and profiles.
+    """Check the schema and the consistency of policies, profiles and placement problems.
 
-    FILE is a policy file, a profile file, a manifest, or a folder with a manifest; a manifest
-    stands for all policy files that it names. Prints a line for each FILE and goes on after
-    a bad one; the exit code is 3 if any is bad.
+    FILE is a policy file, a profile file, a placement problem, a value table, a manifest, or a
+    folder with a manifest; a manifest stands for all policy files that it names. Prints a line
+    for each FILE and goes on after a bad one; the exit code is 3 if any is bad.
 
     \b
     Examples:
@@ -80,8 +80,25 @@ def _profile(path: Path) -> str:
     return f"profile set {checked.name}, {_count(len(checked.models), 'model')}"
 
 
+def _problem(path: Path) -> str:
+    import placement_milp  # here, as its solvers take long to load
+
+    checked = placement_milp.read_problem(path)
+    workers = sum(item.count for item in checked.worker_types)
+    return (f"placement problem {checked.name}, {_count(len(checked.variants), 'variant')}, "
+            f"{_count(workers, 'worker')}")
+
+
+def _values(path: Path) -> str:
+    import placement_milp
+
+    return f"value table, {_count(len(placement_milp.read_values(path)), 'row')}"
+
+
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
     profiles.FORMAT: _profile,
+    "ramsis.placement-problem/1": _problem,
+    "ramsis.value-table/1": _values,
 }

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.errors import VerificationError
 from ramsis.policy import MANIFEST_NAME, read_manifest
@@ -26,11 +27,15 @@ _COLUMNS = (
 
 @click.command("verify")
 @click.argument("files", nargs=-1, required=True, metavar="DIR|FILE...")
+@click.option("--arrivals", metavar="MODULE:NAME",
+              help="Arrival process of your own that the files name; no other is imported.")
 @click.option("--tolerance", type=click.FloatRange(min=0.0, min_open=True), default=TOLERANCE,
               show_default=True, help="Largest difference between stated and derived figures.")
 @click.option("--all", "show_all", is_flag=True, help="Print the claims that hold, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
-def verify(files: tuple[str, ...], tolerance: float, show_all: bool, as_json: bool) -> None:
+def verify(
+    files: tuple[str, ...], arrivals: str | None, tolerance: float, show_all: bool, as_json: bool
+) -> None:
     """Check the claims of policy FILEs from what each file holds.
 
     A DIR stands for the policy files of its manifest. The decision process is written out in
@@ -44,11 +49,13 @@ def verify(files: tuple[str, ...], tolerance: float, show_all: bool, as_json: bo
       $ ramsis verify policies_out/example/worker-00400qps.json
       $ ramsis verify policies_out/example/worker-00400qps.json --all
     """
+    see_own_modules(arrivals)
     paths = [path for name in files for path in _files(name)]
     rows = []
     with progress("verifying", len(paths)) as advance:
         for path in paths:
-            rows += [_row(path, check) for check in verify_policy(path, tolerance=tolerance)]
+            checks = verify_policy(path, tolerance=tolerance, own_arrivals=arrivals)
+            rows += [_row(path, check) for check in checks]
             advance()
     failed = [row for row in rows if not row["holds"]]
     if as_json:

@@ -6,18 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from ramsis.arrivals import process_factory
+from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.sim import (
     FixedRate,
     Fleet,
     PoissonLoad,
     RateTrace,
+    Recorded,
     Renewal,
     Sampled,
     Workload,
     check_load,
 )
-from ramsis.sim.trace_file import read_rates
+from ramsis.sim.trace_file import find_trace, is_rate_trace, read_rates
 from ramsis.synthesis import parse_loads
 
 __all__ = ["constant_loads", "traced_load"]
@@ -42,17 +44,19 @@ def constant_loads(load: str, arrivals: str, duration_s: float | None) -> list[W
 
 
 def traced_load(
-    name: str, unit: str, scale: float, arrivals: str, duration_s: float | None, fleet: Fleet
-) -> RateTrace:
-    """The trace, cut and scaled, once its loads are plausible."""
-    read = read_rates(name, unit=unit).scaled(scale)
-    kind, _, parameter = arrivals.partition(":")
-    cv, process = 1.0, None
-    if kind == "renewal":
-        cv = _variation(parameter, arrivals)
-    elif arrivals != "poisson":
-        process = _drawable(process_factory(arrivals)(1000.0), arrivals)
-    trace = RateTrace(read.start_ms, read.rate_qps, read.end_ms, cv, process)
+    name: str, *, unit: str | None, time_column: str | None, scale: float, arrivals: str,
+    duration_s: float | None, fleet: Fleet,
+) -> RateTrace | Recorded:
+    """The trace, cut and scaled, once its loads are plausible.
+
+    Rates become arrivals by the process ``arrivals``; timestamps are the arrivals.
+    """
+    trace: RateTrace | Recorded
+    if time_column is None and is_rate_trace(name):
+        trace = _rates(name, unit or "s", arrivals)
+    else:
+        trace = _recorded(name, unit, time_column, arrivals)
+    trace = trace.scaled(scale)
     if duration_s is not None:
         trace = trace.until(1000.0 * duration_s)
     try:
@@ -60,6 +64,28 @@ def traced_load(
     except InvalidValueError as error:
         raise InputFileError(f"{name}: {error} with --unit") from None
     return trace
+
+
+def _rates(name: str, unit: str, arrivals: str) -> RateTrace:
+    read = read_rates(name, unit=unit)
+    kind, _, parameter = arrivals.partition(":")
+    cv, process = 1.0, None
+    if kind == "renewal":
+        cv = _variation(parameter, arrivals)
+    elif arrivals != "poisson":
+        process = _drawable(process_factory(arrivals)(1000.0), arrivals)
+    return RateTrace(read.start_ms, read.rate_qps, read.end_ms, cv, process)
+
+
+def _recorded(
+    name: str, unit: str | None, time_column: str | None, arrivals: str
+) -> Recorded:
+    if arrivals != "poisson":
+        raise InvalidValueError(
+            describe("recorded arrivals follow no process", where="arrivals", value=arrivals,
+                     allowed="--arrivals with loads only")
+        )
+    return Recorded(read_timestamps(find_trace(name), unit=unit, time_column=time_column))
 
 
 def _variation(text: str, arrivals: str) -> float:

@@ -147,7 +147,7 @@ def fluid_bound(
         c=-reward,
         A_ub=np.vstack([per_query_ms / per_query_ms.min() * min(demand, 1.0),
                         np.ones(len(model)), windows]),
-        b_ub=np.array([1.0, min(scale, _LARGEST), *np.minimum(most * scale, _LARGEST)]),
+        b_ub=np.array([1.0, min(scale, _LARGEST), *(most * min(scale, _LARGEST))]),
         method="highs",
     )
     if not found.success:
@@ -200,7 +200,7 @@ def _windows(
     for width in np.unique(window_ms):
         for size in np.unique(batch[window_ms <= width]):
             share = 1.0 - float(poisson.cdf(size - 2, load * width)) ** size
-            if size > 1 and share < 1.0:
+            if size > 1 and 0.0 <= share < 1.0:
                 rows.append(((batch >= size) & (window_ms <= width)).astype(float))
                 most.append(share)
     return np.array(rows).reshape(-1, len(batch)), np.array(most)

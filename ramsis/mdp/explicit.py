@@ -7,9 +7,10 @@ service after which its slack lies in bin j', and (EuroSys '24, Eq. 2-3, read as
     P(n', j' | r) = Σ_a Σ_d Σ_k PF(a, s)·PF(d, e − s)·PF(k, l − e)
                     over a < r <= a + d,  n' = 1 + ⌊(a + d + k − r)/K⌋.
 
-Fewer than r arrivals in l lead to the empty state, counted once. Bin 0 takes all slack below T_1,
-negative slack too; n' > N is the full state. Nothing here uses the slack nodes of the structured
-form, so that the two can be held against each other.
+Fewer than r arrivals in l lead to the empty state, counted once; where requests come in clumps,
+straight to the state (n', SLO) that ends the empty epoch (:mod:`ramsis.mdp.clumps`). Bin 0 takes
+all slack below T_1, negative slack too; n' > N is the full state. Nothing here uses the slack
+nodes of the structured form, so that the two can be held against each other.
 
 The full state is charged N + 1 requests; what it holds beyond them is charged to the decision
 that led there.
@@ -26,6 +27,7 @@ from scipy.sparse import csr_array, vstack
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp._kernels import four_intervals
+from ramsis.mdp.clumps import Landing, landing
 from ramsis.mdp.phases import missing_arrivals
 from ramsis.mdp.problem import Objective, WorkerProblem
 from ramsis.mdp.sparse import SparseMDP
@@ -95,13 +97,13 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
         When the problem is too large for that (:data:`MAX_CELLS`).
     """
     _check_size(problem)
-    missing, after = missing_arrivals(problem), _counts_after(problem)
+    missing, after, ends = missing_arrivals(problem), _counts_after(problem), landing(problem)
     columns, full = problem.bins + 1, problem.max_queue
     states, actions, rewards, costs, beyond, rows = [], [], [], [], [], []
     for n in range(full + 1):
         for model, bins in _pairs(problem, n).items():
             latency_ms = float(problem.latency.latency_ms[model, n])
-            law, excess = _service_law(problem, latency_ms, after)
+            law, excess = _service_law(problem, latency_ms, after, ends)
             probability = missing[n, bins] @ law
             probability[probability < _NEGLIGIBLE] = 0.0
             in_time = (latency_ms <= problem.slack_ms[bins]) & (n < full)
@@ -163,7 +165,7 @@ def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
 
 
 def _service_law(
-    problem: WorkerProblem, latency_ms: float, after: list[FloatArray]
+    problem: WorkerProblem, latency_ms: float, after: list[FloatArray], ends: Landing
 ) -> tuple[FloatArray, FloatArray]:
     """Law of the next state given r, shape (K, S), and the excess, shape (K,), for one latency."""
     arrivals, workers = problem.arrivals, problem.workers
@@ -182,7 +184,13 @@ def _service_law(
         within = np.exp(arrivals.log_pf(np.arange(size), np.array([end - start])))
         four_intervals(before, within, after[j], by_bin[j], excess)
     law = np.empty((workers, 2 + problem.max_queue * columns))
-    law[:, 0] = np.cumsum(np.exp(arrivals.log_pf(order, np.array([latency_ms]))))
+    before = np.exp(arrivals.log_pf(order, np.array([latency_ms])))
+    landed = ends.after(before)
     law[:, 1:-1] = by_bin[:, :, :-1].transpose(1, 2, 0).reshape(workers, -1)
     law[:, -1] = by_bin[:, :, -1].sum(axis=0)
+    law[:, 0] = landed[0] if len(landed) == 1 else 0.0
+    if len(landed) > 1:
+        for queued, probability in zip(ends.queued.tolist(), landed, strict=True):
+            law[:, -1 if queued > problem.max_queue else queued * columns] += probability
+            excess += max(0, queued - problem.max_queue - 1) * probability
     return law, excess

@@ -6,6 +6,9 @@ x = l − U_r what is left of the service at the first new request,
     none(r)     = P(U_r > l)                     no new request: the empty state,
     reach(i, r) = the weight of node i           Σ_i reach(i, r) + none(r) = 1.
 
+The empty epoch ends with the requests of one instant, so ``none`` is kept by how many these are
+(:mod:`ramsis.mdp.clumps`; always one where requests come one at a time).
+
 *Exact* nodes (j, c): the passage falls in the part (s, e] of the service that belongs to bin
 j, and c central arrivals follow it there:  Σ_{a<r} PF(a, s)·PF(r + c − a, e − s).
 
@@ -16,49 +19,68 @@ At the Gauss points this is of third order where the density is smooth.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrivals import ArrivalProcess
 from ramsis.arrivals.counts import passage_tails
+from ramsis.mdp.clumps import Landing, landing
 from ramsis.mdp.nodes import Cells, NodeSet
 from ramsis.mdp.problem import WorkerProblem
 
-__all__ = ["Passage", "first_passage"]
+__all__ = ["Passage", "first_passage", "quadrature_passage"]
 
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Passage:
+class Passage(NamedTuple):
     """First passage during one service time.
 
     Attributes
     ----------
     reach : ndarray, shape (I', K)
         Weights of the first I' nodes (x rises, and later nodes cannot be reached).
-    none : ndarray, shape (K,)
-        P(no new request), the way to the empty state.
+    landing : ndarray, shape (L, K)
+        P(no new request, and the empty epoch ends in the i-th way).
     """
 
     reach: FloatArray
-    none: FloatArray
+    landing: FloatArray
+
+    @property
+    def none(self) -> FloatArray:
+        """P(no new request), the way to the empty state; shape (K,)."""
+        return np.asarray(self.landing.sum(axis=0))
 
 
-def first_passage(problem: WorkerProblem, nodes: NodeSet, latency_ms: float) -> Passage:
-    """Weights of the nodes for a service of ``latency_ms``."""
-    if nodes.cells is None:
-        return _exact(problem, nodes, latency_ms)
-    return _quadrature(problem, nodes, nodes.cells, latency_ms)
-
-
-def _quadrature(
-    problem: WorkerProblem, nodes: NodeSet, cells: Cells, latency_ms: float
+def first_passage(
+    problem: WorkerProblem, nodes: NodeSet, latency_ms: float, ends: Landing | None = None
 ) -> Passage:
+    """Weights of the nodes for a service of ``latency_ms``.
+
+    ``ends`` is ``landing(problem)``, where it is at hand already.
+    """
+    ends = landing(problem) if ends is None else ends
+    if nodes.cells is None:
+        return _exact(problem, nodes, latency_ms, ends)
+    tail, reach = quadrature_passage(
+        problem.arrivals, problem.workers, nodes, nodes.cells, latency_ms
+    )
+    if len(ends.queued) == 1:
+        return Passage(reach, 1.0 - tail[None])
+    before = -np.diff(tail, prepend=1.0)
+    return Passage(reach, ends.after(before))
+
+
+def quadrature_passage(
+    arrivals: ArrivalProcess, orders: int, nodes: NodeSet, cells: Cells, latency_ms: float
+) -> tuple[FloatArray, FloatArray]:
+    """P(U_r <= l), shape (R,), and the weights of quadrature nodes, (I', R), for r = 1 … R."""
     used = int(np.searchsorted(cells.edge_ms, latency_ms, side="left"))
     instant = np.maximum(latency_ms - cells.edge_ms[: used + 1], 0.0)
-    tail, integral = passage_tails(problem.arrivals, problem.workers, instant)
+    tail, integral = passage_tails(arrivals, orders, instant)
     mass = tail[:-1] - tail[1:]
     moment = instant[:, None] * tail - integral
     mean = latency_ms * mass - (moment[:-1] - moment[1:])
@@ -68,14 +90,16 @@ def _quadrature(
     gap = nodes.remaining_ms[high] - nodes.remaining_ms[low]
     share = (mean[pair] - nodes.remaining_ms[low][:, None] * mass[pair]) / gap[:, None]
     np.clip(share, 0.0, mass[pair], out=share)
-    reach = np.empty((int(cells.points[:used].sum()), problem.workers))
+    reach = np.empty((int(cells.points[:used].sum()), orders))
     reach[first] = mass
     reach[low] -= share
     reach[high] = share
-    return Passage(reach, 1.0 - tail[0])
+    return tail[0], reach
 
 
-def _exact(problem: WorkerProblem, nodes: NodeSet, latency_ms: float) -> Passage:
+def _exact(
+    problem: WorkerProblem, nodes: NodeSet, latency_ms: float, ends: Landing
+) -> Passage:
     workers, arrivals = problem.workers, problem.arrivals
     order = np.arange(workers)
     parts = []
@@ -92,5 +116,5 @@ def _exact(problem: WorkerProblem, nodes: NodeSet, latency_ms: float) -> Passage
         joint = before[:, None] * np.where(lag >= 0, within[np.maximum(lag, 0)], 0.0)
         np.cumsum(joint, axis=0, out=joint)  # [r-1, b] = P(a < r, a + d = b)
         parts.append(joint[order[:, None], order[:, None] + 1 + np.arange(size)].T)
-    none = np.cumsum(np.exp(arrivals.log_pf(order, np.array([latency_ms]))))
-    return Passage(np.concatenate(parts), none)
+    before = np.exp(arrivals.log_pf(order, np.array([latency_ms])))
+    return Passage(np.concatenate(parts), ends.after(before))

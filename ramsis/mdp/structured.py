@@ -5,10 +5,11 @@ With V the value of a state, V(empty) of the empty one, u the value of the slack
 choice of latency l (:mod:`ramsis.mdp.passage`),
 
     u(i)         = Σ_s continuation(i, s)·V(s) − gain·excess(i)     s = (n', j(i))
-    h_l(r)       = none_l(r)·V(empty) + Σ_i reach_l(i, r)·u(i)
+    h_l(r)       = Σ_i reach_l(i, r)·u(i) + Σ_e landing_l(e, r)·u(e)
     Q((n, j), m) = reward − gain·cost + Σ_r w(n, j, r)·h_{l(m,n)}(r).
 
-The empty state leads to (1, SLO) and costs nothing: V(empty) = V(1, D); it is the last node.
+The empty state costs nothing and ends with an arrival: the last nodes e lead to (n', SLO), n' = 1
+where requests come one at a time, and any number of them otherwise (:mod:`ramsis.mdp.clumps`).
 The last row of every (N+1, …) array is the full state, at slack 0.
 """
 
@@ -24,6 +25,7 @@ from scipy.sparse import csr_array
 
 from ramsis.arrivals import is_orderly
 from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.clumps import Landing, landing
 from ramsis.mdp.nodes import (
     CELLS_PER_SLO,
     NodeSet,
@@ -33,7 +35,7 @@ from ramsis.mdp.nodes import (
 )
 from ramsis.mdp.passage import Passage, first_passage
 from ramsis.mdp.phases import missing_arrivals
-from ramsis.mdp.problem import Objective, WorkerProblem
+from ramsis.mdp.problem import MAX_NUMBERS, Objective, WorkerProblem
 
 __all__ = ["Backup", "NodeKind", "StructuredMDP", "build_structured"]
 
@@ -71,14 +73,14 @@ class StructuredMDP:
     ----------
     problem : WorkerProblem
     nodes : NodeSet
-        I slack nodes.
+        I slack nodes; L nodes of landings follow them.
     missing : ndarray, shape (N+1, D+1, K)
         Law of r, the central arrivals missing to the worker's next request.
     reached : tuple of two int ndarrays, shape (S,)
         The states (n − 1, j) that some node leads to with a probability above 1e-15.
-    continuation : csr_array, shape (I+1, S)
-        Law of the reached state from each node, and last from the empty state.
-    excess : ndarray, shape (I+1,)
+    continuation : csr_array, shape (I+L, S)
+        Law of the reached state from each node, and last from each landing.
+    excess : ndarray, shape (I+L,)
         Expected requests beyond N + 1 at each node.
     passages : dict of float to Passage
         First passage for every service latency in ms.
@@ -97,13 +99,13 @@ class StructuredMDP:
 
     @property
     def charged_excess(self) -> FloatArray:
-        """What a node adds to the cost beyond that of the states; shape (I+1,)."""
+        """What a node adds to the cost beyond that of the states; shape (I+L,)."""
         if self.problem.objective is Objective.PER_QUERY:
             return self.excess
         return np.zeros_like(self.excess)
 
     def node_values(self, value: FloatArray, gain: float = 0.0) -> FloatArray:
-        """Node values u, shape (I+1,), of state values of shape (N+1, D+1)."""
+        """Node values u, shape (I+L,), of state values of shape (N+1, D+1)."""
         result: FloatArray = self.continuation @ value[self.reached] - gain * self.charged_excess
         return result
 
@@ -111,7 +113,7 @@ class StructuredMDP:
         """Vector h_l of shape (K,): what a service of ``latency_ms`` is worth for each r."""
         passage = self.passages[latency_ms]
         result: FloatArray = node_value[: len(passage.reach)] @ passage.reach
-        result += node_value[-1] * passage.none
+        result += node_value[-len(passage.landing) :] @ passage.landing
         return result
 
     @cached_property
@@ -185,9 +187,11 @@ def build_structured(
         )
     exact = nodes == "exact" or (nodes == "auto" and not is_orderly(problem.arrivals))
     node_set = exact_nodes(problem) if exact else quadrature_nodes(problem, cells_per_slo)
-    reached, continuation, excess = _continuation(problem, node_set)
+    _check_passages(problem, node_set)
+    ends = landing(problem)
+    reached, continuation, excess = _continuation(problem, node_set, ends)
     passages = {
-        float(latency): first_passage(problem, node_set, float(latency))
+        float(latency): first_passage(problem, node_set, float(latency), ends)
         for latency in problem.service_latencies_ms
     }
     lost = max(
@@ -199,17 +203,33 @@ def build_structured(
     )
 
 
+def _check_passages(problem: WorkerProblem, nodes: NodeSet) -> None:
+    """Refuse first passages that would fill the memory: exact nodes can be very many."""
+    numbers = len(problem.service_latencies_ms) * len(nodes) * problem.workers
+    if numbers > MAX_NUMBERS:
+        raise InvalidValueError(
+            describe("the problem is too large", where="worker problem",
+                     value=f"{len(nodes)} slack nodes for {problem.workers} workers",
+                     allowed="fewer workers, fewer models, a coarser grid or a lower load")
+        )
+
+
 def _continuation(
-    problem: WorkerProblem, nodes: NodeSet
+    problem: WorkerProblem, nodes: NodeSet, ends: Landing
 ) -> tuple[tuple[IntArray, IntArray], csr_array[np.float64], FloatArray]:
     """The states that the nodes lead to, the law of them, and the excess."""
     weights, excess = continuation_weights(problem, nodes)
     node, column = np.nonzero(weights > _NEGLIGIBLE)
-    bins = np.where(column < problem.max_queue, nodes.bin[node], 0)
-    flat = np.append(column * (problem.bins + 1) + bins, problem.bins)  # last: (1, SLO)
+    top, landed = problem.max_queue, np.arange(len(ends.queued))
+    row = np.minimum(ends.queued - 1, top)
+    bins = np.where(column < top, nodes.bin[node], 0)
+    flat = np.append(column * (problem.bins + 1) + bins,
+                     row * (problem.bins + 1) + np.where(row < top, problem.bins, 0))
     states, index = np.unique(flat, return_inverse=True)
     law = csr_array(
-        (np.append(weights[node, column], 1.0), (np.append(node, len(nodes)), index)),
-        shape=(len(nodes) + 1, len(states)),
+        (np.append(weights[node, column], np.ones(len(landed))),
+         (np.append(node, len(nodes) + landed), index)),
+        shape=(len(nodes) + len(landed), len(states)),
     )
-    return np.divmod(states, problem.bins + 1), law, np.append(excess, 0.0)
+    beyond = np.maximum(ends.queued - top - 1.0, 0.0)
+    return np.divmod(states, problem.bins + 1), law, np.append(excess, beyond)

@@ -43,6 +43,8 @@ class BatchProfile:
         Number of samples, >= 1.
     quantiles_ms : tuple of float, optional
         Quantiles at equal-probability midpoints, two or more, not falling.
+    relative_error : float, optional
+        How far the percentile that was measured for may be off, as a fraction of it; >= 0.
 
     Raises
     ------
@@ -62,17 +64,19 @@ class BatchProfile:
     p99_ms: float | None = None
     max_ms: float | None = None
     quantiles_ms: tuple[float, ...] | None = None
+    relative_error: float | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         put(self, "batch", count(self.batch, "batch"))
         if self.n is not None:
             put(self, "n", count(self.n, "n"))
-        if self.std_ms is not None:
-            put(self, "std_ms", number(self.std_ms, "std_ms"))
-            if self.std_ms < 0:
-                raise ProfileError("standard deviation is negative", "std_ms", self.std_ms,
-                                   "a finite number >= 0")
+        for name, what in (("std_ms", "standard deviation"), ("relative_error", "error")):
+            if getattr(self, name) is not None:
+                put(self, name, number(getattr(self, name), name))
+                if getattr(self, name) < 0:
+                    raise ProfileError(f"{what} is negative", name, getattr(self, name),
+                                       "a finite number >= 0")
         for name in ("mean_ms", *_ASCENDING):
             if getattr(self, name) is not None:
                 put(self, name, positive(getattr(self, name), name, "latency"))

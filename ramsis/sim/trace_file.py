@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import TextIO
 
 from ramsis import profiles
+from ramsis.arrivals.timestamps import UNITS
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.sim.trace import RateTrace
 
-__all__ = ["TIME_UNITS", "is_rate_trace", "read_rates", "shipped_traces"]
-
-TIME_UNITS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6, "min": 6e4, "h": 3.6e6}
-"""Milliseconds in each unit that the times of a trace may have."""
+__all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
 
 _PACKAGE = Path(profiles.__file__).resolve().parent
 _SHIPPED = (_PACKAGE / "shipped" / "traces", _PACKAGE.parents[1] / "profiles" / "traces")
@@ -39,6 +37,12 @@ def shipped_traces() -> dict[str, Path]:
     return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.txt"))}
 
 
+def find_trace(path_or_name: str | os.PathLike[str]) -> Path:
+    """The path itself, if there is such a file, or that of the shipped trace of the name."""
+    path = Path(path_or_name)
+    return path if path.exists() else shipped_traces().get(os.fspath(path_or_name), path)
+
+
 def is_rate_trace(path_or_name: str | os.PathLike[str]) -> bool:
     """Whether a file begins as a rate trace does; another may hold recorded arrivals.
 
@@ -47,11 +51,11 @@ def is_rate_trace(path_or_name: str | os.PathLike[str]) -> bool:
     InputFileError
         No such file, or it cannot be read.
     """
-    first = next(_lines(_found(path_or_name)), None)
+    first = next(_lines(find_trace(path_or_name)), None)
     if first is None:
         return False
-    values = [_number(part) for part in _parts(first[1])]
-    return bool(_minutes(first[1])) or (len(values) == 2 and not any(map(math.isnan, values)))
+    fields = _parts(first[1])
+    return bool(_minutes(first[1])) or (len(fields) == 2 and all(map(_looks_numeric, fields)))
 
 
 def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> RateTrace:
@@ -61,7 +65,7 @@ def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> Rate
     ----------
     path_or_name : str or path-like
     unit : str
-        One of :data:`TIME_UNITS`: of the times in lines of time and load.
+        One of :data:`~ramsis.arrivals.timestamps.UNITS`: of the times in lines of time and load.
 
     Raises
     ------
@@ -71,10 +75,10 @@ def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> Rate
     InvalidValueError
         An unknown unit.
     """
-    if unit not in TIME_UNITS:
+    if unit not in UNITS:
         raise InvalidValueError(describe("unknown unit of time", where="unit", value=unit,
-                                         allowed=", ".join(TIME_UNITS)))
-    path = _found(path_or_name)
+                                         allowed=", ".join(UNITS)))
+    path = find_trace(path_or_name)
     lines = list(_lines(path))
     if not lines:
         raise InputFileError(describe("empty trace", where=str(path),
@@ -82,14 +86,9 @@ def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> Rate
     try:
         if _minutes(lines[0][1]):
             return _minute_bins(lines, str(path))
-        return _steps(lines, str(path), TIME_UNITS[unit])
+        return _steps(lines, str(path), UNITS[unit])
     except InvalidValueError as error:
         raise InputFileError(f"{path}: {error}") from None
-
-
-def _found(path_or_name: str | os.PathLike[str]) -> Path:
-    path = Path(path_or_name)
-    return path if path.exists() else shipped_traces().get(os.fspath(path_or_name), path)
 
 
 def _parts(text: str) -> list[str]:
@@ -157,6 +156,11 @@ def _minute_bins(lines: list[tuple[int, str]], where: str) -> RateTrace:
                                               allowed="a finite number >= 0"))
             totals[i] += count
     return RateTrace([60_000.0 * i for i in range(len(totals))], [n / 60.0 for n in totals])
+
+
+def _looks_numeric(text: str) -> bool:
+    """Whether it is meant as a number, NaN among them."""
+    return text.lower() == "nan" or not math.isnan(_number(text))
 
 
 def _number(text: str) -> float:

@@ -26,14 +26,17 @@ Each round raises the gain, or keeps it and raises V; the argument for semi-Mark
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
+from scipy.sparse import csr_array
 
 from ramsis.errors import NotConvergedError, describe
+from ramsis.mdp.passage import Passage
 from ramsis.mdp.structured import Backup, StructuredMDP
 from ramsis.solvers.result import Certificate, Criterion, Status
 
@@ -44,6 +47,7 @@ __all__ = [
     "evaluate_on_nodes",
     "solve_on_nodes",
     "state_visits",
+    "table_visits",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -61,10 +65,10 @@ class NodeEvaluation:
     Attributes
     ----------
     gain : float
-    node_value : ndarray, shape (I+1,)
-        u, up to a constant; the empty state last.
-    node_visits : ndarray, shape (I+1,)
-        Stationary visits to each node per unit of cost; the empty state last.
+    node_value : ndarray, shape (I+L,)
+        u, up to a constant; the landings after an empty queue last.
+    node_visits : ndarray, shape (I+L,)
+        Stationary visits to each node per unit of cost; the landings last.
     reference : int
         The most visited node, or reached state where the chain of states was solved.
     residual : float
@@ -96,11 +100,18 @@ class NodeSolution:
     certificate: Certificate
 
 
-def _policy_rows(mdp: StructuredMDP, policy: IntArray) -> FloatArray:
-    """F: rows of the reached states to the nodes and the empty state; shape (S, I+1)."""
+class _Group(NamedTuple):
+    """Reached states with one queue length and model: their rows are missing · passage."""
+
+    states: IntArray
+    missing: FloatArray
+    passage: Passage
+
+
+def _groups(mdp: StructuredMDP, policy: IntArray) -> Iterator[_Group]:
+    """The reached states by queue length and chosen model."""
     problem = mdp.problem
     queued, bins = mdp.reached
-    rows = np.zeros((len(queued), len(mdp.nodes) + 1))
     model = np.full(len(queued), problem.latency.fastest)
     listed = queued < problem.max_queue
     model[listed] = policy[queued[listed], bins[listed]]
@@ -109,10 +120,40 @@ def _policy_rows(mdp: StructuredMDP, policy: IntArray) -> FloatArray:
     for group in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
         n, chosen = queued[group[0]], model[group[0]]
         passage = mdp.passages[float(problem.latency.latency_ms[chosen, n])]
-        missing = mdp.missing[n, bins[group]]
-        rows[group, : len(passage.reach)] = missing @ passage.reach.T
-        rows[group, -1] = missing @ passage.none
+        yield _Group(group, mdp.missing[n, bins[group]], passage)
+
+
+def _policy_rows(mdp: StructuredMDP, policy: IntArray) -> FloatArray:
+    """F: rows of the reached states to the nodes and the landings; shape (S, I+L)."""
+    rows = np.zeros((len(mdp.reached[0]), len(mdp.excess)))
+    for states, missing, passage in _groups(mdp, policy):
+        rows[states, : len(passage.reach)] = missing @ passage.reach.T
+        rows[states, -len(passage.landing) :] = missing @ passage.landing.T
     return rows
+
+
+def _between_states(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, FloatArray]:
+    """F·A and F·excess, shapes (S, S) and (S,), without F: its rows have only K dimensions."""
+    size = len(mdp.reached[0])
+    kernel, beyond = np.empty((size, size)), np.empty(size)
+    onward = csr_array(mdp.continuation.T)
+    excess = mdp.charged_excess
+    for states, missing, (reach, landing) in _groups(mdp, policy):
+        upto, last = len(reach), len(excess) - len(landing)
+        law = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ landing)
+        kernel[states] = missing @ law.T
+        beyond[states] = missing @ (excess[:upto] @ reach + excess[last:] @ landing)
+    return kernel, beyond
+
+
+def _to_nodes(mdp: StructuredMDP, policy: IntArray, visits: FloatArray) -> FloatArray:
+    """v·F: visits to the nodes that visits to the states bring; shape (I+L,)."""
+    found = np.zeros(len(mdp.excess))
+    for states, missing, (reach, landing) in _groups(mdp, policy):
+        weight = visits[states] @ missing
+        found[: len(reach)] += reach @ weight
+        found[-len(landing) :] += landing @ weight
+    return found
 
 
 def _reward_and_cost(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -145,20 +186,22 @@ def evaluate_on_nodes(
         When the policy's chain has no single stationary distribution within rounding.
     """
     mdp.problem.check_policy(policy)
-    law, rows = mdp.continuation, _policy_rows(mdp, policy)
+    law = mdp.continuation
     reward, cost = _reward_and_cost(mdp, policy)
     excess = mdp.charged_excess
-    if len(rows) > len(excess):
+    if len(reward) > len(excess):
+        rows = _policy_rows(mdp, policy)
         chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward),
                        np.asarray(law @ cost) + excess)
         del rows  # the largest array: its memory serves the factorisation
         found = _solve_chain(chain, len(excess) - 1, reference)
         value, visits = found.value, found.visits
     else:
-        chain = _Chain(np.asarray(rows @ law), reward, cost + rows @ excess)
-        found = _solve_chain(chain, int(law[[-1]].indices[0]), reference)
+        kernel, beyond = _between_states(mdp, policy)
+        found = _solve_chain(_Chain(kernel, reward, cost + beyond),
+                             int(law[[-1]].indices[0]), reference)
         value = np.asarray(law @ found.value) - found.gain * excess
-        visits = found.visits @ rows
+        visits = _to_nodes(mdp, policy, found.visits)
     return NodeEvaluation(found.gain, value, visits, found.reference, found.residual)
 
 
@@ -222,6 +265,13 @@ def state_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatA
     visits = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     visits[mdp.reached] = np.asarray(evaluation.node_visits @ mdp.continuation)
     return visits, float(evaluation.node_visits @ mdp.excess)
+
+
+def table_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatArray, float]:
+    """As :func:`state_visits`, summed over the modes where slack stands more than once."""
+    visits, excess = state_visits(mdp, evaluation)
+    _, first = np.unique(mdp.problem.slack_ms, return_index=True)
+    return np.add.reduceat(visits, first, axis=1), excess
 
 
 def solve_on_nodes(

@@ -8,19 +8,27 @@ they are asked for, since loading their compiled loops takes longer than finding
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrivals import MarkovModulated, Poisson
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.mdp.structured import StructuredMDP, build_structured
 from ramsis.solvers.result import Certificate
-from ramsis.solvers.slack_nodes import NodeSolution, solve_on_nodes, state_visits
+from ramsis.solvers.slack_nodes import (
+    NodeSolution,
+    evaluate_on_nodes,
+    solve_on_nodes,
+    state_visits,
+    table_visits,
+)
 
-__all__ = ["SOLVERS", "SolverName", "WorkerSolution", "solve_worker"]
+__all__ = ["SOLVERS", "SolverName", "WorkerSolution", "evaluate_table", "solve_worker"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -73,12 +81,14 @@ def solve_worker(
     Raises
     ------
     InvalidValueError
-        Unknown solver.
+        Unknown solver, or one that does not know the arrival process.
     """
     if solver not in SOLVERS:
         raise InvalidValueError(
             describe("unknown solver", where="solver", value=solver, allowed=", ".join(SOLVERS))
         )
+    if isinstance(problem.arrivals, MarkovModulated):
+        return _solve_modulated(problem, problem.arrivals, solver)
     if solver == "policy-iteration":
         mdp = build_structured(problem)
         return _from_nodes(mdp, solve_on_nodes(mdp), solver)
@@ -90,12 +100,52 @@ def solve_worker(
     return _solve_explicit(problem, solver, tolerance)
 
 
+def evaluate_table(problem: WorkerProblem, table: IntArray) -> tuple[FloatArray, float]:
+    """How often a table meets each state, and its excess; as in :class:`WorkerSolution`."""
+    if isinstance(problem.arrivals, MarkovModulated):
+        from ramsis.mdp.modulated import build_modulated, every_mode
+
+        problem.check_policy(table)
+        mdp = build_modulated(problem, problem.arrivals)
+        return table_visits(mdp, evaluate_on_nodes(mdp, every_mode(table)))
+    mdp = build_structured(problem)
+    return state_visits(mdp, evaluate_on_nodes(mdp, table))
+
+
 def _from_nodes(
     mdp: StructuredMDP, solution: NodeSolution, solver: SolverName
 ) -> WorkerSolution:
     visits, excess = state_visits(mdp, solution.evaluation)
     return WorkerSolution(
         problem=mdp.problem,
+        policy=solution.policy,
+        visits=visits,
+        excess=excess,
+        gain=solution.evaluation.gain,
+        certificate=solution.certificate,
+        solver=solver,
+    )
+
+
+def _solve_modulated(
+    problem: WorkerProblem, arrivals: MarkovModulated, solver: SolverName
+) -> WorkerSolution:
+    """The table that starts from the one for Poisson arrivals of the same load."""
+    if solver != SOLVERS[0]:
+        raise InvalidValueError(
+            describe("this solver knows no Markov-modulated arrivals", where="solver",
+                     value=solver, allowed=SOLVERS[0])
+        )
+    from ramsis.mdp.modulated import build_modulated
+    from ramsis.solvers.hidden_mode import solve_hidden
+
+    poisson = dataclasses.replace(problem, arrivals=Poisson(1000.0 * arrivals.rate_per_ms))
+    initial = solve_on_nodes(build_structured(poisson)).policy
+    mdp = build_modulated(problem, arrivals)
+    solution = solve_hidden(mdp, initial)
+    visits, excess = table_visits(mdp, solution.evaluation)
+    return WorkerSolution(
+        problem=problem,
         policy=solution.policy,
         visits=visits,
         excess=excess,

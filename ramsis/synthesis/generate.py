@@ -248,7 +248,8 @@ def generate_set(
 
     The manifest is brought up to date after every file, so an interruption leaves a valid set
     of the loads that are finished. A folder that holds a set made from the same profile and
-    settings is extended; loads that it has already are made anew.
+    settings is extended, with other loads or another arrival process; what it has already is
+    made anew.
 
     Parameters
     ----------

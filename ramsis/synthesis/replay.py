@@ -8,18 +8,27 @@ from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import from_description
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.mdp.problem import WorkerProblem
-from ramsis.mdp.structured import build_structured
 from ramsis.policy import WorkerPolicy
 from ramsis.profiles import LatencyTable
-from ramsis.solvers.slack_nodes import evaluate_on_nodes, state_visits
+from ramsis.solvers.worker import evaluate_table
 
 __all__ = ["analyse_policy", "problem_of"]
 
 _ORIGINS = "mpie"
 
 
-def problem_of(policy: WorkerPolicy, where: str = "policy") -> WorkerProblem:
-    """The worker problem that a policy file describes; ``where`` names the file in messages.
+def problem_of(
+    policy: WorkerPolicy, where: str = "policy", *, own_arrivals: str | None = None
+) -> WorkerProblem:
+    """The worker problem that a policy file describes.
+
+    Parameters
+    ----------
+    where : str
+        Names the file in messages.
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own. A module that only the file
+        names is not imported.
 
     Raises
     ------
@@ -36,7 +45,7 @@ def problem_of(policy: WorkerPolicy, where: str = "policy") -> WorkerProblem:
             latency,
             slo_ms=policy.slo_ms,
             workers=policy.workers,
-            arrivals=from_description(policy.arrivals, policy.load_qps),
+            arrivals=from_description(policy.arrivals, policy.load_qps, own=own_arrivals),
             grid=policy.slack_ms,
             max_queue=policy.max_queue,
             objective=policy.objective,
@@ -47,14 +56,21 @@ def problem_of(policy: WorkerPolicy, where: str = "policy") -> WorkerProblem:
         ) from error
 
 
-def analyse_policy(policy: WorkerPolicy) -> WorkerAnalysis:
+def analyse_policy(
+    policy: WorkerPolicy, *, own_arrivals: str | None = None
+) -> WorkerAnalysis:
     """The stationary behaviour of a policy file's table, distributions included.
+
+    Parameters
+    ----------
+    own_arrivals : str, optional
+        As of :func:`problem_of`.
 
     Raises
     ------
     InputFileError
         As :func:`problem_of`.
     """
-    mdp = build_structured(problem_of(policy))
-    visits, excess = state_visits(mdp, evaluate_on_nodes(mdp, policy.model_table))
-    return analyse_worker(mdp.problem, policy.model_table, visits, excess)
+    problem = problem_of(policy, own_arrivals=own_arrivals)
+    visits, excess = evaluate_table(problem, policy.model_table)
+    return analyse_worker(problem, policy.model_table, visits, excess)

@@ -27,7 +27,8 @@ class SynthesisSettings:
     workers : int
         Workers K that share the load by round robin.
     arrivals : str
-        ``poisson``, or ``package.module:name`` of a callable that makes a process of a load.
+        ``poisson``, ``negative-binomial:I``, ``mmpp:ratio=R,burst-ms=B,share=S``, or
+        ``package.module:name`` of a callable that makes a process of a load.
     service : str
         Latency statistic that service times are taken to be: p95, p99 or mean.
     objective : str
@@ -65,9 +66,14 @@ class SynthesisSettings:
                 )
 
     def as_dict(self) -> Mapping[str, Any]:
-        """The settings as plain JSON values, the same for 100 and 100.0 ms."""
+        """What the policies of one set share, as plain JSON values; the arrivals are not.
+
+        It is the same for 100 and 100.0 ms. A set holds policies for several arrival processes.
+        """
+        shared = asdict(self)
+        del shared["arrivals"]
         return {
-            **asdict(self),
+            **shared,
             "slo_ms": float(self.slo_ms),
             "workers": int(self.workers),
             "max_queue": int(self.max_queue),

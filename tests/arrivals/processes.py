@@ -51,6 +51,20 @@ class Broken:
         return Poisson(100.0).log_pf(count, interval_ms) + self.shift
 
 
+@dataclass(frozen=True)
+class Described(Wrapped):
+    """A process with a parameter, which its description states."""
+
+    depth: float = 1.0
+
+    def describe(self) -> dict[str, Any]:
+        return {"process": f"{__name__}:Described", "depth": self.depth}
+
+
+def twice_the_load(load_qps: float) -> Wrapped:
+    return Wrapped(2.0 * load_qps)
+
+
 class Outer:
     """A home for a process that is not at the top of its module."""
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ramsis.arrivals import (
     ArrivalProcess,
+    MarkovModulated,
+    NegativeBinomial,
     Poisson,
     describe_process,
     from_description,
     process_factory,
 )
 from ramsis.errors import InvalidValueError
-from tests.arrivals.processes import Outer, Wrapped
+from tests.arrivals.processes import Described, Outer, Wrapped
 from tests.reference.poisson import log_factorial, log_poisson
 
 HERE = "tests.arrivals.processes"
@@ -75,7 +79,7 @@ def test_a_class_of_ones_own_is_found_by_its_path(name: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "mmpp", "poisson:", "poisson:4", ":Wrapped", ".processes:Wrapped",
+    ["", "bursty", "poisson:", ":Wrapped", ".processes:Wrapped",
      "tests.arrivals.nowhere:Wrapped", f"{HERE}:Nothing", f"{HERE}:Outer.Nothing"],
 )
 def test_a_process_that_cannot_be_found_is_refused_in_one_line(text: str) -> None:
@@ -97,11 +101,82 @@ def test_a_callable_that_makes_no_process_is_refused_when_it_is_used(name: str) 
         factory(100.0)
 
 
-@pytest.mark.parametrize("process", [Poisson(80.0), Wrapped(80.0), Outer.Inner(80.0)])
+@pytest.mark.parametrize("process", [
+    Poisson(80.0), Wrapped(80.0), Outer.Inner(80.0), NegativeBinomial(80.0, 3.5),
+    MarkovModulated(80.0, ratio=4.0, burst_ms=500.0, share=0.2), Described(80.0, 7.0),
+])
 def test_a_process_can_be_made_again_from_its_description(process: ArrivalProcess) -> None:
-    assert from_description(describe_process(process), 80.0) == process
+    description = describe_process(process)
+    own = description["process"] if ":" in description["process"] else None
+    assert from_description(description, 80.0, own=own) == process
 
 
 def test_a_description_without_a_process_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="unknown arrival process"):
         from_description({}, 80.0)
+
+
+@pytest.mark.parametrize(("text", "process"), [
+    ("negative-binomial:4", NegativeBinomial(90.0, 4.0)),
+    ("negative-binomial:dispersion=4", NegativeBinomial(90.0, 4.0)),
+    ("negative-binomial:1", Poisson(90.0)),
+    ("mmpp:ratio=4,burst-ms=500,share=0.2", MarkovModulated(90.0, 4.0, 500.0, 0.2)),
+    ("mmpp:share=0.2,ratio=4,burst_ms=500", MarkovModulated(90.0, 4.0, 500.0, 0.2)),
+    ("mmpp:ratio=1,burst-ms=500,share=0.2", Poisson(90.0)),
+])
+def test_words_name_a_process_and_its_parameters(text: str, process: ArrivalProcess) -> None:
+    assert process_factory(text)(90.0) == process
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("poisson:4", "wrong parameters .*got '4'.*allowed: none"),
+    ("negative-binomial", "wrong parameters .*allowed: dispersion"),
+    ("negative-binomial:0.5", "index of dispersion out of range: got 0.5; allowed: .*>= 1"),
+    ("negative-binomial:nan", "dispersion is not a number: got 'nan'"),
+    ("negative-binomial:1e400", "dispersion is not a number"),
+    ("negative-binomial:much", "dispersion is not a number: got 'much'"),
+    ("negative-binomial:2,3", "dispersion is not a number: got '2,3'|wrong parameters"),
+    ("mmpp", "wrong parameters .*allowed: ratio, burst-ms, share"),
+    ("mmpp:ratio=4", "wrong parameters .*got 'ratio'.*allowed: ratio, burst-ms, share"),
+    ("mmpp:ratio=4,ratio=4,burst-ms=1,share=0.1", "wrong parameters"),
+    ("mmpp:ratio=0.5,burst-ms=1,share=0.1", "ratio out of range: got 0.5"),
+    ("mmpp:ratio=2,burst-ms=0,share=0.1", "burst-ms out of range: got 0.0"),
+    ("mmpp:ratio=2,burst-ms=1,share=1", "share out of range: got 1.0"),
+])
+def test_wrong_parameters_are_refused_in_one_line(text: str, says: str) -> None:
+    with pytest.raises(InvalidValueError, match=says) as caught:
+        process_factory(text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("entry", [
+    {"process": "negative-binomial"}, {"process": "poisson", "dispersion": 4},
+    {"process": "mmpp", "ratio": 4, "burst_ms": 500, "share": True},
+    {"process": "negative-binomial", "dispersion": "four"},
+])
+def test_a_description_with_other_parameters_is_refused(entry: dict[str, object]) -> None:
+    with pytest.raises(InvalidValueError, match="arrivals"):
+        from_description(entry, 80.0)
+
+
+def test_a_module_is_not_imported_on_a_files_word(tmp_path: Path,
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "planted.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    for own in (None, f"{HERE}:Wrapped"):
+        with pytest.raises(InvalidValueError, match=r"not imported.*--arrivals planted:X"):
+            from_description({"process": "planted:X"}, 80.0, own=own)
+    assert "planted" not in sys.modules
+
+
+def test_parameters_reach_a_factory_of_ones_own_or_are_refused() -> None:
+    name = f"{HERE}:Described"
+    made = from_description({"process": name, "depth": 3.0}, 80.0, own=name)
+    assert made == Described(80.0, 3.0)
+    with pytest.raises(InvalidValueError, match=r"takes load_qps, width"):
+        from_description({"process": name, "width": 3.0}, 80.0, own=name)
+
+
+def test_a_process_of_another_rate_than_its_load_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match=r"rate_per_ms: .*: got 0\.2; allowed: 0\.1,"):
+        process_factory(f"{HERE}:twice_the_load")(100.0)

@@ -8,6 +8,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ramsis import profiles
@@ -46,7 +47,13 @@ def example_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the examples name."""
     write_sources(tmp_path)
+    gaps = np.random.default_rng(5).exponential(20.0, size=400)
+    (tmp_path / "trace.csv").write_text(
+        "arrival_ms,tokens\n" + "".join(f"{t:.6f},7\n" for t in np.cumsum(gaps)))
     shutil.copytree(example_set, tmp_path / "policies_out" / "example")
+    (tmp_path / "sweep.toml").write_text(
+        'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
+        'scheme = ["worker", "greedy"]\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -96,6 +96,32 @@ def test_the_table_names_schemes_and_models(run: Run, base: list[Any]) -> None:
     assert "(100%)" in line
 
 
+def test_recorded_timestamps_are_replayed_as_they_are_or_faster(
+    run: Run, base: list[Any], tmp_path: Path
+) -> None:
+    trace = tmp_path / "recorded.csv"
+    times = ["2024-05-01T12:00:00.0", "2024-05-01T12:00:00.25", "2024-05-01T12:00:02.0"]
+    trace.write_text("\n".join(["id,seen", *(f"{i},{t}" for i, t in enumerate(times))]))
+    words = ["--scheme", "greedy", "--trace", trace, "--time-column", "seen", "--json"]
+    (row,), (faster,) = (rows(run(*base, *words, "--scale", scale).out) for scale in (1, 4))
+    assert row["queries"] == faster["queries"] == 3
+    assert row["duration_s"] == pytest.approx(3.0)  # one mean gap after the last
+    assert faster["duration_s"] == pytest.approx(0.75)
+
+
+def test_recorded_timestamps_take_no_process_and_need_a_unit(
+    run: Run, base: list[Any], tmp_path: Path
+) -> None:
+    trace = tmp_path / "recorded.txt"
+    trace.write_text("1\n2\n3\n")
+    words = [*base, "--scheme", "greedy", "--trace", trace]
+    refused(run(*words), 2, "numbers need a unit")
+    assert run(*words, "--unit", "ms").code == 0
+    refused(run(*words, "--unit", "s", "--arrivals", "fixed-rate"), 2, "follow no process")
+    trace.write_text("1\n3\n2\n")
+    refused(run(*words, "--unit", "s"), 3, "recorded.txt: line 3", "goes back")
+
+
 @pytest.mark.parametrize(
     "arrivals", ["poisson", "fixed-rate", "renewal:2", f"{__name__}:Draws"],
 )
@@ -189,7 +215,7 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("0 5\n2 5\n1 5\n", ["line 3", "time goes back"]), ("", ["empty trace"]),
+    [("0 5\n2 5\n1 5\n", ["line 3", "time goes back"]), ("", ["no timestamps"]),
      ("0 -1\n", ["line 1", "rate is not a load"]), ("0 nan\n", ["line 1", "rate"])],
 )
 def test_bad_traces_exit_with_3(

@@ -11,6 +11,8 @@ from click.testing import CliRunner, Result
 from ramsis import policy, profiles
 from ramsis.cli.validate import validate_command
 from ramsis.errors import InputFileError
+from tests.placement.samples import document as placement_document
+from tests.placement.samples import value_row
 from tests.policy.samples import document, small_policy
 
 
@@ -50,6 +52,19 @@ def test_policies_sets_and_manifests_are_recognised(folder: Path) -> None:
         f"ok {folder}: policy set, 2 files for 400 to 800 QPS",
         f"ok {manifest}: policy set, 2 files for 400 to 800 QPS",
     ]
+
+
+def test_placement_problems_and_value_tables_are_recognised(tmp_path: Path) -> None:
+    problem, values = tmp_path / "problem.json", tmp_path / "values.json"
+    problem.write_text(json.dumps(placement_document()))
+    values.write_text(json.dumps({"format": "ramsis.value-table/1", "rows": [value_row()]}))
+    ran = validate(problem, values)
+    assert ran.stdout.splitlines() == [
+        f"ok {problem}: placement problem sample, 3 variants, 4 workers",
+        f"ok {values}: value table, 1 row",
+    ]
+    problem.write_text(json.dumps(placement_document(families=[])))
+    assert "families: not a list" in refusal(problem)
 
 
 def test_profiles_are_recognised(tmp_path: Path) -> None:

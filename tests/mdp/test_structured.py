@@ -22,12 +22,17 @@ def structured_row(mdp: StructuredMDP, n: int, j: int, latency: float) -> tuple[
     """Law of the next state in the explicit MDP's order, and the excess."""
     problem = mdp.problem
     passage, missing = mdp.passages[latency], mdp.missing[n - 1, j]
-    nodes = np.zeros(len(mdp.nodes) + 1)
+    nodes = np.zeros(len(mdp.excess))
     nodes[: len(passage.reach)] = passage.reach @ missing
+    empty = 0.0
+    if len(passage.landing) == 1:  # the explicit rows keep the empty state
+        empty = float(passage.none @ missing)
+    else:
+        nodes[-len(passage.landing) :] = passage.landing @ missing
     law = np.zeros((problem.max_queue + 1, problem.bins + 1))
     law[mdp.reached] = nodes @ mdp.continuation
     listed = law[:-1].ravel()
-    return np.concatenate([[passage.none @ missing], listed, law[-1, :1]]), nodes @ mdp.excess
+    return np.concatenate([[empty], listed, law[-1, :1]]), nodes @ mdp.excess
 
 
 def explicit_backup(

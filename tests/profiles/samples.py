@@ -49,6 +49,10 @@ model,top1,top1_err,top5,top5_err,param_count,img_size,crop_pct,interpolation
 small,70.250,29.750,90.000,10.000,3.4,224,0.875,bicubic
 large,81.500,18.500,95.000,5.000,"1,025.6",288,1.000,bicubic
 """
+FUNCTIONS = """\
+def small(batch): return sum(range(2000 * batch))
+def large(batch): return sum(range(5000 * batch))
+"""
 ACCURACY = {"unit": "percent", "accuracy": {"small": 70.25, "large": 81.5}}
 
 
@@ -76,7 +80,7 @@ def document() -> dict[str, Any]:
                 "batches": [
                     {"batch": 1, "n": 200, "mean_ms": 10.0, "std_ms": 0.5, "min_ms": 9.0,
                      "p50_ms": 10.0, "p90_ms": 11.0, "p95_ms": 12.0, "p99_ms": 13.0,
-                     "max_ms": 20.0, "quantiles_ms": [9.5, 10.0, 12.5]},
+                     "max_ms": 20.0, "quantiles_ms": [9.5, 10.0, 12.5], "relative_error": 0.02},
                     {"batch": 2, "p95_ms": 15.0},
                 ],
             },
@@ -86,7 +90,8 @@ def document() -> dict[str, Any]:
 
 
 def write_sources(folder: Path) -> None:
-    """Files that the examples of ``ramsis profile import --help`` name."""
+    """Files that the examples of ``ramsis profile --help`` pages name."""
+    (folder / "mine.py").write_text(FUNCTIONS)
     (folder / "statistics.csv").write_text(STATISTICS_CSV)
     (folder / "quantiles.csv").write_text(QUANTILES_CSV)
     (folder / "latencies.csv").write_text(LONG_CSV)

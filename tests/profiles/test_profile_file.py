@@ -100,7 +100,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     assert (small.name, small.accuracy, small.memory_mb, small.load_ms) == (
         "small", 0.75, 12.5, 30.0)
     assert small.batches[0] == BatchProfile(1, 200, 10.0, 0.5, 9.0, 10.0, 11.0, 12.0, 13.0, 20.0,
-                                            (9.5, 10.0, 12.5))
+                                            (9.5, 10.0, 12.5), 0.02)
     assert large.batches == (BatchProfile(1, p95_ms=40.0),)
 
 

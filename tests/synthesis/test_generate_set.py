@@ -54,6 +54,41 @@ def test_the_same_inputs_give_the_same_bytes(tiny: ProfileSet, tmp_path: Path) -
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
+def test_policies_for_several_arrival_processes_stand_side_by_side(
+    tiny: ProfileSet, tmp_path: Path
+) -> None:
+    words = ("poisson", "negative-binomial:3", "mmpp:ratio=4,burst-ms=200,share=0.2")
+    for word in words:
+        chosen = samples.settings(grid="fixed:6", max_queue=4, arrivals=word)
+        generate_set(tiny, (50.0, 400.0), chosen, tmp_path)
+    assert loads(tmp_path) == [50.0, 400.0] * 3
+    policies = runtime.load_set(tmp_path)
+    assert policies.processes == (
+        "mmpp:burst_ms=200,ratio=4,share=0.2", "negative-binomial:dispersion=3", "poisson")
+    made = {(p.arrivals_label, p.load_qps): p for p in read_set(tmp_path)}
+    for process in policies.processes:
+        assert policies.levels(process) == (50.0, 400.0)
+        choice = policies.at(120.0, process)
+        policy = made[process, 400.0]
+        assert choice.selector.table.arrivals == process
+        for queued in range(1, 5):
+            name, _ = choice.selector(queued, 100.0)
+            assert name == policy.models[policy.model_table[queued - 1, -1]].name
+    with pytest.raises(InvalidValueError, match="the set has several processes"):
+        policies.at(120.0)
+
+
+def test_one_process_of_a_set_is_made_anew_without_the_others(
+    tiny: ProfileSet, tmp_path: Path
+) -> None:
+    bursty = samples.settings(grid="fixed:6", max_queue=4, arrivals="negative-binomial:3")
+    generate_set(tiny, (50.0,), SETTINGS, tmp_path)
+    generate_set(tiny, (50.0,), bursty, tmp_path)
+    before = contents(tmp_path)
+    generate_set(tiny, (50.0,), SETTINGS, tmp_path)
+    assert contents(tmp_path) == before
+
+
 def test_the_runtime_answers_what_the_table_says(tiny: ProfileSet, tmp_path: Path) -> None:
     made = generate_set(tiny, (50.0, 900.0), SETTINGS, tmp_path)
     chosen = runtime.load_set(tmp_path).at(600.0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.fleet import fluid_bound
-from ramsis.policy import WorkerPolicy, write
+from ramsis.policy import WorkerPolicy, read, write
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis import Check, analyse_policy, generate_policy, verify_policy
 from ramsis.synthesis.verify import _least_dual
@@ -245,11 +245,34 @@ def test_a_file_of_ones_own_arrivals_is_verified_by_their_name(
     name = f"tests.synthesis.samples:{arrivals}"
     policy = generate_policy(tiny, 700.0, samples.settings(arrivals=name))
     write(policy, tmp_path / "policy.json")
-    assert failures(tmp_path / "policy.json") == []
-    document = policy.to_document() | {"arrivals": {"process": "tests.synthesis.samples:None"}}
+    checks = verify_policy(tmp_path / "policy.json", own_arrivals=name)
+    assert all(check.holds for check in checks)
+    with pytest.raises(InputFileError, match=r"policy.json: .*not imported on a file's word"):
+        verify_policy(tmp_path / "policy.json")
+    other = "tests.synthesis.samples:None"
+    document = policy.to_document() | {"arrivals": {"process": other}}
     (tmp_path / "policy.json").write_text(json.dumps(document))
     with pytest.raises(InputFileError, match=r"policy.json: .*arrivals.*samples:None"):
-        verify_policy(tmp_path / "policy.json")
+        verify_policy(tmp_path / "policy.json", own_arrivals=other)
+
+
+@pytest.mark.parametrize(
+    "word", ["negative-binomial:6", "mmpp:ratio=5,burst-ms=100,share=0.2"]
+)
+def test_a_file_of_overdispersed_arrivals_is_verified_from_the_file_alone(
+    tiny: ProfileSet, tmp_path: Path, word: str
+) -> None:
+    policy = generate_policy(tiny, 700.0, samples.settings(arrivals=word))
+    write(policy, tmp_path / "policy.json")
+    assert failures(tmp_path / "policy.json") == []
+    again = analyse_policy(read(tmp_path / "policy.json"))
+    assert again.violation_rate == pytest.approx(policy.expectations.violation_rate, abs=1e-9)
+    document = policy.to_document()
+    document["expectations"]["violation_rate"] += 0.01
+    document["certificate"]["gain_upper"] = document["certificate"]["gain"] = 0.1
+    document["certificate"]["gain_lower"] = 0.1
+    (tmp_path / "policy.json").write_text(json.dumps(document))
+    assert {"expected violation rate", "gain"} <= set(failures(tmp_path / "policy.json"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,262 @@
+"""Solving a program through PuLP, with HiGHS or CBC, and saying how good the solution is.
+
+What is optimised is brought to a size of about 1000, since CBC's absolute tolerances end a search
+early otherwise, and its constant is carried by a variable fixed at 1, as relative gaps mean little
+without it. PuLP's ``LpStatus`` says "Optimal" at a time limit too; only ``sol_status``, and here
+HiGHS's own status, tell. PuLP keeps the dual bound to itself: it is read from HiGHS, or from CBC's
+log. The objective is always given as a minimum.
+
+Source: PuLP 3.3; HiGHS (https://highs.dev), CBC (https://github.com/coin-or/Cbc).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pulp
+
+from ramsis.errors import InvalidValueError, NotConvergedError, describe
+
+__all__ = ["SOLVERS", "Limits", "Solved", "Status", "relaxed_prices", "solve"]
+
+SOLVERS = ("highs", "cbc")
+"""Solvers that can be asked for; the first is the default."""
+_SIZE = 1000.0
+_FEASIBILITY = 1e-9
+
+
+class Status(StrEnum):
+    """How a search ended."""
+
+    OPTIMAL = "optimal"
+    TIME_LIMIT = "time-limit"
+    INTERRUPTED = "interrupted"
+    INFEASIBLE = "infeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop, and with which solver.
+
+    Attributes
+    ----------
+    gap
+        Relative gap, as a fraction of the objective, at which a solution counts as optimal.
+    seconds
+        Wall-clock time for all searches together.
+    solver
+        One of :data:`SOLVERS`.
+
+    Raises
+    ------
+    InvalidValueError
+        A value out of range.
+    """
+
+    gap: float = 1e-6
+    seconds: float | None = None
+    solver: str = SOLVERS[0]
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.gap < 1.0:
+            raise InvalidValueError(describe("gap is out of range", value=self.gap,
+                                             allowed="a fraction, 0 <= gap < 1"))
+        if self.seconds is not None and not (0.0 < self.seconds < math.inf):
+            raise InvalidValueError(describe("time limit is out of range", value=self.seconds,
+                                             allowed="a finite number of seconds > 0"))
+        if self.solver not in SOLVERS:
+            raise InvalidValueError(describe("unknown solver", value=self.solver,
+                                             allowed=", ".join(SOLVERS)))
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """How a search ended; the solution itself stands in the variables of the program.
+
+    Attributes
+    ----------
+    status
+        :class:`Status`.
+    dual_bound
+        Objective that no solution passes; ``nan`` when there is no solution.
+    seconds
+        Wall-clock time.
+    """
+
+    status: Status
+    dual_bound: float
+    seconds: float
+
+
+def relative_gap(objective: float, dual_bound: float) -> float:
+    """|dual bound - objective| / |objective|."""
+    difference = abs(dual_bound - objective)
+    return 0.0 if difference == 0 else difference / max(abs(objective), 1e-12)
+
+
+def solve(
+    lp: Any, objective: Any, *, maximise: bool, size: float, limits: Limits | None = None
+) -> Solved:
+    """Solve a program for an objective.
+
+    Parameters
+    ----------
+    lp : pulp.LpProblem
+        A minimisation; its objective is replaced.
+    objective : pulp.LpAffineExpression
+    maximise : bool
+    size : float
+        A typical magnitude of the objective.
+    limits : Limits
+
+    Raises
+    ------
+    NotConvergedError
+        The search ended without any solution, and without a proof that there is none.
+    """
+    limits = limits or Limits()
+    sign = -1.0 if maximise else 1.0
+    scale = sign * _SIZE / (size if size > 0 else 1.0)
+    _set_objective(lp, objective, scale)
+    start = time.perf_counter()
+    run = _with_highs if limits.solver == "highs" else _with_cbc
+    status, bound = run(lp, limits)
+    if status is Status.INFEASIBLE:
+        return Solved(status, math.nan, time.perf_counter() - start)
+    if not math.isfinite(bound):  # stopped before there was one
+        bound = _relaxed_bound(lp)
+    return Solved(status, bound / scale, time.perf_counter() - start)
+
+
+def _relaxed_bound(lp: Any) -> float:
+    """The optimum of the linear relaxation; the variables keep their values."""
+    values = {variable: variable.varValue for variable in lp.variables()}
+    lp.solve(_Highs(mip=False, msg=False))
+    bound = float(pulp.value(lp.objective))
+    for variable, value in values.items():
+        variable.varValue = value
+    return bound
+
+
+def _set_objective(lp: Any, objective: Any, scale: float) -> None:
+    one = getattr(lp, "_one", None)
+    if one is None:
+        one = lp.add_variable("one", 1, 1)
+        lp._one = one
+    terms = [(variable, scale * factor) for variable, factor in objective.items()]
+    lp.setObjective(pulp.LpAffineExpression([*terms, (one, scale * objective.constant)]))
+
+
+class _Highs(pulp.HiGHS):  # type: ignore[misc]
+    """HiGHS, which can be told to stop."""
+
+    def createAndConfigureSolver(self, lp: Any) -> None:  # noqa: N802 - PuLP's name
+        super().createAndConfigureSolver(lp)
+        lp.solverModel.HandleUserInterrupt = True
+
+
+def _with_highs(lp: Any, limits: Limits) -> tuple[Status, float]:
+    solver = _Highs(msg=False, gapRel=limits.gap, timeLimit=limits.seconds,
+                    mip_feasibility_tolerance=_FEASIBILITY,
+                    primal_feasibility_tolerance=_FEASIBILITY, mip_allow_restart=False)
+    lp.solverModel = None
+    interrupted = _interruptible(lambda: lp.solve(solver),
+                                 lambda: lp.solverModel and lp.solverModel.cancelSolve())
+    model = lp.solverModel
+    ended = model.getModelStatus().name
+    info = model.getInfo()
+    if ended in ("kInfeasible", "kUnboundedOrInfeasible"):
+        return Status.INFEASIBLE, math.nan
+    if info.primal_solution_status != 2:  # kSolutionStatusFeasible
+        if interrupted:
+            raise KeyboardInterrupt
+        raise _nothing_found(f"HiGHS: {ended}")
+    integer = any(variable.cat == pulp.LpInteger for variable in lp.variables())
+    bound = info.mip_dual_bound if integer else info.objective_function_value
+    status = {"kOptimal": Status.OPTIMAL, "kInterrupt": Status.INTERRUPTED}
+    return status.get(ended, Status.TIME_LIMIT), float(bound)
+
+
+def _with_cbc(lp: Any, limits: Limits) -> tuple[Status, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "cbc.log"
+        bundled = pulp.PULP_CBC_CMD.pulp_cbc_path
+        solver = pulp.COIN_CMD(path=bundled, msg=False, gapRel=limits.gap, logPath=str(log),
+                               timeLimit=limits.seconds, timeMode="elapsed")
+        interrupted = _interruptible(lambda: lp.solve(solver), lambda: None)
+        text = log.read_text(encoding="utf-8", errors="replace")
+    if lp.status == pulp.LpStatusInfeasible:
+        return Status.INFEASIBLE, math.nan
+    if lp.sol_status not in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible):
+        if interrupted:
+            raise KeyboardInterrupt
+        raise _nothing_found("CBC: " + pulp.LpSolution[lp.sol_status])
+    stated = re.findall(r"^Lower bound:\s+(\S+)", text, re.M)
+    bound = float(stated[-1]) if stated else math.nan
+    if lp.sol_status == pulp.LpSolutionOptimal:
+        return Status.OPTIMAL, bound if stated else float(pulp.value(lp.objective))
+    return (Status.INTERRUPTED if interrupted else Status.TIME_LIMIT), bound
+
+
+def _nothing_found(ended: str) -> NotConvergedError:
+    return NotConvergedError(describe("no solution was found", value=ended,
+                                      allowed="more time, or a wider gap"))
+
+
+def _interruptible(work: Callable[[], object], cancel: Callable[[], object]) -> bool:
+    """Run ``work`` to its end; the first Ctrl-C cancels it. Whether there was one."""
+    failure: list[BaseException] = []
+    done = threading.Event()  # Thread.join can take an interrupted wait for the thread's end
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # raised again where the caller can see it
+            failure.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=run, daemon=True).start()
+    interrupted = False
+    while not done.is_set():
+        try:
+            done.wait(0.1)
+        except KeyboardInterrupt:
+            interrupted = True
+            cancel()
+    if failure:
+        raise failure[0]
+    return interrupted
+
+
+def relaxed_prices(
+    lp: Any, objective: Any, rows: Mapping[str, int], *, maximise: bool, size: float
+) -> dict[str, float]:
+    """Shadow prices of rows in the linear relaxation: what one more of each would add.
+
+    Parameters
+    ----------
+    lp, objective, maximise, size
+        As in :func:`solve`.
+    rows : mapping
+        Positions of rows of the form "at most", by any name.
+
+    Returns
+    -------
+    dict
+        By these names: what the objective gains per unit of the right-hand side, >= 0.
+    """
+    scale = (-1.0 if maximise else 1.0) * _SIZE / (size if size > 0 else 1.0)
+    _set_objective(lp, objective, scale)
+    lp.solve(_Highs(mip=False, msg=False))
+    dual = lp.solverModel.getSolution().row_dual
+    return {name: max(0.0, -float(dual[i]) / abs(scale)) + 0.0 for name, i in rows.items()}

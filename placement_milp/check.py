@@ -1,0 +1,304 @@
+"""A second look at a placement, by code that shares nothing with the program that found it.
+
+From the problem's records and the named workers alone: every worker is one of its type and used
+once, what it holds fits its memory at its batches, its batches run at the latencies that the
+problem lists and meet the SLO, it is sent no more than it can take, no family is sent more than
+its demand, minima, limits and co-location rules hold, and the objective is what is claimed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
+from placement_milp.result import Group, Placement, Use
+from ramsis.errors import VerificationError, describe
+
+__all__ = ["check_placement"]
+
+_RELATIVE = 1e-6
+
+
+def check_placement(problem: Problem, placement: Placement) -> None:
+    """Refuse a placement that breaks its problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    placement : Placement
+
+    Raises
+    ------
+    VerificationError
+        With the first thing that does not hold.
+    """
+    check = _Check(problem, placement)
+    check.workers()
+    for group in placement.groups:
+        for use in group.uses:
+            check.use(group, use)
+        check.memory(group)
+        check.together(group)
+    for family in problem.families:
+        check.family(family)
+    check.limits()
+    if placement.stages:
+        check.objective()
+
+
+def _differ(one: float, other: float) -> bool:
+    return not math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=_RELATIVE)
+
+
+class _Check:
+    def __init__(self, problem: Problem, placement: Placement) -> None:
+        self.problem = problem
+        self.placement = placement
+        self.types = {item.name: item for item in problem.worker_types}
+        self.variants = {item.name: item for item in problem.variants}
+        self.by_family = {item.name: item for item in problem.families}
+
+    def require(self, holds: bool, what: str, value: object, allowed: str) -> None:
+        if not holds:
+            raise VerificationError(describe(f"placement of {self.problem.name}: {what}",
+                                             value=value, allowed=allowed))
+
+    def workers(self) -> None:
+        there = {name: item.name for item in self.problem.worker_types
+                 for name in item.worker_names()}
+        seen: set[str] = set()
+        for group in self.placement.groups:
+            self.require(bool(group.workers) and len(group.workers) % group.together == 0,
+                         "a group is not made of whole sub-fleets", len(group.workers),
+                         f"multiples of {group.together}")
+            for name in group.workers:
+                self.require(there.get(name) == group.worker_type and name not in seen,
+                             "a worker is used twice or not of its type", name, "each once")
+                seen.add(name)
+
+    def use(self, group: Group, use: Use) -> None:
+        self.require(0 <= use.load_qps <= use.rate_qps * (1 + _RELATIVE),
+                     "a worker is sent more than it can take", use.load_qps,
+                     f"at most {use.rate_qps}")
+        if use.batch is None:
+            self._policy_use(group, use)
+            return
+        (name,) = use.variants
+        variant = self.variants[name]
+        family = self.by_family[use.family]
+        self.require(variant.family == use.family and not _differ(variant.accuracy, use.accuracy)
+                     and use.in_time == 1.0, "a variant is not what the problem says", name,
+                     f"family {variant.family}, accuracy {variant.accuracy}")
+        entry = self._listed(variant, group.worker_type, use.batch)
+        if group.cycle_ms is None:
+            self._at_once(group, use, entry)
+            return
+        slow = self._slow_down(group)
+        self.require(use.latency_ms is not None and group.cycle_ms is not None
+                     and not _differ(use.latency_ms, entry.latency_ms * slow),
+                     "a latency is not the listed one", use.latency_ms,
+                     f"{entry.latency_ms * slow}")
+        assert use.latency_ms is not None
+        assert group.cycle_ms is not None
+        busy = sum(other.latency_ms or 0.0 for other in group.uses)
+        cycle = group.cycle_ms
+        self.require(cycle >= busy * (1 - _RELATIVE), "a cycle is shorter than its batches", cycle,
+                     f"at least {busy}")
+        most = 2 * self.problem.rules.latency_share_of_slo * family.slo_ms
+        self.require(cycle + use.latency_ms <= most * (1 + _RELATIVE), "a batch misses its SLO",
+                     cycle + use.latency_ms, f"at most {most} ms")
+        self.require(not _differ(use.rate_qps, 1000 * use.batch / cycle),
+                     "a rate is not batch / cycle", use.rate_qps, f"{1000 * use.batch / cycle}")
+
+    def _at_once(self, group: Group, use: Use, entry: Latency) -> None:
+        """A use of a worker whose processors are divided among variants that run at once."""
+        assert use.batch is not None
+        self.require(not _differ(use.latency_ms or 0.0, entry.latency_ms)
+                     and entry.latency_ms <= self.by_family[use.family].slo_ms,
+                     "a latency is not the listed one, or above the SLO", use.latency_ms,
+                     f"{entry.latency_ms}")
+        self.require(not _differ(use.rate_qps, 1000 * use.batch / entry.latency_ms),
+                     "a rate is not batch / latency", use.rate_qps,
+                     f"{1000 * use.batch / entry.latency_ms}")
+        shares = [self._listed(self.variants[other.variants[0]], group.worker_type,
+                               other.batch or 0).compute_share for other in group.uses]
+        total = sum(2.0 if share is None else share for share in shares)
+        self.require(total <= 1 + _RELATIVE, "a worker's processors are shared out twice", total,
+                     "at most 1")
+
+    def _policy_use(self, group: Group, use: Use) -> None:
+        """The use of a sub-fleet under a policy: one of the table's rows says so."""
+        for table in self.problem.values:
+            for row in table.rows if table.family == use.family else ():
+                if (row.worker_type == group.worker_type and row.workers == group.together
+                        and row.model_set == use.variants
+                        and not _differ(row.load_qps, use.rate_qps)
+                        and not _differ(row.slo_ms, self.by_family[use.family].slo_ms)
+                        and not _differ(1 - row.expected_violation_rate, use.in_time)
+                        and not _differ(row.expected_effective_accuracy,
+                                        use.accuracy * use.in_time)):
+                    return
+        self.require(False, "no row of a value table says so", use.variants, "a row's promise")
+
+    def _listed(self, variant: Variant, worker_type: str, batch: int) -> Latency:
+        for entry in variant.latency:
+            if (entry.worker_type, entry.batch) == (worker_type, batch):
+                return entry
+        item: WorkerType = self.types[worker_type]
+        for entry in variant.latency:
+            if (entry.worker_type, entry.batch) == (item.latency_like, batch):
+                return Latency(worker_type, batch, entry.latency_ms / item.relative_speed,
+                               entry.memory_mb)
+        raise VerificationError(describe("placement uses a batch that is not listed",
+                                         value=f"{variant.name}, {worker_type}, {batch}"))
+
+    def memory(self, group: Group) -> None:
+        needed = 0.0
+        for use in group.uses:
+            for name in use.variants:
+                variant = self.variants[name]
+                if use.batch is not None:
+                    entry = self._listed(variant, group.worker_type, use.batch)
+                    needed += entry.memory_mb or variant.memory_mb
+                else:
+                    needed += variant.memory_mb
+        limit = self.types[group.worker_type].memory_mb
+        self.require(needed <= limit * (1 + _RELATIVE), "a worker's memory is too small", limit,
+                     f"at least {needed} MB")
+        self.require(group.memory_mb <= limit * (1 + _RELATIVE)
+                     and group.memory_mb >= needed * (1 - _RELATIVE),
+                     "memory is not what the problem says", group.memory_mb, f"{needed} MB")
+
+    def _slow_down(self, group: Group) -> float:
+        if len(group.uses) < 2:
+            return 1.0
+        names = [name for use in group.uses for name in use.variants]
+        return max((self._pair(one, two) for one, two in itertools.combinations(names, 2)),
+                   default=1.0)
+
+    def _pair(self, one: str, two: str) -> float:
+        factor = self.problem.rules.interference
+        for rule in self.problem.colocation:
+            if rule.kind == "slow-down" and self._names_both(rule.members, one, two):
+                factor = rule.factor
+        return factor
+
+    def _names_both(self, members: tuple[str, ...], one: str, two: str) -> bool:
+        """Whether two variants belong to two different members of a rule."""
+        mine = [{m for m in members if m in (name, self.variants[name].family)}
+                for name in (one, two)]
+        same_family = self.variants[one].family == self.variants[two].family
+        return all(mine) and not (same_family and self.variants[one].family in members)
+
+    def together(self, group: Group) -> None:
+        """Rules about what shares a worker, and where it runs."""
+        most = self.problem.rules.variants_per_worker
+        names = [name for use in group.uses for name in use.variants]
+        if group.cycle_ms is not None and self.placement.status != "heuristic":
+            self.require(len(names) <= most, "too many variants on a worker", names, f"{most}")
+        for rule in self.problem.colocation:
+            for name in names:
+                named = name in rule.members or self.variants[name].family in rule.members
+                if named and rule.kind == "only-on":
+                    self.require(group.worker_type in rule.worker_types, "a variant is elsewhere",
+                                 f"{name} on {group.worker_type}", ", ".join(rule.worker_types))
+                if named and rule.kind == "alone":
+                    self.require(len(group.uses) == 1, "a variant is not alone", names, name)
+            if rule.kind == "apart" and group.cycle_ms is not None:
+                for one, two in itertools.combinations(names, 2):
+                    self.require(not self._names_both(rule.members, one, two),
+                                 "variants are not apart", (one, two), ", ".join(rule.members))
+
+    def _uses(self, family: Family) -> list[tuple[int, Use]]:
+        return [(len(group.workers) // group.together, use) for group in self.placement.groups
+                for use in group.uses if use.family == family.name]
+
+    def family(self, family: Family) -> None:
+        sent = sum(times * use.load_qps for times, use in self._uses(family))
+        self.require(sent <= family.demand_qps * (1 + _RELATIVE), "a family is sent too much",
+                     sent, f"at most {family.demand_qps} QPS")
+        served, right = self._served(family)
+        (claimed,) = [item for item in self.placement.families if item.name == family.name]
+        self.require(not _differ(claimed.served_share, served)
+                     and not _differ(claimed.effective_accuracy, right),
+                     "a family does not get what is claimed",
+                     (claimed.served_share, claimed.effective_accuracy), f"{served}, {right}")
+        if self.placement.status == "heuristic":
+            return
+        least = self.problem.least_served(family)
+        self.require(served >= least - _RELATIVE, f"too little of {family.name} is served",
+                     served, f"at least {least}")
+        self.require(right >= family.min_accuracy * served - _RELATIVE,
+                     f"{family.name} is too inaccurate", right / max(served, 1e-300),
+                     f"at least {family.min_accuracy}")
+        if family.max_workers is not None:
+            count = sum(len(group.workers) for group in self.placement.groups
+                        if any(use.family == family.name for use in group.uses))
+            self.require(count <= family.max_workers, f"too many workers for {family.name}",
+                         count, f"at most {family.max_workers}")
+
+    def _served(self, family: Family) -> tuple[float, float]:
+        """Shares of the demand that are answered in time, and rightly."""
+        served = sum(times * use.load_qps * use.in_time for times, use in self._uses(family))
+        right = sum(times * use.load_qps * use.in_time * use.accuracy
+                    for times, use in self._uses(family))
+        return served / family.demand_qps, right / family.demand_qps
+
+    def _capacity(self, family: Family) -> float:
+        return sum(times * use.rate_qps for times, use in self._uses(family))
+
+    def _cost(self) -> float:
+        return sum(self.types[group.worker_type].cost_per_hour * len(group.workers)
+                   for group in self.placement.groups)
+
+    def _count(self) -> int:
+        return sum(len(group.workers) for group in self.placement.groups)
+
+    def limits(self) -> None:
+        rules = self.problem.rules
+        if rules.max_workers is not None:
+            self.require(self._count() <= rules.max_workers, "too many workers", self._count(),
+                         f"at most {rules.max_workers}")
+        if rules.max_cost_per_hour is not None:
+            self.require(self._cost() <= rules.max_cost_per_hour * (1 + _RELATIVE) + _RELATIVE,
+                         "too expensive", self._cost(), f"at most {rules.max_cost_per_hour}")
+
+    def _moving(self) -> float:
+        """Seconds of loading, counted worker by worker."""
+        now = {item.worker: set(item.variants) for item in self.problem.current}
+        total = 0.0
+        for group in self.placement.groups:
+            for worker in group.workers:
+                for use in group.uses:
+                    for name in use.variants:
+                        if name not in now.get(worker, ()):
+                            total += self.variants[name].load_ms
+        return total / 1000
+
+    def objective(self) -> None:
+        """Every stage's value, from the workers' loads."""
+        objective = self.problem.objective
+        penalty = objective.unserved_penalty
+        total = sum(f.weight * f.demand_qps for f in self.problem.families)
+        each = {f.name: self._served(f) for f in self.problem.families}
+        share = {f.name: f.weight * f.demand_qps / total for f in self.problem.families}
+        values = {
+            "served": sum(share[name] * served for name, (served, _) in each.items()),
+            "effective-accuracy": sum(share[name] * (right - penalty * (1 - served))
+                                      for name, (served, right) in each.items()),
+            "worst-family": min(right - penalty * (1 - served)
+                                for served, right in each.values()),
+            "goodput": sum(f.demand_qps * each[f.name][0] for f in self.problem.families),
+            "tolerance": min(self._capacity(f) / f.demand_qps for f in self.problem.families),
+            "cost": self._cost(), "workers": float(self._count()), "moving": self._moving(),
+        }
+        for i, stage in enumerate(self.placement.stages):
+            value = values[stage.metric]
+            if i == 0 and stage.metric not in ("goodput", "tolerance"):
+                price = (objective.cost_price * values["cost"]
+                         + objective.moving_price * values["moving"])
+                more = stage.metric in ("served", "effective-accuracy", "worst-family")
+                value += -price if more else price
+            self.require(not _differ(stage.objective, value),
+                         f"{stage.metric} is not what is claimed", stage.objective, f"{value}")

@@ -1,0 +1,134 @@
+"""What the records of a problem owe each other: names that exist, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from placement_milp.problem import Problem
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["check_consistency"]
+
+
+def check_consistency(problem: Problem, where: str) -> None:
+    """Refuse a problem whose records contradict each other.
+
+    Parameters
+    ----------
+    problem : Problem
+    where : str
+        File that it comes from, for messages.
+
+    Raises
+    ------
+    InputFileError
+        A name used twice, or of a family, type, variant or worker that is not there; latencies
+        of one batch listed twice; a worker that holds more than fits.
+    """
+    check = _Check(problem, where)
+    check.names()
+    check.variants()
+    check.colocation()
+    check.current()
+    check.values()
+    check.cost()
+
+
+class _Check:
+    def __init__(self, problem: Problem, where: str) -> None:
+        self.problem = problem
+        self.where = where
+        self.families = {item.name for item in problem.families}
+        self.types = {item.name: item for item in problem.worker_types}
+        self.variants_by_name = {item.name: item for item in problem.variants}
+
+    def refuse(self, path: str, what: str, value: object, allowed: str) -> InputFileError:
+        return InputFileError(describe(what, where=f"{self.where}: {path}", value=value,
+                                       allowed=allowed))
+
+    def known(self, path: str, what: str, name: str, among: Collection[str]) -> None:
+        if name not in among:
+            raise self.refuse(path, f"unknown {what}", name, _listed(among))
+
+    def once(self, path: str, found: Iterable[str]) -> None:
+        seen: set[str] = set()
+        for i, name in enumerate(found):
+            if name in seen:
+                raise self.refuse(path.format(i), "name is used twice", name, "each name once")
+            seen.add(name)
+
+    def names(self) -> None:
+        problem = self.problem
+        self.once("families[{}].name", (item.name for item in problem.families))
+        self.once("worker_types[{}].name", (item.name for item in problem.worker_types))
+        self.once("variants[{}].name", (item.name for item in problem.variants))
+        workers = (name for item in problem.worker_types for name in item.worker_names())
+        self.once("worker_types (worker {})", workers)
+        for i, worker_type in enumerate(problem.worker_types):
+            like = worker_type.latency_like
+            if like is not None:
+                path = f"worker_types[{i}].latency_like"
+                self.known(path, "worker type", like, self.types)
+                if self.types[like].latency_like is not None:
+                    raise self.refuse(path, "type has no latencies of its own", like,
+                                      "a type without latency_like")
+
+    def variants(self) -> None:
+        for i, variant in enumerate(self.problem.variants):
+            self.known(f"variants[{i}].family", "family", variant.family, self.families)
+            seen: set[tuple[str, int]] = set()
+            for j, entry in enumerate(variant.latency):
+                path = f"variants[{i}].latency[{j}]"
+                self.known(f"{path}.worker_type", "worker type", entry.worker_type, self.types)
+                key = (entry.worker_type, entry.batch)
+                if key in seen:
+                    raise self.refuse(path, "listed twice", f"{key[0]}, batch {key[1]}",
+                                      "each type and batch once")
+                seen.add(key)
+
+    def colocation(self) -> None:
+        for i, rule in enumerate(self.problem.colocation):
+            for j, name in enumerate(rule.members):
+                self.known(f"colocation[{i}].members[{j}]", "family or variant", name,
+                           self.families | set(self.variants_by_name))
+            for j, name in enumerate(rule.worker_types):
+                self.known(f"colocation[{i}].worker_types[{j}]", "worker type", name, self.types)
+
+    def current(self) -> None:
+        workers = {name for item in self.problem.worker_types for name in item.worker_names()}
+        self.once("current[{}].worker", (item.worker for item in self.problem.current))
+        for i, holding in enumerate(self.problem.current):
+            self.known(f"current[{i}].worker", "worker", holding.worker, workers)
+            for j, name in enumerate(holding.variants):
+                self.known(f"current[{i}].variants[{j}]", "variant", name, self.variants_by_name)
+
+    def values(self) -> None:
+        self.once("values[{}].family", (item.family for item in self.problem.values))
+        for i, table in enumerate(self.problem.values):
+            path = f"values[{i}]"
+            self.known(f"{path}.family", "family", table.family, self.families)
+            models = {v.name for v in self.problem.variants if v.family == table.family}
+            for j, row in enumerate(table.rows):
+                self.known(f"{path}.rows[{j}].worker_type", "worker type", row.worker_type,
+                           self.types)
+                for name in row.model_set:
+                    self.known(f"{path}.rows[{j}].model_set", f"variant of {table.family}", name,
+                               models)
+            family = self.problem.family(table.family)
+            if not self.problem.table(family):
+                raise self.refuse(f"{path}.rows", "no row is for the family's SLO",
+                                  sorted({row.slo_ms for row in table.rows}),
+                                  f"rows with slo_ms {family.slo_ms:g}")
+
+    def cost(self) -> None:
+        objective = self.problem.objective
+        needed = objective.kind in ("cheapest", "pareto") or "cost" in objective.order
+        if needed and not any(item.cost_per_hour for item in self.problem.worker_types):
+            raise self.refuse("worker_types", "no worker costs anything, and the objective is its "
+                              "cost", 0.0, "a cost_per_hour for some type")
+
+
+def _listed(names: Collection[str]) -> str:
+    """Names for a message, the first of them where they are many."""
+    ordered = sorted(names)
+    return ", ".join(ordered[:8]) + (f", … ({len(ordered)} in all)" if len(ordered) > 8 else "")

@@ -1,0 +1,109 @@
+"""From counts to named workers, with the fewest moves.
+
+Workers of a type that hold the same now are alike, and so are those that will follow the same
+pattern: x_cp workers go from held set c to pattern p, Σ_p x_cp <= workers that hold c, Σ_c x_cp =
+workers that follow p. Most of Σ (load time of c ∩ p) x_cp, then of Σ |c ∩ p| x_cp, is a transport
+problem, whose vertices are whole numbers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placement_milp.problem import Problem, WorkerType
+from placement_milp.result import Group, Move
+
+__all__ = ["moves", "name_workers"]
+
+_Held = Mapping[str, frozenset[str]]
+_Change = tuple[tuple[str, ...], tuple[str, ...], float]
+_NOTHING: frozenset[str] = frozenset()
+
+
+def name_workers(
+    problem: Problem, worker_type: WorkerType, wanted: Sequence[tuple[frozenset[str], int]]
+) -> list[tuple[str, ...]]:
+    """Names of workers of a type for each entry of ``wanted``.
+
+    Parameters
+    ----------
+    problem : Problem
+    worker_type : WorkerType
+    wanted : sequence of (set of variants, number of workers)
+
+    Returns
+    -------
+    list
+        The names for each entry, each worker once.
+    """
+    held = _held(problem)
+    by_set: dict[frozenset[str], list[str]] = defaultdict(list)
+    for name in worker_type.worker_names():
+        by_set[held.get(name, _NOTHING)].append(name)
+    taken: list[list[str]] = [[] for _ in wanted]
+    sets = [item for item in by_set if item]
+    if sets and wanted:
+        amounts = _transport(problem, sets, [len(by_set[item]) for item in sets], wanted)
+        for c, item in enumerate(sets):
+            for p in range(len(wanted)):
+                staying = int(amounts[c, p])
+                taken[p] += by_set[item][:staying]
+                del by_set[item][:staying]
+    # The rest comes from empty workers first, so that nothing is unloaded without need.
+    free = by_set.pop(_NOTHING, []) + [name for item in sets for name in by_set[item]]
+    position = 0
+    for p, (_, number) in enumerate(wanted):
+        more = number - len(taken[p])
+        taken[p] += free[position : position + more]
+        position += more
+    order = {name: i for i, name in enumerate(worker_type.worker_names())}
+    return [tuple(sorted(names, key=order.__getitem__)) for names in taken]
+
+
+def _transport(
+    problem: Problem, sets: list[frozenset[str]], available: list[int],
+    wanted: Sequence[tuple[frozenset[str], int]],
+) -> NDArray[np.float64]:
+    """x_cp of the module's docstring, shape (held sets, patterns)."""
+    from scipy.optimize import linprog  # here, as it takes long to load and few need it
+
+    load = {variant.name: variant.load_ms for variant in problem.variants}
+    least = 1e-6 * max(load.values(), default=0.0) + 1e-6
+    worth = np.array([[sum(load[name] + least for name in item & holds) for holds, _ in wanted]
+                      for item in sets])
+    rows, columns = worth.shape
+    leaving = np.kron(np.eye(rows), np.ones(columns))
+    arriving = np.kron(np.ones(rows), np.eye(columns))
+    found = linprog(-worth.ravel() / (worth.max() or 1.0), A_ub=np.vstack([leaving, arriving]),
+                    b_ub=[*available, *(number for _, number in wanted)], method="highs-ds")
+    assert found.x is not None  # no move at all is feasible
+    amounts = np.rint(found.x).reshape(worth.shape)
+    amounts[worth == 0] = 0
+    return amounts
+
+
+def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
+    """What has to be loaded and unloaded, by worker; idle workers keep what they hold."""
+    held = _held(problem)
+    load_ms = {variant.name: variant.load_ms for variant in problem.variants}
+    found = []
+    for group in groups:
+        holds = tuple(name for use in group.uses for name in use.variants)
+
+        @cache
+        def change(now: frozenset[str], holds: tuple[str, ...] = holds) -> _Change:
+            load = tuple(name for name in holds if name not in now)
+            return load, tuple(sorted(now - set(holds))), sum(load_ms[name] for name in load)
+
+        found += [Move(worker, *changed) for worker in group.workers
+                  if any((changed := change(held.get(worker, _NOTHING)))[:2])]
+    return tuple(found)
+
+
+def _held(problem: Problem) -> _Held:
+    return {item.worker: frozenset(item.variants) for item in problem.current}

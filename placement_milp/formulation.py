@@ -1,0 +1,347 @@
+"""The mixed-integer program of a placement, one function for each family of constraints.
+
+Workers of a type are alike, so the program counts them and its size does not grow with their
+number:
+
+====================  ==========================================================================
+``n_p`` integer >= 0  workers (groups of k_p workers) of type t(p) that follow pattern p
+``z_q`` in [0, 1]     share of its family's demand that is sent to quality q (a variant, or a
+                      policy)
+``kept_c,p`` >= 0     workers that hold the set c now and will follow pattern p
+``theta``             effective accuracy of the family that fares worst
+====================  ==========================================================================
+
+Every function's name is the prefix of its rows' names in the LP text, its docstring their formula;
+d_f is the demand of family f, mu_pq the rate that pattern p offers to quality q, a_q the accuracy
+and r_q the share in time of what is answered so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulp
+
+from placement_milp.patterns import Pattern, Quality, enumerate_patterns
+from placement_milp.problem import Problem
+
+__all__ = ["CONSTRAINTS", "MAXIMISED", "Program", "formulate", "metric"]
+
+MAXIMISED = frozenset({"served", "effective-accuracy", "worst-family"})
+"""Metrics of which more is better."""
+
+
+@dataclass
+class Program:
+    """A PuLP problem with its variables.
+
+    Attributes
+    ----------
+    problem, patterns, qualities
+        What it is the program of.
+    lp
+        The PuLP problem; it has rows, and no objective until it is solved for one.
+    n, z
+        Variables by index of the pattern and by quality.
+    rows
+        Rows by name.
+    kept
+        Variables by (set of variants held now, index of the pattern).
+    shortfall
+        Variables of the elastic program, by name of the row that each relaxes.
+    """
+
+    problem: Problem
+    patterns: tuple[Pattern, ...]
+    qualities: tuple[Quality, ...]
+    lp: Any
+    n: list[Any] = field(default_factory=list)
+    z: dict[Quality, Any] = field(default_factory=dict)
+    rows: dict[str, Any] = field(default_factory=dict)
+    kept: dict[tuple[frozenset[str], int], Any] = field(default_factory=dict)
+    shortfall: dict[str, Any] = field(default_factory=dict)
+    theta: Any = None
+    elastic: bool = False
+    _labels: set[str] = field(default_factory=set)
+
+    def variable(self, name: str, low: float | None, high: float | None,
+                 integer: bool = False) -> Any:
+        """A new variable."""
+        category = pulp.LpInteger if integer else pulp.LpContinuous
+        return self.lp.add_variable(self._label(name), low, high, category)
+
+    def row(self, expression: Any, name: str) -> None:
+        """Add a row, ``expression`` being a comparison."""
+        self.lp.addConstraint(expression, self._label(name))
+        self.rows[name] = expression
+
+    def _label(self, name: str) -> str:
+        """The name as the LP text can have it, each once."""
+        label = re.sub(r"\W", "_", name)
+        while label in self._labels:
+            label += "_"
+        self._labels.add(label)
+        return label
+
+    def positions(self, names: Mapping[str, str]) -> dict[str, int]:
+        """Positions of the rows that are there, of those in ``names``: what for → row."""
+        index = {name: i for i, name in enumerate(self.rows)}
+        return {what: index[name] for what, name in names.items() if name in index}
+
+    def of_type(self, worker_type: str) -> list[tuple[int, Pattern]]:
+        """Patterns of a worker type with their indices."""
+        return [(i, p) for i, p in enumerate(self.patterns) if p.worker_type == worker_type]
+
+    def of_family(self, family: str) -> list[Quality]:
+        """Qualities of a family."""
+        return [quality for quality in self.qualities if quality.family == family]
+
+
+def formulate(
+    problem: Problem, patterns: tuple[Pattern, ...] | None = None, *, elastic: bool = False,
+    only: Sequence[Callable[[Program], None]] | None = None,
+) -> Program:
+    """The program of a problem.
+
+    Parameters
+    ----------
+    problem : Problem
+    patterns : tuple of Pattern, optional
+        Instead of all that may be worth using.
+    elastic : bool
+        Whether the least shares and accuracies may be missed, at what ``shortfall`` holds.
+    only : sequence of functions, optional
+        Families of constraints instead of all :data:`CONSTRAINTS`.
+
+    Raises
+    ------
+    InfeasibleError
+        A family that no worker can serve.
+    """
+    patterns = enumerate_patterns(problem) if patterns is None else patterns
+    qualities = tuple(dict.fromkeys(o.quality for p in patterns for o in p.offers))
+    program = Program(problem, patterns, qualities, pulp.LpProblem("placement", pulp.LpMinimize),
+                      elastic=elastic)
+    _variables(program)
+    for constraint in CONSTRAINTS if only is None else only:
+        constraint(program)
+    return program
+
+
+def _variables(program: Program) -> None:
+    """Counts have no upper bounds, which would take the price of a worker from its row."""
+    for i, pattern in enumerate(program.patterns):
+        label = "_".join((pattern.worker_type, *(
+            offer.quality.label + (f"_b{offer.batch}" if offer.batch else "")
+            for offer in pattern.offers)))
+        program.n.append(program.variable(f"n{i}_{label}", 0, None, integer=True))
+    for i, quality in enumerate(program.qualities):
+        program.z[quality] = program.variable(f"z{i}_{quality.label}", 0, 1)
+
+
+def _linear(terms: Sequence[tuple[Any, float]], constant: float = 0.0) -> Any:
+    """An affine expression; each variable stands once."""
+    return pulp.LpAffineExpression(terms, constant)
+
+
+# --- constraint families ------------------------------------------------------------------------
+
+
+def workers(program: Program) -> None:
+    """Σ_p of type t k_p n_p <= N_t for every worker type t."""
+    for item in program.problem.worker_types:
+        terms = [(program.n[i], pattern.workers) for i, pattern in program.of_type(item.name)]
+        if terms:
+            program.row(_linear(terms) <= item.count, f"workers_{item.name}")
+
+
+def demand(program: Program) -> None:
+    """Σ_q of family f z_q <= 1 for every family f."""
+    for family in program.problem.families:
+        terms = [(program.z[quality], 1) for quality in program.of_family(family.name)]
+        program.row(_linear(terms) <= 1, f"demand_{family.name}")
+
+
+def capacity(program: Program) -> None:
+    """d_f z_q <= Σ_p min(mu_pq, d_f) n_p for every quality q, divided by the largest coefficient.
+
+    A rate above the demand is worth no more than the demand, which tightens the relaxation.
+    """
+    rates: dict[Quality, list[tuple[Any, float]]] = defaultdict(list)
+    need = {family.name: family.demand_qps for family in program.problem.families}
+    for i, pattern in enumerate(program.patterns):
+        for offer in pattern.offers:
+            most = need[offer.quality.family]
+            rates[offer.quality].append((program.n[i], min(offer.rate_qps, most)))
+    for j, (quality, terms) in enumerate(rates.items()):
+        unit = max(rate for _, rate in terms)
+        row = [(program.z[quality], need[quality.family] / unit)]
+        row += [(n, -rate / unit) for n, rate in terms]
+        program.row(_linear(row) <= 0, f"capacity_{j}_{quality.label}")
+
+
+def min_served(program: Program) -> None:
+    """Σ_q r_q z_q >= least share served, for every family that has one."""
+    for family in program.problem.families:
+        least = program.problem.least_served(family)
+        if least > 0:
+            terms = [(program.z[q], q.in_time) for q in program.of_family(family.name)]
+            _at_least(program, terms, least, f"min_served_{family.name}")
+
+
+def min_accuracy(program: Program) -> None:
+    """Σ_q r_q (a_q - least accuracy) z_q >= 0, for every family that has one."""
+    for family in program.problem.families:
+        if family.min_accuracy > 0:
+            terms = [(program.z[q], q.in_time * (q.accuracy - family.min_accuracy))
+                     for q in program.of_family(family.name)]
+            _at_least(program, terms, 0.0, f"min_accuracy_{family.name}")
+
+
+def _at_least(program: Program, terms: list[tuple[Any, float]], least: float, name: str) -> None:
+    if program.elastic:
+        program.shortfall[name] = program.variable(f"short_{name}", 0, None)
+        terms = [*terms, (program.shortfall[name], 1.0)]
+    program.row(_linear(terms) >= least, name)
+
+
+def family_workers(program: Program) -> None:
+    """Σ_p that answers f k_p n_p <= most workers of family f, for every family that has one."""
+    for family in program.problem.families:
+        if family.max_workers is not None:
+            terms = [(program.n[i], pattern.workers) for i, pattern in enumerate(program.patterns)
+                     if family.name in pattern.families]
+            program.row(_linear(terms) <= family.max_workers, f"family_workers_{family.name}")
+
+
+def total_workers(program: Program) -> None:
+    """Σ_p k_p n_p <= ``rules.max_workers``."""
+    most = program.problem.rules.max_workers
+    if most is not None:
+        program.row(metric(program, "workers") <= most, "total_workers")
+
+
+def budget(program: Program) -> None:
+    """Σ_p cost_t(p) k_p n_p <= ``rules.max_cost_per_hour``."""
+    most = program.problem.rules.max_cost_per_hour
+    if most is not None and any(item.cost_per_hour for item in program.problem.worker_types):
+        program.row(metric(program, "cost") <= most, "budget")
+
+
+def kept(program: Program) -> None:
+    """Σ_p kept_cp <= workers that hold c now, and Σ_c kept_cp <= k_p n_p.
+
+    Workers of one type only, and only where c and p have a variant in common. Whole numbers
+    ``n_p`` leave a transport problem, so that ``kept`` need not be declared whole.
+    """
+    objective = program.problem.objective
+    if objective.moving_price == 0 and "moving" not in objective.order:
+        return
+    for worker_type, holdings in held_sets(program.problem).items():
+        arriving: dict[int, list[Any]] = defaultdict(list)
+        for j, (held, owners) in enumerate(holdings.items()):
+            leaving = []
+            for i, pattern in program.of_type(worker_type):
+                if held & set(pattern.holds):
+                    x = program.variable(f"kept_{worker_type}_{j}_{i}", 0, len(owners))
+                    program.kept[held, i] = x
+                    leaving.append((x, 1))
+                    arriving[i].append((x, 1))
+            if leaving:
+                program.row(_linear(leaving) <= len(owners), f"kept_from_{worker_type}_{j}")
+        for i, terms in arriving.items():
+            row = _linear([*terms, (program.n[i], -program.patterns[i].workers)]) <= 0
+            program.row(row, f"kept_to_{worker_type}_{i}")
+
+
+def worst_family(program: Program) -> None:
+    """Σ_q r_q a_q z_q - penalty (1 - Σ_q r_q z_q) >= theta for every family."""
+    objective = program.problem.objective
+    if objective.kind != "max-min" and "worst-family" not in objective.order:
+        return
+    penalty = objective.unserved_penalty
+    program.theta = program.variable("theta", -penalty, 1)
+    for family in program.problem.families:
+        terms = [(program.z[q], -q.in_time * (q.accuracy + penalty))
+                 for q in program.of_family(family.name)]
+        program.row(_linear([(program.theta, 1), *terms]) <= -penalty,
+                    f"worst_family_{family.name}")
+
+
+CONSTRAINTS: tuple[Callable[[Program], None], ...] = (
+    workers, demand, capacity, min_served, min_accuracy, family_workers, total_workers, budget,
+    kept, worst_family,
+)
+"""In the order in which their rows stand."""
+
+
+# --- what can be optimised ----------------------------------------------------------------------
+
+
+def metric(program: Program, name: str) -> Any:
+    """One of :data:`~placement_milp.problem.METRICS` as an expression of the variables."""
+    return _METRICS[name](program)
+
+
+def _served(program: Program) -> Any:
+    return _linear([(z, share * q.in_time) for q, z, share in _shares(program)])
+
+
+def _effective_accuracy(program: Program) -> Any:
+    penalty = program.problem.objective.unserved_penalty
+    return _linear([(z, share * q.in_time * (q.accuracy + penalty))
+                    for q, z, share in _shares(program)], -penalty)
+
+
+def _shares(program: Program) -> list[tuple[Quality, Any, float]]:
+    """Each quality, its variable, and its family's share of the weighted demand."""
+    total = program.problem.total_weighted_demand
+    share = {family.name: family.weight * family.demand_qps / total
+             for family in program.problem.families}
+    return [(q, z, share[q.family]) for q, z in program.z.items()]
+
+
+def _cost(program: Program) -> Any:
+    cost = {item.name: item.cost_per_hour for item in program.problem.worker_types}
+    return _linear([(n, cost[p.worker_type] * p.workers)
+                    for n, p in zip(program.n, program.patterns, strict=True)])
+
+
+def _workers(program: Program) -> Any:
+    return _linear([(n, p.workers) for n, p in zip(program.n, program.patterns, strict=True)])
+
+
+def _moving(program: Program) -> Any:
+    """Seconds of loading."""
+    seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
+    terms = [(n, p.workers * sum(seconds[name] for name in p.holds))
+             for n, p in zip(program.n, program.patterns, strict=True)]
+    terms += [(x, -sum(seconds[name] for name in held & set(program.patterns[i].holds)))
+              for (held, i), x in program.kept.items()]
+    return _linear(terms)
+
+
+_METRICS: dict[str, Callable[[Program], Any]] = {
+    "served": _served,
+    "effective-accuracy": _effective_accuracy,
+    "worst-family": lambda program: _linear([(program.theta, 1)]),
+    "cost": _cost,
+    "workers": _workers,
+    "moving": _moving,
+}
+
+
+def held_sets(problem: Problem) -> dict[str, dict[frozenset[str], list[str]]]:
+    """By worker type: each set of variants that is held now, with the workers that hold it."""
+    held = {item.worker: frozenset(item.variants) for item in problem.current}
+    found: dict[str, dict[frozenset[str], list[str]]] = {}
+    for item in problem.worker_types:
+        sets = found.setdefault(item.name, {})
+        for name in item.worker_names() if held else ():
+            if held.get(name):
+                sets.setdefault(held[name], []).append(name)
+    return found

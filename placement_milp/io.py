@@ -1,0 +1,147 @@
+"""Reading problem files and value tables, and writing placements."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from placement_milp.consistency import check_consistency
+from placement_milp.problem import (
+    PROBLEM_FORMAT,
+    Colocation,
+    Family,
+    Holding,
+    Objective,
+    Problem,
+    Rules,
+    ValueRow,
+    Values,
+    Variant,
+    WorkerType,
+)
+from placement_milp.reading import names
+from placement_milp.result import Placement
+from ramsis.errors import OutputError, describe
+from ramsis.files import canonical_json, read_json, write_atomic
+from ramsis.runtime.fields import Fields
+
+__all__ = ["VALUES_FORMAT", "problem_from_document", "read_problem", "read_values", "schema",
+           "shipped_problems",            "write_placement"]
+
+_EXAMPLES = Path(__file__).resolve().parent / "examples"
+VALUES_FORMAT = "ramsis.value-table/1"
+
+
+@cache
+def schema(name: str) -> dict[str, Any]:
+    """The JSON schema ``placement-problem-1``, ``value-table-1`` or ``placement-1``."""
+    text = resources.files(__package__).joinpath(f"{name}.schema.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def read_problem(path: str | os.PathLike[str]) -> Problem:
+    """The problem in a file.
+
+    Parameters
+    ----------
+    path : path
+        JSON, ``ramsis.placement-problem/1``; or, where no such file exists, the name of a shipped
+        problem. Value tables that it names by ``file`` are looked for beside it.
+
+    Raises
+    ------
+    InputFileError
+        When a file cannot be read or breaks its format; the message gives the JSON path.
+    """
+    found = Path(path)
+    shipped = _EXAMPLES / f"{os.fspath(path)}.json"
+    if not found.exists() and os.fspath(path) in shipped_problems():
+        found = shipped
+    return problem_from_document(read_json(found), str(path), found.parent)
+
+
+def shipped_problems() -> tuple[str, ...]:
+    """Names of the problems that come with the package."""
+    return tuple(sorted(item.stem for item in _EXAMPLES.glob("*.json")))
+
+
+def problem_from_document(
+    document: Mapping[str, Any], where: str = "problem", folder: Path | None = None
+) -> Problem:
+    """The problem in a parsed file; ``where`` stands before the place in every message."""
+    top = Fields(document, where)
+    _known_format(top, PROBLEM_FORMAT)
+    top.only(("format", *names(Problem)))
+    problem = Problem(
+        name=top.text("name"),
+        families=tuple(Family.from_fields(item) for item in top.children("families")),
+        worker_types=tuple(WorkerType.from_fields(item) for item in top.children("worker_types")),
+        variants=tuple(Variant.from_fields(item) for item in top.children("variants")),
+        objective=Objective.from_fields(top.child("objective")),
+        rules=Rules.from_fields(top.child("rules")) if "rules" in top else Rules(),
+        current=tuple(Holding.from_fields(item) for item in _optional(top, "current")),
+        colocation=tuple(Colocation.from_fields(item) for item in _optional(top, "colocation")),
+        values=tuple(_values(item, folder or Path()) for item in _optional(top, "values")),
+    )
+    check_consistency(problem, where)
+    return problem
+
+
+def _optional(top: Fields, key: str) -> list[Fields]:
+    return top.children(key) if key in top and top.value(key) != [] else []
+
+
+def _known_format(top: Fields, known: str) -> None:
+    found = top.value("format")
+    if found != known:
+        raise top.refusal("format", "unknown format or version", value=found, allowed=known)
+
+
+def _values(item: Fields, folder: Path) -> Values:
+    """A family's table, in the problem itself or in a file beside it."""
+    item.only(("family", "file", "rows"))
+    if ("file" in item) == ("rows" in item):
+        raise item.refusal("rows", "the table stands nowhere, or twice",
+                           allowed="one of file, rows")
+    if "file" in item:
+        rows = read_values(folder / item.text("file"))
+    else:
+        rows = tuple(ValueRow.from_fields(row) for row in item.children("rows"))
+    return Values(item.text("family"), rows)
+
+
+def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
+    """The rows of a value table (``ramsis.value-table/1``).
+
+    Raises
+    ------
+    InputFileError
+        When the file cannot be read or breaks the format; fields beyond those of a row, and
+        beside ``rows``, are allowed and left alone.
+    """
+    top = Fields(read_json(path), str(path))
+    _known_format(top, VALUES_FORMAT)
+    rows = []
+    for item in top.children("rows"):
+        known = {key: item.value(key) for key in item if key in names(ValueRow)}
+        rows.append(ValueRow.from_fields(Fields(known, item.file, item.path)))
+    return tuple(rows)
+
+
+def write_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
+    """Write a placement (``ramsis.placement/1``), whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        When the file cannot be written.
+    """
+    if Path(path).is_dir():
+        raise OutputError(describe("is a folder", where=str(path), allowed="a file name"))
+    write_atomic(path, canonical_json(placement.to_document()))

@@ -1,0 +1,236 @@
+"""From a problem to counts and shares: the stages of an objective, solved one after another.
+
+Each stage is a program of its own objective; what the stages before it reached is held up to
+1e-7 of its size. A placement's objective, bound and gap are those of the first stage.
+
+==================  =============================================================================
+effective-accuracy  effective accuracy - cost price x cost
+cheapest            cost
+max-min             effective accuracy of the family that fares worst, then effective accuracy
+lexicographic       the metrics in ``order``
+==================  =============================================================================
+
+The first stage of each also loses moving price x seconds of loading (adds it, for a minimum).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from placement_milp.backend import Limits, Solved, Status, relative_gap, relaxed_prices, solve
+from placement_milp.formulation import MAXIMISED, Program, formulate, metric
+from placement_milp.patterns import Pattern, Quality
+from placement_milp.problem import Problem
+from placement_milp.result import Stage
+from placement_milp.shortfall import why_infeasible
+from ramsis.errors import InfeasibleError, NotConvergedError
+
+__all__ = ["Optimum", "optimise"]
+
+_HELD = 1e-7
+_NOTHING = 1e-9
+"""A share of the demand below this counts as none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """What the solver found.
+
+    Attributes
+    ----------
+    used
+        Patterns with n_p >= 1, without variants that are sent nothing.
+    shares
+        z_q for each quality.
+    status
+        Of the stage that ended worst.
+    stages
+        One or more.
+    seconds
+        Of all stages.
+    prices
+        Worker type → shadow price in the first stage.
+    """
+
+    used: tuple[tuple[Pattern, int], ...]
+    shares: dict[Quality, float]
+    status: Status
+    stages: tuple[Stage, ...]
+    seconds: float
+    prices: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    name: str
+    expression: Any
+    maximise: bool
+    size: float
+
+
+def optimise(
+    problem: Problem, limits: Limits, patterns: tuple[Pattern, ...] | None = None
+) -> Optimum:
+    """Solve all stages of a problem's objective.
+
+    Parameters
+    ----------
+    problem : Problem
+    limits : Limits
+    patterns : tuple of Pattern, optional
+        Instead of all that may be worth using.
+
+    Raises
+    ------
+    InfeasibleError
+        With what falls short of what, and which workers would help.
+    NotConvergedError
+        No solution within the time limit.
+    """
+    start = time.perf_counter()
+    program = formulate(problem, patterns)
+    goals = _goals(program)
+    stages: list[Stage] = []
+    status = Status.OPTIMAL
+    for goal in goals:
+        solved = _stage(program, goal, limits, start, first=not stages)
+        if solved.status is Status.INFEASIBLE:
+            raise InfeasibleError(why_infeasible(program, limits))
+        if math.isnan(solved.dual_bound):  # a later stage that found nothing: keep the earlier
+            status = solved.status
+            break
+        shares = _settle(program)
+        used = _used(program, shares)
+        reached = float(goal.expression.value())
+        stages.append(Stage(goal.name, reached, solved.dual_bound,
+                            relative_gap(reached, solved.dual_bound)))
+        if solved.status is not Status.OPTIMAL:
+            status = solved.status
+        if status is Status.INTERRUPTED:
+            break
+        _hold(program, goal, reached, len(stages))
+    return Optimum(used, shares, status, tuple(stages), time.perf_counter() - start,
+                   _prices(program))
+
+
+def _stage(
+    program: Program, goal: _Goal, limits: Limits, start: float, *, first: bool
+) -> Solved:
+    """Solve for one goal in the time that is left; only the first has to find something."""
+    left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
+    nothing = Solved(Status.TIME_LIMIT, math.nan, 0.0)
+    if left is not None and left <= 0 and not first:
+        return nothing
+    try:
+        return solve(program.lp, goal.expression, maximise=goal.maximise, size=goal.size,
+                     limits=replace(limits, seconds=None if left is None else max(left, 0.001)))
+    except NotConvergedError:
+        if first:
+            raise
+        return nothing
+    except KeyboardInterrupt:
+        if first:
+            raise
+        return replace(nothing, status=Status.INTERRUPTED)
+
+
+def _goals(program: Program) -> list[_Goal]:
+    """What the stages optimise."""
+    objective = program.problem.objective
+    order = {"effective-accuracy": ("effective-accuracy",), "cheapest": ("cost",),
+             "max-min": ("worst-family", "effective-accuracy"),
+             "lexicographic": objective.order}[objective.kind]
+    goals = [_Goal(name, metric(program, name), name in MAXIMISED, _size(program.problem, name))
+             for name in order]
+    first = goals[0]
+    sign = -1.0 if first.maximise else 1.0
+    expression = first.expression
+    if objective.cost_price:
+        expression = expression + sign * objective.cost_price * metric(program, "cost")
+    if objective.moving_price:
+        expression = expression + sign * objective.moving_price * metric(program, "moving")
+    goals[0] = replace(first, expression=expression)
+    return goals
+
+
+def _size(problem: Problem, name: str) -> float:
+    """A typical magnitude of a metric."""
+    match name:
+        case "cost":
+            return sum(item.count * item.cost_per_hour for item in problem.worker_types) or 1.0
+        case "workers":
+            return float(sum(item.count for item in problem.worker_types))
+        case "moving":
+            return sum(item.count for item in problem.worker_types) * max(
+                variant.load_ms / 1000 for variant in problem.variants) or 1.0
+    return 1.0
+
+
+def _hold(program: Program, goal: _Goal, reached: float, stage: int) -> None:
+    """Keep what a stage reached."""
+    over = goal.expression * (1.0 / goal.size)
+    held = over >= reached / goal.size - _HELD if goal.maximise else (
+        over <= reached / goal.size + _HELD)
+    program.row(held, f"held_{stage}_{goal.name}")
+
+
+def _settle(program: Program) -> dict[Quality, float]:
+    """Whole counts, and shares that they can carry, written back into the variables.
+
+    Workers that are sent nothing are not used; they can be left where the search stops before
+    the optimum, or where they cost nothing.
+    """
+    counts = tuple(round(n.varValue or 0.0) for n in program.n)
+    room: dict[Quality, float] = dict.fromkeys(program.qualities, 0.0)
+    for count, pattern in zip(counts, program.patterns, strict=True):
+        for offer in pattern.offers if count else ():
+            room[offer.quality] += count * offer.rate_qps
+    shares: dict[Quality, float] = {}
+    for family in program.problem.families:
+        mine = {q: min(max(program.z[q].varValue or 0.0, 0.0), room[q] / family.demand_qps)
+                for q in program.of_family(family.name)}
+        total = sum(mine.values())
+        shares |= {q: z / max(1.0, total) for q, z in mine.items()}
+    for n, count, pattern in zip(program.n, counts, program.patterns, strict=True):
+        busy = any(shares[offer.quality] > _NOTHING for offer in pattern.offers)
+        n.varValue = count if busy or program.kept else 0
+    for quality, share in shares.items():
+        program.z[quality].varValue = share
+    if program.theta is not None:
+        program.theta.varValue = _worst(program, shares)
+    return shares
+
+
+def _used(
+    program: Program, shares: dict[Quality, float]
+) -> tuple[tuple[Pattern, int], ...]:
+    """Patterns with their counts; a variant that is sent nothing leaves the worker to the other.
+
+    Not where moves have a price, since what stays loaded was counted.
+    """
+    found = []
+    for n, pattern in zip(program.n, program.patterns, strict=True):
+        if n.varValue:
+            busy = [o for o in pattern.offers if shares[o.quality] > _NOTHING or program.kept]
+            found.append((pattern.only(busy), int(n.varValue)))
+    return tuple(found)
+
+
+def _worst(program: Program, shares: dict[Quality, float]) -> float:
+    penalty = program.problem.objective.unserved_penalty
+    return min(sum(shares[q] * q.in_time * (q.accuracy + penalty)
+                   for q in program.of_family(family.name)) - penalty
+               for family in program.problem.families)
+
+
+def _prices(solved: Program) -> dict[str, float]:
+    """What one more worker of each type would add to the first stage, in the relaxation."""
+    program = formulate(solved.problem, solved.patterns)
+    goal = _goals(program)[0]
+    rows = program.positions(
+        {item.name: f"workers_{item.name}" for item in program.problem.worker_types})
+    return relaxed_prices(program.lp, goal.expression, rows, maximise=goal.maximise,
+                          size=goal.size)

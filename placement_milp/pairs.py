@@ -1,0 +1,137 @@
+"""Two variants on a worker, each in turn: which pairs of batches are worth using.
+
+In a **duty cycle** of C = s·(l_1 + l_2), s being the slow-down that the variants cause each other,
+variant i answers b_i queries. A query waits at most a cycle for its batch to start, so that it is
+in time when C + s·l_i <= 2a·SLO_i, a being ``latency_share_of_slo``. Both memories have to fit.
+
+Pairs that another of the same two families beats in both rates, b_i / C up to the demand, and both
+accuracies are left out: first among the batches of the same variants, then among all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placement_milp.problem import Problem, Variant, WorkerType
+from placement_milp.usable import Usable, among
+
+__all__ = ["Pair", "pairs", "slow_down", "undominated"]
+
+_Floats = NDArray[np.float64]
+
+
+class Pair(NamedTuple):
+    """Two batches that share a worker, with their slow-down."""
+
+    first: Usable
+    second: Usable
+    slow_down: float
+
+
+class _Batches(NamedTuple):
+    """Batches of one variant as arrays of one length."""
+
+    usable: list[Usable]
+    batch: _Floats
+    latency_ms: _Floats
+    memory_mb: _Floats
+
+    @classmethod
+    def of(cls, usable: list[Usable]) -> _Batches:
+        return cls(usable, *(np.array([getattr(item, name) for item in usable], dtype=float)
+                             for name in ("batch", "latency_ms", "memory_mb")))
+
+
+def pairs(
+    problem: Problem, worker_type: WorkerType, usable: dict[str, list[Usable]], *, prune: bool
+) -> Iterator[Pair]:
+    """The pairs of batches on a worker type that may be worth using.
+
+    Parameters
+    ----------
+    problem : Problem
+    worker_type : WorkerType
+    usable : dict
+        By variant, its batches that are usable alone.
+    prune : bool
+        Whether other variants of the same families may stand in for a pair.
+    """
+    families: dict[str, list[_Batches]] = {}
+    for batches in usable.values():
+        families.setdefault(batches[0].family.name, []).append(_Batches.of(batches))
+    ordered = sorted(families)
+    for one, two in itertools.combinations_with_replacement(ordered, 2):
+        both = (itertools.combinations(families[one], 2) if one == two
+                else itertools.product(families[one], families[two]))
+        found: list[Pair] = []
+        merits: list[_Floats] = []
+        for first, second in both:
+            factor = slow_down(problem, first.usable[0].variant, second.usable[0].variant)
+            if factor is not None:
+                i, j, rates = _cycles(problem, worker_type, first, second, factor)
+                found += [Pair(first.usable[a], second.usable[b], factor)
+                          for a, b in zip(i, j, strict=True)]
+                accuracy = [first.usable[0].variant.accuracy, second.usable[0].variant.accuracy]
+                merits.append(np.column_stack([rates, np.tile(accuracy, (len(i), 1))]))
+        if found:
+            keep = undominated(np.vstack(merits)) if prune else range(len(found))
+            yield from (found[index] for index in keep)
+
+
+def slow_down(problem: Problem, first: Variant, second: Variant) -> float | None:
+    """Factor on the latencies of variants that share a worker; ``None`` if they must not."""
+    factor = problem.rules.interference
+    for rule in problem.colocation:
+        members = (among(first, rule.members), among(second, rule.members))
+        if rule.kind == "alone" and any(members):
+            return None
+        # Two variants of a family that is a member are one member.
+        if all(members) and not (first.family == second.family and first.family in rule.members):
+            if rule.kind == "apart":
+                return None
+            if rule.kind == "slow-down":
+                factor = rule.factor
+    return factor
+
+
+def _cycles(
+    problem: Problem, worker_type: WorkerType, first: _Batches, second: _Batches, factor: float
+) -> tuple[list[int], list[int], _Floats]:
+    """Indices and rates, shape (pairs, 2), of the batches that none of the others beats."""
+    cycle = factor * np.add.outer(first.latency_ms, second.latency_ms)
+    share = 2.0 * problem.rules.latency_share_of_slo
+    one, two = first.usable[0].family, second.usable[0].family
+    fits = (
+        (cycle + factor * first.latency_ms[:, None] <= share * one.slo_ms)
+        & (cycle + factor * second.latency_ms <= share * two.slo_ms)
+        & (np.add.outer(first.memory_mb, second.memory_mb) <= worker_type.memory_mb)
+    )
+    i, j = fits.nonzero()
+    length = cycle[i, j]
+    rates = np.column_stack([np.minimum(1000.0 * first.batch[i] / length, one.demand_qps),
+                             np.minimum(1000.0 * second.batch[j] / length, two.demand_qps)])
+    order = np.lexsort((-rates[:, 1], -rates[:, 0]))
+    best = np.maximum.accumulate(rates[order, 1])
+    keep = order[np.concatenate([[True], rates[order[1:], 1] > best[:-1]])] if len(i) else order
+    return i[keep].tolist(), j[keep].tolist(), rates[keep]
+
+
+def undominated(merits: _Floats) -> list[int]:
+    """Rows, shape (n, merits), that no other is at least as good as everywhere; ties keep one.
+
+    >>> undominated(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [2.0, 1.0]]))
+    [1, 0]
+    """
+    order = np.lexsort(-merits.T[::-1])
+    kept = np.empty_like(merits)
+    found: list[int] = []
+    for index in order.tolist():  # whatever beats a row comes before it
+        if not (kept[: len(found)] >= merits[index]).all(axis=1).any():
+            kept[len(found)] = merits[index]
+            found.append(index)
+    return found

@@ -1,0 +1,250 @@
+"""What a worker, or a group of workers, can be made to do: the columns of the program.
+
+A **pattern** says what workers of one type hold and at which rates they can answer. There are
+three kinds.
+
+*One variant* v at batch b on type t, when l(t, v, b) <= a·SLO with a = ``latency_share_of_slo``
+and the memory at that batch fits: rate b / l. The best such batch is the pattern.
+
+*Two variants* that share the worker in a duty cycle (:mod:`placement_milp.pairs`).
+
+*A group* of k workers under a policy: a row of a value table. It takes the row's load, of which
+the row's expected violation rate is late.
+
+Patterns that another one of the same workers beats in accuracy and rate are left out, as
+exchanging them never makes a placement worse; not where what a worker holds already has a price.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from placement_milp.pairs import Pair, pairs, undominated
+from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerType
+from placement_milp.usable import Usable, latencies, may_run, usable_batches
+from ramsis.errors import InfeasibleError, describe
+
+__all__ = ["Offer", "Pattern", "Quality", "enumerate_patterns", "single"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How queries of a family are answered: by which variant, or under which policy.
+
+    Attributes
+    ----------
+    family, label
+        Name of the family; of the variant, or the value table's row in words.
+    accuracy
+        Of the queries answered in time.
+    in_time
+        Share of the queries sent there that are answered in time.
+    """
+
+    family: str
+    label: str
+    accuracy: float
+    in_time: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One use of a pattern: queries per second of a quality that it can take.
+
+    ``batch`` and ``latency_ms``, its time on the worker, are ``None`` under a policy, which
+    chooses batches itself.
+    """
+
+    quality: Quality
+    variants: tuple[str, ...]
+    rate_qps: float
+    memory_mb: float
+    batch: int | None = None
+    latency_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """What ``workers`` workers of a type do together.
+
+    Attributes
+    ----------
+    worker_type
+        Its name.
+    offers
+        One for each variant that a worker holds, or one for the whole group.
+    workers
+        Number of workers, 1 but for groups.
+    memory_mb
+        Memory used on each.
+    cycle_ms
+        Duty cycle: the batch's latency, or the time in which two variants run once each;
+        ``None`` under a policy.
+    slow_down
+        Factor on the latencies of two variants, within ``cycle_ms`` and ``latency_ms``.
+    """
+
+    worker_type: str
+    offers: tuple[Offer, ...]
+    workers: int
+    memory_mb: float
+    cycle_ms: float | None
+    slow_down: float = 1.0
+
+    def only(self, offers: Sequence[Offer]) -> Pattern:
+        """The pattern with some of its offers: a single variant does not wait for another."""
+        if len(offers) == len(self.offers):
+            return self
+        (offer,) = offers
+        assert offer.batch is not None
+        assert offer.latency_ms is not None
+        latency_ms = offer.latency_ms / self.slow_down
+        alone = replace(offer, latency_ms=latency_ms, rate_qps=1000.0 * offer.batch / latency_ms)
+        return Pattern(self.worker_type, (alone,), 1, offer.memory_mb, latency_ms)
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Names of the variants on each worker."""
+        return tuple(name for offer in self.offers for name in offer.variants)
+
+    @property
+    def families(self) -> frozenset[str]:
+        """Families that it answers."""
+        return frozenset(offer.quality.family for offer in self.offers)
+
+
+def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
+    """Every pattern of a problem that may be worth using.
+
+    Raises
+    ------
+    InfeasibleError
+        A family that no worker can serve, with the reason.
+    """
+    prune = problem.objective.moving_price == 0.0 and "moving" not in problem.objective.order
+    found: list[Pattern] = []
+    for worker_type in problem.worker_types:
+        if worker_type.count == 0:
+            continue
+        usable = _usable(problem, worker_type)
+        of_type = [single(worker_type, _best(batches)) for batches in usable.values()]
+        of_type += _groups(problem, worker_type)
+        found += _undominated(problem, of_type) if prune else of_type
+        if problem.rules.variants_per_worker > 1:
+            found += [_shared(worker_type, pair)
+                      for pair in pairs(problem, worker_type, usable, prune=prune)]
+    _all_served(problem, found)
+    return tuple(found)
+
+
+def _usable(problem: Problem, worker_type: WorkerType) -> dict[str, list[Usable]]:
+    """By variant, of the families without a value table."""
+    tabled = {table.family for table in problem.values}
+    families = {family.name: family for family in problem.families}
+    found = {variant.name: usable_batches(problem, families[variant.family], variant, worker_type)
+             for variant in problem.variants if variant.family not in tabled}
+    return {name: batches for name, batches in found.items() if batches}
+
+
+def _offer(batch: Usable, cycle_ms: float, slow_down: float = 1.0) -> Offer:
+    variant = batch.variant
+    return Offer(Quality(variant.family, variant.name, variant.accuracy), (variant.name,),
+                 1000.0 * batch.batch / cycle_ms, batch.memory_mb, batch.batch,
+                 slow_down * batch.latency_ms)
+
+
+def single(worker_type: WorkerType, item: Usable) -> Pattern:
+    """One variant at one batch, alone."""
+    return Pattern(worker_type.name, (_offer(item, item.latency_ms),), 1, item.memory_mb,
+                   item.latency_ms)
+
+
+def _best(batches: list[Usable]) -> Usable:
+    return max(batches, key=lambda item: (item.batch / item.latency_ms, -item.batch))
+
+
+def _shared(worker_type: WorkerType, pair: Pair) -> Pattern:
+    cycle_ms = pair.slow_down * (pair.first.latency_ms + pair.second.latency_ms)
+    offers = tuple(_offer(item, cycle_ms, pair.slow_down) for item in (pair.first, pair.second))
+    memory_mb = pair.first.memory_mb + pair.second.memory_mb
+    return Pattern(worker_type.name, offers, 1, memory_mb, cycle_ms, pair.slow_down)
+
+
+def _groups(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
+    """A pattern for each row of the value tables that the workers have room for."""
+    variants = {variant.name: variant for variant in problem.variants}
+    for family in problem.families:
+        for row in problem.table(family) or ():
+            models = [variants[name] for name in row.model_set]
+            memory_mb = sum(_largest_memory(model, worker_type) for model in models)
+            if (row.worker_type == worker_type.name and row.workers <= worker_type.count
+                    and memory_mb <= worker_type.memory_mb
+                    and row.expected_violation_rate < 1.0
+                    and all(may_run(problem, model, worker_type) for model in models)):
+                offer = _policy_offer(family, row, memory_mb)
+                yield Pattern(worker_type.name, (offer,), row.workers, memory_mb, None)
+
+
+def _largest_memory(variant: Variant, worker_type: WorkerType) -> float:
+    """Memory that a policy may need of a variant, whatever batch it takes."""
+    return max([variant.memory_mb, *(entry.memory_mb for entry in latencies(variant, worker_type)
+                                     if entry.memory_mb is not None)])
+
+
+def _policy_offer(family: Family, row: ValueRow, memory_mb: float) -> Offer:
+    in_time = 1.0 - row.expected_violation_rate
+    label = f"{'+'.join(row.model_set)} on {row.workers} {row.worker_type} at {row.load_qps:g} QPS"
+    quality = Quality(family.name, label, row.expected_effective_accuracy / in_time, in_time)
+    return Offer(quality, row.model_set, row.load_qps, memory_mb)
+
+
+def _undominated(problem: Problem, patterns: list[Pattern]) -> list[Pattern]:
+    """Drop single variants and groups that another of their family beats in everything."""
+    demand = {family.name: family.demand_qps for family in problem.families}
+    rivals: dict[str, list[Pattern]] = defaultdict(list)
+    for pattern in patterns:
+        rivals[pattern.offers[0].quality.family].append(pattern)
+    found = []
+    for family, group in rivals.items():
+        merits = [(-p.workers, min(p.offers[0].rate_qps, demand[family]),
+                   p.offers[0].quality.accuracy, p.offers[0].quality.in_time) for p in group]
+        found += [group[i] for i in undominated(np.array(merits))]
+    return found
+
+
+def _all_served(problem: Problem, patterns: list[Pattern]) -> None:
+    """Refuse a family that no pattern answers, with the first reason that explains it."""
+    served = {family for pattern in patterns for family in pattern.families}
+    for family in problem.families:
+        if family.name not in served:
+            raise InfeasibleError(_why_not(problem, family))
+
+
+def _why_not(problem: Problem, family: Family) -> str:
+    where = f"family {family.name}"
+    if problem.table(family) is not None:
+        return describe("no row of its value table fits the workers", where=where,
+                        allowed="rows for workers, memory and types that there are")
+    types = [item for item in problem.worker_types if item.count]
+    entries = [(variant, item, entry) for variant in problem.variants
+               if variant.family == family.name for item in types
+               if may_run(problem, variant, item) for entry in latencies(variant, item)]
+    if not entries:
+        return describe("no variant has a latency on a worker type that it may run on",
+                        where=where)
+    fitting = [entry for variant, item, entry in entries
+               if (entry.memory_mb or variant.memory_mb) <= item.memory_mb]
+    if not fitting:
+        least = min(entry.memory_mb or variant.memory_mb for variant, _, entry in entries)
+        most = max(item.memory_mb for item in types)
+        return describe("memory of no worker holds any of its variants", where=where,
+                        value=f"{most:g} MB", allowed=f"at least {least:g} MB")
+    least_ms = min(entry.latency_ms for entry in fitting)
+    share = problem.rules.latency_share_of_slo
+    return describe("no variant meets the SLO", where=where, value=f"{family.slo_ms:g} ms",
+                    allowed=f"at least {least_ms / share:g} ms (least latency {least_ms:g} ms, "
+                            f"latency_share_of_slo {share:g})")

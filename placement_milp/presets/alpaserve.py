@@ -1,0 +1,104 @@
+"""AlpaServe's selective replication: copies of models where memory allows, for bursts.
+
+    max theta   with  Σ_p mu_pf n_p >= theta d_f  for every family f,   Σ_p of type t n_p <= N_t
+
+theta is the *tolerance*: the multiple of every family's demand that the workers could take. Each
+family has one model, its most accurate variant. AlpaServe replicates greedily by simulated
+attainment of SLOs; here the replication is exact for the rates, and up to two models share a
+worker where ``variants_per_worker`` and memory allow. Splitting a model over several workers is
+left out.
+
+Source: Li et al., *AlpaServe: Statistical Multiplexing with Model Parallelism for Deep Learning
+Serving*, OSDI 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pulp
+
+from placement_milp.backend import Limits, Status, relative_gap, solve
+from placement_milp.check import check_placement
+from placement_milp.expand import moves
+from placement_milp.formulation import (
+    budget,
+    family_workers,
+    formulate,
+    total_workers,
+    workers,
+)
+from placement_milp.patterns import Pattern, enumerate_patterns
+from placement_milp.presets.heuristic import served_shares
+from placement_milp.problem import Objective, Problem
+from placement_milp.recipe import assemble, families
+from placement_milp.result import Placement, Stage
+from placement_milp.usable import usable_batches
+
+__all__ = ["alpaserve"]
+
+_ENDLESS = 1e9
+
+
+def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
+    """Replicate each family's most accurate variant for the largest tolerance.
+
+    Parameters
+    ----------
+    problem : Problem
+        Objective, other variants and least shares play no part.
+    limits : Limits
+
+    Raises
+    ------
+    InfeasibleError
+        A family that no worker can serve.
+    """
+    limits = limits or Limits()
+    least = tuple(replace(family, min_served=0.0, min_accuracy=0.0) for family in problem.families)
+    problem = replace(problem, families=least, values=(), objective=Objective())
+    program = formulate(problem, _patterns(problem), only=(
+        workers, family_workers, total_workers, budget))
+    theta = program.variable("theta", 0, None)
+    for family in problem.families:
+        rates = [(program.n[i], offer.rate_qps / family.demand_qps)
+                 for i, pattern in enumerate(program.patterns) for offer in pattern.offers
+                 if offer.quality.family == family.name]
+        program.row(pulp.LpAffineExpression([*rates, (theta, -1)]) >= 0,
+                    f"tolerance_{family.name}")
+    objective = pulp.LpAffineExpression([(theta, 1)])
+    solved = solve(program.lp, objective, maximise=True, size=1.0, limits=limits)
+    used = [(pattern, round(n.varValue or 0.0))
+            for pattern, n in zip(program.patterns, program.n, strict=True)]
+    return _placement(problem, [(p, k) for p, k in used if k], solved.status, solved.dual_bound,
+                      solved.seconds)
+
+
+def _patterns(problem: Problem) -> tuple[Pattern, ...]:
+    """Patterns of the most accurate variants, at the rates that they have beyond the demand."""
+    by_name = {family.name: family for family in problem.families}
+    best = {}
+    for variant in sorted(problem.variants, key=lambda v: v.accuracy):
+        if any(usable_batches(problem, by_name[variant.family], variant, item)
+               for item in problem.worker_types if item.count):
+            best[variant.family] = variant
+    boundless = tuple(replace(family, demand_qps=_ENDLESS) for family in problem.families)
+    return enumerate_patterns(replace(problem, variants=tuple(best.values()), families=boundless))
+
+
+def _placement(
+    problem: Problem, used: list[tuple[Pattern, int]], status: Status, bound: float,
+    seconds: float,
+) -> Placement:
+    groups = assemble(problem, used, served_shares(problem, used))
+    reached = min(
+        sum(k * offer.rate_qps for p, k in used for offer in p.offers
+            if offer.quality.family == family.name) / family.demand_qps
+        for family in problem.families)
+    gap = relative_gap(reached, bound)
+    placement = Placement(
+        problem.name, status.value, reached, bound, gap, seconds,
+        (Stage("tolerance", reached, bound, gap),), groups, families(problem, groups),
+        moves(problem, groups))
+    check_placement(problem, placement)
+    return placement

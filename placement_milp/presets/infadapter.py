@@ -1,0 +1,55 @@
+"""InfAdapter: accuracy less the cost of CPUs and of switching models.
+
+    max  alpha · accuracy - beta · cost - gamma · loading     with all of the demand served
+
+A worker is a unit of CPU; how many hold a variant is the variant's size. The published program
+counts the longest loading; here it is the sum over workers, which a batch of changes has to wait
+for where workers load one after another.
+
+Source: Salmani et al., *Reconciling High Accuracy, Cost-Efficiency, and Low Latency of Inference
+Serving Systems*, EuroMLSys 2023.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placement_milp.backend import Limits
+from placement_milp.problem import Objective, Problem
+from placement_milp.recipe import place
+from placement_milp.result import Placement
+
+__all__ = ["infadapter"]
+
+
+def infadapter(
+    problem: Problem, limits: Limits | None = None, *, cost_price: float | None = None,
+    moving_price: float | None = None,
+) -> Placement:
+    """Place one variant on each worker for accuracy less costs.
+
+    Parameters
+    ----------
+    problem : Problem
+        Every family is served whole unless it states a least share.
+    limits : Limits
+    cost_price, moving_price : float, optional
+        beta / alpha per unit of cost and hour, gamma / alpha per second of loading; the problem's
+        own where it has them, else 0.01 over the cost of all workers, and 0.
+
+    Raises
+    ------
+    InfeasibleError
+        The demand cannot be served.
+    """
+    own = problem.objective
+    everything = sum(item.count * item.cost_per_hour for item in problem.worker_types)
+    default = own.cost_price or (0.01 / everything if everything else 0.0)
+    objective = Objective(
+        "effective-accuracy",
+        cost_price=default if cost_price is None else cost_price,
+        moving_price=own.moving_price if moving_price is None else moving_price)
+    families = tuple(replace(family, min_served=problem.least_served(family) or 1.0)
+                     for family in problem.families)
+    return place(replace(problem, objective=objective, families=families,
+                         rules=replace(problem.rules, variants_per_worker=1)), limits)

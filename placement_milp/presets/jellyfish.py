@@ -1,0 +1,31 @@
+"""Jellyfish: one model on each worker, everybody served first, then as accurately as possible.
+
+Source: Nigade, Bauszat, Bal, Wang, *Jellyfish: Timely Inference Serving for Dynamic Edge
+Networks*, RTSS 2022. Its choice of a model for each GPU is here one program over all workers; the
+network between client and server, which it also adapts to, has to be taken off the SLO before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placement_milp.backend import Limits
+from placement_milp.problem import Objective, Problem
+from placement_milp.recipe import place
+from placement_milp.result import Placement
+
+__all__ = ["jellyfish"]
+
+
+def jellyfish(problem: Problem, limits: Limits | None = None) -> Placement:
+    """Place one variant on each worker: most served, then most accurate.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its objective and ``variants_per_worker`` are replaced.
+    limits : Limits
+    """
+    objective = Objective("lexicographic", order=("served", "effective-accuracy"))
+    rules = replace(problem.rules, variants_per_worker=1)
+    return place(replace(problem, objective=objective, rules=rules), limits)

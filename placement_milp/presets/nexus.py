@@ -1,0 +1,189 @@
+"""Nexus: squishy bin packing of sessions onto workers of one type.
+
+A session is a family with one variant. First, as many workers as run its largest batch B with
+2 l(B) <= SLO without a pause. What is left of its rate, r, fills a worker partly: the largest b
+with l(b) + b / r <= SLO, in a duty cycle of b / r. Those remainders are packed, the fullest first:
+two that share a worker take the shorter of their cycles, in which each needs the smallest batch
+that keeps up with its rate; the worker must have the time for all batches of a cycle, and the
+memory.
+The worker that becomes the fullest takes the remainder, a new one where none can.
+
+Batches in between those that a problem lists run as the next larger one that it does. Where there
+are too few workers, the last ones packed are left out.
+
+Source: Shen et al., *Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis*,
+SOSP 2019, section 6.1.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placement_milp.backend import Limits
+from placement_milp.pairs import slow_down
+from placement_milp.patterns import Offer, Pattern, Quality, single
+from placement_milp.presets.heuristic import heuristic_placement
+from placement_milp.problem import Family, Problem, Variant, WorkerType
+from placement_milp.result import Placement
+from placement_milp.usable import Usable, latencies, usable_batches
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["nexus"]
+
+
+@dataclass(frozen=True)
+class _Session:
+    """What is left of a family's rate, with the batches of its variant; ``per_ms`` > 0."""
+
+    variant: Variant
+    family: Family
+    batches: tuple[Usable, ...]
+    per_ms: float
+
+
+@dataclass(frozen=True)
+class _Node:
+    """Sessions on a worker, with the batch of each, in a duty cycle."""
+
+    sessions: tuple[_Session, ...]
+    batches: tuple[Usable, ...]
+    cycle_ms: float
+    slow_down: float
+
+    @property
+    def occupancy(self) -> float:
+        """Share of the cycle that is busy."""
+        return self.slow_down * sum(b.latency_ms for b in self.batches) / self.cycle_ms
+
+
+def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
+    """Pack each family's most accurate usable variant; ``limits`` has no effect.
+
+    Raises
+    ------
+    InvalidValueError
+        Workers of several types.
+    """
+    start = time.perf_counter()
+    types = [item for item in problem.worker_types if item.count]
+    if len(types) != 1:
+        raise InvalidValueError(describe("Nexus packs workers of one type", value=len(types),
+                                         where="worker_types", allowed="one type with workers"))
+    (item,) = types
+    used: list[tuple[Pattern, int]] = []
+    rest: list[_Session] = []
+    for family in problem.families:
+        session = _session(problem, family, item)
+        if session is not None:
+            whole, left = _saturate(problem, session, item)
+            used += [whole] if whole[1] else []
+            rest += [left] if left.per_ms > 1e-12 else []
+    nodes = [node for session in rest if (node := _node(problem, (session,))) is not None]
+    packed = _pack(problem, item, sorted(nodes, key=lambda node: -node.occupancy))
+    used += [(_pattern(item, node), 1) for node in packed]
+    kept, over = _fitting(used, item.count)
+    notes = (f"{over} of the workers that it asks for are not there",) if over else ()
+    return heuristic_placement(problem, kept, time.perf_counter() - start, notes=notes)
+
+
+def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | None:
+    variants = [v for v in problem.variants if v.family == family.name
+                and usable_batches(problem, family, v, item)]
+    if not variants:
+        return None
+    variant = max(variants, key=lambda v: v.accuracy)
+    batches = tuple(sorted(
+        (Usable(variant, family, e.batch, e.latency_ms, e.memory_mb or variant.memory_mb)
+         for e in latencies(variant, item)), key=lambda b: b.batch))
+    return _Session(variant, family, batches, family.demand_qps / 1000)
+
+
+def _saturate(
+    problem: Problem, session: _Session, item: WorkerType
+) -> tuple[tuple[Pattern, int], _Session]:
+    """Workers that run the largest batch all the time, and what they leave."""
+    best = max(usable_batches(problem, session.family, session.variant, item),
+               key=lambda b: b.batch)
+    rate = best.batch / best.latency_ms
+    whole = int(session.per_ms / rate + 1e-9)
+    left = max(0.0, session.per_ms - whole * rate)
+    return (single(item, best), whole), _Session(session.variant, session.family,
+                                                 session.batches, left)
+
+
+def _node(problem: Problem, sessions: tuple[_Session, ...]) -> _Node | None:
+    """A remainder on a worker of its own: the largest batch in the cycle that its rate fills."""
+    (session,) = sessions
+    limit = _limit_ms(problem, session.family)
+    for batch in reversed(session.batches):
+        cycle = batch.batch / session.per_ms
+        if cycle >= batch.latency_ms and cycle + batch.latency_ms <= limit:
+            return _Node(sessions, (batch,), cycle, 1.0)
+    least = session.batches[0]  # too slow to fill even that one in time
+    cycle = limit - least.latency_ms
+    keeps_up = least.batch / cycle >= session.per_ms * (1 - 1e-9)
+    return _Node(sessions, (least,), cycle, 1.0) if cycle >= least.latency_ms and keeps_up else (
+        None)
+
+
+def _limit_ms(problem: Problem, family: Family) -> float:
+    return 2.0 * problem.rules.latency_share_of_slo * family.slo_ms
+
+
+def _pack(problem: Problem, item: WorkerType, nodes: Sequence[_Node]) -> list[_Node]:
+    packed: list[_Node] = []
+    for node in nodes:
+        merged = [(both, i) for i, other in enumerate(packed)
+                  if (both := _merge(problem, item, other, node)) is not None]
+        if merged:
+            best, i = max(merged, key=lambda pair: pair[0].occupancy)
+            packed[i] = best
+        else:
+            packed.append(node)
+    return packed
+
+
+def _merge(problem: Problem, item: WorkerType, one: _Node, two: _Node) -> _Node | None:
+    """Both on one worker in the shorter cycle, or ``None`` where that cannot be."""
+    sessions = one.sessions + two.sessions
+    cycle = min(one.cycle_ms, two.cycle_ms)
+    factors = [slow_down(problem, a.variant, b.variant)
+               for a, b in itertools.combinations(sessions, 2)]
+    if None in factors:
+        return None
+    slow = max(factor for factor in factors if factor is not None)
+    batches = []
+    for session in sessions:
+        need = math.ceil(session.per_ms * cycle - 1e-9)
+        enough = [b for b in session.batches if b.batch >= need]
+        if not enough or cycle + slow * enough[0].latency_ms > _limit_ms(problem, session.family):
+            return None
+        batches.append(enough[0])
+    found = _Node(sessions, tuple(batches), cycle, slow)
+    fits = sum(b.memory_mb for b in batches) <= item.memory_mb
+    return found if fits and found.occupancy <= 1.0 else None
+
+
+def _pattern(item: WorkerType, node: _Node) -> Pattern:
+    offers = tuple(
+        Offer(Quality(b.family.name, b.variant.name, b.variant.accuracy), (b.variant.name,),
+              1000.0 * b.batch / node.cycle_ms, b.memory_mb, b.batch,
+              node.slow_down * b.latency_ms) for b in node.batches)
+    return Pattern(item.name, offers, 1, sum(b.memory_mb for b in node.batches), node.cycle_ms,
+                   node.slow_down)
+
+
+def _fitting(
+    used: list[tuple[Pattern, int]], count: int
+) -> tuple[list[tuple[Pattern, int]], int]:
+    """The first ``count`` workers, and how many more were asked for."""
+    kept = []
+    left = count
+    for pattern, wanted in used:
+        kept.append((pattern, min(wanted, left)))
+        left -= kept[-1][1]
+    return kept, sum(wanted for _, wanted in used) - (count - left)

@@ -1,0 +1,95 @@
+"""Proteus: accuracy scaling with a fixed batch rule, on a fleet that must serve everything.
+
+    max Σ_q a_q d_f z_q / Σ_f d_f    with Σ_q of f z_q = 1 for every family
+
+where a worker runs its variant at the largest batch whose latency is within the share of the SLO
+(half of it, in the paper), not at the one of the highest rate. When no placement serves all, the
+demand is divided by beta, again and again, until one does.
+
+Source: Ahmad, Guan, Friedman, Williams, Sitaraman, Woo, *Proteus: A High-Throughput
+Inference-Serving System with Accuracy Scaling*, ASPLOS 2024.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placement_milp.backend import Limits
+from placement_milp.optimise import Optimum, optimise
+from placement_milp.patterns import Pattern, single
+from placement_milp.problem import Objective, Problem
+from placement_milp.recipe import families, placed
+from placement_milp.result import Placement
+from placement_milp.usable import usable_batches
+from ramsis.errors import InfeasibleError
+
+__all__ = ["proteus"]
+
+_MOST = 2**10
+
+
+def proteus(
+    problem: Problem, limits: Limits | None = None, *, beta: float = 1.05
+) -> Placement:
+    """Place by Proteus's program.
+
+    Parameters
+    ----------
+    problem : Problem
+        Objective and least shares are replaced.
+    limits : Limits
+    beta : float
+        What the demand is divided by while it cannot be served, > 1.
+
+    Returns
+    -------
+    Placement
+        Families have their shares of the whole demand; objective and bound are relative to the
+        demand that was left, and a note says by how much it was divided.
+
+    Raises
+    ------
+    InfeasibleError
+        A family that no worker can serve, or minima that no division helps.
+    """
+    limits = limits or Limits()
+    patterns = _patterns(problem)
+    solved: dict[int, tuple[Problem, Optimum]] = {}
+
+    def feasible(times: int) -> bool:
+        divided = _divided(problem, beta**times)
+        try:
+            solved[times] = (divided, optimise(divided, limits, patterns))
+        except InfeasibleError:
+            if times >= _MOST:
+                raise
+            return False
+        return True
+
+    high = 0
+    while not feasible(high):
+        high = 2 * high or 1
+    low = high // 2  # infeasible, unless both are 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if feasible(middle) else (middle, high)
+    divided, optimum = solved[high]
+    placement = placed(divided, optimum)
+    notes = (f"demand divided by {beta:g}^{high} = {beta**high:.4g}",) if high else ()
+    return replace(placement, families=families(problem, placement.groups), notes=notes)
+
+
+def _patterns(problem: Problem) -> tuple[Pattern, ...]:
+    """Each variant on each type at the largest batch that is in time."""
+    by_name = {family.name: family for family in problem.families}
+    return tuple(
+        single(item, max(batches, key=lambda b: b.batch))
+        for item in problem.worker_types if item.count for variant in problem.variants
+        if (batches := usable_batches(problem, by_name[variant.family], variant, item))
+    )
+
+
+def _divided(problem: Problem, by: float) -> Problem:
+    families_ = tuple(replace(family, demand_qps=family.demand_qps / by, min_served=1.0)
+                      for family in problem.families)
+    return replace(problem, families=families_, objective=Objective())

@@ -1,0 +1,194 @@
+"""The method's table of contents: patterns, program, solution, named workers, check."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from placement_milp.backend import Limits
+from placement_milp.check import check_placement
+from placement_milp.consistency import check_consistency
+from placement_milp.expand import moves, name_workers
+from placement_milp.optimise import Optimum, optimise
+from placement_milp.patterns import Pattern, Quality
+from placement_milp.problem import Family, Problem
+from placement_milp.result import FamilyResult, Group, Placement, Point, Use
+from ramsis.errors import NotConvergedError
+
+__all__ = ["assemble", "families", "place", "placed"]
+
+
+def place(problem: Problem, limits: Limits | None = None) -> Placement:
+    """Decide which worker holds which variants, at which batches, for which share of the queries.
+
+    Parameters
+    ----------
+    problem : Problem
+    limits : Limits, optional
+        Gap, time limit and solver.
+
+    Returns
+    -------
+    Placement
+        With objective, dual bound and gap; checked by code that shares nothing with the program.
+
+    Raises
+    ------
+    InputFileError
+        Records of the problem that contradict each other.
+    InfeasibleError
+        With the reason.
+    NotConvergedError
+        No solution within the time limit.
+    VerificationError
+        The placement failed its check, which is an error of this package or of the solver.
+    """
+    limits = limits or Limits()
+    check_consistency(problem, f"problem {problem.name}")
+    if problem.objective.kind == "pareto":
+        return _front(problem, limits)
+    return placed(problem, optimise(problem, limits))
+
+
+def _front(problem: Problem, limits: Limits) -> Placement:
+    """The most accurate placement, and the front down to the cheapest.
+
+    Points are at equal steps of the budget (an epsilon constraint), the cheapest of the most
+    accurate ones at each.
+    """
+    start = time.perf_counter()
+    found: list[Placement] = []
+    ended = {"optimal"}
+
+    def add(budget: float | None, *order: str) -> bool:
+        """Solve for a point; whether to go on."""
+        left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
+        if "interrupted" in ended or (found and left is not None and left <= 0):
+            ended.add("time-limit")
+            return False
+        objective = replace(problem.objective, kind="lexicographic", order=order)
+        rules = replace(problem.rules, max_cost_per_hour=budget)
+        try:
+            found.append(place(replace(problem, objective=objective, rules=rules),
+                               replace(limits, seconds=left)))
+        except (NotConvergedError, KeyboardInterrupt) as error:
+            if not found:
+                raise
+            stopped = isinstance(error, KeyboardInterrupt)
+            ended.add("interrupted" if stopped else "time-limit")
+            return False
+        ended.add(found[-1].status)
+        return True
+
+    most = problem.rules.max_cost_per_hour
+    whole = add(most, "effective-accuracy", "cost") and add(most, "cost", "effective-accuracy")
+    steps = problem.objective.points - 1
+    if whole:
+        high, low = found[0].cost_per_hour, found[1].cost_per_hour
+        for i in range(1, steps):
+            budget = low + (high - low) * i / steps
+            whole = whole and add(budget * (1 + 1e-9), "effective-accuracy", "cost")
+    worst = next(status for status in ("interrupted", "time-limit", "optimal") if status in ended)
+    points = {_point(placement) for placement in found
+              if any(stage.metric == "effective-accuracy" for stage in placement.stages)}
+    front = sorted((p for p in points if not any(_beats(q, p) for q in points)),
+                   key=lambda point: point.cost_per_hour)
+    return replace(found[0], status=worst, front=tuple(front),
+                   seconds=time.perf_counter() - start)
+
+
+def _point(placement: Placement) -> Point:
+    accuracy = next(s for s in placement.stages if s.metric == "effective-accuracy")
+    return Point(round(placement.cost_per_hour, 9), accuracy.objective, accuracy.dual_bound,
+                 sum(len(group.workers) for group in placement.groups))
+
+
+def _beats(one: Point, other: Point) -> bool:
+    return one != other and one.cost_per_hour <= other.cost_per_hour and (
+        one.effective_accuracy >= other.effective_accuracy)
+
+
+def placed(problem: Problem, optimum: Optimum) -> Placement:
+    """The placement of an optimum, with named workers, checked.
+
+    Raises
+    ------
+    VerificationError
+        The placement failed its check.
+    """
+    groups = assemble(problem, optimum.used, optimum.shares)
+    first = optimum.stages[0]
+    placement = Placement(
+        name=problem.name, status=optimum.status.value, objective=first.objective,
+        dual_bound=first.dual_bound, gap=first.gap, seconds=optimum.seconds,
+        stages=optimum.stages, groups=groups, families=families(problem, groups),
+        moves=moves(problem, groups), prices=optimum.prices,
+    )
+    check_placement(problem, placement)
+    return placement
+
+
+def assemble(
+    problem: Problem, used: Sequence[tuple[Pattern, int]], shares: Mapping[Quality, float]
+) -> tuple[Group, ...]:
+    """Named groups for counted patterns, the queries of a quality spread evenly over its rates.
+
+    Parameters
+    ----------
+    problem : Problem
+    used : sequence of (Pattern, count)
+        Patterns with counts of at least 1.
+    shares : mapping
+        Quality → share of its family's demand.
+    """
+    total: dict[Quality, float] = {}
+    for pattern, count in used:
+        for offer in pattern.offers:
+            total[offer.quality] = total.get(offer.quality, 0.0) + count * offer.rate_qps
+    demand = {family.name: family.demand_qps for family in problem.families}
+    load = {q: shares.get(q, 0.0) * demand[q.family] / rate for q, rate in total.items()}
+    groups = []
+    for item in problem.worker_types:
+        mine = [(p, count) for p, count in used if p.worker_type == item.name]
+        named = name_workers(problem, item,
+                             [(frozenset(p.holds), count * p.workers) for p, count in mine])
+        for (pattern, _), workers in zip(mine, named, strict=True):
+            groups.append(Group(
+                item.name, workers, pattern.workers, _uses(pattern, load), pattern.memory_mb,
+                item.memory_mb, pattern.cycle_ms, item.cost_per_hour * len(workers),
+            ))
+    return tuple(groups)
+
+
+def _uses(pattern: Pattern, load: Mapping[Quality, float]) -> tuple[Use, ...]:
+    return tuple(
+        Use(offer.quality.family, offer.variants, offer.batch, offer.latency_ms,
+            offer.quality.accuracy, offer.quality.in_time, offer.rate_qps,
+            min(1.0, load[offer.quality]) * offer.rate_qps)
+        for offer in pattern.offers
+    )
+
+
+def families(problem: Problem, groups: Iterable[Group]) -> tuple[FamilyResult, ...]:
+    """What each family gets from groups of workers."""
+    groups = tuple(groups)
+    return tuple(_family(family, groups) for family in problem.families)
+
+
+def _family(family: Family, groups: tuple[Group, ...]) -> FamilyResult:
+    mine = [(group, use) for group in groups for use in group.uses if use.family == family.name]
+    served = [(len(group.workers) // group.together * use.load_qps * use.in_time, use)
+              for group, use in mine]
+    served_qps = math.fsum(qps for qps, _ in served)
+    right_qps = math.fsum(qps * use.accuracy for qps, use in served)
+    waits = [group.cycle_ms + use.latency_ms for group, use in mine
+             if group.cycle_ms is not None and use.latency_ms is not None and use.load_qps > 0]
+    return FamilyResult(
+        family.name, family.demand_qps, family.slo_ms, served_qps,
+        served_qps / family.demand_qps, right_qps / served_qps if served_qps > 0 else None,
+        right_qps / family.demand_qps, max(waits, default=None),
+        sum(len(group.workers) for group in groups
+            if any(use.family == family.name for use in group.uses)),
+    )

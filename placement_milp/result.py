@@ -1,0 +1,227 @@
+"""A placement: what every worker does, what every family gets, and how good the answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["PLACEMENT_FORMAT", "FamilyResult", "Group", "Move", "Placement", "Point", "Stage",
+           "Use"]
+
+PLACEMENT_FORMAT = "ramsis.placement/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What one of the variants on a worker does, or the policy of a group of workers.
+
+    Attributes
+    ----------
+    family, variants
+        Which queries, answered by which variants: one, or the model set of a policy.
+    batch, latency_ms
+        Batch size, and its time with the slow-down of sharing; ``None`` under a policy.
+    accuracy
+        Of the queries answered in time.
+    in_time
+        Share of the load that is answered in time.
+    rate_qps
+        Queries per second that it can take.
+    load_qps
+        Queries per second that it is sent.
+    """
+
+    family: str
+    variants: tuple[str, ...]
+    batch: int | None
+    latency_ms: float | None
+    accuracy: float
+    in_time: float
+    rate_qps: float
+    load_qps: float
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Workers that do the same.
+
+    Attributes
+    ----------
+    worker_type
+        Name of their type.
+    workers
+        Their names. With ``together`` = k > 1, every k of them in turn form a sub-fleet.
+    together
+        Workers that one policy spans; rates and loads are those of one such sub-fleet.
+    uses
+        What each does.
+    memory_mb, memory_limit_mb
+        Used, and there, on each.
+    cycle_ms
+        Time in which each variant runs once; ``None`` under a policy.
+    cost_per_hour
+        Of all of them.
+    """
+
+    worker_type: str
+    workers: tuple[str, ...]
+    together: int
+    uses: tuple[Use, ...]
+    memory_mb: float
+    memory_limit_mb: float
+    cycle_ms: float | None
+    cost_per_hour: float
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyResult:
+    """What a family gets.
+
+    Attributes
+    ----------
+    name, demand_qps, slo_ms
+        As asked.
+    served_qps
+        Answered in time.
+    served_share
+        The same as a share of the demand.
+    accuracy
+        Of these; ``None`` when there are none.
+    effective_accuracy
+        ``accuracy`` x ``served_share``, 0 for none.
+    worst_latency_ms
+        Longest time of a query answered in time, its wait for a batch included; ``None`` when
+        no query is answered by a variant of known latency.
+    workers
+        That hold a variant of it.
+    """
+
+    name: str
+    demand_qps: float
+    slo_ms: float
+    served_qps: float
+    served_share: float
+    accuracy: float | None
+    effective_accuracy: float
+    worst_latency_ms: float | None
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A worker that has to change what it holds; ``load_ms`` is the time of loading."""
+
+    worker: str
+    load: tuple[str, ...]
+    unload: tuple[str, ...]
+    load_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One thing that was optimised, those before it held.
+
+    Attributes
+    ----------
+    metric
+        What: a kind of objective, or one of its parts.
+    objective, dual_bound
+        Reached, and passed by no placement.
+    gap
+        Their difference relative to ``objective``.
+    """
+
+    metric: str
+    objective: float
+    dual_bound: float
+    gap: float
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point on the front of accuracy and cost; no placement is better in both."""
+
+    cost_per_hour: float
+    effective_accuracy: float
+    dual_bound: float
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What runs where, and how good that is.
+
+    Attributes
+    ----------
+    name
+        Of the problem.
+    status
+        ``optimal``, ``time-limit``, ``interrupted``, or ``heuristic`` without any proof.
+    objective, dual_bound, gap
+        Of the first stage. ``dual_bound`` and ``gap`` are ``None`` for heuristics.
+    seconds
+        Time that solving took.
+    stages
+        All that was optimised, in this order.
+    groups, families
+        What workers do, what families get.
+    moves
+        Workers that have to change; all those in use where nothing is held now.
+    prices
+        Worker type → what one more worker of it would add to the objective, by the linear
+        relaxation.
+    front
+        Of a ``pareto`` objective.
+    notes
+        Remarks in words.
+    """
+
+    name: str
+    status: str
+    objective: float
+    dual_bound: float | None
+    gap: float | None
+    seconds: float
+    stages: tuple[Stage, ...]
+    groups: tuple[Group, ...]
+    families: tuple[FamilyResult, ...]
+    moves: tuple[Move, ...] = ()
+    prices: Mapping[str, float] = field(default_factory=dict)
+    front: tuple[Point, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def cost_per_hour(self) -> float:
+        """Of all workers in use."""
+        return sum(group.cost_per_hour for group in self.groups)
+
+    @property
+    def effective_accuracy(self) -> float:
+        """Mean over all queries, those not answered in time counting 0."""
+        demand = sum(family.demand_qps for family in self.families)
+        return sum(f.effective_accuracy * f.demand_qps for f in self.families) / demand
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each use of each group, with the numbers of one worker or sub-fleet."""
+        return [
+            {
+                "worker_type": group.worker_type, "workers": len(group.workers),
+                "together": group.together, "family": use.family, "variants": list(use.variants),
+                "batch": use.batch, "load_qps": use.load_qps, "rate_qps": use.rate_qps,
+                "share_of_demand": self._share(group, use),
+                "utilisation": use.load_qps / use.rate_qps, "accuracy": use.accuracy,
+                "latency_ms": use.latency_ms, "cycle_ms": group.cycle_ms,
+                "memory_mb": group.memory_mb, "memory_limit_mb": group.memory_limit_mb,
+            }
+            for group in self.groups for use in group.uses
+        ]
+
+    def _share(self, group: Group, use: Use) -> float:
+        demand = next(f.demand_qps for f in self.families if f.name == use.family)
+        return use.load_qps * (len(group.workers) // group.together) / demand
+
+    def to_document(self) -> dict[str, Any]:
+        """The JSON document of a placement file."""
+        return {"format": PLACEMENT_FORMAT, **asdict(self), "cost_per_hour": self.cost_per_hour,
+                "effective_accuracy": self.effective_accuracy}

@@ -1,0 +1,308 @@
+"""Which arrival process a trace looks like.
+
+The trace is cut into windows of about one mean gap, and the counts N_1, N_2, … of the windows are
+what every process explains:
+
+    Poisson, negative binomial   Π PF(N_i, w)
+    Markov-modulated             π·P(N_1)·P(N_2)···1,   P(k) the 2×2 laws of count and mode,
+
+the product of n matrices being taken pairwise. The rate is that of the trace; the other
+parameters maximise the likelihood: a search on a line for the index of dispersion, and the
+simplex method for the modulated process, from the best of the starts whose dispersion by window
+
+    I(t) = 1 + 2V/(λs)·(1 − (1 − e^{−st})/(st))
+
+agrees with the trace (s the sum of the switching rates, V the variance of the rate). The process
+of least BIC = p·log n − 2·log L is the one that fits best.
+
+How well it fits is another question: given the past, each count has a place in its predicted
+law, and if the process is right these places are uniform (the count's atom is broken by a random
+number). Their Kolmogorov-Smirnov distance and its p-value say so, on windows of ten mean gaps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
+from scipy.stats import kstest
+
+from ramsis.arrivals.modulated import MarkovModulated
+from ramsis.arrivals.negative_binomial import NegativeBinomial
+from ramsis.arrivals.process import ArrivalProcess, Poisson
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["LEAST_ARRIVALS", "ProcessFit", "TraceFit", "dispersion_by_window", "fit_trace"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+LEAST_ARRIVALS = 100
+"""Fewest timestamps that a process is fitted to."""
+_MOST_WINDOWS = 200_000
+_MOST_PLACES = 20_000
+_WINDOWS_AT_LEAST = 20
+_SHARES = (0.05, 0.2, 0.5)
+_LARGEST_RATIO = 1e3
+
+
+@dataclass(frozen=True)
+class ProcessFit:
+    """One process, fitted.
+
+    Attributes
+    ----------
+    process : ArrivalProcess
+    word : str
+        What ``--arrivals`` takes.
+    parameters : int
+        Number of fitted parameters p, the rate among them.
+    log_likelihood, bic : float
+        Of the counts of the trace's windows; the least BIC fits best.
+    distance, p_value : float
+        Kolmogorov-Smirnov, of the counts' places in their predicted laws; a small p-value
+        speaks against the process.
+    dispersion : ndarray, shape (W,)
+        Index of dispersion by window.
+    """
+
+    process: ArrivalProcess
+    word: str
+    parameters: int
+    log_likelihood: float
+    bic: float
+    distance: float
+    p_value: float
+    dispersion: FloatArray
+
+
+@dataclass(frozen=True)
+class TraceFit:
+    """What a trace shows, and the processes fitted to it, the best one first.
+
+    Attributes
+    ----------
+    requests : int
+    duration_ms : float
+        From the first to the last timestamp.
+    rate_qps : float
+    gap_cv : float
+        Coefficient of variation of the gaps; 1 for a Poisson process.
+    gaps_ms : ndarray, shape (requests − 1,)
+    window_ms : ndarray, shape (W,)
+        Windows, rising.
+    dispersion : ndarray, shape (W,)
+        Variance over mean of the counts in each.
+    fits : tuple of ProcessFit
+        By rising BIC.
+    """
+
+    requests: int
+    duration_ms: float
+    rate_qps: float
+    gap_cv: float
+    gaps_ms: FloatArray
+    window_ms: FloatArray
+    dispersion: FloatArray
+    fits: tuple[ProcessFit, ...]
+
+    @property
+    def best(self) -> ProcessFit:
+        """The process of least BIC."""
+        return self.fits[0]
+
+
+def dispersion_by_window(times_ms: FloatArray, window_ms: FloatArray) -> FloatArray:
+    """Variance over mean of the counts in disjoint windows of each length."""
+    found = []
+    for window in window_ms.tolist():
+        counts = _counts(times_ms, window)
+        found.append(counts.var(ddof=1) / counts.mean())
+    return np.array(found)
+
+
+def fit_trace(times_ms: FloatArray) -> TraceFit:
+    """Fit every process to a trace.
+
+    Parameters
+    ----------
+    times_ms : ndarray
+        Arrival times, rising or equal.
+
+    Raises
+    ------
+    InvalidValueError
+        Fewer than :data:`LEAST_ARRIVALS` timestamps, or all at one instant.
+    """
+    times = np.asarray(times_ms, dtype=float) - times_ms[0] if len(times_ms) else np.zeros(0)
+    if len(times) < LEAST_ARRIVALS or times[-1] <= 0.0:
+        raise InvalidValueError(
+            describe("too few timestamps to fit a process", where="trace", value=len(times),
+                     allowed=f"at least {LEAST_ARRIVALS}, not all equal")
+        )
+    gaps, duration = np.diff(times), float(times[-1])
+    rate_qps = 1000.0 * len(gaps) / duration
+    window = _window(gaps, duration)
+    steps = max(1, int(math.log(duration / (_WINDOWS_AT_LEAST * window), 2)))
+    windows = np.array([window * 2.0**i for i in range(steps + 1)])
+    observed = dispersion_by_window(times, windows)
+    trace = _Trace(rate_qps, window, _counts(times, window), windows, observed)
+    wide = max(10.0 * window, duration / _MOST_PLACES)
+    places = _counts(times, wide)
+    fits = [_finished(fit, trace, places, wide) for fit in _fitted(trace)]
+    fits.sort(key=lambda fit: fit.bic)
+    return TraceFit(len(times), duration, rate_qps, float(gaps.std() / gaps.mean()), gaps,
+                    windows, observed, tuple(fits))
+
+
+@dataclass(frozen=True)
+class _Trace:
+    rate_qps: float
+    window_ms: float
+    counts: IntArray
+    windows: FloatArray
+    dispersion: FloatArray
+
+    def log_likelihood(self, process: ArrivalProcess) -> float:
+        length = np.array([self.window_ms])
+        known, times = np.unique(self.counts, return_counts=True)
+        if isinstance(process, MarkovModulated):
+            law = process.joint_pf(np.arange(known[-1] + 1), length)[0]
+            return _log_product(law.transpose(2, 0, 1)[self.counts], process.stationary)
+        return float(times @ process.log_pf(known, length))
+
+
+def _window(gaps: FloatArray, duration: float) -> float:
+    """About one mean gap, and ten steps of the clock where that shows in the timestamps."""
+    step = float(gaps[gaps > 0].min())
+    return max(float(gaps.mean()), 10.0 * step, duration / _MOST_WINDOWS)
+
+
+def _counts(times: FloatArray, window: float) -> IntArray:
+    """Counts of the whole windows from the first timestamp on."""
+    whole = max(2, int(times[-1] / window))
+    index = (times / window).astype(np.int64)
+    return np.bincount(index[index < whole], minlength=whole)
+
+
+def _fitted(trace: _Trace) -> list[tuple[ArrivalProcess, str, int]]:
+    rate = trace.rate_qps
+    clumped = minimize_scalar(
+        lambda x: -trace.log_likelihood(NegativeBinomial(rate, 1.0 + math.exp(x))),
+        bounds=(math.log(1e-4), math.log(1e4)), method="bounded",
+    )
+    dispersion = 1.0 + math.exp(float(clumped.x))
+    modulated = _modulated(trace)
+    return [
+        (Poisson(rate), "poisson", 1),
+        (NegativeBinomial(rate, dispersion), f"negative-binomial:{dispersion:.4g}", 2),
+        (modulated, f"mmpp:ratio={modulated.ratio:.4g},burst-ms={modulated.burst_ms:.4g},"
+                    f"share={modulated.share:.4g}", 4),
+    ]
+
+
+def _modulated(trace: _Trace) -> MarkovModulated:
+    """Maximum likelihood from the better ones of the starts by moments."""
+    starts = sorted(_starts(trace), key=lambda start: -trace.log_likelihood(start))[:2]
+
+    def loss(x: FloatArray) -> float:
+        return -trace.log_likelihood(_of(trace.rate_qps, x))
+
+    found = [
+        minimize(loss, _coordinates(start), method="Nelder-Mead",
+                 options={"xatol": 1e-3, "fatol": 1e-3, "maxfev": 250})
+        for start in starts
+    ]
+    return _of(trace.rate_qps, min(found, key=lambda result: float(result.fun)).x)
+
+
+def _starts(trace: _Trace) -> list[MarkovModulated]:
+    """Processes whose dispersion by window is that of the trace, for several memories 1/s."""
+    rate = trace.rate_qps / 1000.0
+    shortest, longest = 0.5 * trace.window_ms, float(trace.windows[-1])
+    starts = []
+    for memory in np.geomspace(shortest, longest, 7).tolist():
+        x = trace.windows / memory
+        rise = 1.0 + np.expm1(-x) / x
+        variance = float(np.median((trace.dispersion - 1.0) / rise)) * rate / (2.0 * memory)
+        for share in _SHARES:
+            apart = math.sqrt(max(variance, 1e-4 * rate**2) / (share * (1.0 - share)))
+            quiet = max(rate - share * apart, 0.01 * rate)
+            ratio = 1.0 + min(apart, (rate - quiet) / share) / quiet
+            starts.append(MarkovModulated(trace.rate_qps, min(ratio, _LARGEST_RATIO),
+                                          memory / (1.0 - share), share))
+    return starts
+
+
+def _coordinates(process: MarkovModulated) -> FloatArray:
+    return np.array([math.log(process.ratio - 1.0), math.log(process.burst_ms),
+                     math.log(process.share / (1.0 - process.share))])
+
+
+def _of(rate_qps: float, x: FloatArray) -> MarkovModulated:
+    log_ratio, log_burst, logit = (float(v) for v in np.clip(x, -20.0, 20.0))
+    ratio = 1.0 + min(math.exp(log_ratio), _LARGEST_RATIO)
+    share = 1.0 / (1.0 + math.exp(-max(-9.0, min(9.0, logit))))
+    return MarkovModulated(rate_qps, ratio, math.exp(log_burst), share)
+
+
+def _log_product(matrices: FloatArray, start: FloatArray) -> float:
+    """log(start · M_1 · M_2 ··· 1), multiplied pairwise and scaled on the way."""
+    log_scale = 0.0
+    while len(matrices) > 1:
+        odd = matrices[-1:] if len(matrices) % 2 else matrices[:0]
+        matrices = matrices[: len(matrices) - len(odd)]
+        matrices = np.concatenate([matrices[::2] @ matrices[1::2], odd])
+        scale = np.maximum(matrices.max(axis=(1, 2)), 1e-300)
+        matrices = matrices / scale[:, None, None]
+        log_scale += float(np.log(scale).sum())
+    return log_scale + math.log(max(float((start @ matrices[0]).sum()), 1e-300))
+
+
+def _finished(
+    fit: tuple[ArrivalProcess, str, int], trace: _Trace, counts: IntArray, window: float
+) -> ProcessFit:
+    process, word, parameters = fit
+    likelihood = trace.log_likelihood(process)
+    test = kstest(_places(process, counts, window), "uniform")
+    return ProcessFit(
+        process=process,
+        word=word,
+        parameters=parameters,
+        log_likelihood=likelihood,
+        bic=parameters * math.log(len(trace.counts)) - 2.0 * likelihood,
+        distance=float(test.statistic),
+        p_value=float(test.pvalue),
+        dispersion=_dispersion(process)(trace.windows),
+    )
+
+
+def _dispersion(process: ArrivalProcess) -> Callable[[FloatArray], FloatArray]:
+    if isinstance(process, MarkovModulated):
+        return process.dispersion
+    return lambda windows: np.full(len(windows), getattr(process, "dispersion", 1.0))
+
+
+def _places(process: ArrivalProcess, counts: IntArray, window: float) -> FloatArray:
+    """Each count's place in its law given the counts before it, uniform under the process."""
+    share = np.random.default_rng(0).random(len(counts))
+    length = np.array([window])
+    every = np.arange(int(counts.max()) + 1)
+    if not isinstance(process, MarkovModulated):
+        law = np.exp(process.log_pf(every, length))
+        below = np.cumsum(law) - law
+        return np.asarray(below[counts] + share * law[counts])
+    joint = process.joint_pf(every, length)[0].transpose(2, 0, 1)
+    upto = np.cumsum(joint.sum(axis=2), axis=0)
+    mode = process.stationary
+    places = np.empty(len(counts))
+    for i, count in enumerate(counts.tolist()):
+        next_mode = mode @ joint[count]
+        chance = float(next_mode.sum())
+        places[i] = float(mode @ upto[count]) - (1.0 - share[i]) * chance
+        mode = next_mode / chance if chance > 1e-300 else process.stationary
+    return np.clip(places, 0.0, 1.0)

@@ -1,0 +1,248 @@
+"""The Markov-modulated Poisson process of two modes, quiet and burst.
+
+While the hidden mode is quiet, requests come as a Poisson process of rate λ₀; in a burst, of rate
+λ₁ >= λ₀. Bursts begin at rate a and end at rate b. Requests come one at a time, but the counts of
+disjoint intervals are dependent: the mode is the memory.
+
+Given the time τ that an interval of T ms spends in bursts, the count is Poisson with the mean
+λ₀(T − τ) + λ₁τ. So with the density of τ and the last mode z', given the first mode z,
+
+    P(k, z' | z, T) = ∫ Poisson(k; λ₀(T − τ) + λ₁τ) f(τ, z' | z, T) dτ,
+
+f being, with s = sqrt(ab·τ(T − τ)) and the factor exp(−a(T − τ) − bτ),
+
+    quiet → burst   a·I₀(2s)           quiet → quiet   ab(T − τ)·I₁(2s)/s, and an atom at τ = 0
+    burst → quiet   b·I₀(2s)           burst → burst   abτ·I₁(2s)/s, and an atom at τ = T
+
+(I₀, I₁ the modified Bessel functions: the switches to and fro are two Poisson processes). Every
+term is positive, so Gauss-Legendre quadrature over τ loses nothing even in far tails.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincc, gammaln, i0e, i1e
+
+from ramsis.arrivals.process import check_load
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["MarkovModulated"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_BLOCK_NUMBERS = 2_000_000
+_MOST_POINTS = 2_000
+
+
+@dataclass(frozen=True)
+class MarkovModulated:
+    """The two-mode Markov-modulated Poisson process of a given mean load.
+
+    Parameters
+    ----------
+    load_qps : float
+        Mean queries per second, over quiet times and bursts; finite and > 0.
+    ratio : float
+        λ₁/λ₀: rate in a burst over the rate in quiet times, finite and >= 1.
+    burst_ms : float
+        Mean duration of a burst in ms, > 0.
+    share : float
+        Share of the time spent in bursts, in (0, 1).
+
+    Raises
+    ------
+    InvalidValueError
+        When a number is out of range.
+
+    Examples
+    --------
+    >>> process = MarkovModulated(1000.0, ratio=4.0, burst_ms=500.0, share=0.2)
+    >>> process.rates.round(6).tolist()
+    [0.625, 2.5]
+    """
+
+    load_qps: float
+    ratio: float
+    burst_ms: float
+    share: float
+
+    def __post_init__(self) -> None:
+        check_load(self.load_qps)
+        for name, value, good, allowed in (
+            ("ratio", self.ratio, 1.0 <= self.ratio < math.inf, "a finite number >= 1"),
+            ("burst-ms", self.burst_ms, 0.0 < self.burst_ms < math.inf, "a finite number > 0"),
+            ("share", self.share, 0.0 < self.share < 1.0, "a number between 0 and 1"),
+        ):
+            if not good:
+                raise InvalidValueError(
+                    describe(f"{name} out of range", where="arrivals mmpp", value=value,
+                             allowed=allowed)
+                )
+
+    @property
+    def rate_per_ms(self) -> float:
+        """Mean arrivals per millisecond."""
+        return self.load_qps / 1000.0
+
+    @cached_property
+    def rates(self) -> FloatArray:
+        """λ₀ and λ₁ per ms."""
+        quiet = self.rate_per_ms / (1.0 - self.share + self.share * self.ratio)
+        return np.array([quiet, self.ratio * quiet])
+
+    @cached_property
+    def switches(self) -> tuple[float, float]:
+        """Rates a (quiet to burst) and b (burst to quiet), per ms."""
+        end = 1.0 / self.burst_ms
+        return end * self.share / (1.0 - self.share), end
+
+    @property
+    def stationary(self) -> FloatArray:
+        """Share of the time in each mode."""
+        return np.array([1.0 - self.share, self.share])
+
+    @property
+    def at_arrivals(self) -> FloatArray:
+        """Law of the mode that an arrival finds."""
+        return self.stationary * self.rates / self.rate_per_ms
+
+    @cached_property
+    def generator(self) -> FloatArray:
+        """Rates of the modes' chain, rows adding up to 0; shape (2, 2)."""
+        begin, end = self.switches
+        return np.array([[-begin, begin], [end, -end]])
+
+    def dispersion(self, interval_ms: NDArray[Any]) -> FloatArray:
+        """Index of dispersion of the counts of intervals, rising from 1 with their length."""
+        total = sum(self.switches)
+        spread = self.share * (1.0 - self.share) * float(np.diff(self.rates)[0]) ** 2
+        x = total * np.asarray(interval_ms, dtype=float)
+        rise = np.where(x > 1e-4, 1.0 + np.expm1(-x) / np.maximum(x, 1e-4), x / 2.0 - x * x / 6.0)
+        return np.asarray(1.0 + 2.0 * spread / (self.rate_per_ms * total) * rise)
+
+    def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
+        """Log PF(k, T) of an interval that begins at any time.
+
+        Disjoint intervals are dependent, so this alone does not describe the process.
+        """
+        counts, lengths = np.broadcast_arrays(np.asarray(count), np.asarray(interval_ms, float))
+        distinct, row = np.unique(lengths, return_inverse=True)
+        known, column = np.unique(counts, return_inverse=True)
+        joint = self.joint_pf(known, distinct)
+        law = np.einsum("z,tzyk->tk", self.stationary, joint)
+        with np.errstate(divide="ignore"):
+            log_law = np.log(law)
+        return np.asarray(log_law[row.ravel(), column.ravel()].reshape(counts.shape))
+
+    def joint_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
+        """P(k arrivals in T, mode z' at the end | mode z at the start).
+
+        Parameters
+        ----------
+        count : array of whole numbers >= 0, shape (M,)
+        interval_ms : array, shape (T,), >= 0
+
+        Returns
+        -------
+        ndarray, shape (T, 2, 2, M), indexed by length, z, z' and count
+        """
+        k = np.asarray(count, dtype=float)
+        constant = gammaln(k + 1.0)
+
+        def poisson(mean: FloatArray) -> FloatArray:
+            log_mean = np.log(np.where(mean > 0, mean, 1.0))[..., None]
+            law = log_mean * k
+            law -= mean[..., None]
+            law -= constant
+            np.exp(law, out=law)
+            law[mean == 0] = k == 0
+            return np.asarray(law, dtype=np.float64)
+
+        return self._mixed(poisson, len(k), interval_ms)
+
+    def joint_cdf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
+        """P(at most k arrivals in T, mode z' at the end | mode z at the start), as above."""
+        k = np.asarray(count, dtype=float)
+        return self._mixed(
+            lambda mean: np.asarray(gammaincc(k + 1.0, mean[..., None])), len(k), interval_ms
+        )
+
+    def _mixed(
+        self, law: Callable[[FloatArray], FloatArray], size: int, interval_ms: NDArray[Any]
+    ) -> FloatArray:
+        lengths = np.asarray(interval_ms, dtype=float)
+        mixed = np.empty((len(lengths), 2, 2, size))
+        for part, points in self._blocks(lengths, size):
+            mean, weight = self._occupation(lengths[part], points)
+            mixed[part] = (weight @ law(mean)).reshape(-1, 2, 2, size)
+        return mixed
+
+    def _blocks(self, lengths: FloatArray, size: int) -> Iterator[tuple[IntArray, int]]:
+        """Groups of lengths that take the same number of quadrature points, not too large."""
+        spread = (float(np.diff(self.rates)[0]) + sum(self.switches)) * lengths
+        points = 8 * np.ceil(3.0 + 0.5 * np.sqrt(spread)).astype(np.int64)
+        points = np.minimum(points, _MOST_POINTS)
+        for value in np.unique(points).tolist():
+            group = np.flatnonzero(points == value)
+            each = max(1, _BLOCK_NUMBERS // (value * max(1, size)))
+            for start in range(0, len(group), each):
+                yield group[start : start + each], value
+
+    def _occupation(self, lengths: FloatArray, points: int) -> tuple[FloatArray, FloatArray]:
+        """Nodes of the time in bursts, as means of the count, (T, Q), and weights (T, 4, Q).
+
+        The four rows are (z, z') = (0, 0), (0, 1), (1, 0), (1, 1); the last two nodes are the
+        atoms, no burst and nothing but burst.
+        """
+        begin, end = self.switches
+        node, weight = _gauss(points)
+        quiet = lengths[:, None] * (1.0 - node) / 2.0
+        burst = lengths[:, None] * (1.0 + node) / 2.0
+        s = np.sqrt(begin * end * quiet * burst)
+        factor = lengths[:, None] * weight / 2.0
+        factor = factor * np.exp(-((np.sqrt(begin * quiet) - np.sqrt(end * burst)) ** 2))
+        zero = factor * i0e(2.0 * s)
+        one = factor * np.where(s > 1e-8, i1e(2.0 * s) / np.maximum(s, 1e-8), 1.0) * begin * end
+        rows = np.zeros((len(lengths), 4, points + 2))
+        rows[:, 0, :-2], rows[:, 0, -2] = one * quiet, np.exp(-begin * lengths)
+        rows[:, 1, :-2] = begin * zero
+        rows[:, 2, :-2] = end * zero
+        rows[:, 3, :-2], rows[:, 3, -1] = one * burst, np.exp(-end * lengths)
+        ends = lengths[:, None] * self.rates
+        mean = np.hstack([self.rates[0] * quiet + self.rates[1] * burst, ends])
+        return mean, rows
+
+    def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
+        """Arrival times in ms within ``duration_ms``, rising; the first mode is stationary."""
+        mode = int(rng.random() < self.share)
+        ends: list[float] = []
+        modes: list[int] = []
+        now = 0.0
+        while now < duration_ms:
+            now += rng.exponential(1.0 / self.switches[mode])
+            ends.append(min(now, duration_ms))
+            modes.append(mode)
+            mode = 1 - mode
+        length = np.diff(ends, prepend=0.0)
+        count = rng.poisson(self.rates[modes] * length)
+        start = np.repeat(np.array(ends) - length, count)
+        return np.sort(start + rng.random(len(start)) * np.repeat(length, count))
+
+    def describe(self) -> dict[str, Any]:
+        """What a policy file says of the process."""
+        return {"process": "mmpp", "ratio": float(self.ratio),
+                "burst_ms": float(self.burst_ms), "share": float(self.share)}
+
+
+@cache
+def _gauss(points: int) -> tuple[FloatArray, FloatArray]:
+    node, weight = np.polynomial.legendre.leggauss(points)
+    return node, weight

@@ -1,0 +1,105 @@
+"""``ramsis arrivals``: what a trace's arrivals look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
+from ramsis.arrivals.timestamps import UNITS, read_timestamps
+from ramsis.cli.rows import Column, print_json, print_rows
+from ramsis.errors import InputFileError, InvalidValueError, describe
+
+__all__ = ["arrivals"]
+
+_REJECTED = 0.01
+
+_COLUMNS = (
+    Column("arrivals", "--arrivals"),
+    Column("bic_difference", "BIC − best", ".1f"),
+    Column("distance", "KS distance", ".3f"),
+    Column("p_value", "p-value", ".2g"),
+)
+
+
+@click.group("arrivals")
+def arrivals() -> None:
+    """Traces of arrivals and the processes that fit them."""
+
+
+@arrivals.command("fit")
+@click.argument("trace", metavar="TRACE")
+@click.option("--time-column", metavar="NAME", help="Column of the timestamps in a CSV file.")
+@click.option("--unit", type=click.Choice(list(UNITS)),
+              help="Unit of timestamps that are numbers.")
+@click.option("--plot", metavar="FILE",
+              help="Draw dispersion and gaps (png, pdf or svg; needs the extra 'plot').")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+def fit(
+    trace: str, time_column: str | None, unit: str | None, plot: str | None, as_json: bool
+) -> None:
+    """Say which arrival process a TRACE looks like, and how well it fits.
+
+    TRACE holds one timestamp a line or a CSV column of them, ISO 8601 or numbers of a stated
+    unit, as text or .gz. Fitted are the processes that --arrivals of `ramsis generate` takes;
+    the least BIC fits best. The p-value is of a test that the process is right: below 0.01, the
+    best of them is still not what made this trace.
+
+    \b
+    Examples:
+      $ ramsis arrivals fit trace.csv
+      $ ramsis arrivals fit trace.csv --time-column arrival_ms --json
+    """
+    times = read_timestamps(trace, unit=unit, time_column=time_column)
+    try:
+        found = fit_trace(times)
+    except InvalidValueError as error:
+        raise InputFileError(describe(str(error), where=trace)) from error
+    if plot is not None:
+        from ramsis.report.arrivals import plot_fit
+
+        plot_fit(found, plot)
+        click.echo(f"figure in {plot}", err=True)
+    rows = [_row(one, found) for one in found.fits]
+    if as_json:
+        print_json(rows, best=found.best.word, **_summary(found))
+    else:
+        _print(found, rows)
+
+
+def _row(one: ProcessFit, found: TraceFit) -> dict[str, Any]:
+    return {
+        "arrivals": one.word, "log_likelihood": one.log_likelihood, "bic": one.bic,
+        "bic_difference": one.bic - found.best.bic, "distance": one.distance,
+        "p_value": one.p_value, "dispersion": one.dispersion.tolist(),
+    }
+
+
+def _summary(found: TraceFit) -> dict[str, Any]:
+    return {
+        "requests": found.requests, "duration_s": found.duration_ms / 1000.0,
+        "rate_qps": found.rate_qps, "gap_cv": found.gap_cv,
+        "window_ms": found.window_ms.tolist(), "dispersion": found.dispersion.tolist(),
+    }
+
+
+def _print(found: TraceFit, rows: list[dict[str, Any]]) -> None:
+    click.echo(f"{found.requests} requests in {found.duration_ms / 1000.0:.6g} s: "
+               f"{found.rate_qps:.6g} queries/s, coefficient of variation of the gaps "
+               f"{found.gap_cv:.3f}\n")
+    windows = [
+        {"window": window / 1000.0, "trace": seen,
+         **{str(i): float(one.dispersion[w]) for i, one in enumerate(found.fits)}}
+        for w, (window, seen) in enumerate(
+            zip(found.window_ms.tolist(), found.dispersion.tolist(), strict=True))
+    ]
+    names = [one.word.partition(":")[0] for one in found.fits]
+    print_rows([Column("window", "window (s)", ".4g"), Column("trace", "dispersion", ".2f"),
+                *(Column(str(i), name, ".2f") for i, name in enumerate(names))], windows)
+    click.echo()
+    print_rows(_COLUMNS, rows)
+    click.echo(f"\nbest: --arrivals {found.best.word}")
+    if found.best.p_value < _REJECTED:
+        click.echo("note: the trace departs from every process here (p-value below "
+                   f"{_REJECTED:g}); this one is the nearest", err=True)

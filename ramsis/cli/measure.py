@@ -1,0 +1,179 @@
+"""``ramsis profile measure``: run models, and write a profile file of their latencies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles.measure import (
+    BACKENDS,
+    BATCHES,
+    PERCENTILES,
+    MeasureSettings,
+    Observer,
+    Options,
+    StopRule,
+    measure_profile,
+)
+from ramsis.profiles.model import ProfileSet
+
+__all__ = ["measure_command"]
+
+_LARGEST_BATCH = 65536
+_RULE = StopRule()
+
+
+@click.command("measure")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
+@click.option("--backend", type=click.Choice(tuple(BACKENDS)), default=next(iter(BACKENDS)),
+              show_default=True, help="What runs the models.")
+@click.option("--batches", default=",".join(map(str, BATCHES)), show_default=True,
+              metavar="LIST", help="Batch sizes: 1,2,4 or 1:32 or 1:32:4.")
+@click.option("--accuracy", metavar="FILE",
+              help="Accuracies by model, as for import. Needed, except for torchvision, which "
+                   "publishes them.")
+@click.option("--accuracy-source", metavar="TEXT", help="Where they come from, for the record.")
+@click.option("--name", help="Name of the profile set; that of FILE by default.")
+@click.option("--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True)
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
+              help="Threads of one run.")
+@click.option("--percentile", type=click.Choice(tuple(PERCENTILES)), default=_RULE.percentile,
+              show_default=True, help="Percentile that is to be stable.")
+@click.option("--relative-error", type=float, default=_RULE.relative_error, show_default=True,
+              help="It is stable when its stated error is at most this fraction.")
+@click.option("--min-samples", type=click.IntRange(min=1), default=_RULE.min_samples,
+              show_default=True, help="Samples that every batch size gets.")
+@click.option("--max-samples", type=click.IntRange(min=1), default=_RULE.max_samples,
+              show_default=True, help="Samples at which a batch size ends.")
+@click.option("--seconds-per-batch", type=float, default=_RULE.seconds_per_batch,
+              show_default=True,
+              help="Running time after which a batch size that has its least samples ends.")
+@click.option("--max-latency-ms", type=float, default=None,
+              help="A model's batch sizes end with the first that takes longer.")
+@click.option("--quantiles", type=click.IntRange(min=2), default=128, show_default=True,
+              help="Size of the quantile sketches.")
+@click.option("--dim", "dimensions", multiple=True, metavar="NAME=SIZE",
+              help="Size of an ONNX model's named dimension; repeatable.")
+@click.option("--tokens", type=click.IntRange(min=1), default=128, show_default=True,
+              help="Length of the texts for transformers.")
+@click.option("--inputs", metavar="MODULE:FUNCTION",
+              help="Makes a function's input of the batch size.")
+@click.option("--restart", is_flag=True, help="Discard what an interrupted measurement left.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
+def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
+    """Run models and record their warm latencies per batch size.
+
+    MODEL is an .onnx file; a torchvision classifier by its name (--backend torchvision); a BERT
+    (bert-tiny, -mini, -small, -medium, -base) or the folder of a configuration (--backend
+    transformers); or a function as module:function, called with the batch size (--backend
+    callable). Weights of named models are random, and nothing is downloaded.
+
+    Each batch size is run until its percentile is stable or its time is up; the error that remains
+    is stated. What is finished is kept in FILE.partial, so that the same command goes on after an
+    interruption.
+
+    \b
+    Examples:
+      $ ramsis profile measure mine:small --backend callable --accuracy accuracy.json --out m.json
+    """
+    settings = _settings(given)
+    sys.path.append(os.getcwd())  # a function in the current folder is found
+    with progress("measuring", len(models) * len(settings.batches)) as advance:
+        found = measure_profile(
+            models, settings, name=given["name"] or Path(out).stem, accuracy=given["accuracy"],
+            accuracy_source=given["accuracy_source"], out=out, restart=given["restart"],
+            observer=_Progress(advance, len(settings.batches)),
+        )
+    percentile = settings.stop.percentile
+    rows = _rows(found, percentile)
+    if given["as_json"]:
+        print_json(rows, name=found.name, file=out, percentile=percentile,
+                   notes=found.measurement["notes"])
+        return
+    print_rows(_columns(percentile), rows)
+    click.echo(f"{out}: written; models: {len(found.models)}, batch profiles: {len(rows)}")
+
+
+def _settings(given: dict[str, Any]) -> MeasureSettings:
+    stop = {name: given[name] for name in ("percentile", "relative_error", "min_samples",
+                                           "max_samples", "seconds_per_batch")}
+    if given["max_latency_ms"] is not None:
+        stop["max_latency_ms"] = given["max_latency_ms"]
+    options = Options(given["threads"], given["device"], _dimensions(given["dimensions"]),
+                      given["tokens"], given["inputs"])
+    return MeasureSettings(given["backend"], _batches(given["batches"]), StopRule(**stop),
+                           given["quantiles"], options)
+
+
+def _batches(text: str) -> tuple[int, ...]:
+    """Batch sizes: ``4``, ``from:to``, ``from:to:step``, and several of these."""
+    found: set[int] = set()
+    for part in text.split(","):
+        numbers = part.split(":")
+        try:
+            first, *more = (int(number) for number in numbers)
+        except ValueError:
+            first, more = 0, []
+        last, step = (more or [first])[0], more[1] if len(more) == 2 else 1
+        if not (1 <= first <= last <= _LARGEST_BATCH and step >= 1 and len(more) <= 2):
+            raise InvalidValueError(
+                describe("not a list of batch sizes", where="--batches", value=text,
+                         allowed=f"1,2,4 or from:to or from:to:step, in 1 … {_LARGEST_BATCH}")
+            )
+        found.update(range(first, last + 1, step), (last,))
+    return tuple(sorted(found))
+
+
+def _dimensions(texts: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for text in texts:
+        name, _, size = text.rpartition("=")
+        if not name or not size.isdecimal() or int(size) < 1:
+            raise InvalidValueError(describe("not the size of a dimension", where="--dim",
+                                             value=text, allowed="NAME=SIZE, SIZE from 1"))
+        found[name] = int(size)
+    return found
+
+
+class _Progress(Observer):
+    """A bar over all batch sizes; lines where there is no terminal, and for what is missing."""
+
+    def __init__(self, advance: Callable[[], object], batches: int) -> None:
+        self._advance, self._batches, self._finished = advance, batches, 0
+
+    def batch_finished(self, model: str, batch: int) -> None:
+        self._finished += 1
+        self._advance()
+
+    def model_finished(self, model: str, note: str | None) -> None:
+        for _ in range(self._batches - self._finished):
+            self._advance()
+        self._finished = 0
+        if note:
+            click.echo(f"note: {model}: {note}", err=True)
+        elif not sys.stderr.isatty():
+            click.echo(f"{model}: measured", err=True)
+
+
+def _columns(percentile: str) -> list[Column]:
+    return [Column("model", "model"), Column("batch", "batch", "d"), Column("n", "samples", "d"),
+            Column("mean_ms", "mean ms", "#.4g"),
+            Column(f"{percentile}_ms", f"{percentile} ms", "#.4g"),
+            Column("relative_error", "± error", ".1%")]
+
+
+def _rows(found: ProfileSet, percentile: str) -> list[dict[str, Any]]:
+    return [
+        {"model": model.name, "batch": batch.batch, "n": batch.n, "mean_ms": batch.mean_ms,
+         f"{percentile}_ms": batch.statistic_ms(percentile),
+         "relative_error": batch.relative_error}
+        for model in found.models for batch in model.batches
+    ]

@@ -1,0 +1,144 @@
+"""``ramsis place``: which models run on which workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+import placement_milp as milp
+from placement_milp.presets import PRESETS
+from placement_milp.result import Placement
+from ramsis.cli.rows import Column, print_json, print_rows
+from ramsis.report.placement import plot_placement
+
+__all__ = ["place"]
+
+_INTERRUPTED = 130
+_SHOWN = 1e-6
+"""Gaps above this are worth a word."""
+_GROUPS = (
+    Column("worker_type", "worker type"), Column("workers", "workers"),
+    Column("holds", "holds"), Column("batch", "batch", "d"), Column("family", "family"),
+    Column("share_of_demand", "of its demand", ".1%"), Column("utilisation", "busy", ".1%"),
+    Column("load_qps", "QPS each", ".1f"), Column("memory", "memory", ".0%"),
+)
+_FAMILIES = (
+    Column("name", "family"), Column("demand_qps", "demand (QPS)", ".1f"),
+    Column("served_share", "served", ".2%"), Column("accuracy", "accuracy", ".4f"),
+    Column("effective_accuracy", "effective acc.", ".4f"), Column("workers", "workers", "d"),
+    Column("worst_latency_ms", "longest (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
+)
+_FRONT = (
+    Column("cost_per_hour", "cost per hour", ".4g"),
+    Column("effective_accuracy", "effective acc.", ".4f"), Column("workers", "workers", "d"),
+)
+
+
+@click.command("place")
+@click.argument("problem_file", metavar="PROBLEM")
+@click.option("--out", required=True, metavar="FILE", help="Placement file to write.")
+@click.option("--solver", type=click.Choice(milp.SOLVERS), default=milp.SOLVERS[0],
+              show_default=True, help="Solver of the mixed-integer program.")
+@click.option("--gap", type=float, default=1e-6, show_default=True,
+              help="Relative gap at which a placement counts as optimal.")
+@click.option("--time-limit", type=float, metavar="SECONDS",
+              help="Stop with the best placement found by then.")
+@click.option("--preset", type=click.Choice(tuple(PRESETS)),
+              help="A known scheme instead of the problem's objective.")
+@click.option("--plot", metavar="FILE",
+              help="Draw the placement: .png, .pdf or .svg (needs the extra 'plot').")
+@click.option("--json", "as_json", is_flag=True, help="Print the placement as a JSON document.")
+def place(
+    problem_file: str, out: str, solver: str, gap: float, time_limit: float | None,
+    preset: str | None, plot: str | None, as_json: bool,
+) -> None:
+    """Decide what runs where, and prove how good that is.
+
+    Reads a placement problem (families with demands and SLOs, worker types, model variants; a
+    file, or the name of a shipped problem), writes the placement to FILE, with every worker by
+    name, and prints a summary. Ctrl-C stops the search; the best placement so far is written and
+    the exit code is 130.
+
+    \b
+    Examples:
+      $ ramsis place digits --out placement.json
+      $ ramsis place digits --out placement.json --gap 1e-3 --json
+      $ ramsis place digits --out placement.json --preset proteus
+    """
+    limits = milp.Limits(gap, time_limit, solver)
+    solve = milp.place if preset is None else PRESETS[preset]
+    placement = solve(milp.read_problem(problem_file), limits)
+    milp.write_placement(placement, out)
+    if plot is not None:
+        plot_placement(placement, plot)
+    if as_json:
+        _print_json(placement)
+    else:
+        _print_tables(placement)
+        click.echo(f"\nplacement in {out}")
+    if placement.status == milp.Status.INTERRUPTED:
+        click.get_current_context().exit(_INTERRUPTED)
+
+
+def _print_json(placement: Placement) -> None:
+    document = placement.to_document()
+    for name in ("format", "groups"):
+        del document[name]
+    print_json(placement.rows(), **document)
+
+
+def _print_tables(placement: Placement) -> None:
+    print_rows(_GROUPS, _group_rows(placement))
+    click.echo()
+    print_rows(_FAMILIES, placement.to_document()["families"])
+    click.echo()
+    if placement.front:
+        print_rows(_FRONT, placement.to_document()["front"])
+        click.echo()
+    for line in _summary(placement):
+        click.echo(line)
+
+
+def _group_rows(placement: Placement) -> list[dict[str, Any]]:
+    """The rows of all groups; what shares a worker with the row above says so."""
+    rows = []
+    for row in placement.rows():
+        together = f" ({row['together']} together)" if row["together"] > 1 else ""
+        shares = f"{'+'.join(row['variants'])}{together}"
+        rows.append({**row, "holds": shares, "workers": str(row["workers"]),
+                     "memory": row["memory_mb"] / row["memory_limit_mb"]})
+    firsts = {sum(len(group.uses) for group in placement.groups[:i])
+              for i in range(len(placement.groups))}
+    for i, row in enumerate(rows):
+        if i not in firsts:
+            row |= {"worker_type": "  the same", "workers": "", "memory": None}
+    return rows
+
+
+def _summary(placement: Placement) -> list[str]:
+    """What the placement is worth, how far it can be from the best, and what would help."""
+    name = placement.stages[0].metric if placement.stages else "effective-accuracy"
+    lines = [f"{placement.status}: {name} {placement.objective:.6g}{_proof(placement, name)}"]
+    if placement.cost_per_hour:
+        lines.append(f"cost per hour: {placement.cost_per_hour:.6g}")
+    loading = sum(move.load_ms for move in placement.moves) / 1000
+    lines.append(f"workers to change: {len(placement.moves)}"
+                 + (f", {loading:.3g} s of loading" if loading else ""))
+    for family in placement.families:
+        short_qps = family.demand_qps - family.served_qps
+        if short_qps > _SHOWN * family.demand_qps:
+            lines.append(f"not served in time: {short_qps:.4g} QPS of family {family.name}")
+    worth = [f"{name} {price:.3g}" for name, price in placement.prices.items() if price > 0]
+    if worth:
+        lines.append(f"one more worker is worth: {', '.join(worth)}")
+    return [*lines, *placement.notes]
+
+
+def _proof(placement: Placement, name: str) -> str:
+    """What no placement passes, and the gap where it shows."""
+    if placement.gap is None:
+        return ""
+    side = "least" if name in ("cost", "workers", "moving") else "most"
+    gap = f", gap {placement.gap:.1e}" if placement.gap > _SHOWN else ""
+    return f" (at {side} {placement.dual_bound:.6g}{gap})"

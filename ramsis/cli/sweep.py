@@ -1,0 +1,69 @@
+"""``ramsis sweep``: grids of simulations and policies, computed once and kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from ramsis.cli.rows import print_json, progress
+from ramsis.sweep import Failure, Sweep, SweepSpec
+
+__all__ = ["sweep_command"]
+
+_SHOWN = 10
+
+
+@click.command("sweep")
+@click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path))
+@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
+              help="Folder for results and tables; results that are there are reused.")
+@click.option("--processes", type=click.IntRange(min=1), metavar="N",
+              help="Processes to compute in.  [default: one for each core]")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+def sweep_command(spec: Path, out: Path, processes: int | None, as_json: bool) -> int:
+    """Simulate every combination of profiles, workers, SLOs, loads and schemes that SPEC names.
+
+    SPEC is a TOML file. Each cell's result is kept in DIR under the fingerprint of all that it
+    depends on: a run that is interrupted goes on where it stopped, and a changed SPEC computes
+    only what changed. Worker policies are generated once for all cells that use them. Writes
+    results.csv, seeds.csv, models.csv and failures.csv, and value-table.json with what the
+    policies promise. A cell that fails does not stop the others; the exit code is then that of
+    the first one.
+
+    \b
+    Examples:
+      $ ramsis sweep sweep.toml --out sweep_out --processes 1
+      $ ramsis sweep sweep.toml --out sweep_out --processes 1 --json
+    """
+    sweep = Sweep(SweepSpec.load(spec), out)
+    with progress("sweep", sweep.todo) as advance:
+        result = sweep.run(processes or _cores(), advance)
+    counts = {"computed": result.computed, "reused": result.reused,
+              "failed": len(result.failures)}
+    if as_json:
+        print_json(result.rows, **counts)
+    else:
+        click.echo(", ".join(f"{name} {count}" for name, count in counts.items()))
+        for path in result.files:
+            click.echo(f"  {path}")
+    _tell(result.failures)
+    return result.failures[0].exit_code if result.failures else 0
+
+
+def _tell(failures: tuple[Failure, ...]) -> None:
+    """A line for each of the first failures."""
+    for failure in failures[:_SHOWN]:
+        cell = failure.cell
+        load = f"trace {cell.trace}" if cell.trace else f"{cell.load_qps:g} QPS"
+        click.echo(f"failed: {cell.profile} {cell.model_set}, {cell.workers} workers, SLO "
+                   f"{cell.slo_ms:g} ms, {load}, {cell.scheme}: {failure.error}", err=True)
+    if len(failures) > _SHOWN:
+        click.echo(f"failed: {len(failures) - _SHOWN} more; failures.csv has all", err=True)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1

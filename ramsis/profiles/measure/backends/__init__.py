@@ -1,0 +1,38 @@
+"""Back ends: what loads models and makes inputs for them.
+
+A back end is a module with a class that fulfils :class:`~.backend.Backend`, entered in
+:data:`BACKENDS` under its name. Its libraries are imported only when one is made.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles.measure.backends.backend import Backend, LoadedModel, Options, Published
+
+__all__ = ["BACKENDS", "Backend", "LoadedModel", "Options", "Published", "open_backend"]
+
+BACKENDS = {
+    "onnx": "onnx:Onnx",
+    "torchvision": "torchvision:Torchvision",
+    "transformers": "transformers:Transformers",
+    "callable": "callable:Callables",
+}
+"""Name to module and class; the first is the default."""
+
+
+def open_backend(name: str, options: Options) -> Backend:
+    """The back end of that name.
+
+    Raises
+    ------
+    InvalidValueError
+        When there is none, its libraries are not installed, or an option is not for it.
+    """
+    if name not in BACKENDS:
+        raise InvalidValueError(describe("no such back end", where="backend", value=name,
+                                         allowed=", ".join(BACKENDS)))
+    module, _, attribute = BACKENDS[name].partition(":")
+    found: Backend = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)(options)
+    return found

@@ -1,0 +1,113 @@
+"""What a back end is, and what all of them need."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["Backend", "LoadedModel", "Options", "Published", "library", "unknown_model"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What back ends can be told; each refuses what is not for it.
+
+    Parameters
+    ----------
+    threads : int
+        Threads of one run, from 1.
+    device : str
+        ``"cpu"`` or ``"cuda"``.
+    dimensions : Mapping
+        Sizes of an ONNX model's named dimensions, the batch's aside.
+    tokens : int
+        Length of the texts, from 1.
+    inputs : str, optional
+        ``module:function`` that makes the input of a callable, given the batch size.
+    """
+
+    threads: int = 1
+    device: str = "cpu"
+    dimensions: Mapping[str, int] = field(default_factory=dict)
+    tokens: int = 128
+    inputs: str | None = None
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model that is ready to run.
+
+    Parameters
+    ----------
+    prepare : callable
+        Batch size → input.
+    run : callable
+        Input → answer; returns when the answer is there.
+    input_shape : list or dict
+        Shape of the input, or of each input by name; JSON values.
+    memory_mb : float, optional
+        Memory of its parameters, in 10^6 bytes.
+    """
+
+    prepare: Callable[[int], Any]
+    run: Callable[[Any], Any]
+    input_shape: object
+    memory_mb: float | None = None
+
+
+class Published(NamedTuple):
+    """A published accuracy: a fraction in [0, 1], and whose it is."""
+
+    accuracy: float
+    source: str
+
+
+class Backend(Protocol):
+    """Loads models, which users name as the back end wants."""
+
+    notes: Mapping[str, object]
+    """What the profile's ``measurement`` says of this back end."""
+    hardware: Mapping[str, object]
+    """What the profile's ``hardware`` says of the device, beside the processor."""
+    libraries: tuple[str, ...]
+    """Distributions whose versions are recorded."""
+
+    def name(self, model: str) -> str:
+        """The name in the profile; raises when there is no such model."""
+
+    def open(self, model: str) -> LoadedModel:
+        """Load it."""
+
+    def published(self, model: str) -> Published | None:
+        """Its published accuracy, where the back end knows one."""
+
+
+def library(name: str, extra: str) -> Any:
+    """An optional library, imported.
+
+    Raises
+    ------
+    InvalidValueError
+        When it cannot be; the message names the extra to install.
+    """
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # a library beside another's wrong version raises anything
+        reason = " ".join(str(error).split())[:120]
+        raise InvalidValueError(
+            describe(f"this back end needs {name}, which cannot be imported ({reason})",
+                     where="backend", allowed=f"pip install 'ramsis[{extra}]'")
+        ) from error
+
+
+def unknown_model(what: str, value: str, known: Iterable[str]) -> InvalidValueError:
+    """The error for a name that is not there, with the near ones that are."""
+    names = sorted(known)
+    near = difflib.get_close_matches(value, names, n=5, cutoff=0.5) or names[:10]
+    return InvalidValueError(describe(f"no such {what}", where="model", value=value,
+                                      allowed=", ".join(near) or None))

@@ -1,0 +1,120 @@
+"""ONNX files, run by ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.profiles.measure.backends.backend import (
+    LoadedModel,
+    Options,
+    Published,
+    library,
+    unknown_model,
+)
+
+__all__ = ["Onnx"]
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_TYPES = {f"tensor({name})": kind for name, kind in (
+    ("float", np.float32), ("double", np.float64), ("float16", np.float16), ("int64", np.int64),
+    ("int32", np.int32), ("int8", np.int8), ("uint8", np.uint8), ("bool", np.bool_))}
+
+Inputs = dict[str, NDArray[Any]]
+
+
+class Onnx:
+    """Models are paths of ``.onnx`` files; the profile calls them by the file name's stem."""
+
+    libraries: tuple[str, ...] = ("onnxruntime",)
+
+    def __init__(self, options: Options) -> None:
+        self._runtime = library("onnxruntime", "measure")
+        self._options = options
+        self._provider = _PROVIDERS[options.device]
+        available = self._runtime.get_available_providers()
+        if self._provider not in available:
+            raise InvalidValueError(
+                describe("ONNX Runtime has no provider for it", where="device",
+                         value=options.device, allowed=", ".join(available))
+            )
+        self.hardware: Mapping[str, object] = {"execution_provider": self._provider}
+        self.notes = {
+            "latency": "wall time of one onnxruntime run on random input",
+            "load_ms": "time to create the session",
+            "memory_mb": "size of the ONNX file in 10^6 bytes",
+        }
+
+    def name(self, model: str) -> str:
+        """The name in the profile."""
+        path = Path(model)
+        if not path.is_file():
+            beside = path.parent.glob("*.onnx") if path.parent.is_dir() else ()
+            raise unknown_model("ONNX file", model, map(str, beside))
+        return path.stem
+
+    def open(self, model: str) -> LoadedModel:
+        """Load it."""
+        settings = self._runtime.SessionOptions()
+        settings.intra_op_num_threads = self._options.threads
+        settings.inter_op_num_threads = 1
+        try:
+            session = self._runtime.InferenceSession(model, settings, providers=[self._provider])
+        except Exception as error:  # onnxruntime's own errors share no other class
+            reason = " ".join(str(error).split())[:200]
+            raise InputFileError(
+                describe(f"ONNX Runtime cannot load the file ({reason})", where=model)
+            ) from error
+        entries = {entry.name: (_shape(entry, self._options.dimensions, model),
+                                _kind(entry, model)) for entry in session.get_inputs()}
+        rng = np.random.default_rng(0)
+        return LoadedModel(
+            prepare=partial(_inputs, entries, rng),
+            run=partial(session.run, None),
+            input_shape={name: ["batch", *shape] for name, (shape, _) in entries.items()},
+            memory_mb=Path(model).stat().st_size / 1e6,
+        )
+
+    def published(self, model: str) -> Published | None:
+        """No accuracies are published for these."""
+        return None
+
+
+def _shape(entry: Any, sizes: Mapping[str, int], model: str) -> list[int]:
+    """Sizes of an input's dimensions after the first, which is the batch's."""
+    found = []
+    for dimension in entry.shape[1:]:
+        size = dimension if isinstance(dimension, int) else sizes.get(str(dimension))
+        if size is None:
+            raise InvalidValueError(
+                describe(f"input {entry.name!r} has a dimension of no fixed size", where=model,
+                         value=dimension, allowed=f"--dim {dimension}=SIZE")
+            )
+        found.append(size)
+    return found
+
+
+def _kind(entry: Any, model: str) -> Any:
+    if entry.type not in _TYPES:
+        raise InvalidValueError(
+            describe(f"input {entry.name!r} has a type that no input is made for", where=model,
+                     value=entry.type, allowed=", ".join(_TYPES))
+        )
+    return _TYPES[entry.type]
+
+
+def _inputs(
+    entries: Mapping[str, tuple[list[int], Any]], rng: np.random.Generator, batch: int
+) -> Inputs:
+    """Normal numbers; 0 or 1 where whole numbers are wanted, which ids and masks both allow."""
+    return {
+        name: (rng.standard_normal((batch, *shape)) if np.issubdtype(kind, np.floating)
+               else rng.integers(0, 2, (batch, *shape))).astype(kind)
+        for name, (shape, kind) in entries.items()
+    }

@@ -1,0 +1,70 @@
+"""torchvision's image classifiers by name, on random images of each model's own input size.
+
+The weights are random, since latency does not depend on them; nothing is downloaded. Input size
+and accuracy are those that torchvision publishes with the model's default weights.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ramsis.profiles.measure.backends.backend import (
+    LoadedModel,
+    Options,
+    Published,
+    library,
+    unknown_model,
+)
+from ramsis.profiles.measure.backends.torch import Torch
+
+__all__ = ["Torchvision"]
+
+
+class Torchvision:
+    """Models are called as torchvision calls them."""
+
+    libraries: tuple[str, ...] = ("torch", "torchvision")
+
+    def __init__(self, options: Options) -> None:
+        self._torch = Torch(options)
+        self._models = library("torchvision.models", "torch")
+        self._known = self._models.list_models(module=self._models)
+        self.hardware = self._torch.hardware
+        self.notes = {
+            "latency": "wall time of one forward pass in inference mode, on random images that "
+                       "are on the device already",
+            "load_ms": "time to build the model with random weights",
+            "memory_mb": "parameters and buffers in 10^6 bytes",
+            "weights": "random: latency does not depend on them",
+        }
+
+    def name(self, model: str) -> str:
+        """The name in the profile."""
+        if model not in self._known:
+            raise unknown_model("torchvision classifier", model, self._known)
+        return model
+
+    def open(self, model: str) -> LoadedModel:
+        """Load it."""
+        side = self._weights(model).transforms().crop_size[0]
+        torch = self._torch.torch
+        return self._torch.loaded(
+            self._models.get_model(model, weights=None),
+            partial(_images, torch, self._torch.device, side),
+            ["batch", 3, side, side],
+        )
+
+    def published(self, model: str) -> Published:
+        """Top-1 accuracy of the model's default weights."""
+        weights = self._weights(model)
+        (data, metrics), = weights.meta["_metrics"].items()
+        return Published(round(metrics["acc@1"] / 100, 6),
+                         f"{data} top-1 that torchvision publishes for {weights}")
+
+    def _weights(self, model: str) -> Any:
+        return self._models.get_model_weights(model).DEFAULT
+
+
+def _images(torch: Any, device: str, side: int, batch: int) -> Any:
+    return torch.randn(batch, 3, side, side, device=device)

@@ -1,0 +1,53 @@
+"""What a measurement ran on: processor, cores, threads, accelerator, library versions."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import ramsis
+
+__all__ = ["hardware", "versions"]
+
+
+def hardware(threads: int = 1) -> dict[str, object]:
+    """The processor, and how much of it this process may use.
+
+    ``pinned_core`` is the number of the core when there is only one.
+    """
+    found: dict[str, object] = {
+        "cpu": _cpu(), "cores": os.cpu_count() or 1, "threads": threads,
+        "system": platform.system(), "machine": platform.machine(),
+    }
+    if hasattr(os, "sched_getaffinity"):
+        usable = sorted(os.sched_getaffinity(0))
+        found["cores_used"] = len(usable)
+        if len(usable) == 1:
+            found["pinned_core"] = usable[0]
+    if hasattr(os, "getpriority"):
+        found["raised_priority"] = os.getpriority(os.PRIO_PROCESS, 0) < 0
+    return found
+
+
+def _cpu() -> str:
+    """The processor's name, as the system gives it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def versions(libraries: Iterable[str]) -> dict[str, str]:
+    """Versions of Python, ramsis, NumPy and the named distributions, as far as installed."""
+    found = {"python": platform.python_version(), "ramsis": ramsis.__version__}
+    for name in ("numpy", *libraries):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

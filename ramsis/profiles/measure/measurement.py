@@ -1,0 +1,276 @@
+"""Measuring a profile set: every model loaded, sampled, and written down at once."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.profiles.file import save
+from ramsis.profiles.importers.accuracy import read_accuracy
+from ramsis.profiles.measure.backends import BACKENDS, Backend, Options, Published, open_backend
+from ramsis.profiles.measure.environment import hardware, versions
+from ramsis.profiles.measure.interval import CONFIDENCE
+from ramsis.profiles.measure.resume import check_writable, partial_path, unfinished
+from ramsis.profiles.measure.sampling import StopRule, sample_batches
+from ramsis.profiles.model import ModelProfile, ProfileSet
+
+__all__ = ["BATCHES", "MeasureSettings", "Observer", "measure_profile"]
+
+BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""The batch sizes that are measured when none are named."""
+
+_BACKEND = next(iter(BACKENDS))
+
+
+@dataclass(frozen=True)
+class MeasureSettings:
+    """How models are measured.
+
+    Parameters
+    ----------
+    backend : str
+        A key of :data:`~ramsis.profiles.measure.backends.BACKENDS`.
+    batches : tuple of int
+        Batch sizes, 1 among them; kept in ascending order.
+    stop : StopRule
+        When a batch size, and a model, is finished.
+    quantiles : int
+        Size of the quantile sketches, >= 2.
+    options : Options
+        Threads, device, and what else back ends can be told.
+
+    Raises
+    ------
+    InvalidValueError
+        When a value is out of range.
+    """
+
+    backend: str = _BACKEND
+    batches: tuple[int, ...] = BATCHES
+    stop: StopRule = field(default_factory=StopRule)
+    quantiles: int = 128
+    options: Options = field(default_factory=Options)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batches", tuple(sorted(set(self.batches))))
+        if not self.batches or self.batches[0] != 1:
+            raise InvalidValueError(
+                describe("batch size 1 is not among them", where="batches",
+                         value=list(self.batches), allowed="whole numbers from 1, with 1")
+            )
+        for name, value, least in (("quantiles", self.quantiles, 2),
+                                   ("threads", self.options.threads, 1),
+                                   ("tokens", self.options.tokens, 1)):
+            if value < least:
+                raise InvalidValueError(describe("out of range", where=name, value=value,
+                                                 allowed=f"a whole number >= {least}"))
+
+
+class Observer:
+    """Told of the progress; this one ignores it."""
+
+    def batch_finished(self, model: str, batch: int) -> None:
+        """A batch size of a model has its samples."""
+
+    def model_finished(self, model: str, note: str | None) -> None:
+        """A model is finished; ``note`` says why batch sizes are missing, if any are."""
+
+
+def measure_profile(
+    models: Sequence[str],
+    settings: MeasureSettings | None = None,
+    *,
+    name: str = "measured",
+    accuracy: str | os.PathLike[str] | Mapping[str, float] | None = None,
+    accuracy_source: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    restart: bool = False,
+    observer: Observer | None = None,
+) -> ProfileSet:
+    """Run models and record their warm latencies per batch size.
+
+    Parameters
+    ----------
+    models : sequence of str
+        Models as the back end names them: paths, names, or ``module:function``.
+    settings : MeasureSettings, optional
+    name : str
+        Name of the profile set.
+    accuracy : path or mapping, optional
+        Accuracies by the models' names in the profile: a file as
+        :func:`~ramsis.profiles.importers.accuracy.read_accuracy` takes, or fractions in [0, 1].
+        They go before published ones that the back end knows.
+    accuracy_source : str, optional
+        Where they come from, for the record.
+    out : path, optional
+        File to write. Models that are finished are kept in ``out.partial``, from where the same
+        call goes on after an interruption.
+    restart : bool
+        Discard what an interrupted measurement left.
+    observer : Observer, optional
+        Told of the progress.
+
+    Raises
+    ------
+    InvalidValueError
+        When a model or back end is unknown, a library is missing, a setting is out of range, or
+        an interrupted measurement had other settings.
+    InputFileError
+        When an accuracy is missing or cannot be read, or no model could be measured.
+    OutputError
+        When the file cannot be written.
+    """
+    chosen = settings or MeasureSettings()
+    backend = open_backend(chosen.backend, chosen.options)
+    by_name = _by_name(backend, models)
+    record = _Record(
+        name, {**hardware(chosen.options.threads), **backend.hardware},
+        _description(chosen, backend),
+        _accuracies(backend, by_name, accuracy, accuracy_source),
+    )
+    if out is not None:
+        check_writable(out)
+        if restart:
+            partial_path(out).unlink(missing_ok=True)
+        record.go_on_from(unfinished(partial_path(out), record.hardware, record.description))
+    watched = observer or Observer()
+    for key, model in by_name.items():
+        if key not in record.models:
+            record.measure(key, model, backend, chosen, watched)
+            if out is not None and record.models:
+                save(record.profile_set(record.models), partial_path(out))
+        watched.model_finished(key, record.notes.get(key))
+    if not record.models:
+        raise InputFileError(
+            describe(f"no model could be measured: {next(iter(record.notes.values()))}",
+                     where=f"model {next(iter(record.notes))}")
+        )
+    found = record.profile_set(by_name)
+    if out is not None:
+        save(found, out)
+        partial_path(out).unlink(missing_ok=True)
+    return found
+
+
+@dataclass
+class _Record:
+    """What is known so far of a measurement."""
+
+    name: str
+    hardware: dict[str, object]
+    description: dict[str, object]
+    accuracies: dict[str, Published]
+    models: dict[str, ModelProfile] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
+    input_shapes: dict[str, object] = field(default_factory=dict)
+
+    def go_on_from(self, before: ProfileSet | None) -> None:
+        """Take over the models that an interrupted measurement has finished."""
+        for model in before.models if before else ():
+            if before and model.name in self.accuracies:
+                accuracy = self.accuracies[model.name].accuracy
+                self.models[model.name] = replace(model, accuracy=accuracy)
+                self.input_shapes[model.name] = before.measurement["input_shapes"][model.name]
+                if model.name in before.measurement["notes"]:
+                    self.notes[model.name] = before.measurement["notes"][model.name]
+
+    def measure(
+        self, name: str, model: str, backend: Backend, settings: MeasureSettings,
+        observer: Observer,
+    ) -> None:
+        """Load a model and take its samples; what fails becomes a note."""
+        start = time.perf_counter()
+        try:
+            loaded = backend.open(model)
+        except Exception as error:
+            self.notes[name] = "not loaded: " + " ".join(str(error).split())[:300]
+            return
+        load_ms = (time.perf_counter() - start) * 1000
+        sampled = sample_batches(loaded, settings.batches, settings.stop, settings.quantiles,
+                                 lambda batch: observer.batch_finished(name, batch))
+        if sampled.note:
+            self.notes[name] = sampled.note
+        if sampled.batches:
+            self.input_shapes[name] = loaded.input_shape
+            self.models[name] = ModelProfile(
+                name, self.accuracies[name].accuracy, sampled.batches,
+                loaded.memory_mb and round(loaded.memory_mb, 6),
+                round(load_ms, 3) if "load_ms" in backend.notes else None,
+            )
+
+    def profile_set(self, names: Iterable[str]) -> ProfileSet:
+        """The set of these models, as far as they were measured."""
+        measurement = {
+            **self.description,
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "accuracy": {name: self.accuracies[name].source for name in self.models},
+            "input_shapes": self.input_shapes,
+            "notes": self.notes,
+        }
+        models = tuple(self.models[name] for name in names if name in self.models)
+        return ProfileSet(self.name, models, self.hardware, measurement)
+
+
+def _by_name(backend: Backend, models: Sequence[str]) -> dict[str, str]:
+    """What the models are called in the profile, and how the back end names them."""
+    found: dict[str, str] = {}
+    for model in models:
+        name = backend.name(model)
+        if name in found:
+            raise InvalidValueError(describe("two models of one name", where="model", value=name,
+                                             allowed="each name once"))
+        found[name] = model
+    if not found:
+        raise InvalidValueError(describe("no models", where="model", allowed="one or more"))
+    return found
+
+
+def _accuracies(
+    backend: Backend,
+    by_name: Mapping[str, str],
+    accuracy: str | os.PathLike[str] | Mapping[str, float] | None,
+    source: str | None,
+) -> dict[str, Published]:
+    """Each model's accuracy: the one given, else the published one."""
+    if isinstance(accuracy, str | os.PathLike):
+        given: Mapping[str, float] = read_accuracy(accuracy)
+        source = source or Path(accuracy).name
+    else:
+        given = accuracy or {}
+    found: dict[str, Published] = {}
+    for name, model in by_name.items():
+        published = (Published(given[name], source or "not stated") if name in given
+                     else backend.published(model))
+        if published is None:
+            where = str(accuracy) if isinstance(accuracy, str | os.PathLike) else "accuracy"
+            raise InputFileError(
+                describe(f"no accuracy for model {name!r}, which a profile must state",
+                         where=where, allowed="--accuracy FILE that names it")
+            )
+        found[name] = published
+    return found
+
+
+def _description(settings: MeasureSettings, backend: Backend) -> dict[str, object]:
+    """How it is measured; an absent limit is left out."""
+    stop = {key: value for key, value in asdict(settings.stop).items() if value != math.inf}
+    usual = asdict(Options())
+    options = {key: value for key, value in asdict(settings.options).items()
+               if key in ("threads", "device") or value != usual[key]}
+    return {
+        **backend.notes,
+        "generator": "ramsis profile measure",
+        "backend": settings.backend,
+        "relative_error": f"distance from the {settings.stop.percentile} to the farther end of "
+                          f"its {CONFIDENCE:.0%} confidence interval (order statistics, widened "
+                          "by the spread between turns), as a fraction of it",
+        "settings": {"batches": list(settings.batches), "quantiles": settings.quantiles,
+                     **stop, **options},
+        "versions": versions(backend.libraries),
+    }

@@ -1,0 +1,227 @@
+"""Warm latencies of one model at several batch sizes, each until its percentile is stable.
+
+1. *Probe*, batch sizes ascending: the median of three runs. The first batch size that is slower
+   than ``max_latency_ms`` is the last; one that fails is left out, with all larger ones.
+2. *Rounds*: each unfinished batch size has one turn: an input is made, one run is not counted,
+   and ``min_samples / 10`` runs are timed. Turns go round the batch sizes, so that what slows
+   the machine for a while does not fall on one of them. The garbage collector rests during a
+   turn.
+3. A batch size is finished when it has ``min_samples`` and either the relative error of its
+   percentile (:mod:`ramsis.profiles.measure.interval`) is at most ``relative_error``, or its
+   runs took ``seconds_per_batch`` in all; and at ``max_samples`` in any case.
+
+A run that fails in a round ends its batch size and all larger ones; what smaller ones measured
+is kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles.batch import BatchProfile
+from ramsis.profiles.measure.interval import relative_error
+
+__all__ = ["PERCENTILES", "Runnable", "Sampled", "StopRule", "sample_batches"]
+
+PERCENTILES = {"p95": 0.95, "p99": 0.99, "p90": 0.90, "p50": 0.50}
+"""Percentiles that can be waited for, and their levels; the first is the default."""
+
+_PROBES = 3
+_TURNS = 10
+
+
+class Runnable(Protocol):
+    """A loaded model."""
+
+    def prepare(self, batch: int) -> Any:
+        """An input of ``batch`` queries; not timed."""
+
+    def run(self, prepared: Any) -> Any:
+        """Answer it; returns when the answer is there."""
+
+
+@dataclass(frozen=True)
+class StopRule:
+    """When the samples of a batch size, and the batch sizes of a model, are enough.
+
+    Parameters
+    ----------
+    percentile : str
+        A key of :data:`PERCENTILES`.
+    relative_error : float
+        The percentile counts as stable at this relative error, > 0.
+    min_samples, max_samples : int
+        Fewest and most samples, from 1.
+    seconds_per_batch : float
+        Time after which a batch size with ``min_samples`` ends though it is not stable, >= 0.
+    max_latency_ms : float
+        A model's batch sizes end with the first that takes longer, > 0.
+
+    Raises
+    ------
+    InvalidValueError
+        When a value is out of range.
+    """
+
+    percentile: str = "p95"
+    relative_error: float = 0.05
+    min_samples: int = 100
+    max_samples: int = 2000
+    seconds_per_batch: float = 10.0
+    max_latency_ms: float = math.inf
+
+    def __post_init__(self) -> None:
+        good = {
+            "percentile": (self.percentile in PERCENTILES, ", ".join(PERCENTILES)),
+            "relative_error": (self.relative_error > 0, "a number > 0"),
+            "min_samples": (self.min_samples >= 1, "a whole number >= 1"),
+            "max_samples": (self.max_samples >= self.min_samples, "at least min_samples"),
+            "seconds_per_batch": (self.seconds_per_batch >= 0, "a number >= 0"),
+            "max_latency_ms": (self.max_latency_ms > 0, "a number > 0"),
+        }
+        for name, (holds, allowed) in good.items():
+            if not holds:
+                raise InvalidValueError(describe("out of range", where=name,
+                                                 value=getattr(self, name), allowed=allowed))
+
+    @property
+    def turn(self) -> int:
+        """Samples that are taken in one go."""
+        return math.ceil(self.min_samples / _TURNS)
+
+    def error(self, latencies_ms: Sequence[float]) -> float | None:
+        """Relative error of the percentile of these samples; None for too few."""
+        return relative_error(latencies_ms, PERCENTILES[self.percentile], self.turn)
+
+    def finished(self, latencies_ms: Sequence[float]) -> bool:
+        """Whether these samples of a batch size are enough."""
+        if len(latencies_ms) < self.min_samples:
+            return False
+        if len(latencies_ms) >= self.max_samples:
+            return True
+        if math.fsum(latencies_ms) >= self.seconds_per_batch * 1000:
+            return True
+        error = self.error(latencies_ms)
+        return error is not None and error <= self.relative_error
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Latencies of one model.
+
+    Attributes
+    ----------
+    batches : tuple of BatchProfile
+        In ascending order of batch size, with ``relative_error``; empty when the smallest
+        batch size failed.
+    note : str or None
+        Why larger batch sizes are missing.
+    """
+
+    batches: tuple[BatchProfile, ...]
+    note: str | None = None
+
+
+def sample_batches(
+    model: Runnable,
+    batches: Sequence[int],
+    rule: StopRule,
+    quantiles: int = 128,
+    finished: Callable[[int], object] = lambda batch: None,
+) -> Sampled:
+    """Measure a loaded model.
+
+    Parameters
+    ----------
+    model : Runnable
+        What is measured.
+    batches : sequence of int
+        Batch sizes, ascending.
+    rule : StopRule
+        When to stop.
+    quantiles : int
+        Size of the quantile sketches.
+    finished : callable
+        Told each batch size that is finished.
+    """
+    chosen, note = _probe(model, batches, rule)
+    samples: dict[int, list[float]] = {batch: [] for batch in chosen}
+    waiting = list(samples)
+    while waiting:
+        for batch in list(waiting):
+            try:
+                samples[batch] += _turn(model, batch, rule)
+            except Exception as error:
+                note = _failure(batch, error)
+                samples = {size: kept for size, kept in samples.items() if size < batch}
+                waiting = [size for size in waiting if size < batch]
+                break
+            if rule.finished(samples[batch]):
+                waiting.remove(batch)
+                finished(batch)
+    return Sampled(tuple(_profile(batch, samples[batch], rule, quantiles) for batch in samples),
+                   note)
+
+
+def _probe(
+    model: Runnable, batches: Sequence[int], rule: StopRule
+) -> tuple[list[int], str | None]:
+    """The batch sizes to measure, and why there are no more."""
+    chosen: list[int] = []
+    for batch in batches:
+        try:
+            prepared = model.prepare(batch)
+            latency_ms = statistics.median(_timed(model, prepared) for _ in range(_PROBES))
+        except Exception as error:
+            return chosen, _failure(batch, error)
+        chosen.append(batch)
+        if latency_ms > rule.max_latency_ms and batch != batches[-1]:
+            return chosen, (f"no batch sizes above {batch}, which takes longer than "
+                            f"{rule.max_latency_ms:g} ms")
+    return chosen, None
+
+
+def _failure(batch: int, error: Exception) -> str:
+    reason = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(": ")
+    return f"no batch sizes from {batch} on, which failed ({reason[:200]})"
+
+
+def _turn(model: Runnable, batch: int, rule: StopRule) -> list[float]:
+    """Latencies of one turn, in ms; the first run warms the caches and is not among them."""
+    prepared = model.prepare(batch)
+    with _no_garbage_collection():
+        model.run(prepared)
+        return [_timed(model, prepared) for _ in range(rule.turn)]
+
+
+def _timed(model: Runnable, prepared: Any) -> float:
+    start = perf_counter_ns()
+    model.run(prepared)
+    return max(perf_counter_ns() - start, 1) / 1e6
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _profile(
+    batch: int, latencies_ms: list[float], rule: StopRule, quantiles: int
+) -> BatchProfile:
+    error = rule.error(latencies_ms)
+    found = BatchProfile.from_samples(batch, latencies_ms, quantiles)
+    return replace(found, relative_error=None if error is None else round(error, 6))

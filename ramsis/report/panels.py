@@ -1,0 +1,162 @@
+"""Figures of several panels side by side: one row of panels for each quantity.
+
+Lines are told apart by colour, dashes and markers, the same in every panel, so that they are
+in grey print and for every eye.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ramsis.report.figure import COLOURS, saved_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Line", "Panel", "Row", "plot_panels"]
+
+_MARKERS = "osv^Dx"
+_LINEAR = 0.1
+_DASHES = ("-", "--", "-.", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points of one line.
+
+    Attributes
+    ----------
+    label : str
+    x, y : sequences of float, of one length
+        A ``y`` of ``None`` leaves a gap.
+    half_width : sequence of float, optional
+        Of intervals around ``y``.
+    reference : bool
+        A thin dotted grey line without markers, such as a bound.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    half_width: Sequence[float] | None = None
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines in one pair of axes."""
+
+    title: str
+    lines: Sequence[Line]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Panels with one quantity on their common vertical axis.
+
+    Attributes
+    ----------
+    quantity : str
+    panels : sequence of Panel
+    height : float
+        In proportion to the other rows.
+    log_like : bool
+        Whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there.
+    """
+
+    quantity: str
+    panels: Sequence[Panel]
+    height: float = 1.0
+    log_like: bool = False
+
+
+def plot_panels(
+    rows: Sequence[Row], path: str | os.PathLike[str], x_label: str, *, log_x: bool = False
+) -> None:
+    """Draw rows of panels over one kind of horizontal axis.
+
+    Parameters
+    ----------
+    rows : sequence of Row
+        With the same number of panels.
+    path : path
+        Ends in .png, .pdf or .svg.
+    x_label : str
+    log_x : bool
+        Whether the horizontal axes are logarithmic.
+
+    Raises
+    ------
+    InvalidValueError
+        A file name of another kind.
+    OutputError
+        The file cannot be written.
+    """
+    columns = len(rows[0].panels)
+    looks = _looks(rows)
+    size = (max(6.0, 2.6 * columns + 0.9), 0.9 + 2.3 * sum(row.height for row in rows))
+    with saved_figure(path, figsize=size) as figure:
+        grid = figure.subplots(len(rows), columns, sharex="col", sharey="row", squeeze=False,
+                               height_ratios=[row.height for row in rows])
+        for row, axes_row in zip(rows, grid, strict=True):
+            axes_row[0].set_ylabel(row.quantity)
+            for axes, panel in zip(axes_row, row.panels, strict=True):
+                for line in panel.lines:
+                    _draw(axes, line, looks[line.label])
+                _finish(axes, log_x)
+            if row.log_like:  # once all is drawn: the panels share the axis
+                _log_like(axes_row[0])
+        for axes, panel in zip(grid[0], rows[0].panels, strict=True):
+            axes.set_title(panel.title, loc="left", fontsize=9)
+        figure.supxlabel(x_label, fontsize=10)
+        handles = {label: handle for axes in grid.flat
+                   for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(handles.values(), handles.keys(), loc="outside upper center",
+                      ncols=min(3 if columns < 3 else 4, len(handles)), frameon=False, fontsize=8)
+
+
+def _looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """How each label is drawn, by the order of appearance."""
+    lines = [line for row in rows for panel in row.panels for line in panel.lines]
+    labels = list(dict.fromkeys(line.label for line in lines if not line.reference))
+    looks: dict[str, dict[str, Any]] = {
+        label: {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i % len(_DASHES)],
+                "marker": _MARKERS[i % len(_MARKERS)], "linewidth": 1.2,
+                "markersize": 4 + 0.7 * i, "clip_on": False,
+                "markerfacecolor": None if i == 0 else "none"}  # so that equal points show
+        for i, label in enumerate(labels)
+    }
+    plain = {"color": "0.35", "linestyle": (0, (1, 1)), "linewidth": 1.0}
+    return {**{line.label: plain for line in lines if line.reference}, **looks}
+
+
+def _draw(axes: Axes, line: Line, look: dict[str, Any]) -> None:
+    y = [float("nan") if value is None else value for value in line.y]
+    if line.half_width is None:
+        axes.plot(line.x, y, label=line.label, **look)
+    else:
+        axes.errorbar(line.x, y, yerr=line.half_width, label=line.label, capsize=2,
+                      elinewidth=0.8, **look)
+
+
+def _finish(axes: Axes, log_x: bool) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    if log_x:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(which="both", labelsize=8)
+    axes.grid(alpha=0.3, linewidth=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _log_like(axes: Axes) -> None:
+    """A scale with 0 on it on which 0.1 stands apart from 10."""
+    axes.set_yscale("symlog", linthresh=_LINEAR, linscale=0.5)
+    axes.set_ylim(0.0, max(axes.get_ylim()[1], 10 * _LINEAR))
+    axes.yaxis.set_major_formatter("{x:g}")

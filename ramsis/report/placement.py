@@ -1,0 +1,83 @@
+"""What runs where, and what families get."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from placement_milp import Placement
+from ramsis.report.figure import COLOURS, saved_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_placement"]
+
+_HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
+
+
+def plot_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
+    """Draw the workers of each type by family, and each family's accuracy and share.
+
+    A bar that is split in height is of workers that two variants share.
+
+    Parameters
+    ----------
+    placement : Placement
+    path : path
+        Ends in .png, .pdf or .svg.
+
+    Raises
+    ------
+    InvalidValueError
+        A file name of another kind, or matplotlib is not installed.
+    OutputError
+        The file cannot be written.
+    """
+    types = list(dict.fromkeys(group.worker_type for group in placement.groups))
+    size = len(types), len(placement.families)
+    height = 1.6 + 0.55 * size[0] + 0.3 * size[1]
+    with saved_figure(path, figsize=(8.0, height)) as figure:
+        top, bottom = figure.subplots(
+            2, 1, height_ratios=[0.55 * size[0] + 0.4, 0.3 * size[1] + 0.4])
+        _draw_workers(top, placement, types)
+        _draw_families(bottom, placement)
+        figure.suptitle(f"{placement.name}: {placement.status}, objective "
+                        f"{placement.objective:.4g}", x=0.01, ha="left", fontsize=10)
+
+
+def _style(placement: Placement, family: str) -> dict[str, Any]:
+    """Colour and hatch of a family; more families than colours differ in the hatch."""
+    index = [item.name for item in placement.families].index(family)
+    return {"facecolor": COLOURS[index % len(COLOURS)], "edgecolor": "white",
+            "hatch": _HATCHES[index // len(COLOURS) % len(_HATCHES)]}
+
+
+def _draw_workers(axes: Axes, placement: Placement, types: list[str]) -> None:
+    """A bar for each type, as long as its workers in use; sharing splits its height."""
+    left = dict.fromkeys(types, 0)
+    for group in placement.groups:
+        row, count = types.index(group.worker_type), len(group.workers)
+        part = 0.8 / len(group.uses)
+        for i, use in enumerate(group.uses):
+            axes.barh(row - 0.4 + part * (i + 0.5), count, part, left=left[group.worker_type],
+                      linewidth=0.8, **_style(placement, use.family))
+        left[group.worker_type] += count
+    axes.set_yticks(range(len(types)), types)
+    axes.invert_yaxis()
+    axes.locator_params(axis="x", integer=True)
+    axes.set_xlabel("workers in use")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_families(axes: Axes, placement: Placement) -> None:
+    names = [family.name for family in placement.families]
+    for row, family in enumerate(placement.families):
+        axes.barh(row, family.served_share, 0.7, facecolor="#dddddd")
+        axes.barh(row, family.effective_accuracy, 0.7, **_style(placement, family.name))
+        axes.text(1.01, row, f"{family.effective_accuracy:.3f}", va="center", fontsize=8)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.08)
+    axes.set_xlabel("effective accuracy (grey: share served in time)")
+    axes.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,147 @@
+"""The keys of a sweep's specification, and what each may hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.sim.fleet import SERVICES
+from ramsis.sweep.schemes import sweep_scheme
+from ramsis.synthesis import parse_loads
+
+__all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SETTINGS", "read_axis", "read_setting"]
+
+MODEL_SETS = ("all", "pareto", "interpolate:STEP")
+"""Words that ``models`` takes beside the names of ``[model_sets]``."""
+
+_Check = Callable[[Any], Any]
+
+
+def _number(value: Any, allowed: str, good: Callable[[float], bool]) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not (
+        math.isfinite(value) and good(value)
+    ):
+        raise _RefusedError(value, allowed)
+    return float(value)
+
+
+def _positive(value: Any) -> float:
+    return _number(value, "a finite number > 0", lambda x: x > 0)
+
+
+def _not_negative(value: Any) -> float:
+    return _number(value, "a finite number >= 0", lambda x: x >= 0)
+
+
+def _whole(value: Any, lowest: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
+        raise _RefusedError(value, f"a whole number >= {lowest}")
+    return value
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise _RefusedError(value, "a text")
+    return value
+
+
+def _one_of(*words: str) -> _Check:
+    def check(value: Any) -> str:
+        if value not in words:
+            raise _RefusedError(value, ", ".join(words))
+        return str(value)
+
+    return check
+
+
+def _scheme(value: Any) -> str:
+    text = _text(value)
+    try:
+        sweep_scheme(text)
+    except InvalidValueError as error:
+        raise _RefusedError(value, str(error)) from None
+    return text
+
+
+def _loads(value: Any) -> tuple[float, ...]:
+    """One number, or the levels of a text such as ``400:4000:400``."""
+    if not isinstance(value, str):
+        return (_positive(value),)
+    try:
+        return parse_loads(value)
+    except InvalidValueError:
+        raise _RefusedError(value, "a number, 400,800 or from:to:step, in queries/s > 0") from None
+
+
+AXES: Mapping[str, _Check] = {
+    "profiles": _text,
+    "models": _text,
+    "workers": lambda value: _whole(value, 1),
+    "slo_ms": _positive,
+    "service": _one_of(*SERVICES),
+    "network_ms": _not_negative,
+    "cv": _positive,
+    "load_qps": _loads,
+    "trace": _text,
+    "trace_scale": _positive,
+    "scheme": _scheme,
+}
+"""Keys that take one value or a list; the cells are all combinations, the last varying first."""
+
+SETTINGS: Mapping[str, _Check] = {
+    "duration_s": _not_negative,
+    "seed": lambda value: _whole(value, 0),
+    "seeds": lambda value: _whole(value, 1),
+    "monitor": _one_of("on", "off"),
+}
+"""Keys that take one value."""
+
+DEFAULTS: Mapping[str, Any] = {
+    "models": "all", "service": "p95", "network_ms": 0.0, "cv": 1.0, "trace_scale": 1.0,
+    "seed": 0, "seeds": 1,
+}
+
+
+class _RefusedError(Exception):
+    """A value that a key does not take."""
+
+    def __init__(self, value: Any, allowed: str) -> None:
+        super().__init__(allowed)
+        self.value, self.allowed = value, allowed
+
+
+def read_axis(key: str, value: Any, where: str) -> tuple[Any, ...]:
+    """The values of an axis, in the order given.
+
+    Raises
+    ------
+    InputFileError
+        A value that the key does not take, or one twice.
+    """
+    found: list[Any] = []
+    for item in value if isinstance(value, list) else [value]:
+        checked = read_setting(key, item, where, AXES)
+        found += checked if isinstance(checked, tuple) else [checked]
+    if not found or len(set(found)) < len(found):
+        raise InputFileError(describe("empty list, or a value twice", where=f"{where}: {key}",
+                                      value=value, allowed="one or more different values"))
+    return tuple(found)
+
+
+def read_setting(
+    key: str, value: Any, where: str, checks: Mapping[str, _Check] = SETTINGS
+) -> Any:
+    """The value of a key.
+
+    Raises
+    ------
+    InputFileError
+        It does not take this value.
+    """
+    try:
+        return checks[key](value)
+    except _RefusedError as error:
+        raise InputFileError(describe("not a value of this key", where=f"{where}: {key}",
+                                      value=error.value, allowed=error.allowed)) from None

@@ -1,0 +1,94 @@
+"""Running jobs in this process, or in several that end with it."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from typing import NamedTuple
+
+from ramsis.errors import RamsisError, describe
+from ramsis.sweep.jobs import Job
+
+__all__ = ["Outcome", "Runner", "runner"]
+
+
+class Outcome(NamedTuple):
+    """How a job ended: without an error, or with a line and an exit code."""
+
+    error: str | None = None
+    exit_code: int = 0
+
+
+Runner = Callable[[Sequence[Job]], Iterator[tuple[int, Outcome]]]
+"""Runs jobs; yields the index and the outcome of each as it ends, in any order."""
+
+
+@contextlib.contextmanager
+def runner(processes: int) -> Iterator[Runner]:
+    """A runner with that many processes; leaving the block early ends them at once."""
+    if processes == 1:
+        yield _in_this_process
+        return
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin)
+    try:
+        yield lambda jobs: _in_pool(pool, jobs)
+    except BaseException:
+        for child in set(multiprocessing.active_children()) - before:
+            child.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _in_this_process(jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+    for index, job in enumerate(jobs):
+        yield index, _outcome(job)
+
+
+def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+    try:
+        futures: dict[Future[Outcome], int] = {
+            pool.submit(_outcome, job): index for index, job in enumerate(jobs)}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool:
+        raise RamsisError(
+            describe("one of the processes was ended from outside, perhaps for want of memory",
+                     where="sweep", allowed="finished cells stay; run again with fewer "
+                     "--processes")
+        ) from None
+
+
+def _outcome(job: Job) -> Outcome:
+    """Run a job; what goes wrong is its own outcome and nobody else's."""
+    try:
+        job.run()
+    except RamsisError as error:
+        return Outcome(_line(str(error)), error.exit_code)
+    except Exception as error:
+        return Outcome(_line(f"{type(error).__name__}: {error}"), 1)
+    return Outcome()
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _begin() -> None:
+    """Set up a process: interruptions are the parent's affair, and its end is ours."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,229 @@
+"""Running a sweep: what is there is reused, what is missing is made, tables are written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ramsis import profiles
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
+from ramsis.sim import RateTrace
+from ramsis.sim.fleet import MAX_BATCH
+from ramsis.sim.trace_file import read_rates
+from ramsis.sweep.jobs import CellJob, Job, Models
+from ramsis.sweep.pool import Outcome, Runner, runner
+from ramsis.sweep.spec import Cell, SweepSpec
+from ramsis.sweep.tables import cell_row, write_tables
+from ramsis.sweep.value_table import value_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Failure", "Sweep", "SweepResult", "run_sweep"]
+
+OnStep = Callable[[], object]
+_J = TypeVar("_J", bound=Job)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that could not be computed."""
+
+    cell: Cell
+    error: str
+    exit_code: int
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What a sweep came to.
+
+    Attributes
+    ----------
+    computed, reused : int
+        Cells computed now, and cells whose results were there.
+    failures : tuple of Failure
+        In the order of the specification.
+    rows : tuple of dict
+        A row of ``results.csv`` for each cell that did not fail, in the order of the
+        specification.
+    values : tuple of dict
+        Rows of the value table; see :func:`ramsis.sweep.value_rows`.
+    files : tuple of Path
+        The tables written.
+    """
+
+    computed: int
+    reused: int
+    failures: tuple[Failure, ...]
+    rows: tuple[dict[str, Any], ...]
+    values: tuple[dict[str, Any], ...]
+    files: tuple[Path, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.rows))
+
+
+class Sweep:
+    """A sweep that is ready to run.
+
+    Parameters
+    ----------
+    spec : SweepSpec
+    folder : path
+        Of results; files that are there already are reused.
+
+    Attributes
+    ----------
+    todo : int
+        Steps that :meth:`run` will take: cells, and what they share.
+
+    Raises
+    ------
+    InputFileError
+        A profile or a trace of the specification cannot be read.
+    InvalidValueError
+        A model set that a profile cannot provide.
+    """
+
+    def __init__(self, spec: SweepSpec, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InvalidValueError(describe("not a folder", where="out", value=str(folder)))
+        inputs = _Inputs(spec)
+        self.jobs = [CellJob(self.folder, cell, inputs.models(cell), inputs.trace(cell))
+                     for cell in spec.cells]
+        self._open = [job for job in _unique(self.jobs) if job.result() is None]
+        self._shared = [need for need in _unique(n for job in self._open for n in job.needs)
+                        if not need.path.exists()]
+        self.todo = len(self._open) + len(self._shared)
+
+    def run(self, processes: int = 1, on_step: OnStep | None = None) -> SweepResult:
+        """Compute what is missing, and write the tables.
+
+        Parameters
+        ----------
+        processes : int
+            >= 1. With more than one, a program that calls this must be importable (``if __name__
+            == "__main__"``), as for every use of :mod:`multiprocessing`.
+        on_step : callable, optional
+            Called after each step.
+
+        Raises
+        ------
+        InvalidValueError
+            Not a number of processes.
+        OutputError
+            The folder cannot be written.
+        """
+        if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
+            raise InvalidValueError(describe("not a number of processes", where="processes",
+                                             value=processes, allowed="a whole number >= 1"))
+        failed: dict[Path, Outcome] = {}
+        if self.todo:
+            with runner(min(processes, self.todo)) as run:
+                _run_all(run, self._shared, failed, on_step)
+                _run_all(run, self._open, failed, on_step)
+        return self._finish(failed)
+
+    def _finish(self, failed: dict[Path, Outcome]) -> SweepResult:
+        failures = tuple(Failure(job.cell, str(failed[job.path].error),
+                                 failed[job.path].exit_code)
+                         for job in self.jobs if job.path in failed)
+        done = [(job.cell, document) for job in self.jobs if job.path not in failed
+                and (document := job.result()) is not None]
+        values = value_rows(done)
+        files = write_tables(self.folder, done, [(f.cell, f.error) for f in failures], values)
+        computed = sum(job.path not in failed for job in self._open)
+        distinct = {job.path for job in self.jobs}
+        return SweepResult(
+            computed=computed, reused=len(distinct) - len(self._open), failures=failures,
+            rows=tuple(cell_row(cell, document) for cell, document in done),
+            values=tuple(values), files=files,
+        )
+
+
+def run_sweep(
+    spec: SweepSpec, folder: str | os.PathLike[str], *, processes: int = 1,
+    on_step: OnStep | None = None,
+) -> SweepResult:
+    """Run a sweep into a folder; see :class:`Sweep`."""
+    return Sweep(spec, folder).run(processes, on_step)
+
+
+def _unique(jobs: Iterable[_J]) -> list[_J]:
+    """The first job for each file."""
+    return list({job.path: job for job in reversed(list(jobs))}.values())[::-1]
+
+
+def _run_all(
+    run: Runner, jobs: list[Any], failed: dict[Path, Outcome], on_step: OnStep | None
+) -> None:
+    """Run the jobs; one that needs what failed fails with it."""
+    ready = []
+    for job in jobs:
+        missing = next((failed[need.path] for need in getattr(job, "needs", ())
+                        if need.path in failed), None)
+        if missing is None:
+            ready.append(job)
+        else:
+            failed[job.path] = missing
+    for index, outcome in run(ready):
+        if outcome.error is not None:
+            failed[ready[index].path] = outcome
+        if on_step is not None:
+            on_step()
+
+
+class _Inputs:
+    """Profiles and traces, each read once."""
+
+    def __init__(self, spec: SweepSpec) -> None:
+        self.spec = spec
+        self._profiles: dict[str, ProfileSet] = {}
+        self._models: dict[tuple[str, str, str], Models] = {}
+        self._traces: dict[tuple[Any, ...], RateTrace] = {}
+
+    def models(self, cell: Cell) -> Models:
+        key = (cell.profile, cell.model_set,
+               cell.service if cell.model_set.startswith("interpolate:") else "")
+        if key not in self._models:
+            if cell.profile not in self._profiles:
+                self._profiles[cell.profile] = profiles.load(cell.profile)
+            self._models[key] = Models.of(self._subset(self._profiles[cell.profile], cell))
+        return self._models[key]
+
+    def _subset(self, profile: ProfileSet, cell: Cell) -> ProfileSet:
+        name = cell.model_set
+        try:
+            if name in self.spec.model_sets:
+                return profile.subset(self.spec.model_sets[name])
+            if name == "all":
+                return profile
+            statistic: Statistic = "p95"
+            if cell.service in profile.statistics:
+                statistic = cell.service  # type: ignore[assignment]
+            if name == "pareto":
+                return profile.subset(pareto_front(profile.latency_table(statistic, 1)))
+            return interpolate_front(profile, float(name.partition(":")[2]), statistic, MAX_BATCH)
+        except ValueError as error:
+            raise InputFileError(f"{self.spec.source}: models {name}: {error}") from None
+
+    def trace(self, cell: Cell) -> RateTrace | None:
+        if cell.trace is None:
+            return None
+        key = (cell.trace, cell.trace_scale, cell.cv, cell.duration_s)
+        if key not in self._traces:
+            read = read_rates(cell.trace).scaled(cell.trace_scale)
+            trace = RateTrace(read.start_ms, read.rate_qps, read.end_ms, cell.cv)
+            if cell.duration_s is not None:
+                trace = trace.until(1000.0 * cell.duration_s)
+            self._traces[key] = trace
+        return self._traces[key]

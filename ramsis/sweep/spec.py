@@ -1,0 +1,182 @@
+"""A sweep's specification: a TOML document that stands for a list of cells.
+
+The document's own keys hold for every ``[[grid]]``; each grid adds or replaces keys, and stands
+for all combinations of its axes. Without a ``[[grid]]`` the document is one grid. The keys are
+described in ``docs/sweep.md``.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError, describe
+from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
+from ramsis.sweep.schemes import PolicyScheme, sweep_scheme
+
+__all__ = ["MAX_CELLS", "Cell", "SweepSpec"]
+
+MAX_CELLS = 100_000
+"""Most cells of a sweep."""
+
+_DEFAULT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One scheme on one workload, by the names of the specification.
+
+    Attributes
+    ----------
+    profile, model_set : str
+    workers, slo_ms, service, network_ms, cv
+        As in :func:`ramsis.sim.simulate` and its workloads.
+    load_qps : float or None
+        A constant load, or else a trace.
+    trace : str or None
+    trace_scale : float
+    scheme : str
+    duration_s : float or None
+        0: no simulation, only what the policy promises. ``None``: as long as the trace.
+    seed, seeds : int
+        Seeds ``seed`` … ``seed + seeds - 1``.
+    monitor : bool or None
+    """
+
+    profile: str
+    model_set: str
+    workers: int
+    slo_ms: float
+    service: str
+    network_ms: float
+    cv: float
+    load_qps: float | None
+    trace: str | None
+    trace_scale: float
+    scheme: str
+    duration_s: float | None
+    seed: int
+    seeds: int
+    monitor: bool | None
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """What a specification asks for.
+
+    Attributes
+    ----------
+    cells : tuple of Cell
+        In the order of the specification, none twice.
+    model_sets : Mapping of str to tuple of str
+        Named subsets of the models.
+    source : str
+        Where it is from, for messages.
+    """
+
+    cells: tuple[Cell, ...]
+    model_sets: Mapping[str, tuple[str, ...]]
+    source: str = "spec"
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> SweepSpec:
+        """The specification in a TOML file.
+
+        Raises
+        ------
+        InputFileError
+            The file cannot be read, is not TOML, or breaks the rules; the message names the key.
+        """
+        try:
+            document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputFileError(describe(f"cannot read file ({error.strerror})",
+                                          where=str(path))) from None
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise InputFileError(describe(f"not valid TOML ({error})", where=str(path))) from None
+        return cls.of(document, str(path))
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], source: str = "spec") -> SweepSpec:
+        """The specification in a document, as :mod:`tomllib` reads it.
+
+        Raises
+        ------
+        InputFileError
+            As :meth:`load`.
+        """
+        shared = dict(document)
+        model_sets = _model_sets(shared.pop("model_sets", {}), source)
+        grids = shared.pop("grid", [{}])
+        if not isinstance(grids, list) or not all(isinstance(g, Mapping) for g in grids):
+            raise InputFileError(describe("not tables", where=f"{source}: grid",
+                                          allowed="each grid under [[grid]]"))
+        cells: dict[Cell, None] = {}
+        for i, grid in enumerate(grids):
+            where = source if len(grids) == 1 else f"{source}: grid {i + 1}"
+            for cell in _cells({**shared, **grid}, where, model_sets):
+                cells[cell] = None
+                if len(cells) > MAX_CELLS:
+                    raise InputFileError(describe("too many cells", where=where,
+                                                  allowed=f"at most {MAX_CELLS}"))
+        return cls(tuple(cells), model_sets, source)
+
+
+def _model_sets(given: Any, source: str) -> dict[str, tuple[str, ...]]:
+    where = f"{source}: model_sets"
+    if not isinstance(given, Mapping):
+        raise InputFileError(describe("not a table", where=where, value=given,
+                                      allowed='name = ["model", …]'))
+    for name, models in given.items():
+        if not (isinstance(models, list) and models and all(isinstance(m, str) for m in models)):
+            raise InputFileError(describe("not a list of models", where=f"{where}.{name}",
+                                          value=models, allowed='["model", …]'))
+    return {name: tuple(models) for name, models in given.items()}
+
+
+def _cells(
+    grid: Mapping[str, Any], where: str, model_sets: Mapping[str, tuple[str, ...]]
+) -> Iterator[Cell]:
+    """All combinations of a grid's axes."""
+    for key in grid:
+        if key not in AXES and key not in SETTINGS:
+            raise InputFileError(describe("unknown key", where=where, value=key,
+                                          allowed=", ".join((*AXES, *SETTINGS))))
+    for key in ("profiles", "workers", "slo_ms", "scheme"):
+        if key not in grid:
+            raise InputFileError(describe("missing", where=f"{where}: {key}",
+                                          allowed="one value or a list"))
+    if ("load_qps" in grid) == ("trace" in grid):
+        raise InputFileError(describe("needs one of load_qps and trace", where=where,
+                                      allowed="either"))
+    full = {**DEFAULTS, **grid}
+    settings = {key: read_setting(key, full[key], where) for key in SETTINGS if key in full}
+    axes = {key: read_axis(key, full[key], where) if key in full else (None,) for key in AXES}
+    for name in axes["models"]:
+        if name not in (*model_sets, *MODEL_SETS[:2]) and not name.startswith("interpolate:"):
+            raise InputFileError(describe("unknown model set", where=f"{where}: models",
+                                          value=name,
+                                          allowed=", ".join((*model_sets, *MODEL_SETS))))
+    if settings.get("duration_s") == 0 and not (
+        axes["load_qps"][0] and all(isinstance(sweep_scheme(s), PolicyScheme)
+                                    for s in axes["scheme"])
+    ):
+        raise InputFileError(describe("only policies have promises", where=f"{where}: duration_s",
+                                      value=0, allowed="0 for scheme worker at load_qps only"))
+    for values in product(*axes.values()):
+        yield _cell(dict(zip(axes, values, strict=True)), settings)
+
+
+def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
+    duration_s = settings.get("duration_s", None if values["trace"] else _DEFAULT_S)
+    monitor = settings.get("monitor")
+    return Cell(
+        profile=values.pop("profiles"), model_set=values.pop("models"), **values,
+        duration_s=duration_s, seed=settings["seed"], seeds=settings["seeds"],
+        monitor=None if monitor is None else monitor == "on",
+    )

@@ -1,0 +1,57 @@
+"""The value table: what policies make of workers at loads (``"format": "ramsis.value-table/1"``).
+
+Each row states, for a number of workers of one type that all hold the same models, what the best
+policy for a load and an SLO is expected to deliver. The format is stated by the schema of
+:mod:`placement_milp`, which reads it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ramsis.files import canonical_json, write_atomic
+from ramsis.sweep.spec import Cell
+
+__all__ = ["VALUE_TABLE_FORMAT", "VALUE_TABLE_NAME", "value_rows", "write_value_table"]
+
+VALUE_TABLE_FORMAT = "ramsis.value-table/1"
+"""The ``format`` field."""
+VALUE_TABLE_NAME = "value-table.json"
+"""The name of a sweep's value table."""
+
+
+def value_rows(done: Iterable[tuple[Cell, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Rows of the value table of cells and their results: those of policies at constant loads.
+
+    The worker type is the profile set's name in the specification. Of several policies for the
+    same models, workers, load and SLO the one that expects the highest effective accuracy counts.
+    """
+    best: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for cell, document in done:
+        value = document["promise"]["effective_accuracy"]
+        if value is None:
+            continue
+        key = (Path(cell.profile).stem, tuple(document["models"]), cell.workers, cell.load_qps,
+               cell.slo_ms)
+        if key not in best or value > best[key]["expected_effective_accuracy"]:
+            best[key] = {
+                "worker_type": key[0], "model_set": list(key[1]), "workers": cell.workers,
+                "load_qps": cell.load_qps, "slo_ms": cell.slo_ms,
+                "expected_effective_accuracy": value,
+                "expected_violation_rate": document["promise"]["violation_rate"],
+            }
+    return [best[key] for key in sorted(best)]
+
+
+def write_value_table(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Write a value table, whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written.
+    """
+    write_atomic(path, canonical_json({"format": VALUE_TABLE_FORMAT, "rows": list(rows)}))

@@ -1,0 +1,151 @@
+"""Rows of a sweep as panels of a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evaluation.case import Case
+from evaluation.savings import OVERLOAD, savings
+from evaluation.specs import WORKER, label, rank
+from ramsis.report.panels import Line, Panel, Row, plot_panels
+
+__all__ = ["draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models", "draw_promises",
+           "draw_savings", "draw_violations_by_load", "draw_violations_by_workers"]
+
+Cell = Mapping[str, Any]
+Key = Callable[[Cell], str]
+LOAD = "load (queries/s)"
+
+
+def scheme(row: Cell) -> str:
+    """What a row's scheme is called."""
+    return label(row["scheme"])
+
+
+def slo(row: Cell) -> str:
+    """A row's SLO."""
+    return f"SLO {row['slo_ms']:g} ms"
+
+
+def panels(
+    rows: Sequence[Cell], column: Key, line: Key, x: str, y: Callable[[Cell], float | None],
+    bound: bool = False, half_width: str | None = None,
+) -> list[Panel]:
+    """A panel for each column, with a line for each line of it, those of schemes in one order."""
+    names = sorted(dict.fromkeys(map(line, rows)), key=rank)
+    result = []
+    for title in sorted(dict.fromkeys(map(column, rows)), key=rank):
+        own = [row for row in rows if column(row) == title]
+        lines = []
+        if bound:
+            known = {row[x]: row["upper_bound"] for row in own if row["upper_bound"] is not None}
+            lines.append(Line("upper bound of any scheme", list(known), list(known.values()),
+                              reference=True))
+        for name in names:
+            part = [row for row in own if line(row) == name]
+            width = None if half_width is None else [row[half_width] or 0.0 for row in part]
+            lines.append(Line(name, [row[x] for row in part], [y(row) for row in part], width))
+        result.append(Panel(title, lines))
+    return result
+
+
+def effective(row: Cell) -> float | None:
+    """Effective accuracy, up to OVERLOAD violations."""
+    return None if row["violation_rate"] > OVERLOAD else row["effective_accuracy"]
+
+
+def violations(row: Cell) -> float | None:
+    """Violations in percent."""
+    return 100.0 * row["violation_rate"]
+
+
+def two_rows(
+    rows: Sequence[Cell], path: Path, column: Key, line: Key, x: str, x_label: str, bound: bool,
+    log_x: bool,
+) -> None:
+    """Effective accuracy above violations."""
+    plot_panels([
+        Row("effective accuracy", panels(rows, column, line, x, effective, bound), 1.3),
+        Row("violations (%)", panels(rows, column, line, x, violations), 0.8, log_like=True),
+    ], path, x_label, log_x=log_x)
+
+
+def draw_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 5."""
+    two_rows(rows, path, slo, scheme, "workers", "workers", bound=False, log_x=False)
+
+
+def draw_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Figs. 6 and 12."""
+    two_rows(rows, path, slo, scheme, "load_qps", LOAD, bound=True, log_x=not case.given_loads)
+
+
+def draw_many_models(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 8: a panel for each scheme."""
+    names = {"pareto": f"{len(case.profile.models)} measured models"}
+    two_rows(rows, path, scheme, lambda row: names.get(row["model_set"], "with models in between"),
+             "load_qps", LOAD, bound=False, log_x=not case.given_loads)
+
+
+def draw_promises(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 7: promise and simulation, and their difference."""
+    def fleet(row: Cell) -> str:
+        return f"{row['workers']} workers"
+
+    def difference(row: Cell) -> float:
+        return 1000.0 * (row["effective_accuracy"] - row["expected_effective_accuracy"])
+
+    scaled = [{**row, "width": 1000.0 * (row["effective_accuracy_half_width"] or 0.0)}
+              for row in rows]
+    simulated = panels(rows, fleet, lambda _: "simulation", "load_qps", effective)
+    promised = panels(rows, fleet, lambda _: "promise", "load_qps",
+                      lambda row: row["expected_effective_accuracy"])
+    both = [Panel(a.title, [*a.lines, *b.lines])
+            for a, b in zip(promised, simulated, strict=True)]
+    plot_panels([
+        Row("effective accuracy", both, 1.2),
+        Row("difference × 1000", panels(scaled, fleet, lambda _: "simulation − promise, with "
+                                        "its 95 % interval", "load_qps", difference,
+                                        half_width="width"), 0.9),
+    ], path, LOAD, log_x=not case.given_loads)
+
+
+def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 10: effective accuracy, and its difference from that of the model-based grid."""
+    def grid(row: Cell) -> str:
+        name = row["scheme"].partition("grid=")[2]
+        return "model-based" if name == "model" else f"D = {name.partition(':')[2]}"
+
+    best = {row["load_qps"]: row["effective_accuracy"] for row in rows
+            if grid(row) == "model-based"}
+
+    def difference(row: Cell) -> float:
+        return 1000.0 * (row["effective_accuracy"] - best[row["load_qps"]])
+
+    plot_panels([
+        Row("effective accuracy", panels(rows, slo, grid, "load_qps", effective, bound=True), 1.3),
+        Row("from model-based, × 1000", panels(rows, slo, grid, "load_qps", difference), 0.9),
+    ], path, LOAD, log_x=not case.given_loads)
+
+
+def draw_violations_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Table 3."""
+    plot_panels([Row("violations (%)", panels(rows, slo, scheme, "workers", violations), 1.2,
+                     log_like=True)], path, "workers")
+
+
+def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Table 4."""
+    plot_panels([Row("violations (%)", panels(rows, slo, scheme, "load_qps", violations), 1.2,
+                     log_like=True)], path, LOAD, log_x=not case.given_loads)
+
+
+def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Headline: workers saved by the baseline's number of workers."""
+    saved = savings(rows, WORKER)
+    plot_panels([Row("workers saved (%)", panels(
+        saved, slo, lambda row: f"against {label(row['baseline'])}", "workers",
+        lambda row: None if row["saved"] is None else 100.0 * row["saved"]), 1.2)],
+        path, "workers of the baseline")

@@ -1,0 +1,11 @@
+"""Fig. 7: what policies promise, and what simulation finds, with 40, 60 and 80 workers.
+
+python scripts/fig7.py --profiles NAME [--quick]
+"""
+
+from __future__ import annotations
+
+from evaluation.command import run
+
+if __name__ == "__main__":
+    run("fig7")

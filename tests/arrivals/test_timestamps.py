@@ -1,0 +1,103 @@
+"""Traces as they come, and the line that a bad one is refused for."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ramsis.arrivals.timestamps import read_timestamps
+from ramsis.errors import InputFileError, InvalidValueError
+
+
+def trace(folder: Path, text: str, name: str = "trace.csv") -> Path:
+    """A file with this text, compressed where its name says so."""
+    path = folder / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    return path
+
+
+@pytest.mark.parametrize(("text", "options", "times"), [
+    ("10\n12.5\n12.5\n", {"unit": "s"}, [0.0, 2500.0, 2500.0]),
+    ("10\n\n12\n\n", {"unit": "ms"}, [0.0, 2.0]),
+    ("arrival_ms\n5\n6\n", {}, [0.0, 1.0]),
+    ("time_s,tokens\n1,9\n1.5,9\n", {}, [0.0, 500.0]),
+    ("id;when;size\na;1e9;3\nb;3e9;4\n", {"time_column": "when", "unit": "ns"}, [0.0, 2000.0]),
+    ("t\tx\n1\t2\n2\t2\n", {"unit": "min"}, [0.0, 60_000.0]),
+    ("TIMESTAMP,a\n2023-11-16 18:17:03.9799600,1\n2023-11-16 18:17:04.0319601,2\n", {},
+     [0.0, 52.0001]),
+    ("2024-02-28T23:59:59Z\n2024-02-29T01:00:00.5+01:00\n", {}, [0.0, 1500.0]),
+    ("\ufefftime_us\n7\n9\n", {}, [0.0, 0.002]),
+    ("1700000000.25\r\n1700000000.5\r\n", {"unit": "s"}, [0.0, 250.0]),
+    ("-3\n-1\n", {"unit": "h"}, [0.0, 7.2e6]),
+])
+def test_times_are_milliseconds_since_the_first(
+    tmp_path: Path, text: str, options: dict[str, str], times: list[float]
+) -> None:
+    for name in ("trace.csv", "trace.txt.gz"):
+        found = read_timestamps(trace(tmp_path, text, name), **options)
+        np.testing.assert_allclose(found, times, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize(("text", "says"), [
+    ("", "no timestamps"),
+    ("\n\n", "no timestamps"),
+    ("time_ms\n", "no timestamps"),
+    ("1\n2\n1.5\n", "line 3: timestamp goes back in time: got '1.5'"),
+    ("1\nnan\n", "line 2: not a timestamp of the same kind.*got 'nan'"),
+    ("nan\n1\n", "line 1: not a timestamp: got 'nan'"),
+    ("1\ninf\n", "line 2: not a timestamp"),
+    ("1\n2024-01-01 00:00:00\n", "line 2: not a timestamp of the same kind"),
+    ("2024-01-01 00:00:00\n5\n", "line 2: not a timestamp of the same kind"),
+    ("2024-01-01 00:00:00\n2024-01-01 00:00:01Z\n", "line 2: not a timestamp of the same kind"),
+    ("2024-01-01 00:00:00\n2024-13-01 00:00:00\n", "line 2: not a timestamp of the same kind"),
+    ("2024-13-01 00:00:00\n", "line 1: not a timestamp"),
+    ("1\n12ms\n", "line 2: not a timestamp of the same kind"),
+    ("time_ms,b\n1,2\n\n,3\n", "line 4: not a timestamp of the same kind.*got ''"),
+    ("a,time_ms\n1,2\n3\n", "line 3: line has no time column"),
+    ("1,2\n3,4\n", "line 1: several columns and no header"),
+    ("a,b\n3,4\n", "line 1: cannot tell which column.*got 'a, b'"),
+    ("time,ts\n3,4\n", "line 1: cannot tell which column"),
+])
+def test_a_bad_trace_is_refused_for_its_first_bad_line(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(InputFileError, match=says) as caught:
+        read_timestamps(trace(tmp_path, text), unit="ms")
+    assert "trace.csv" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_numbers_without_a_unit_are_not_guessed(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"line 2: numbers need a unit.*--unit"):
+        read_timestamps(trace(tmp_path, "time\n1\n2\n"))
+    with pytest.raises(InvalidValueError, match="unknown unit of time: got 'days'"):
+        read_timestamps(trace(tmp_path, "1\n2\n"), unit="days")
+
+
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match=r"no such column: got 'c'; allowed: a, b"):
+        read_timestamps(trace(tmp_path, "a,b\n1,2\n"), time_column="c", unit="s")
+
+
+@pytest.mark.parametrize("name", ["missing.csv", "plain.csv.gz", "."])
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "plain.csv.gz").write_text("1\n2\n")
+    with pytest.raises(InputFileError, match="cannot read trace"):
+        read_timestamps(tmp_path / name, unit="s")
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_bytes(b"\xff\xfe\x00\x81\x00")
+    with pytest.raises(InputFileError, match="cannot read trace"):
+        read_timestamps(tmp_path / "trace.csv", unit="s")
+
+
+def test_the_azure_trace_is_read(reference_dir: Path) -> None:
+    times = read_timestamps(reference_dir / "azure_llm_code_trace.csv")
+    assert len(times) == 8819
+    assert (np.diff(times) >= 0).all()
+    np.testing.assert_allclose(times[:3], [0.0, 52.0, 98.189], atol=1e-6)

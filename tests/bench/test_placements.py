@@ -1,0 +1,73 @@
+"""Placements: from a problem's document to named, checked workers, in a fresh process each."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from placement_milp import Limits, place, problem_from_document
+from tests.bench.ledger import Ledger
+from tests.bench.placements import PlacementWork, document
+from tests.bench.timing import Timing, process
+
+
+def solved_freshly(benchmark: Any, name: str, rounds: int = 5) -> tuple[PlacementWork, Timing]:
+    """Work and median times of ``placements.py NAME``."""
+    found: list[dict[str, Any]] = []
+
+    def once() -> None:
+        found.append(json.loads(process("tests/bench/placements.py", name)[0]))
+
+    benchmark.pedantic(once, rounds=rounds)
+    times = Timing.of([Timing(**each["timing"]) for each in found])
+    return PlacementWork(**found[-1]["work"]), times
+
+
+def test_a_hundred_workers(benchmark: Any, ledger: Ledger) -> None:
+    work, times = solved_freshly(benchmark, "hundred")
+    assert (work.workers, work.variants, work.families) in ((100, 26, 9), (99, 26, 9))
+    assert work.status == "optimal"
+    assert work.gap <= 1e-6
+    ledger.time("placement, 100 workers, proven optimal", times, 1.0)
+    _, whole = process("tests/bench/placements.py", "hundred")
+    printed, with_cbc = process("tests/bench/placements.py", "hundred", "cbc")
+    assert json.loads(printed)["work"]["objective"] == pytest.approx(work.objective, abs=1e-6)
+    ledger.ratio(whole, with_cbc, "the whole process, its program given to CBC instead")
+
+
+def test_a_hundred_workers_that_two_variants_may_share(benchmark: Any, ledger: Ledger) -> None:
+    alone = place(problem_from_document(document("hundred")), Limits(gap=1e-3)).objective
+    work, times = solved_freshly(benchmark, "shared", rounds=3)
+    assert work.status == "optimal"
+    assert work.gap <= 1e-2
+    assert work.objective >= alone - 1e-2
+    ledger.time("... with two variants on a worker, to 1 %", times, 5.0)
+
+
+def test_ten_thousand_workers(benchmark: Any, ledger: Ledger) -> None:
+    _, hundred = solved_freshly(_Unwatched(), "hundred", rounds=3)
+    work, times = solved_freshly(benchmark, "ten-thousand")
+    assert work.workers in (10_000, 9_900)
+    assert work.status == "optimal"
+    assert work.gap <= 1e-6
+    ledger.time("... 10,000 workers, proven optimal", times, 1.0)
+    ledger.ratio(times, hundred, "100 workers of the same types")
+
+
+def test_a_large_problem(benchmark: Any, ledger: Ledger) -> None:
+    work, times = solved_freshly(benchmark, "large", rounds=3)
+    assert (work.workers, work.variants, work.families) == (1000, 184, 36)
+    assert work.status == "optimal"
+    assert work.gap <= 1e-4
+    assert 0.8 < work.effective_accuracy < 1.0
+    ledger.time("placement, 1000 workers, 10 types, 184 variants, to 1e-4", times, 5.0)
+
+
+class _Unwatched:
+    """Stands in for pytest-benchmark where a reference is measured."""
+
+    def pedantic(self, function: Any, rounds: int) -> None:
+        for _ in range(rounds):
+            function()

@@ -1,0 +1,99 @@
+"""``ramsis arrivals fit`` and processes of the user's own on the command line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ramsis.arrivals import NegativeBinomial, process_factory
+from tests.cli.command import Run, refused
+
+OWN = '''
+from ramsis.arrivals import Poisson
+
+class Mine(Poisson):
+    def describe(self):
+        return {"process": "{module}:Mine"}
+'''
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Two thousand requests in clumps."""
+    times = NegativeBinomial(100.0, 4.0).sample(20_000.0, np.random.default_rng(1))
+    path = tmp_path / "trace.csv"
+    path.write_text("user,arrival_ms\n" + "".join(f"x,{t:.9f}\n" for t in times))
+    return path
+
+
+def test_the_fit_says_which_process_and_how_to_name_it(run: Run, trace: Path) -> None:
+    ran = run("arrivals", "fit", trace)
+    assert (ran.code, ran.err) == (0, "")
+    last = ran.out.splitlines()[-1]
+    assert last.startswith("best: --arrivals negative-binomial:")
+    assert process_factory(last.split()[-1])(100.0).rate_per_ms == pytest.approx(0.1)
+    for word in ("queries/s", "window (s)", "dispersion", "p-value", "poisson", "mmpp:ratio="):
+        assert word in ran.out
+
+
+def test_the_json_has_a_row_for_each_process_and_the_dispersions(run: Run, trace: Path) -> None:
+    ran = run("arrivals", "fit", trace, "--time-column", "arrival_ms", "--json")
+    found = json.loads(ran.out)
+    assert found["best"] == found["rows"][0]["arrivals"]
+    assert found["rows"][0]["bic_difference"] == 0.0
+    assert len(found["rows"]) == 3
+    assert len(found["window_ms"]) == len(found["dispersion"])
+    assert found["rate_qps"] == pytest.approx(100.0, rel=0.1)
+    assert found["gap_cv"] > 1.2
+
+
+def test_the_figure_is_written(run: Run, trace: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    ran = run("arrivals", "fit", trace, "--plot", tmp_path / "fit.png")
+    assert ran.code == 0
+    assert (tmp_path / "fit.png").stat().st_size > 10_000
+    refused(run("arrivals", "fit", trace, "--plot", tmp_path / "fit.doc"), 2, "kind of figure")
+
+
+def test_a_trace_that_nothing_fits_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "even.txt"
+    path.write_text("".join(f"{i}\n" for i in range(5000)))
+    ran = run("arrivals", "fit", path, "--unit", "ms")
+    assert ran.code == 0
+    assert "departs from every process" in ran.err
+
+
+@pytest.mark.parametrize(("text", "options", "code", "words"), [
+    ("1\n2\n1\n", ["--unit", "s"], 3, ("line 3", "goes back")),
+    ("1\nnan\n", ["--unit", "s"], 3, ("line 2", "'nan'")),
+    ("1\n2024-01-01 00:00:00\n", ["--unit", "s"], 3, ("line 2", "same kind")),
+    ("", ["--unit", "s"], 3, ("no timestamps",)),
+    ("1\n2\n", ["--unit", "s"], 3, ("too few timestamps", "at least 100")),
+    ("1\n2\n", [], 2, ("numbers need a unit", "--unit")),
+    ("1\n2\n", ["--unit", "days"], 2, ("--unit", "days")),
+])
+def test_bad_traces_are_refused_in_one_line(
+    run: Run, tmp_path: Path, text: str, options: list[str], code: int, words: tuple[str, ...]
+) -> None:
+    path = tmp_path / "trace.txt"
+    path.write_text(text)
+    refused(run("arrivals", "fit", path, *options), code, *words)
+
+
+def test_own_modules_are_found_in_the_current_folder_when_the_user_names_them(
+    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "my_arrivals_here.py").write_text(OWN.replace("{module}", "my_arrivals_here"))
+    name = "my_arrivals_here:Mine"
+    made = run("generate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 4, "--load", 50,
+               "--grid", "fixed:6", "--max-queue", 4, "--out", "set", "--arrivals", name)
+    assert made.code == 0, made.err
+    refused(run("verify", "set"), 3, "not imported on a file's word", name)
+    assert run("verify", "set", "--arrivals", name).code == 0
+    refused(run("verify", "set", "--arrivals", "other_module:Mine"), 3, name)

@@ -1,0 +1,344 @@
+"""Measuring whole sets: functions, records, failures, resumption, and each back end's names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
+from ramsis.profiles import load, save
+from ramsis.profiles.measure import (
+    BACKENDS,
+    MeasureSettings,
+    Observer,
+    Options,
+    StopRule,
+    measure_profile,
+)
+from ramsis.profiles.measure.backends import open_backend
+
+QUICK = MeasureSettings("callable", (1, 2), StopRule(min_samples=20, max_samples=20))
+MODULE = """
+import json
+calls = []
+def small(batch): calls.append(("small", batch)); sum(range(1000 * batch))
+def large(batch): calls.append(("large", batch)); sum(range(3000 * batch))
+def double(batch): return [0] * 2 * batch
+def takes_list(items): calls.append(("list", len(items)))
+def full(batch):
+    if batch > 1: raise MemoryError
+def broken(batch): raise RuntimeError("always")
+def stopped(batch): raise KeyboardInterrupt
+number = 7
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A module of functions to measure, as ``measured_here``."""
+    (tmp_path / "measured_here.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("measured_here", None)
+    import measured_here  # type: ignore[import-not-found]
+
+    yield measured_here
+    sys.modules.pop("measured_here", None)
+
+
+def functions(*names: str) -> list[str]:
+    return [f"measured_here:{name}" for name in names]
+
+
+ACCURACY = {"small": 0.6, "large": 0.7, "full": 0.8, "broken": 0.9, "stopped": 0.5,
+            "takes_list": 0.4}
+
+
+def test_functions_are_measured_and_recorded(module: Any, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "set.json"
+    found = measure_profile(functions("small", "large"), QUICK, name="mine", accuracy=ACCURACY,
+                            accuracy_source="a table", out=out)
+    assert load(out) == found
+    assert [(model.name, model.accuracy) for model in found.models] == [("small", 0.6),
+                                                                       ("large", 0.7)]
+    assert {batch.n for model in found.models for batch in model.batches} == {20}
+    assert found.models[0].batches[0].quantiles_ms is not None
+    assert found.hardware["threads"] == 1
+    assert found.hardware["cpu"]
+    assert found.measurement["accuracy"] == {"small": "a table", "large": "a table"}
+    assert found.measurement["settings"]["min_samples"] == 20
+    assert {"python", "numpy", "ramsis"} <= set(found.measurement["versions"])
+    assert found.measurement["date"][:2] == "20"
+    assert [path.name for path in out.parent.iterdir()] == ["set.json"]
+
+
+def test_a_function_can_be_given_prepared_input(module: Any) -> None:
+    settings = MeasureSettings("callable", (1, 2), QUICK.stop,
+                               options=Options(inputs="measured_here:double"))
+    measure_profile(functions("takes_list"), settings, accuracy=ACCURACY)
+    assert set(module.calls) == {("list", 2), ("list", 4)}
+
+
+def test_what_fails_is_noted_and_the_rest_is_kept(module: Any) -> None:
+    seen: list[tuple[str, str | None]] = []
+
+    class Notes(Observer):
+        def model_finished(self, model: str, note: str | None) -> None:
+            seen.append((model, note))
+
+    found = measure_profile(functions("broken", "full", "small"), QUICK, accuracy=ACCURACY,
+                            observer=Notes())
+    assert [(model.name, len(model.batches)) for model in found.models] == [("full", 1),
+                                                                           ("small", 2)]
+    notes = found.measurement["notes"]
+    assert notes["broken"] == "no batch sizes from 1 on, which failed (RuntimeError: always)"
+    assert notes["full"] == "no batch sizes from 2 on, which failed (MemoryError)"
+    assert seen == [("broken", notes["broken"]), ("full", notes["full"]), ("small", None)]
+
+
+def test_nothing_is_written_when_every_model_fails(module: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out" / "set.json"
+    with pytest.raises(InputFileError, match=r"broken: no model could be measured: .*always"):
+        measure_profile(functions("broken"), QUICK, accuracy=ACCURACY, out=out)
+    assert list(out.parent.iterdir()) == []
+
+
+def interrupted(out: Path) -> Path:
+    """A measurement that stopped at its second model; the file of the first."""
+    with pytest.raises(KeyboardInterrupt):
+        measure_profile(functions("small", "stopped", "large"), QUICK, accuracy=ACCURACY, out=out)
+    assert not out.exists()
+    return Path(f"{out}.partial")
+
+
+def test_an_interrupted_measurement_goes_on_where_it_stopped(module: Any, tmp_path: Path) -> None:
+    out = tmp_path / "set.json"
+    kept = load(interrupted(out))
+    assert [model.name for model in kept.models] == ["small"]
+    module.calls.clear()
+    found = measure_profile(functions("large", "small"), QUICK, out=out,
+                            accuracy=ACCURACY | {"small": 0.61})
+    assert {name for name, _ in module.calls} == {"large"}
+    assert found.models[1].batches == kept.models[0].batches
+    assert found.models[1].accuracy == 0.61
+    assert found.measurement["input_shapes"] == {"large": ["batch"], "small": ["batch"]}
+    assert not Path(f"{out}.partial").exists()
+
+
+def test_other_settings_do_not_go_on_with_it_unless_it_is_discarded(
+    module: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "set.json"
+    partial = interrupted(out)
+    other = MeasureSettings("callable", (1, 2, 3), StopRule(min_samples=20, max_samples=30))
+    before = partial.read_bytes()
+    with pytest.raises(InvalidValueError, match=r"settings\.batches, settings\.max_samples"):
+        measure_profile(functions("small"), other, accuracy=ACCURACY, out=out)
+    assert partial.read_bytes() == before
+    found = measure_profile(functions("small"), other, accuracy=ACCURACY, out=out, restart=True)
+    assert len(found.models[0].batches) == 3
+
+
+def test_other_hardware_does_not_go_on_with_it(module: Any, tmp_path: Path) -> None:
+    out = tmp_path / "set.json"
+    partial = interrupted(out)
+    kept = load(partial)
+    save(type(kept)(kept.name, kept.models, {**kept.hardware, "cpu": "another"},
+                    kept.measurement), partial)
+    with pytest.raises(InvalidValueError, match=r"differs in hardware\.cpu"):
+        measure_profile(functions("small"), QUICK, accuracy=ACCURACY, out=out)
+
+
+def test_an_accuracy_that_is_missing_is_found_before_anything_runs(
+    module: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(InputFileError, match=r"no accuracy for model 'small'.*--accuracy"):
+        measure_profile(functions("large", "small"), QUICK, accuracy={"large": 0.5},
+                        out=tmp_path / "x.json")
+    assert module.calls == []
+
+
+def test_a_file_that_cannot_be_written_is_found_before_anything_runs(
+    module: Any, tmp_path: Path
+) -> None:
+    for out in (tmp_path, tmp_path / "measured_here.py" / "x.json"):
+        with pytest.raises(OutputError):
+            measure_profile(functions("small"), QUICK, accuracy=ACCURACY, out=out)
+    assert module.calls == []
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [("measured_here:smal", "no such function in measured_here: got 'smal'; allowed: small"),
+     ("measured_here:number", "not callable"),
+     ("measured_here", "allowed: module:function"),
+     ("no_such_module_here:f", "cannot be imported .ModuleNotFoundError")],
+)
+def test_an_unknown_function_lists_near_ones(module: Any, model: str, message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        measure_profile([model], QUICK, accuracy=ACCURACY)
+
+
+def test_two_models_of_one_name_are_refused(module: Any) -> None:
+    with pytest.raises(InvalidValueError, match="two models of one name: got 'small'"):
+        measure_profile(functions("small", "small"), QUICK, accuracy=ACCURACY)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"batches": ()}, {"batches": (2, 4)}, {"batches": (0, 1)}, {"quantiles": 1},
+     {"options": Options(threads=0)}, {"options": Options(tokens=0)}],
+)
+def test_settings_out_of_range_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match="allowed: "):
+        MeasureSettings(**change)
+
+
+def test_an_unknown_back_end_lists_those_there_are() -> None:
+    with pytest.raises(InvalidValueError, match="allowed: onnx, torchvision"):
+        open_backend("tensorflow", Options())
+
+
+@pytest.mark.parametrize(
+    ("backend", "library", "extra"),
+    [("onnx", "onnxruntime", "measure"), ("torchvision", "torch", "torch"),
+     ("transformers", "torch", "torch")],
+)
+def test_a_missing_library_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, backend: str, library: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(InvalidValueError, match=rf"{library}.*pip install 'ramsis\[{extra}\]'"):
+        open_backend(backend, Options())
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As much of the optional libraries as looking names up takes."""
+    torch = SimpleNamespace(set_num_threads=int, manual_seed=int,
+                            cuda=SimpleNamespace(is_available=bool))
+    models = SimpleNamespace(list_models=lambda module: ["resnet18", "resnet50", "vgg11"])
+    runtime = SimpleNamespace(get_available_providers=lambda: ["CPUExecutionProvider"])
+    for name, module in (("torch", torch), ("torchvision.models", models),
+                         ("transformers", SimpleNamespace()), ("onnxruntime", runtime)):
+        monkeypatch.setitem(sys.modules, name, module)
+
+
+@pytest.mark.usefixtures("stand_ins")
+@pytest.mark.parametrize(
+    ("backend", "wrong", "near"),
+    [("torchvision", "resnet19", "resnet18, resnet50"), ("transformers", "bert-tyny", "bert-tiny"),
+     ("onnx", "{}/smal.onnx", "{}/small.onnx")],
+)
+def test_unknown_models_list_near_ones(
+    tmp_path: Path, backend: str, wrong: str, near: str
+) -> None:
+    (tmp_path / "small.onnx").touch()
+    with pytest.raises(InvalidValueError) as refused:
+        measure_profile([wrong.format(tmp_path)], MeasureSettings(backend))
+    assert f"allowed: {near.format(tmp_path)}" in str(refused.value)
+
+
+@pytest.mark.usefixtures("stand_ins")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_device_that_is_not_there_is_refused(backend: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"^device: .*got 'cuda'; allowed: (cpu|CPU)"):
+        open_backend(backend, Options(device="cuda"))
+
+
+Build = Callable[..., Path]
+
+
+@pytest.fixture
+def onnx_file(tmp_path: Path) -> Build:
+    """Makes an ONNX file of a matrix product."""
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    helper, kinds = onnx.helper, onnx.TensorProto
+
+    def build(*shape: int | str, kind: int = kinds.FLOAT) -> Path:
+        entry = helper.make_tensor_value_info("x", kind, ["batch", *shape])
+        answer = helper.make_tensor_value_info("y", kinds.FLOAT, None)
+        nodes = [helper.make_node("Cast", ["x"], ["f"], to=kinds.FLOAT),
+                 helper.make_node("Transpose", ["f"], ["t"], perm=[1, 0]),
+                 helper.make_node("MatMul", ["t", "f"], ["g"]),
+                 helper.make_node("MatMul", ["g", "g"], ["y"])]
+        model = helper.make_model(helper.make_graph(nodes, "g", [entry], [answer]),
+                                  opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        path = tmp_path / "product.onnx"
+        onnx.save(model, path)
+        return path
+
+    return build
+
+
+def test_an_onnx_model_measured_twice_agrees_within_its_stated_error(onnx_file: Build) -> None:
+    """Each batch size does so with 95 % confidence, while the machine stays as busy."""
+    settings = MeasureSettings("onnx", (1, 2, 4, 8, 16, 32), StopRule(seconds_per_batch=1.0))
+    path = str(onnx_file(256))
+    runs = [measure_profile([path], settings, accuracy={"product": 0.5}).models[0].batches
+            for _ in range(4)]
+    agree = [abs(one.statistic_ms("p95") - two.statistic_ms("p95"))
+             <= (one.relative_error or 0) * one.statistic_ms("p95")
+             + (two.relative_error or 0) * two.statistic_ms("p95")
+             for first, second in pairwise(runs)
+             for one, two in zip(first, second, strict=True)]
+    assert np.mean(agree) >= 0.8, agree
+
+
+def test_named_dimensions_of_an_onnx_model_need_a_size(onnx_file: Build) -> None:
+    path = str(onnx_file("width"))
+    with pytest.raises(InputFileError, match=r"no fixed size: got 'width'.*--dim width=SIZE"):
+        measure_profile([path], MeasureSettings("onnx", (1,)), accuracy={"product": 0.5})
+    settings = MeasureSettings("onnx", (1, 2), QUICK.stop,
+                               options=Options(dimensions={"width": 8}))
+    found = measure_profile([path], settings, accuracy={"product": 0.5})
+    assert found.measurement["input_shapes"] == {"product": {"x": ["batch", 8]}}
+    assert found.models[0].memory_mb
+    assert found.models[0].load_ms
+
+
+def test_whole_numbers_are_made_for_onnx_models_that_want_them(onnx_file: Build) -> None:
+    import onnx
+
+    path = str(onnx_file(8, kind=onnx.TensorProto.INT64))
+    loaded = open_backend("onnx", Options()).open(path)
+    prepared = loaded.prepare(50)["x"]
+    assert (prepared.shape, prepared.dtype) == ((50, 8), "int64")
+    assert set(prepared.flat) == {0, 1}
+    assert loaded.run(loaded.prepare(3))[0].shape == (8, 8)
+
+
+def test_a_file_that_is_not_onnx_is_noted(onnx_file: Build, tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_text("nonsense")
+    with pytest.raises(InputFileError, match="broken: no model could be measured: not loaded"):
+        measure_profile([str(tmp_path / "broken.onnx")], MeasureSettings("onnx", (1,)),
+                        accuracy={"broken": 0.5})
+
+
+def test_torchvision_models_come_with_input_size_and_accuracy() -> None:
+    pytest.importorskip("torchvision")
+    settings = MeasureSettings("torchvision", (1,), QUICK.stop)
+    found = measure_profile(["squeezenet1_1"], settings)
+    assert found.models[0].accuracy == pytest.approx(0.58178)
+    assert found.models[0].memory_mb == pytest.approx(4.94, rel=0.01)  # 1.235 million × 4 bytes
+    assert "SqueezeNet1_1_Weights.IMAGENET1K_V1" in found.measurement["accuracy"]["squeezenet1_1"]
+    assert found.measurement["input_shapes"]["squeezenet1_1"] == ["batch", 3, 224, 224]
+
+
+def test_berts_have_their_published_sizes() -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("torch")
+    backend = open_backend("transformers", Options(tokens=16))
+    millions = {"bert-tiny": 4.4, "bert-mini": 11.3, "bert-small": 29.1, "bert-medium": 41.7,
+                "bert-base": 110.1}
+    for name, size in millions.items():
+        loaded = backend.open(name)
+        assert loaded.memory_mb == pytest.approx(4 * size, rel=0.02)
+    assert loaded.run(loaded.prepare(2)).logits.shape == (2, 2)

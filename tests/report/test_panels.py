@@ -1,0 +1,95 @@
+"""Figures of several panels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("matplotlib")
+
+from ramsis.errors import InvalidValueError
+from ramsis.report import panels
+from ramsis.report.panels import Line, Panel, Row, plot_panels
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The figures that are drawn."""
+    figures: list[Any] = []
+    real = panels.saved_figure
+
+    @contextmanager
+    def kept(*args: Any, **settings: Any) -> Iterator[Any]:
+        with real(*args, **settings) as figure:
+            figures.append(figure)
+            yield figure
+
+    monkeypatch.setattr(panels, "saved_figure", kept)
+    return figures
+
+
+def some_rows(columns: int, lines: int) -> list[Row]:
+    def panel(i: int) -> Panel:
+        return Panel(f"panel {i}", [
+            Line("the bound of all", [100.0, 2000.0], [0.9, 0.8], reference=True),
+            *(Line(f"a rather long name {k}", [100.0, 2000.0], [0.8, None if k else 0.7])
+              for k in range(lines))])
+
+    both = [panel(i) for i in range(columns)]
+    return [Row("accuracy", both), Row("violations (%)", both, 0.5, log_like=True)]
+
+
+@pytest.mark.parametrize(("columns", "lines"), [(1, 6), (3, 3), (2, 1)])
+def test_the_legend_names_each_line_once_and_lies_inside(
+    drawn: list[Any], tmp_path: Path, columns: int, lines: int
+) -> None:
+    plot_panels(some_rows(columns, lines), tmp_path / "a.png", "load", log_x=True)
+    (figure,) = drawn
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == lines + 1
+    box, frame = legend.get_window_extent(), figure.bbox
+    assert frame.x0 <= box.x0
+    assert box.x1 <= frame.x1
+    assert box.y1 <= frame.y1
+    assert (tmp_path / "a.png").stat().st_size > 1000
+
+
+def test_a_line_looks_the_same_in_every_panel_and_unlike_the_others(
+    drawn: list[Any], tmp_path: Path
+) -> None:
+    plot_panels(some_rows(3, 4), tmp_path / "a.svg", "load")
+    looks: dict[str, set[Any]] = {}
+    for axes in drawn[0].axes:
+        for line in axes.lines:
+            looks.setdefault(line.get_label(), set()).add(
+                (line.get_color(), line.get_linestyle(), line.get_marker()))
+    assert len(looks) == 5
+    assert all(len(look) == 1 for look in looks.values())
+    for part in range(3):
+        if part != 1:  # dashes of one's own all count as "--"
+            assert len({next(iter(look))[part] for look in looks.values()}) == 5
+
+
+def test_a_log_like_axis_is_not_stretched_over_nothing(
+    drawn: list[Any], tmp_path: Path
+) -> None:
+    flat = [Panel("", [Line("none", [1.0, 2.0], [0.0, 0.0])])]
+    plot_panels([Row("violations (%)", flat, log_like=True)], tmp_path / "a.png", "load")
+    assert drawn[0].axes[0].get_ylim() == (0.0, 1.0)
+
+
+def test_a_log_like_axis_reaches_over_the_points_of_all_panels(
+    drawn: list[Any], tmp_path: Path
+) -> None:
+    both = [Panel("", [Line("some", [1.0, 2.0], [0.0, top])]) for top in (1.0, 50.0)]
+    plot_panels([Row("violations (%)", both, log_like=True)], tmp_path / "a.png", "load")
+    assert all(axes.get_ylim()[1] >= 50.0 for axes in drawn[0].axes)
+
+
+def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"a\.gif"):
+        plot_panels(some_rows(1, 1), tmp_path / "a.gif", "load")

@@ -1,0 +1,144 @@
+"""The evaluation's rules, its arithmetic, and that every script runs."""
+
+from __future__ import annotations
+
+import csv
+import doctest
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+sys.path.append(str(SCRIPTS))
+
+from evaluation import case as rules  # noqa: E402
+from evaluation import savings  # noqa: E402
+from evaluation.case import Case  # noqa: E402
+from evaluation.experiments import EXPERIMENTS  # noqa: E402
+
+from ramsis.sim import Fleet  # noqa: E402
+from ramsis.sim.trace_file import read_rates  # noqa: E402
+from ramsis.sweep import SweepSpec  # noqa: E402
+
+ENTRIES = sorted(path.stem for pattern in ("fig*.py", "table*.py", "headline.py")
+                 for path in SCRIPTS.glob(pattern))
+
+
+def test_every_experiment_has_a_script_and_the_other_way_round() -> None:
+    assert set(ENTRIES) == {*EXPERIMENTS, "table2"}
+
+
+@pytest.mark.parametrize("module", [rules, savings])
+def test_examples_in_the_modules_hold(module: object) -> None:
+    tried = doctest.testmod(module)  # type: ignore[arg-type]
+    assert tried.attempted
+    assert not tried.failed
+
+
+def test_slos_are_half_once_and_one_and_a_half_times_the_slowest(tiny_file: Path) -> None:
+    assert Case(str(tiny_file)).slos_ms == (10.0, 20.0, 30.0)  # the slowest takes 20 ms
+
+
+def test_loads_go_from_the_best_model_s_to_the_capacity(tiny_file: Path) -> None:
+    case = Case(str(tiny_file))
+    fleet = Fleet.of(case.profile, workers=60, slo_ms=10.0)
+    assert case.load_range[1] == pytest.approx(0.9 * fleet.capacity_qps)
+    assert case.load_range[0] == pytest.approx(0.8 * 60_000 / 9)  # medium, one at a time
+    assert len(case.loads_qps) == 10
+    ratios = np.diff(np.log(case.loads_qps))
+    assert ratios == pytest.approx(ratios.mean(), abs=0.06)  # two digits
+
+
+def test_the_trace_is_scaled_to_the_middle_of_the_range(tiny_file: Path) -> None:
+    case = Case(str(tiny_file))
+    low, high = case.load_range
+    mean = read_rates("day").load_qps * case.trace_scale
+    assert mean == pytest.approx((low * high) ** 0.5, rel=0.005)
+
+
+def test_given_numbers_replace_the_rules(tiny_file: Path) -> None:
+    case = Case(str(tiny_file), given_slos=(50.0,), given_loads=(1.0, 2.0), given_scale=3.0)
+    assert (case.slos_ms, case.loads_qps, case.trace_scale) == ((50.0,), (1.0, 2.0), 3.0)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_is_a_sweep_of_bounded_length(
+    tiny_file: Path, name: str, quick: bool
+) -> None:
+    case = Case(str(tiny_file), quick)
+    cells = SweepSpec.of(EXPERIMENTS[name].spec(case)).cells
+    mean_qps = read_rates("day").load_qps * case.trace_scale
+    for cell in cells:  # 80 workers have 80/60 of the loads
+        assert (cell.duration_s or 0.0) * (cell.load_qps or mean_qps) <= 1.5 * case.most_queries
+    if name == "fig5" and not quick:
+        assert {cell.workers for cell in cells} == set(range(20, 101, 10))
+        assert len({cell.slo_ms for cell in cells}) == 3
+    if name == "fig6" and not quick:
+        assert len(cells) == 10 * 3 * 3
+
+
+def test_workers_saved_are_read_off_the_curve() -> None:
+    def row(scheme: str, workers: int, accuracy: float) -> dict[str, object]:
+        return {"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
+                "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0}
+
+    rows = [row("own", 20, 0.5), row("own", 40, 0.7), row("own", 60, 0.69),
+            row("other", 20, 0.4), row("other", 40, 0.6), row("other", 60, 0.8)]
+    saved = savings.savings(rows, "own")
+    assert [one["enough"] for one in saved] == [20, 30, None]
+    assert [one["at_least"] for one in saved] == [True, False, None]
+    assert [one["saved"] for one in saved[:2]] == [0.0, 0.25]
+    (by_slo, overall) = savings.summary(saved, "saved")
+    assert by_slo["average"] == overall["average"] == 0.125
+    assert (overall["largest"], overall["cases"], overall["without"]) == (0.25, 2, 1)
+    gained = [one["gained"] for one in savings.gains(rows, "own")]
+    assert gained == pytest.approx([0.1, 0.1, -0.11])
+    late = [{**one, "violation_rate": 0.06} if one["scheme"] == "other" else one for one in rows]
+    assert not savings.gains(late, "own")
+
+
+def test_needing_more_workers_counts_below_zero() -> None:
+    rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
+             "effective_accuracy": accuracy}
+            for scheme, workers, accuracy in (("own", 20, 0.5), ("own", 40, 0.7),
+                                              ("other", 20, 0.6))]
+    assert savings.savings(rows, "own")[0]["saved"] == pytest.approx(-0.5)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the scripts share, so that later ones reuse cells of earlier ones."""
+    return tmp_path_factory.mktemp("evaluation")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ENTRIES)
+def test_each_script_writes_a_table_and_a_figure(
+    name: str, tiny_file: Path, results: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(rules, "MOST_QUERIES_QUICK", 2000.0)
+    monkeypatch.setattr(sys, "argv", [name, "--profiles", str(tiny_file), "--out", str(results),
+                                      "--quick"])
+    runpy.run_path(str(SCRIPTS / f"{name}.py"), run_name="__main__")
+    assert "failed" not in capsys.readouterr().err
+    with (results / "tiny" / f"{name}-quick.csv").open(newline="") as stream:
+        assert list(csv.DictReader(stream))
+    if name != "table2":
+        for suffix in ("png", "svg"):
+            assert (results / "tiny" / f"{name}-quick.{suffix}").stat().st_size > 1000
+
+
+def test_a_profile_that_is_not_there_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fig6", "--profiles", "none", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="error: none: no such profile"):
+        runpy.run_path(str(SCRIPTS / "fig6.py"), run_name="__main__")
+    assert not list(tmp_path.iterdir())

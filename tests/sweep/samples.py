@@ -1,0 +1,26 @@
+"""Small specifications."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ramsis.sweep import SweepSpec
+
+WORKER = "worker:grid=fixed:10,max_queue=8"
+
+
+def document(profile: Path | str, **changes: Any) -> dict[str, Any]:
+    """Two loads, two schemes, half a second: cells in milliseconds; some keys changed."""
+    return {"profiles": str(profile), "workers": 2, "slo_ms": 100, "load_qps": [100, 300],
+            "scheme": [WORKER, "jellyfish-plus"], "duration_s": 0.5, **changes}
+
+
+def spec(profile: Path | str, **changes: Any) -> SweepSpec:
+    """The same, read."""
+    return SweepSpec.of(document(profile, **changes))
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    """The tables of a sweep, by name."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}

@@ -1,0 +1,92 @@
+"""Specifications: what they stand for, and how bad ones are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramsis.errors import InputFileError
+from ramsis.sweep import SweepSpec
+from ramsis.sweep.schemes import PolicyScheme, sweep_scheme
+from tests.sweep.samples import document, spec
+
+
+def test_a_grid_stands_for_all_combinations_the_scheme_varying_first() -> None:
+    cells = spec("p", workers=[2, 4], load_qps="100:300:100").cells
+    assert len(cells) == 12
+    assert [(c.workers, c.load_qps, c.scheme) for c in cells[:3]] == [
+        (2, 100.0, cells[0].scheme), (2, 100.0, "jellyfish-plus"), (2, 200.0, cells[0].scheme)]
+    assert cells[-1].workers == 4
+
+
+def test_grids_take_the_shared_keys_and_replace_their_own() -> None:
+    base = {**document("p", scheme="greedy"), "grid": [{}, {"workers": 8}, {"seeds": 1}]}
+    assert [cell.workers for cell in SweepSpec.of(base).cells] == [2, 2, 8, 8]  # none twice
+
+
+def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
+    base = {"profiles": "p", "workers": 1, "slo_ms": 1, "scheme": "greedy"}
+    (traced,) = SweepSpec.of({**base, "trace": "day"}).cells
+    (constant,) = SweepSpec.of({**base, "load_qps": 1}).cells
+    assert (traced.duration_s, constant.duration_s) == (None, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"wokers": 3}, ["unknown key", "wokers", "workers"]),
+        ({"workers": 0}, ["workers", "got 0", ">= 1"]),
+        ({"workers": []}, ["workers", "one or more"]),
+        ({"workers": [2, 2]}, ["workers", "[2, 2]"]),
+        ({"workers": True}, ["workers", "True"]),
+        ({"slo_ms": -1.0}, ["slo_ms", "-1.0"]),
+        ({"slo_ms": float("nan")}, ["slo_ms", "nan"]),
+        ({"load_qps": "400:100:50"}, ["load_qps", "400:100:50"]),
+        ({"scheme": "jelly"}, ["scheme", "jelly", "jellyfish-plus"]),
+        ({"scheme": "worker:grip=fixed:10"}, ["scheme", "grip", "grid"]),
+        ({"scheme": "worker:levels=1"}, ["scheme", "levels", ">= 2"]),
+        ({"scheme": "worker:objective=most"}, ["objective", "most"]),
+        ({"service": "p42"}, ["service", "p42", "p95"]),
+        ({"models": "some"}, ["models", "some", "pareto"]),
+        ({"model_sets": {"two": "a"}}, ["model_sets.two"]),
+        ({"trace": "day"}, ["load_qps", "trace"]),
+        ({"seeds": 1.5}, ["seeds", "1.5"]),
+        ({"monitor": True}, ["monitor", "on, off"]),
+        ({"duration_s": 0}, ["duration_s", "worker"]),
+        ({"grid": {"workers": 1}}, ["grid", "[[grid]]"]),
+    ],
+)
+def test_a_bad_specification_is_refused_by_its_key(
+    changes: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(InputFileError) as refusal:
+        spec("p", **changes)
+    message = str(refusal.value)
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+def test_a_missing_key_is_named() -> None:
+    for key in ("profiles", "workers", "slo_ms", "scheme"):
+        given = document("p")
+        del given[key]
+        with pytest.raises(InputFileError, match=f"{key}: missing"):
+            SweepSpec.of(given)
+
+
+def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text("workers = [1,")
+    with pytest.raises(InputFileError, match="not valid TOML"):
+        SweepSpec.load(path)
+    with pytest.raises(InputFileError, match="cannot read"):
+        SweepSpec.load(tmp_path / "none.toml")
+
+
+def test_commas_within_a_value_do_not_end_it() -> None:
+    scheme = sweep_scheme("worker:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
+    assert isinstance(scheme, PolicyScheme)
+    assert scheme.given == {"arrivals": "mmpp:ratio=4,burst-ms=50,share=0.1", "grid": "fixed:10"}

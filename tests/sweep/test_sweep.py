@@ -1,0 +1,265 @@
+"""Running sweeps: the same figures as by hand, reuse, failures, tables."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import placement_milp
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.files import read_json
+from ramsis.profiles import ProfileSet, save
+from ramsis.sim import JellyfishPlus, PoissonLoad, RateTrace, WorkerPolicies, simulate
+from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
+from ramsis.sweep.schemes import PolicyScheme
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.sweep.samples import WORKER, document, spec, tables
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def test_cells_hold_what_generating_and_simulating_by_hand_gives(
+    tiny: ProfileSet, tiny_file: Path, tmp_path: Path
+) -> None:
+    result = run_sweep(spec(tiny_file, seeds=3, load_qps=300), tmp_path)
+    settings = SynthesisSettings(slo_ms=100.0, workers=2, grid="fixed:10", max_queue=8)
+    policy = generate_policy(tiny, 300.0, settings)
+    load = PoissonLoad(300.0, 500.0)
+    for row, scheme in zip(result.rows, (WorkerPolicies((policy,)), JellyfishPlus()),
+                           strict=True):
+        by_hand = simulate(tiny, scheme, load, workers=2, slo_ms=100.0, seeds=range(3)).row()
+        assert {name: row[name] for name in ("queries", "late", "accuracy", "response_p99_ms",
+                                             "effective_accuracy_half_width")} == {
+            name: by_hand[name] for name in ("queries", "late", "accuracy", "response_p99_ms",
+                                             "effective_accuracy_half_width")}
+    assert result.rows[0]["expected_accuracy"] == policy.expectations.accuracy
+    assert result.rows[1]["expected_accuracy"] is None
+    assert all(row["effective_accuracy"] <= row["upper_bound"] + 1e-9 for row in result.rows)
+
+
+def test_a_second_run_computes_nothing_and_writes_the_same_tables(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    first = run_sweep(spec(tiny_file), tmp_path)
+    before = tables(tmp_path)
+    second = run_sweep(spec(tiny_file), tmp_path)
+    assert (first.computed, first.reused) == (4, 0)
+    assert (second.computed, second.reused) == (0, 4)
+    assert tables(tmp_path) == before
+    assert len(before) == 5
+
+
+CHANGES: dict[str, tuple[dict[str, Any], int]] = {
+    "a load more": ({"load_qps": [100, 300, 500]}, 2),
+    "another order": ({"load_qps": [300, 100], "scheme": ["jellyfish-plus", WORKER]}, 0),
+    "another policy setting": ({"scheme": ["worker:grid=fixed:11,max_queue=8",
+                                           "jellyfish-plus"]}, 2),
+    "other arrivals to make policies for": (
+        {"scheme": [f"{WORKER},arrivals=negative-binomial:4", "jellyfish-plus"]}, 2),
+    "a scheme's parameter": ({"scheme": [WORKER, "jellyfish-plus:headroom=1.05"]}, 2),
+    "more seeds": ({"seeds": 2}, 4),
+    "another seed": ({"seed": 1}, 4),
+    "a longer run": ({"duration_s": 0.6}, 4),
+    "another SLO": ({"slo_ms": 90}, 4),
+    "other models": ({"model_sets": {"two": ["small", "medium"]}, "models": "two"}, 4),
+    "all models under another name": (
+        {"model_sets": {"three": ["small", "medium", "large"]}, "models": "three"}, 0),
+    "drawn gaps": ({"cv": 2}, 4),
+    "a network": ({"network_ms": 1}, 4),
+    "monitored": ({"monitor": "on"}, 4),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_only_what_changed_is_computed(
+    tiny_file: Path, tmp_path: Path, change: str
+) -> None:
+    changes, expected = CHANGES[change]
+    run_sweep(spec(tiny_file), tmp_path)
+    assert run_sweep(spec(tiny_file, **changes), tmp_path).computed == expected
+
+
+def test_a_changed_profile_is_computed_anew(tiny: ProfileSet, tmp_path: Path) -> None:
+    save(tiny, tmp_path / "p.json")
+    wanted = spec(tmp_path / "p.json")
+    run_sweep(wanted, tmp_path / "out")
+    save(ProfileSet(tiny.name, tiny.models[:2]), tmp_path / "p.json")
+    assert run_sweep(wanted, tmp_path / "out").computed == 4
+
+
+def test_policies_are_made_once_for_all_cells_that_use_them(
+    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[float] = []
+
+    def counted(profile: Any, load_qps: float, settings: Any) -> Any:
+        made.append(load_qps)
+        return generate_policy(profile, load_qps, settings)
+
+    monkeypatch.setattr("ramsis.sweep.jobs.generate_policy", counted)
+    wanted = spec(tiny_file, cv=[1, 2], scheme=WORKER)
+    sweep = Sweep(wanted, tmp_path)
+    assert sweep.todo == 6  # two policies, four cells
+    sweep.run()
+    assert sorted(made) == [100.0, 300.0]
+
+
+def test_a_damaged_result_is_computed_again(tiny_file: Path, tmp_path: Path) -> None:
+    run_sweep(spec(tiny_file), tmp_path)
+    before = tables(tmp_path)
+    files = sorted((tmp_path / "cells").iterdir())
+    files[0].write_text(files[0].read_text()[:100])
+    files[1].write_text('{"format": "ramsis.sweep-cell/1", "inputs": {}}')
+    for policy in (tmp_path / "policies").iterdir():
+        policy.write_text("")
+    assert run_sweep(spec(tiny_file), tmp_path).computed == 2
+    assert tables(tmp_path) == before
+
+
+def test_tables_do_not_depend_on_the_order_of_completion(
+    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = spec(tiny_file, workers=[2, 3])
+    run_sweep(wanted, tmp_path / "in-turn")
+
+    def shuffled(jobs: Any) -> Any:
+        order = list(range(len(jobs)))
+        random.Random(1).shuffle(order)
+        for index in order:
+            yield index, pool._outcome(jobs[index])
+
+    monkeypatch.setattr(pool, "_in_this_process", shuffled)
+    run_sweep(wanted, tmp_path / "shuffled")
+    assert tables(tmp_path / "in-turn") == tables(tmp_path / "shuffled")
+
+
+def test_a_cell_that_fails_is_told_and_stops_no_other(tiny_file: Path, tmp_path: Path) -> None:
+    wanted = spec(tiny_file, slo_ms=[1, 100])
+    result = run_sweep(wanted, tmp_path)
+    assert (result.computed, len(result.failures), len(result.rows)) == (4, 4, 4)
+    assert {failure.exit_code for failure in result.failures} <= {2, 4}
+    told = rows(tmp_path / "failures.csv")
+    assert [row["slo_ms"] for row in told] == ["1.0"] * 4
+    assert all("SLO" in row["error"] for row in told)
+    again = run_sweep(wanted, tmp_path)
+    assert (again.computed, again.reused, len(again.failures)) == (0, 4, 4)
+
+
+def test_an_unforeseen_error_is_a_failed_cell_too(
+    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("by\nzero")
+
+    monkeypatch.setattr("ramsis.sweep.jobs.generate_policy", broken)
+    result = run_sweep(spec(tiny_file), tmp_path)
+    assert (result.computed, len(result.failures)) == (2, 2)
+    assert {(f.error, f.exit_code) for f in result.failures} == {("ZeroDivisionError: by zero", 1)}
+
+
+def test_the_value_table_holds_the_best_promise_for_each_case(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    coarse = "worker:grid=fixed:2,max_queue=8"
+    result = run_sweep(spec(tiny_file, scheme=[coarse, WORKER, "greedy"]), tmp_path)
+    values = list(result.values)
+    read = placement_milp.read_values(tmp_path / "value-table.json")
+    assert [dataclasses.asdict(row) for row in read] == [
+        value | {"model_set": tuple(value["model_set"])} for value in values]
+    assert [(v["worker_type"], v["workers"], v["load_qps"]) for v in values] == [
+        ("tiny", 2, 100.0), ("tiny", 2, 300.0)]
+    for value in values:
+        promised = [row["expected_effective_accuracy"] for row in result.rows
+                    if row["load_qps"] == value["load_qps"] and row["scheme"] != "greedy"]
+        assert value["expected_effective_accuracy"] == max(promised)
+        assert value["model_set"] == ["small", "medium", "large"]
+
+
+def test_without_policies_there_is_no_value_table(tiny_file: Path, tmp_path: Path) -> None:
+    run_sweep(spec(tiny_file), tmp_path)
+    assert (tmp_path / "value-table.json").exists()
+    run_sweep(spec(tiny_file, scheme="greedy"), tmp_path)
+    assert not (tmp_path / "value-table.json").exists()
+
+
+def test_a_duration_of_nothing_gives_promises_only(tiny_file: Path, tmp_path: Path) -> None:
+    result = run_sweep(spec(tiny_file, duration_s=0, scheme=WORKER), tmp_path)
+    assert [row["queries"] for row in result.rows] == [None, None]
+    assert all(0 < row["expected_effective_accuracy"] <= row["upper_bound"] + 1e-9
+               for row in result.rows)
+    assert rows(tmp_path / "seeds.csv") == rows(tmp_path / "models.csv") == []
+
+
+def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
+    run_sweep(spec(tiny_file, seeds=2), tmp_path)
+    cells, seeds = rows(tmp_path / "results.csv"), rows(tmp_path / "seeds.csv")
+    assert len(cells) == 4
+    assert [row["seed"] for row in seeds] == ["0", "1"] * 4
+    for i, cell in enumerate(cells):
+        own = seeds[2 * i:2 * i + 2]
+        assert int(cell["queries"]) == sum(int(row["queries"]) for row in own)
+        assert float(cell["accuracy"]) == pytest.approx(
+            sum(float(row["accuracy"]) for row in own) / 2)
+    shares = rows(tmp_path / "models.csv")
+    for cell in cells:
+        own = [float(row["share"]) for row in shares
+               if (row["load_qps"], row["scheme"]) == (cell["load_qps"], cell["scheme"])]
+        assert sum(own) == pytest.approx(1.0)
+
+
+def test_model_switching_is_profiled_once_for_a_fleet(tiny_file: Path, tmp_path: Path) -> None:
+    scheme = "model-switching:profile_s=0.5"
+    sweep = Sweep(spec(tiny_file, scheme=scheme), tmp_path / "a")
+    assert sweep.todo == 3
+    shared = sweep.run()
+    (kept,) = (tmp_path / "a" / "responses").iterdir()
+    assert read_json(kept)["format"] == "ramsis.response-profile/1"
+    own = f"{scheme},store={tmp_path / 'own.json'}"
+    alone = run_sweep(spec(tiny_file, scheme=own), tmp_path / "b")
+    assert [r["accuracy"] for r in shared.rows] == [r["accuracy"] for r in alone.rows]
+
+
+def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0 100\n1 400\n2 200\n")
+    given = document(tiny_file, trace=str(trace), scheme=f"{WORKER},levels=6", duration_s=3)
+    del given["load_qps"]
+    result = run_sweep(SweepSpec.of(given), tmp_path / "out")
+    assert len(result.rows) == 1
+    assert result.rows[0]["expected_accuracy"] is None
+    loads = PolicyScheme({}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
+    assert len(list((tmp_path / "out" / "policies").iterdir())) == len(loads)
+    assert loads[-1] == pytest.approx(400 + 4 * 800**0.5, rel=1e-5)
+    assert loads[0] <= 100
+
+
+def test_model_sets_are_subsets_fronts_and_interpolations(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    result = run_sweep(spec(tiny_file, models=["all", "pareto", "interpolate:0.05", "two"],
+                            model_sets={"two": ["small", "large"]}, scheme=WORKER,
+                            load_qps=100, duration_s=0), tmp_path)
+    assert {len(value["model_set"]) for value in result.values} == {3, 7, 2}
+    with pytest.raises(InputFileError, match="models two"):
+        run_sweep(spec(tiny_file, models="two", model_sets={"two": ["none"]}), tmp_path)
+
+
+def test_inputs_that_cannot_be_read_stop_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match="no-such"):
+        run_sweep(spec("no-such"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidValueError, match="not a folder"):
+        run_sweep(spec("digits-cpu"), tmp_path / "file")
+    with pytest.raises(InvalidValueError, match="processes"):
+        Sweep(spec("digits-cpu"), tmp_path / "out").run(processes=0)

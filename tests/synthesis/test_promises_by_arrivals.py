@@ -1,0 +1,99 @@
+"""Promises against a replay of the policy's table, fed by draws of the process itself.
+
+A promise counts a batch as late with its earliest query, and so does the replay where the two
+are compared (``by_head``); judged by its own deadline each, fewer queries are late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from ramsis.arrivals import process_factory
+from ramsis.policy import WorkerPolicy
+from ramsis.synthesis import generate_policy
+from tests.reference.round_robin import Replay, replay
+from tests.synthesis.samples import plain as plain_document
+from tests.synthesis.samples import settings, tiny_profile
+
+_QUERIES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """A process and a load of the tiny profile, of which 4 workers can serve 1778 queries/s."""
+
+    word: str
+    load_qps: float
+
+    def policy(self, word: str | None = None) -> WorkerPolicy:
+        """The policy for this process, or another at the same load."""
+        chosen = settings(arrivals=word or self.word, grid="fixed:50", max_queue=32)
+        return generate_policy(tiny_profile(), self.load_qps, chosen)
+
+    def replayed(self, policy: WorkerPolicy) -> Replay:
+        """What the policy does with arrivals drawn from this process."""
+        process = process_factory(self.word)(self.load_qps)
+        assert hasattr(process, "sample")
+        arrivals = process.sample(_QUERIES / process.rate_per_ms, np.random.default_rng(11))
+        return replay(
+            arrivals, workers=policy.workers, slo_ms=policy.slo_ms,
+            slack_ms=policy.slack_ms.tolist(), table=policy.model_table.tolist(),
+            latency_ms=policy.latency_ms.tolist(), accuracy=policy.accuracy.tolist(),
+            fastest=policy.overflow_model,
+        )
+
+
+CASES = [
+    Case("poisson", 1000.0),
+    Case("negative-binomial:4", 400.0),
+    Case("negative-binomial:12", 700.0),
+    Case("mmpp:ratio=4,burst-ms=500,share=0.2", 700.0),
+    Case("mmpp:ratio=6,burst-ms=50,share=0.2", 500.0),
+    Case("mmpp:ratio=6,burst-ms=100,share=0.2", 600.0),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.word}@{case.load_qps:g}")
+def test_a_policy_delivers_what_it_promises_under_its_own_arrivals(case: Case) -> None:
+    policy = case.policy()
+    promised, seen = policy.expectations, case.replayed(policy)
+    late = seen.violation_rate_by_head
+    assert promised.violation_rate == pytest.approx(late, rel=0.2, abs=0.002)
+    assert promised.effective_accuracy == pytest.approx(seen.effective_accuracy_by_head, abs=0.01)
+    assert seen.violation_rate <= late
+
+
+@pytest.mark.parametrize("case", CASES[2:], ids=lambda case: f"{case.word}@{case.load_qps:g}")
+def test_it_beats_the_policy_for_poisson_arrivals_of_the_same_load(case: Case) -> None:
+    own, other = case.policy(), case.policy("poisson")
+    mine, theirs = case.replayed(own), case.replayed(other)
+    assert mine.effective_accuracy_by_head > theirs.effective_accuracy_by_head
+    assert mine.violation_rate < theirs.violation_rate
+
+
+@pytest.mark.parametrize("word", ["negative-binomial:1", "mmpp:ratio=1,burst-ms=9,share=0.5"])
+def test_without_overdispersion_it_is_the_poisson_policy(word: str) -> None:
+    plain, same = Case("poisson", 700.0).policy(), Case(word, 700.0).policy()
+    assert plain_document(same) == plain_document(plain)
+
+
+@pytest.mark.parametrize(
+    "word", ["negative-binomial:1.001", "mmpp:ratio=1.001,burst-ms=100,share=0.5"]
+)
+def test_near_no_overdispersion_the_promise_is_near_that_for_poisson(word: str) -> None:
+    plain, near = Case("poisson", 900.0).policy(), Case(word, 900.0).policy()
+    assert near.expectations.effective_accuracy == pytest.approx(
+        plain.expectations.effective_accuracy, abs=2e-4)
+    assert near.expectations.violation_rate == pytest.approx(
+        plain.expectations.violation_rate, abs=1e-4)
+
+
+def test_the_certificate_of_a_hidden_mode_bounds_the_gain_from_above() -> None:
+    record = CASES[4].policy().certificate
+    assert record.gain_lower is not None
+    assert record.gain_upper is not None
+    assert record.gain_lower <= record.gain <= record.gain_upper
+    assert record.gain_upper - record.gain < 0.01
