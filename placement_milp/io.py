@@ -122,16 +122,22 @@ def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
     Raises
     ------
     InputFileError
-        When the file cannot be read or breaks the format; fields beyond those of a row, and
-        beside ``rows``, are allowed and left alone.
+        When the file cannot be read, breaks the format, has no rows or one case twice; fields
+        beyond those of a row, and beside ``rows``, are allowed and left alone.
     """
     top = Fields(read_json(path), str(path))
     _known_format(top, VALUES_FORMAT)
-    rows = []
+    rows: dict[object, ValueRow] = {}
     for item in top.children("rows"):
         known = {key: item.value(key) for key in item if key in names(ValueRow)}
-        rows.append(ValueRow.from_fields(Fields(known, item.file, item.path)))
-    return tuple(rows)
+        row = ValueRow.from_fields(Fields(known, item.file, item.path))
+        if row.case in rows:
+            raise item.refusal("model_set", "the same case stands twice", value=row.model_set,
+                               allowed="each worker type, model set, workers, load and SLO once")
+        rows[row.case] = row
+    if not rows:
+        raise top.refusal("rows", "the table is empty", allowed="one row or more")
+    return tuple(rows.values())
 
 
 def write_placement(placement: Placement, path: str | os.PathLike[str]) -> None:

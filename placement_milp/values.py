@@ -40,6 +40,12 @@ class ValueRow:
     expected_effective_accuracy: float
     expected_violation_rate: float
 
+    @property
+    def case(self) -> tuple[object, ...]:
+        """What tells rows of a table apart."""
+        return (self.worker_type, tuple(sorted(self.model_set)), self.workers, self.load_qps,
+                self.slo_ms)
+
     @classmethod
     def from_fields(cls, item: Fields) -> ValueRow:
         """The row in an entry of ``rows``."""

@@ -12,6 +12,8 @@ import importlib
 from typing import Any
 
 _PUBLIC = {
+    "FleetPolicy": "ramsis.policy",
+    "FleetSettings": "ramsis.synthesis",
     "Poisson": "ramsis.arrivals",
     "ProfileSet": "ramsis.profiles",
     "SweepSpec": "ramsis.sweep",

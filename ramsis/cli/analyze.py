@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ramsis.cli.rows import Column, policy_row, print_json, print_rows
-from ramsis.policy import WorkerPolicy, read, read_set
+from ramsis.policy import Policy, read, read_set
 
 __all__ = ["analyze"]
 
@@ -60,11 +60,11 @@ def analyze(sources: tuple[str, ...], as_json: bool, plot: str | None) -> None:
         print_rows(_COLUMNS, [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
 
 
-def _policies(source: str) -> tuple[WorkerPolicy, ...]:
+def _policies(source: str) -> tuple[Policy, ...]:
     return read_set(source) if Path(source).is_dir() else (read(source),)
 
 
-def _row(policy: WorkerPolicy) -> dict[str, Any]:
+def _row(policy: Policy) -> dict[str, Any]:
     expected = policy.expectations
     return {
         **policy_row(policy),
@@ -79,7 +79,7 @@ def _row(policy: WorkerPolicy) -> dict[str, Any]:
     }
 
 
-def _words(policy: WorkerPolicy) -> dict[str, str]:
+def _words(policy: Policy) -> dict[str, str]:
     """Columns that are short texts."""
     expected, proof = policy.expectations, policy.certificate
     used = max(expected.model_share.items(), key=lambda item: item[1], default=None)

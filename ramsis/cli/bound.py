@@ -10,8 +10,8 @@ from ramsis import profiles
 from ramsis.cli.rows import Column, print_json, print_rows
 from ramsis.fleet import fluid_bound
 from ramsis.mdp.problem import MAX_QUEUE
-from ramsis.policy import SERVICES
-from ramsis.profiles import Statistic
+from ramsis.policy import FLEET_SERVICES
+from ramsis.profiles.service import DISTRIBUTION, ServiceLaw
 from ramsis.synthesis import parse_loads
 
 __all__ = ["bound"]
@@ -19,6 +19,7 @@ __all__ = ["bound"]
 _COLUMNS = (
     Column("load_qps", "load (QPS)", "g"),
     Column("upper_bound", "upper bound", ".4f"),
+    Column("poisson_upper_bound", "Poisson", ".4f"),
     Column("served_fraction", "served", ".2%"),
     Column("capacity_qps", "capacity (QPS)", ".0f"),
     Column("worker_price", "one more worker", "+.5f"),
@@ -33,8 +34,10 @@ _COLUMNS = (
 @click.option("--workers", type=int, required=True, help="Workers that share the load.")
 @click.option("--load", required=True, metavar="QPS",
               help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
-@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
-              help="Latency statistic that service times are taken to be.")
+@click.option("--service", type=click.Choice(FLEET_SERVICES), default=FLEET_SERVICES[0],
+              show_default=True,
+              help="Latency statistic that service times are taken to be, or drawn from the "
+                   "distribution.")
 @click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
               help="Largest batch.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
@@ -43,16 +46,17 @@ def bound(
     slo_ms: float,
     workers: int,
     load: str,
-    service: Statistic,
+    service: str,
     max_batch: int,
     as_json: bool,
 ) -> None:
     """Bound the effective accuracy of every scheme with batches up to --max-batch.
 
-    Solves the fluid linear program; clairvoyant schemes cannot pass it either. "served" is the
-    share of the queries that the best mix answers in time, "one more worker" the effective
-    accuracy that it would add, "best mix" the models and batches (b) by their share of the
-    queries.
+    Solves the fluid linear program; at fixed service times clairvoyant schemes cannot pass it
+    either. "Poisson" is a tighter bound for Poisson arrivals, whose batches take time to gather;
+    there is none where service times are drawn. "served" is the share of the queries that the
+    best mix answers in time, "one more worker" the effective accuracy that it would add, "best
+    mix" the models and batches (b) by their share of the queries.
 
     \b
     Examples:
@@ -60,19 +64,24 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
     """
     loads = parse_loads(load)
-    table = profiles.load(profile_name).latency_table(service, max_batch)
+    law = ServiceLaw.of(profiles.load(profile_name), service, max_batch)
     rows: list[dict[str, Any]] = []
     for load_qps in loads:
         found = fluid_bound(
-            table, slo_ms=slo_ms, workers=workers, load_qps=load_qps, max_batch=max_batch
+            law, slo_ms=slo_ms, workers=workers, load_qps=load_qps, max_batch=max_batch
         )
+        tighter = None
+        if service != DISTRIBUTION:
+            tighter = fluid_bound(law, slo_ms=slo_ms, workers=workers, load_qps=load_qps,
+                                  max_batch=max_batch, gathering=True).effective_accuracy
         mix = [
-            {"model": table.models[m], "batch": int(b) + 1, "share": float(found.mix[m, b])}
+            {"model": law.models[m], "batch": int(b) + 1, "share": float(found.mix[m, b])}
             for m, b in zip(*found.mix.nonzero(), strict=True)
         ]
         rows.append({
             "load_qps": load_qps, "workers": workers, "slo_ms": slo_ms,
-            "upper_bound": found.effective_accuracy, "served_fraction": found.served_fraction,
+            "upper_bound": found.effective_accuracy, "poisson_upper_bound": tighter,
+            "query_price": found.query_price, "served_fraction": found.served_fraction,
             "capacity_qps": found.capacity_qps, "worker_price": found.worker_price, "mix": mix,
         })
     if as_json:

@@ -10,11 +10,18 @@ import click
 from ramsis import profiles
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
+from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.grid import DEFAULT_GRID
 from ramsis.mdp.problem import Objective
-from ramsis.policy import MANIFEST_NAME, SERVICES, WorkerPolicy, policy_file_name
-from ramsis.profiles import Statistic
+from ramsis.policy import FLEET_SERVICES, MANIFEST_NAME, SERVICES, Policy, policy_file_name
 from ramsis.solvers.worker import SOLVERS, SolverName
-from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set, parse_loads
+from ramsis.synthesis import (
+    FleetSettings,
+    SynthesisSettings,
+    choose_loads,
+    generate_set,
+    parse_loads,
+)
 
 __all__ = ["PROMISE_COLUMNS", "generate"]
 
@@ -38,18 +45,27 @@ PROMISE_COLUMNS = (
               help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
 @click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
               help="Folder for the policy files and their manifest.")
-@click.option("--grid", default="fixed:100", show_default=True, metavar="fixed:D|model",
-              help="Slack grid: D equal steps, or the profiled latencies.")
+@click.option("--scheme", type=click.Choice(["worker", "fleet"]), default="worker",
+              show_default=True,
+              help="Policies for each worker's own queue, or for a central queue of the fleet.")
+@click.option("--grid", default=None, metavar="fixed:D|model",
+              help="Slack grid: D equal steps, or the profiled latencies.  [default: fixed:100; "
+                   "for a fleet the latencies, or fixed:60 where times are drawn]")
 @click.option("--objective", type=click.Choice([o.value for o in Objective]),
               default=Objective.PER_QUERY.value, show_default=True,
               help="Accuracy averaged over queries, or over decisions as in the paper.")
 @click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
               help="poisson, negative-binomial:I (I = variance/mean of the counts), "
                    "mmpp:ratio=R,burst-ms=B,share=S, or package.module:name of your own.")
-@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
-              help="Latency statistic that service times are taken to be.")
+@click.option("--service", type=click.Choice(FLEET_SERVICES), default=None,
+              help="Latency statistic that service times are taken to be, or for a fleet drawn "
+                   "from the distribution.  [default: p95; for a fleet the distribution where the "
+                   "profile has quantiles]")
+@click.option("--violation-price", type=float, default=1.0, show_default=True,
+              help="For a fleet: what a late or dropped query costs, in units of accuracy; at 0 "
+                   "effective accuracy alone counts.")
 @click.option("--max-queue", type=int, default=32, show_default=True,
-              help="Longest queue that the table tells apart.")
+              help="Longest queue that a worker's table tells apart; a fleet's largest batch.")
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",
               help="Choose the fewest levels between the lowest and the highest --load whose "
                    "expected accuracies differ by at most X, such as 0.01.")
@@ -64,10 +80,12 @@ def generate(
     workers: int,
     load: str,
     out: Path,
-    grid: str,
+    scheme: str,
+    grid: str | None,
     objective: str,
     arrivals: str,
-    service: Statistic,
+    service: str | None,
+    violation_price: float,
     max_queue: int,
     max_accuracy_step: float | None,
     solver: SolverName,
@@ -75,6 +93,9 @@ def generate(
     as_json: bool,
 ) -> None:
     """Make a model-selection policy for each load level.
+
+    With --scheme fleet the policy decides about one central queue for all workers; --objective,
+    --arrivals and --solver are those of workers.
 
     Writes one policy file per level and a manifest into DIR, and prints what each policy will
     deliver: accuracy of the queries answered in time, share of SLO violations, effective
@@ -87,12 +108,20 @@ def generate(
     Examples:
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50 --out out
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
-    """
+      $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --scheme fleet --out out3
+    """  # noqa: E501 - an example is one line
     see_own_modules(arrivals)
-    settings = SynthesisSettings(
-        slo_ms=slo_ms, workers=workers, arrivals=arrivals, service=service,
-        objective=objective, grid=grid, max_queue=max_queue, solver=solver,
-    )
+    settings: SynthesisSettings | FleetSettings
+    if scheme == "fleet":
+        settings = _fleet_settings(slo_ms, workers, grid, objective, arrivals, service,
+                                   violation_price, max_queue, solver)
+    else:
+        settings = SynthesisSettings(
+            slo_ms=slo_ms, workers=workers, arrivals=arrivals,
+            service=service or SERVICES[0],  # type: ignore[arg-type]  # checked by it
+            objective=objective, grid=DEFAULT_GRID if grid is None else grid,
+            max_queue=max_queue, solver=solver,
+        )
     loads = parse_loads(load)
     profile = profiles.load(profile_name)
     if max_accuracy_step is not None:
@@ -111,7 +140,22 @@ def generate(
     click.echo(f"\n{count} in {out} ({MANIFEST_NAME} lists them)")
 
 
-def _row(policy: WorkerPolicy, folder: Path) -> dict[str, object]:
+def _fleet_settings(
+    slo_ms: float, workers: int, grid: str | None, objective: str, arrivals: str,
+    service: str | None, violation_price: float, max_queue: int, solver: str,
+) -> FleetSettings:
+    """Settings of a fleet; options that it does not have must be at their defaults."""
+    for option, value, only in (("--objective", objective, "per-query"),
+                                ("--arrivals", arrivals, "poisson"),
+                                ("--solver", solver, SOLVERS[0])):
+        if value != only:
+            raise InvalidValueError(describe("not for --scheme fleet", where=option, value=value,
+                                             allowed=only))
+    return FleetSettings(slo_ms=slo_ms, workers=workers, service=service, grid=grid,
+                         violation_price=violation_price, max_batch=max_queue)
+
+
+def _row(policy: Policy, folder: Path) -> dict[str, object]:
     name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
     return {**policy_row(policy), "file": str(folder / name), "state": state}

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ramsis.policy import WorkerPolicy, read
+from ramsis.cli.fleet_table import show_fleet
+from ramsis.policy import FleetPolicy, WorkerPolicy, read
 
 __all__ = ["policy_group"]
 
@@ -36,6 +37,9 @@ def policy_group() -> None:
 def show(file: str, as_json: bool, width: int | None) -> None:
     """Show the table of a policy FILE: queued requests by slack, which model answers.
 
+    Of a fleet policy: for each number of idle workers and queued requests, the answer while the
+    head has all its slack.
+
     Every model in use has a symbol and, on a terminal, a colour. Rows and columns that equal
     their neighbour are merged; where the columns still do not fit, evenly spaced ones are
     shown and the last line says so.
@@ -46,6 +50,9 @@ def show(file: str, as_json: bool, width: int | None) -> None:
       $ ramsis policy show policies_out/example/worker-00400qps.json --json
     """
     policy = read(file)
+    if isinstance(policy, FleetPolicy):
+        show_fleet(policy, as_json)
+        return
     if as_json:
         click.echo(json.dumps(_document(policy), indent=2))
         return

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from ramsis.policy import WorkerPolicy
+from ramsis.policy import Policy
 
 __all__ = ["Column", "policy_row", "print_json", "print_rows", "progress"]
 
@@ -42,7 +42,7 @@ class Column:
         return "–" if value is None else format(value, self.form)
 
 
-def policy_row(policy: WorkerPolicy) -> dict[str, Any]:
+def policy_row(policy: Policy) -> dict[str, Any]:
     """A policy's promise under the names that every command uses."""
     expected = policy.expectations
     return {

@@ -21,6 +21,7 @@ from ramsis.cli.workloads import constant_loads, traced_load
 from ramsis.files import write_atomic
 from ramsis.fleet import fluid_bound
 from ramsis.profiles import ProfileSet
+from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import (
     Fleet,
     Plan,
@@ -34,6 +35,8 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH, SERVICES
+from ramsis.sim.schemes import FleetPolicies
+from ramsis.sim.schemes import policies as sim_policies
 from ramsis.sim.timeline import write_timeline
 
 __all__ = ["simulate_command"]
@@ -50,6 +53,7 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("models", "models"),
 )
+_FILES = (WorkerPolicies, FleetPolicies)
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -59,14 +63,14 @@ class _Entry:
 
     label: str
     plan: Plan
-    policies: WorkerPolicies | None
+    policies: WorkerPolicies | FleetPolicies | None
 
 
 @click.command("simulate")
 @click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
-              help="Worker policies to replay; repeat to compare.")
+              help="Policies to replay, of workers or of a fleet; repeat to compare.")
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
               "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
@@ -149,7 +153,7 @@ def simulate_command(
     profile = profiles.load(profile_name)
     terms: dict[str, Any] = {"workers": workers, "slo_ms": slo_ms, "service": service,
                              "network_ms": network_ms}
-    specs = [WorkerPolicies.load(path) for path in policies] + [scheme(s) for s in schemes]
+    specs = [sim_policies(path) for path in policies] + [scheme(s) for s in schemes]
     fleet = Fleet.of(profile, max_batch=max([MAX_BATCH, *(getattr(s, "max_batch", 1)
                                                           for s in specs)]), **terms)
     workloads = (constant_loads(load, arrivals, duration_s) if load is not None
@@ -158,9 +162,10 @@ def simulate_command(
                      arrivals=arrivals, duration_s=duration_s, fleet=fleet)])
     for workload in workloads:
         check_load(fleet, workload)
-    labels = [*(f"worker {path}" for path in policies), *schemes]
+    labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)),
+              *schemes]
     plans = [spec.prepare(fleet) for spec in specs]
-    entries = [_Entry(label, plan, spec if isinstance(spec, WorkerPolicies) else None)
+    entries = [_Entry(label, plan, spec if isinstance(spec, _FILES) else None)
                for label, plan, spec in zip(labels, plans, specs, strict=True)]
     results, first = _simulated(
         profile, entries, workloads, range(seed, seed + seeds),
@@ -207,19 +212,20 @@ _Bound = Callable[[SimulationResult], float | None]
 def _bounds(fleet: Fleet) -> _Bound:
     """What no scheme can beat on the arrivals of a result: realised counts, capacity K·(T + SLO).
 
-    Where service times are drawn there is none.
+    Where service times are drawn it bounds the expectation.
     """
+    law = ServiceLaw(fleet.models, fleet.table.accuracy, fleet.quantiles_ms, fleet.service)
 
     @cache
     def of(load_qps: float) -> float:
-        found = fluid_bound(fleet.table, slo_ms=fleet.slo_ms, workers=fleet.workers,
+        found = fluid_bound(law, slo_ms=fleet.slo_ms, workers=fleet.workers,
                             load_qps=load_qps, max_batch=fleet.max_batch)
         return found.effective_accuracy
 
     def bound(result: SimulationResult) -> float | None:
         seconds = (result.duration_ms + fleet.slo_ms) / 1000.0
         counts = [one.queries for one in result.metrics]
-        if fleet.draws or not all(counts):
+        if not all(counts):
             return None
         return sum(of(count / seconds) for count in counts) / len(counts)
 

@@ -1,19 +1,38 @@
 """The fluid upper bound on effective accuracy: what no scheme can beat.
 
-Let x_{m,b} be the rate of batches of size b on model m, over all (m, b) with l(m, b) <= SLO,
+Let x_{m,b} be the rate of batches of size b on model m, over all (m, b) that can be in time,
 accuracy(m) the reward of a query in time, λ the load and K the number of workers:
 
-    max  Σ b·accuracy(m)·x_{m,b} / λ
-    s.t. Σ l(m, b)·x_{m,b} <= K        busy workers,
-         Σ b·x_{m,b}       <= λ        queries.
+    max  Σ b·accuracy(m)·P(L <= SLO)·x_{m,b} / λ
+    s.t. Σ E[L(m, b)]·x_{m,b} <= K        busy workers,
+         Σ b·x_{m,b}          <= λ        queries.
 
-With service times fixed at l it holds for every policy, those that know all arrivals in advance
-too, as long as each query is answered once by one model, a worker runs one batch at a time, none
-is aborted, batches reach no further than the table, and l does not fall with b (a latency table
-sees to that by padding). It is a bound on the long-run average: queueing and the gathering of
-batches cost whatever is missing to it.
+*Service times fixed at l.* Then P is 1 for l(m, b) <= SLO, and it holds for every policy, those
+that know all arrivals in advance too, as long as each query is answered once by one model, a
+worker runs one batch at a time, none is aborted, batches reach no further than the table, and l
+does not fall with b (a latency table sees to that by padding).
 
-The dual price of the first constraint says what one more worker is worth.
+*Service times drawn.* It holds for policies that may know all arrivals, but no service time before
+its end; L is independent of all else. Where E[L] falls with b, running b queries as a larger batch
+is a column of its own.
+
+It is a bound on the long-run average, and on a finite run of length T with n queries when λ is
+n/(T + SLO): batches in time run within T + SLO. For drawn times it then bounds the expectation.
+Queueing and the gathering of batches cost whatever is missing to it.
+
+*Gathering windows* tighten it for Poisson arrivals and fixed service times. All b queries of a
+batch that is in time arrived within SLO − l(m, b). So for any s and w, no more queries can be in
+time in batches of at least s with SLO − l <= w than lie in some window of length w with s
+arrivals:
+
+    Σ_{b >= s, SLO − l(m,b) <= w} b·x_{m,b} / λ <= 1 − (1 − P(at least s − 1 arrivals in w))^s.
+
+A query has s positions among s neighbours that fit into w, each with that probability; that none
+of them fits are rising events of independent gaps, so at least as likely together as the product
+of their probabilities (Harris' inequality). A batch that is in time for some of its queries only
+counts as the smaller batch of these.
+
+Dual prices say what the constraints are worth: one more worker, one more query per second.
 """
 
 from __future__ import annotations
@@ -25,9 +44,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
+from scipy.stats import poisson
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 from ramsis.profiles import LatencyTable
+from ramsis.profiles.service import ServiceLaw
 
 __all__ = ["FluidBound", "fluid_bound"]
 
@@ -50,6 +71,9 @@ class FluidBound:
         Largest load that can be answered in time, K·max b / l(m, b).
     worker_price : float
         Effective accuracy gained per additional worker, at the margin.
+    query_price : float
+        Effective accuracy summed over a second that one more query per second adds; 0 where
+        it could not be answered.
     mix : ndarray, shape (M, B)
         Share of the queries that model m answers in batches of b = column + 1.
     """
@@ -58,17 +82,25 @@ class FluidBound:
     served_fraction: float
     capacity_qps: float
     worker_price: float
+    query_price: float
     mix: FloatArray
 
 
 def fluid_bound(
-    latency: LatencyTable, *, slo_ms: float, workers: int, load_qps: float, max_batch: int
+    latency: LatencyTable | ServiceLaw,
+    *,
+    slo_ms: float,
+    workers: int,
+    load_qps: float,
+    max_batch: int,
+    gathering: bool = False,
 ) -> FluidBound:
     """Solve the fluid linear program.
 
     Parameters
     ----------
-    latency : LatencyTable
+    latency : LatencyTable or ServiceLaw
+        Service times, fixed or drawn.
     slo_ms : float
         > 0. A model that is slower at a batch of 1 takes no part.
     workers : int
@@ -77,11 +109,13 @@ def fluid_bound(
         λ > 0, queries per second.
     max_batch : int
         Largest batch, at most the table's.
+    gathering : bool
+        Add the gathering windows of Poisson arrivals; service times must be fixed.
 
     Raises
     ------
     InvalidValueError
-        A number out of range.
+        A number out of range, or gathering windows with drawn times.
     InfeasibleError
         An SLO below every latency.
     NotConvergedError
@@ -97,36 +131,76 @@ def fluid_bound(
             describe("largest batch out of range", where="max_batch", value=max_batch,
                      allowed=f"1 to {latency.max_batch}, the latency table's largest")
         )
-    service_ms = latency.latency_ms[:, :max_batch]
-    model, column = np.nonzero(service_ms <= slo_ms)
-    if not len(model):
-        lowest = float(service_ms[:, 0].min())
-        raise InfeasibleError(
-            describe("SLO is below every latency", where="slo_ms", value=slo_ms,
-                     allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
-        )
-    batch, busy_ms = column + 1.0, service_ms[model, column]
-    per_query_ms = busy_ms / batch
+    model, batch, busy_ms, in_time = _columns(latency, slo_ms, max_batch)
+    per_query_ms, reward = busy_ms / batch, latency.accuracy[model] * in_time
     # Unknowns are shares of the queries, or of what can be served where that is less (1/scale of
     # them), so that the program is of the size of 1 at any load.
     demand = float(per_query_ms.min()) * load_qps / 1000.0 / workers
     scale = max(1.0, demand)
+    windows, most = np.empty((0, len(model))), np.empty(0)
+    if gathering:
+        if isinstance(latency, ServiceLaw) and latency.quantiles_ms.shape[2] > 1:
+            raise InvalidValueError(describe("gathering windows need fixed service times",
+                                             where="gathering", allowed="a latency statistic"))
+        windows, most = _windows(batch, slo_ms - busy_ms, load_qps / 1000.0)
     found: Any = linprog(
-        c=-latency.accuracy[model],
+        c=-reward,
         A_ub=np.vstack([per_query_ms / per_query_ms.min() * min(demand, 1.0),
-                        np.ones(len(model))]),
-        b_ub=np.array([1.0, min(scale, _LARGEST)]),
+                        np.ones(len(model)), windows]),
+        b_ub=np.array([1.0, min(scale, _LARGEST), *(most * min(scale, _LARGEST))]),
         method="highs",
     )
     if not found.success:
         raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
     mix = np.zeros((len(latency.models), max_batch))
-    mix[model, column] = found.x / scale
+    np.add.at(mix, (model, batch - 1), found.x / scale)
+    # No more than the best model's, which rounding could pass.
+    effective = min(float(-found.fun / scale), float(reward.max()))
+    worker_price = float(-found.ineqlin.marginals[0] / scale / workers)
     return FluidBound(
-        # No more than the best model's, which rounding could pass.
-        effective_accuracy=min(float(-found.fun / scale), float(latency.accuracy[model].max())),
-        served_fraction=float(mix.sum()),
+        effective_accuracy=effective,
+        served_fraction=float(found.x @ in_time / scale),
         capacity_qps=float(1000.0 * workers * (batch / busy_ms).max()),
-        worker_price=float(-found.ineqlin.marginals[0] / scale / workers),
+        worker_price=worker_price,
+        query_price=0.0 if gathering else max(0.0, effective - worker_price * workers),
         mix=mix,
     )
+
+
+def _columns(
+    latency: LatencyTable | ServiceLaw, slo_ms: float, max_batch: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray, FloatArray]:
+    """Model, queries, mean busy time and P(in time) of every batch that can be in time."""
+    if isinstance(latency, LatencyTable):
+        mean_ms = latency.latency_ms[:, :max_batch]
+        in_time = (mean_ms <= slo_ms).astype(float)
+    else:
+        mean_ms, in_time = latency.mean_ms, latency.within(slo_ms)
+    possible = in_time > 0
+    model, batch = np.nonzero(possible[:, :max_batch])
+    if not len(model):
+        lowest = float(mean_ms[:, 0].min())
+        raise InfeasibleError(
+            describe("SLO is below every latency", where="slo_ms", value=slo_ms,
+                     allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
+        )
+    size, run = batch.copy(), batch.copy()
+    for m, b in np.argwhere(mean_ms < np.maximum.accumulate(mean_ms, axis=1)).tolist():
+        smaller = np.flatnonzero(mean_ms[m, :min(b, max_batch)] > mean_ms[m, b])
+        model = np.append(model, np.full(len(smaller), m))
+        size, run = np.append(size, smaller), np.append(run, np.full(len(smaller), b))
+    return model, size + 1, mean_ms[model, run], in_time[model, run]
+
+
+def _windows(
+    batch: NDArray[np.int64], window_ms: FloatArray, load: float
+) -> tuple[FloatArray, FloatArray]:
+    """Rows and right-hand sides of the gathering windows that can bind."""
+    rows, most = [], []
+    for width in np.unique(window_ms):
+        for size in np.unique(batch[window_ms <= width]):
+            share = 1.0 - float(poisson.cdf(size - 2, load * width)) ** size
+            if size > 1 and 0.0 <= share < 1.0:
+                rows.append(((batch >= size) & (window_ms <= width)).astype(float))
+                most.append(share)
+    return np.array(rows).reshape(-1, len(batch)), np.array(most)

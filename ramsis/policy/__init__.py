@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ramsis.policy.fleet import FLEET_SERVICES, FleetModel, FleetPolicy
 from ramsis.policy.manifest import (
     ManifestEntry,
     entry_for,
@@ -19,7 +20,7 @@ from ramsis.policy.records import (
     PolicyModel,
     Spread,
 )
-from ramsis.policy.storage import policy_text, read, validate, write
+from ramsis.policy.storage import Policy, policy_text, read, validate, write
 from ramsis.policy.worker import DISPATCHES, OBJECTIVES, SERVICES, WorkerPolicy
 from ramsis.runtime.manifest import MANIFEST_FORMAT, MANIFEST_NAME
 from ramsis.runtime.table import BATCHINGS, KINDS, LATE_RULES, POLICY_FORMAT, arrivals_label
@@ -27,6 +28,7 @@ from ramsis.runtime.table import BATCHINGS, KINDS, LATE_RULES, POLICY_FORMAT, ar
 __all__ = [
     "BATCHINGS",
     "DISPATCHES",
+    "FLEET_SERVICES",
     "KINDS",
     "LATE_RULES",
     "MANIFEST_FORMAT",
@@ -36,9 +38,12 @@ __all__ = [
     "SERVICES",
     "CertificateRecord",
     "Expectations",
+    "FleetModel",
+    "FleetPolicy",
     "Inputs",
     "ManifestEntry",
     "PerDecision",
+    "Policy",
     "PolicyModel",
     "Spread",
     "WorkerPolicy",

@@ -19,8 +19,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.policy.records import names
 from ramsis.policy.schema import check_schema
-from ramsis.policy.storage import policy_text, validate
-from ramsis.policy.worker import WorkerPolicy
+from ramsis.policy.storage import Policy, policy_of, policy_text, validate
 from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
 from ramsis.runtime.manifest import (
     MANIFEST_FORMAT,
@@ -116,12 +115,12 @@ def policy_file_name(kind: str, load_qps: float, arrivals: Mapping[str, Any]) ->
     return f"{kind}-{load}-{name}.json"
 
 
-def entry_for(policy: WorkerPolicy, file: str, text: str | None = None) -> ManifestEntry:
+def entry_for(policy: Policy, file: str, text: str | None = None) -> ManifestEntry:
     """The manifest's entry for a policy in the file of that name, which holds ``text``."""
     return _entry(policy, file, fingerprint(policy_text(policy) if text is None else text))
 
 
-def _entry(policy: WorkerPolicy, file: str, digest: str) -> ManifestEntry:
+def _entry(policy: Policy, file: str, digest: str) -> ManifestEntry:
     expected = policy.expectations
     return ManifestEntry(
         file=file,
@@ -181,7 +180,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> tuple[ManifestEntry, ...]:
     return entries
 
 
-def read_set(folder: str | os.PathLike[str]) -> tuple[WorkerPolicy, ...]:
+def read_set(folder: str | os.PathLike[str]) -> tuple[Policy, ...]:
     """The policies that a folder's manifest lists, in its order (arrival process, load).
 
     Raises
@@ -193,13 +192,13 @@ def read_set(folder: str | os.PathLike[str]) -> tuple[WorkerPolicy, ...]:
     entries = read_manifest(folder)
     policies = []
     for one, entry in zip(listed_policies(Path(folder)), entries, strict=True):
-        policy = WorkerPolicy.from_document(one.document, str(one.path))
+        policy = policy_of(one.document, str(one.path))
         _check_entry(one.entry, entry, policy)
         policies.append(policy)
     return tuple(policies)
 
 
-def validate_set(folder: str | os.PathLike[str]) -> tuple[WorkerPolicy, ...]:
+def validate_set(folder: str | os.PathLike[str]) -> tuple[Policy, ...]:
     """As :func:`read_set`, with the schemas and each file's consistency checked too."""
     policies = read_set(folder)
     path = Path(folder) / MANIFEST_NAME
@@ -209,7 +208,7 @@ def validate_set(folder: str | os.PathLike[str]) -> tuple[WorkerPolicy, ...]:
     return policies
 
 
-def _check_entry(fields: Fields, stated: ManifestEntry, policy: WorkerPolicy) -> None:
+def _check_entry(fields: Fields, stated: ManifestEntry, policy: Policy) -> None:
     """Refuse an entry that says something else than its policy file."""
     found = _entry(policy, stated.file, stated.fingerprint)
     for name in names(ManifestEntry):

@@ -8,21 +8,43 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
+from ramsis.policy.fleet import FleetPolicy
 from ramsis.policy.schema import check_schema
 from ramsis.policy.worker import WorkerPolicy
+from ramsis.runtime.fields import Fields
+from ramsis.runtime.table import KINDS, POLICY_FORMAT, check_format
 
-__all__ = ["policy_text", "read", "validate", "write"]
+__all__ = ["Policy", "policy_of", "policy_text", "read", "validate", "write"]
+
+Policy = WorkerPolicy | FleetPolicy
+"""What a policy file holds."""
 
 _TOLERANCE = 1e-6
 
 
-def policy_text(policy: WorkerPolicy) -> str:
+def policy_of(document: Mapping[str, Any], where: str) -> Policy:
+    """The policy in a parsed file, by its kind; ``where`` names the file in messages.
+
+    Raises
+    ------
+    InputFileError
+        When the document breaks the format; the message gives the JSON path.
+    """
+    fields = Fields(document, where)
+    check_format(fields, POLICY_FORMAT)
+    if fields.text("kind", KINDS) == "fleet":
+        return FleetPolicy.from_document(document, where)
+    return WorkerPolicy.from_document(document, where)
+
+
+def policy_text(policy: Policy) -> str:
     """The byte-stable text of a policy's file.
 
     Raises
@@ -32,13 +54,13 @@ def policy_text(policy: WorkerPolicy) -> str:
     """
     try:
         text = canonical_json(policy.to_document())
-        WorkerPolicy.from_document(json.loads(text), "policy")
+        policy_of(json.loads(text), "policy")
     except (TypeError, ValueError) as error:
         raise InvalidValueError(describe(f"not a policy that can be written ({error})")) from error
     return text
 
 
-def write(policy: WorkerPolicy, path: str | os.PathLike[str]) -> str:
+def write(policy: Policy, path: str | os.PathLike[str]) -> str:
     """Write a policy to a file, whole or not at all, and return the file's text.
 
     Raises
@@ -53,7 +75,7 @@ def write(policy: WorkerPolicy, path: str | os.PathLike[str]) -> str:
     return text
 
 
-def read(path: str | os.PathLike[str]) -> WorkerPolicy:
+def read(path: str | os.PathLike[str]) -> Policy:
     """The policy in a file.
 
     Raises
@@ -61,10 +83,10 @@ def read(path: str | os.PathLike[str]) -> WorkerPolicy:
     InputFileError
         When the file cannot be read or breaks the format; the message gives the JSON path.
     """
-    return WorkerPolicy.from_document(read_json(path), str(path))
+    return policy_of(read_json(path), str(path))
 
 
-def validate(path: str | os.PathLike[str]) -> WorkerPolicy:
+def validate(path: str | os.PathLike[str]) -> Policy:
     """As :func:`read`, with the JSON schema and the consistency of the numbers checked too.
 
     Raises
@@ -75,9 +97,13 @@ def validate(path: str | os.PathLike[str]) -> WorkerPolicy:
     """
     where = str(path)
     document = read_json(path)
-    policy = WorkerPolicy.from_document(document, where)
-    check_schema(document, "policy-1", where)
-    _check_models(policy, where)
+    policy = policy_of(document, where)
+    if isinstance(policy, WorkerPolicy):
+        check_schema(document, "policy-1", where)
+        _check_models(policy, where)
+    else:
+        check_schema(document, "fleet-policy-1", where)
+        _check_fleet_models(policy, where)
     _check_expectations(policy, where)
     _check_certificate(policy, where)
     return policy
@@ -103,7 +129,15 @@ def _check_models(policy: WorkerPolicy, where: str) -> None:
                        allowed=f"a number >= {latency_ms[i - 1, 0]}")
 
 
-def _check_expectations(policy: WorkerPolicy, where: str) -> None:
+def _check_fleet_models(policy: FleetPolicy, where: str) -> None:
+    means = [float(np.mean(model.service_ms[0])) for model in policy.models]
+    for i in range(1, len(means)):
+        if means[i] < means[i - 1]:
+            raise _refusal(where, f"models[{i}].service_ms[0]", "models are not fastest first",
+                           value=means[i], allowed=f"a mean >= {means[i - 1]}")
+
+
+def _check_expectations(policy: Policy, where: str) -> None:
     expected = policy.expectations
     effective = (expected.accuracy or 0.0) * (1 - expected.violation_rate)
     if abs(expected.effective_accuracy - effective) > _TOLERANCE:
@@ -115,7 +149,7 @@ def _check_expectations(policy: WorkerPolicy, where: str) -> None:
         raise _refusal(where, "expectations.model_share", "shares do not sum to 1", value=served)
 
 
-def _check_certificate(policy: WorkerPolicy, where: str) -> None:
+def _check_certificate(policy: Policy, where: str) -> None:
     record = policy.certificate
     low = -np.inf if record.gain_lower is None else record.gain_lower
     high = np.inf if record.gain_upper is None else record.gain_upper

@@ -13,7 +13,8 @@ from ramsis.policy.records import CertificateRecord, Expectations, Inputs, Polic
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label, lookup_table
 
-__all__ = ["DISPATCHES", "OBJECTIVES", "SERVICES", "WorkerPolicy"]
+__all__ = ["DISPATCHES", "OBJECTIVES", "SERVICES", "WorkerPolicy", "arrivals_in", "frozen",
+           "plain"]
 
 SERVICES = ("p95", "p99", "mean")
 """The statistic of the profile that stands for a batch's service time."""
@@ -78,10 +79,10 @@ class WorkerPolicy:
     created_by: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "arrivals", _plain(self.arrivals))
-        object.__setattr__(self, "slack_ms", _frozen(self.slack_ms, np.float64))
-        object.__setattr__(self, "model_table", _frozen(self.model_table, np.int64))
-        object.__setattr__(self, "batch_table", _frozen(self.batch_table, np.int64))
+        object.__setattr__(self, "arrivals", plain(self.arrivals))
+        object.__setattr__(self, "slack_ms", frozen(self.slack_ms, np.float64))
+        object.__setattr__(self, "model_table", frozen(self.model_table, np.int64))
+        object.__setattr__(self, "batch_table", frozen(self.batch_table, np.int64))
 
     @property
     def kind(self) -> str:
@@ -109,7 +110,7 @@ class WorkerPolicy:
             "format": POLICY_FORMAT,
             "kind": self.kind,
             "created_by": self.created_by,
-            "models": [_plain(asdict(model)) for model in self.models],
+            "models": [plain(asdict(model)) for model in self.models],
             "slo_ms": float(self.slo_ms),
             "workers": int(self.workers),
             "load_qps": float(self.load_qps),
@@ -123,8 +124,8 @@ class WorkerPolicy:
             "slack_ms": self.slack_ms.tolist(),
             "table": {"model": self.model_table.tolist(), "batch": self.batch_table.tolist()},
             "overflow": {"model": int(self.overflow_model), "batch": int(self.overflow_batch)},
-            "expectations": _plain(asdict(self.expectations)),
-            "certificate": _plain(asdict(self.certificate)),
+            "expectations": plain(asdict(self.expectations)),
+            "certificate": plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
         }
 
@@ -146,7 +147,7 @@ class WorkerPolicy:
             slo_ms=table.slo_ms,
             workers=table.workers,
             load_qps=table.load_qps,
-            arrivals=_arrivals(fields),
+            arrivals=arrivals_in(fields),
             service=fields.text("service", SERVICES),
             dispatch=fields.text("dispatch", DISPATCHES),
             batching=table.batching,
@@ -172,7 +173,7 @@ _KEYS = (
 )
 
 
-def _arrivals(fields: Fields) -> dict[str, Any]:
+def arrivals_in(fields: Fields) -> dict[str, Any]:
     """The arrival process with its parameters: numbers, texts, truth values, lists of these."""
     arrivals = fields.child("arrivals")
     values = {key: arrivals.value(key) for key in arrivals}
@@ -183,16 +184,17 @@ def _arrivals(fields: Fields) -> dict[str, Any]:
     return values
 
 
-def _frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
+def frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
+    """A private read-only copy."""
     array = np.array(values, dtype=dtype)
     array.setflags(write=False)
     return array
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The same record with NumPy scalars as Python numbers and tuples as lists."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value

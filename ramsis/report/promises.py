@@ -6,18 +6,18 @@ import os
 from collections.abc import Sequence
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import WorkerPolicy
+from ramsis.policy import Policy
 from ramsis.report.figure import COLOURS, saved_figure
 
 __all__ = ["plot_promises"]
 
 
-def plot_promises(policies: Sequence[WorkerPolicy], path: str | os.PathLike[str]) -> None:
+def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> None:
     """Draw effective accuracy with its upper bound, and the violation rate, over the load.
 
     Parameters
     ----------
-    policies : sequence of WorkerPolicy
+    policies : sequence of Policy
         One or more, of one SLO and number of workers.
     path : path
         Ends in .png, .pdf or .svg.

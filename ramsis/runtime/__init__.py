@@ -17,46 +17,71 @@ from pathlib import Path
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import read_json
 from ramsis.runtime.fields import Fields
+from ramsis.runtime.fleet import DROP, Drop, FleetSelector, Wait, fleet_table
 from ramsis.runtime.manifest import listed_policies
 from ramsis.runtime.monitor import LoadMonitor
 from ramsis.runtime.policy_set import Choice, PolicySet
 from ramsis.runtime.selector import Decision, Selector
-from ramsis.runtime.table import lookup_table
+from ramsis.runtime.table import KINDS, POLICY_FORMAT, check_format, lookup_table
 
-__all__ = ["Choice", "Decision", "LoadMonitor", "PolicySet", "Selector", "load", "load_selector",
-           "load_set"]
+__all__ = ["DROP", "Choice", "Decision", "Drop", "FleetSelector", "LoadMonitor", "PolicySet",
+           "Selector", "Wait", "load", "load_selector", "load_set", "selector_of"]
 
 
-def load_selector(path: str | os.PathLike[str]) -> Selector:
-    """The lookup of one policy file.
+def selector_of(document: object, file: str) -> Selector | FleetSelector:
+    """The lookup of a policy document, by its kind; ``file`` names it in messages.
+
+    Raises
+    ------
+    InputFileError
+        When what the lookup needs breaks the format.
+    """
+    fields = Fields(document, file)
+    check_format(fields, POLICY_FORMAT)
+    if fields.text("kind", KINDS) == "fleet":
+        return FleetSelector(fleet_table(fields))
+    return Selector(lookup_table(fields))
+
+
+def load_selector(path: str | os.PathLike[str]) -> Selector | FleetSelector:
+    """The lookup of one policy file, of a worker or of a fleet.
 
     Raises
     ------
     InputFileError
         When the file cannot be read or what the lookup needs breaks the format.
     """
-    return Selector(lookup_table(Fields(read_json(path), str(path))))
+    return selector_of(read_json(path), str(path))
 
 
 def load_set(
     folder: str | os.PathLike[str], *, on_above_highest: Callable[[float], object] | None = None
-) -> PolicySet:
+) -> PolicySet[Selector] | PolicySet[FleetSelector]:
     """The policies that a folder's ``manifest.json`` lists; see :class:`PolicySet`.
 
     Raises
     ------
     InputFileError
         When there is no manifest, a policy file is missing or has changed since, or breaks the
-        format, or two are for the same load and arrival process.
+        format, two are for the same load and arrival process, or they are of several kinds.
     """
     listed = listed_policies(Path(folder))
-    selectors = [Selector(lookup_table(Fields(one.document, str(one.path)))) for one in listed]
+    selectors = [selector_of(one.document, str(one.path)) for one in listed]
+    workers = [one for one in selectors if isinstance(one, Selector)]
+    fleets = [one for one in selectors if isinstance(one, FleetSelector)]
+    if workers and fleets:
+        raise InputFileError(describe("policies of several kinds in one set", where=str(folder),
+                                      allowed=" or ".join(KINDS)))
     try:
-        return PolicySet(selectors, on_above_highest=on_above_highest)
+        if fleets:
+            return PolicySet(fleets, on_above_highest=on_above_highest)
+        return PolicySet(workers, on_above_highest=on_above_highest)
     except InvalidValueError as error:
         raise InputFileError(describe(str(error), where=str(folder))) from None
 
 
-def load(path: str | os.PathLike[str]) -> Selector | PolicySet:
-    """A folder as a :class:`PolicySet`, a policy file as a :class:`Selector`."""
+def load(
+    path: str | os.PathLike[str],
+) -> Selector | FleetSelector | PolicySet[Selector] | PolicySet[FleetSelector]:
+    """A folder as a :class:`PolicySet`, a policy file as its selector."""
     return load_set(path) if Path(path).is_dir() else load_selector(path)

@@ -4,41 +4,47 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.runtime.fleet import FleetSelector
 from ramsis.runtime.selector import Selector
 
 __all__ = ["Choice", "PolicySet"]
 
 
-class Choice(NamedTuple):
+S = TypeVar("S", Selector, FleetSelector)
+
+
+class Choice(NamedTuple, Generic[S]):
     """The policy for an anticipated load.
 
     ``level_qps`` is the load that the policy was made for; ``above_highest`` says that the
     anticipated load passes every level, so that the policy's promises do not hold.
     """
 
-    selector: Selector
+    selector: S
     level_qps: float
     above_highest: bool
 
 
-class _Levels:
+class _Levels(Generic[S]):
     """The policies of one arrival process, by rising load."""
 
     __slots__ = ("above", "choices", "loads")
 
-    def __init__(self, selectors: list[Selector]) -> None:
+    def __init__(self, selectors: list[S]) -> None:
         selectors.sort(key=lambda selector: selector.table.load_qps)
         self.loads = tuple(selector.table.load_qps for selector in selectors)
-        self.choices = [Choice(s, s.table.load_qps, False) for s in selectors]
+        self.choices: list[Choice[S]] = [
+            Choice(s, s.table.load_qps, False) for s in selectors
+        ]
         self.choices.append(self.choices[-1]._replace(above_highest=True))
         self.above = False
 
 
-class PolicySet:
-    """Policies for several loads, and for one or more arrival processes.
+class PolicySet(Generic[S]):
+    """Policies of one kind for several loads, and for one or more arrival processes.
 
     Parameters
     ----------
@@ -58,11 +64,11 @@ class PolicySet:
 
     def __init__(
         self,
-        selectors: Iterable[Selector],
+        selectors: Iterable[S],
         *,
         on_above_highest: Callable[[float], object] | None = None,
     ) -> None:
-        groups: dict[str, dict[float, Selector]] = {}
+        groups: dict[str, dict[float, S]] = {}
         for selector in selectors:
             table = selector.table
             group = groups.setdefault(table.arrivals, {})
@@ -74,7 +80,9 @@ class PolicySet:
             group[table.load_qps] = selector
         if not groups:
             raise InvalidValueError(describe("a policy set needs at least one policy"))
-        self._levels = {key: _Levels(list(group.values())) for key, group in groups.items()}
+        self._levels: dict[str, _Levels[S]] = {
+            key: _Levels(list(group.values())) for key, group in groups.items()
+        }
         self._on_above_highest = on_above_highest
 
     @property
@@ -86,7 +94,7 @@ class PolicySet:
         """The loads in queries per second that there are policies for, rising."""
         return self._group(process).loads
 
-    def at(self, load_qps: float, process: str | None = None) -> Choice:
+    def at(self, load_qps: float, process: str | None = None) -> Choice[S]:
         """The policy of the lowest level that meets the anticipated load.
 
         Parameters
@@ -115,7 +123,7 @@ class PolicySet:
                 self._on_above_highest(load_qps)
         return choice
 
-    def _group(self, process: str | None) -> _Levels:
+    def _group(self, process: str | None) -> _Levels[S]:
         if process is None and len(self._levels) == 1:
             return next(iter(self._levels.values()))
         if process in self._levels:

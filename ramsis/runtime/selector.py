@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.table import LookupTable
 
-__all__ = ["Decision", "Selector"]
+__all__ = ["Decision", "Selector", "check_slack"]
 
 
 class Decision(NamedTuple):
@@ -90,6 +90,12 @@ class Selector:
         raise InvalidValueError(
             describe("nothing queued", where="queued", value=queued, allowed="1 or more")
         )
+
+
+def check_slack(slack_ms: object) -> None:
+    """Refuse a slack that is NaN or not a number."""
+    if not isinstance(slack_ms, (int, float)) or slack_ms != slack_ms:
+        raise InvalidValueError(_bad_slack(slack_ms))
 
 
 def _bad_slack(slack_ms: object) -> str:

@@ -20,13 +20,16 @@ __all__ = [
     "POLICY_FORMAT",
     "LookupTable",
     "arrivals_label",
+    "arrivals_of",
     "check_format",
     "lookup_table",
+    "model_names",
+    "slack_grid",
 ]
 
 POLICY_FORMAT = "ramsis.policy/1"
-KINDS = ("worker",)
-"""What decides by the policy: one worker about its own queue."""
+KINDS = ("worker", "fleet")
+"""What decides by the policy: one worker about its own queue, or a central queue for all."""
 BATCHINGS = ("maximal", "variable")
 """``maximal``: a batch is the whole queue; ``variable``: any part of it."""
 LATE_RULES = ("serve",)
@@ -114,13 +117,13 @@ def lookup_table(fields: Fields) -> LookupTable:
         reads is missing or out of range. What the lookup does not read is not looked at.
     """
     check_format(fields, POLICY_FORMAT)
-    fields.text("kind", KINDS)
+    fields.text("kind", ("worker",))
     fields.text("late", LATE_RULES)
     batching = fields.text("batching", BATCHINGS)
     max_queue = fields.whole("max_queue", 1)
-    models = _models(fields)
+    models = model_names(fields)
     slo_ms = fields.number("slo_ms", POSITIVE)
-    slack_ms = _slack_grid(fields, slo_ms)
+    slack_ms = slack_grid(fields, slo_ms)
     model, batch = _tables(fields.child("table"), max_queue, len(slack_ms), len(models), batching)
     overflow = fields.child("overflow")
     overflow.only(("model", "batch"))
@@ -129,7 +132,7 @@ def lookup_table(fields: Fields) -> LookupTable:
         slo_ms=slo_ms,
         load_qps=fields.number("load_qps", POSITIVE),
         workers=fields.whole("workers", 1),
-        arrivals=_arrivals(fields.child("arrivals")),
+        arrivals=arrivals_of(fields.child("arrivals")),
         batching=batching,
         max_queue=max_queue,
         slack_ms=slack_ms,
@@ -140,7 +143,8 @@ def lookup_table(fields: Fields) -> LookupTable:
     )
 
 
-def _arrivals(arrivals: Fields) -> str:
+def arrivals_of(arrivals: Fields) -> str:
+    """Label of the arrival process in a document."""
     process = arrivals.text("process")
     if not re.fullmatch(r"[^\s=,]+", process):
         raise arrivals.refusal("process", "not the name of a process", value=process,
@@ -152,7 +156,8 @@ def _arrivals(arrivals: Fields) -> str:
     return arrivals_label({key: arrivals.value(key) for key in arrivals})
 
 
-def _models(fields: Fields) -> tuple[str, ...]:
+def model_names(fields: Fields) -> tuple[str, ...]:
+    """Names of a document's models, each once."""
     names: list[str] = []
     for model in fields.children("models"):
         name = model.text("name")
@@ -162,7 +167,8 @@ def _models(fields: Fields) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _slack_grid(fields: Fields, slo_ms: float) -> tuple[float, ...]:
+def slack_grid(fields: Fields, slo_ms: float) -> tuple[float, ...]:
+    """Low edges of a document's slack bins: from 0, rising, at most the SLO."""
     grid = fields.numbers("slack_ms")
     if grid[0] != 0:
         raise fields.refusal("slack_ms[0]", "slack grid does not start at 0", value=grid[0],

@@ -16,9 +16,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ramsis.sim.tables import Tables
+from ramsis.sim.tables import FleetTables, Tables
 
-__all__ = ["Batches", "Terms", "central", "round_robin", "shortest_queue"]
+__all__ = ["Batches", "Terms", "central", "fleet_queue", "round_robin", "shortest_queue"]
 
 FloatArray = NDArray[np.float64]
 
@@ -118,7 +118,8 @@ def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _level(
-    tables: Tables, terms: Terms, arrival_ms: FloatArray, now_ms: float, recorded: int, gone: int
+    tables: Tables | FleetTables, terms: Terms, arrival_ms: FloatArray, now_ms: float,
+    recorded: int, gone: int,
 ) -> int:
     """The level for the load monitor's load, of ``recorded`` arrivals less ``gone``."""
     span = min(terms.window_ms, max(now_ms - arrival_ms[0], terms.shortest_ms))
@@ -309,4 +310,96 @@ def shortest_queue(
         waiting[worker] -= batch
         serving[worker] = batch
         count += 1
+    return count
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _ask(
+    tables: FleetTables, level: int, idle: int, queued: int, slack_ms: float
+) -> tuple[int, float]:
+    """A fleet policy's answer, and if it is to wait the slack below which to ask again."""
+    if queued > tables.longest[level]:
+        return -2, -np.inf
+    if idle == 0:
+        return -1, -np.inf
+    i, n = tables.idle_row[level, idle], tables.queue_row[level, queued]
+    edges = tables.slack_ms[level]
+    j = max(int(np.searchsorted(edges, slack_ms, side="right")) - 1, 0)
+    answer = int(tables.answer[level, i, n, j])
+    if answer != -1:
+        return answer, -np.inf
+    while j > 0 and tables.answer[level, i, n, j - 1] == -1:
+        j -= 1
+    return -1, float(edges[j]) if j > 0 else -np.inf
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def fleet_queue(
+    arrival_ms: FloatArray, tables: FleetTables, terms: Terms, out: Batches, drop_ms: FloatArray
+) -> int:
+    """One queue that fleet policies decide about; ``drop_ms`` is NaN for queries not dropped."""
+    n, workers = arrival_ms.size, terms.workers
+    ring = _ring_size(workers)
+    mask = ring - 1
+    times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
+    idle = np.empty(ring, dtype=np.int64)
+    idle[:workers] = np.arange(workers)
+    first, busy, first_idle, idles = 0, 0, 0, workers
+    head, arrived, count, gone = 0, 0, 0, 0
+    level = terms.level
+    timer_ms, wake_ms = np.inf, np.inf
+    out.batch_of[:] = -1
+    drop_ms[:] = np.nan
+    while True:
+        next_ms = arrival_ms[arrived] if arrived < n else np.inf
+        finish_ms = times[first & mask] if busy > 0 else np.inf
+        at_most = np.inf
+        if timer_ms < min(next_ms, finish_ms):
+            now_ms, at_most = timer_ms, wake_ms
+        elif busy > 0 and finish_ms <= next_ms:
+            now_ms = finish_ms
+            idle[(first_idle + idles) & mask] = who[first & mask]
+            idles += 1
+            first += 1
+            busy -= 1
+        elif arrived < n:
+            now_ms = next_ms
+            arrived += 1
+        else:
+            break
+        timer_ms = np.inf
+        while head < arrived:
+            if terms.level < 0:
+                gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
+                level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
+            deadline_ms = arrival_ms[head] + terms.slo_ms
+            slack_ms = min(deadline_ms - now_ms, at_most)
+            answer, below = _ask(tables, level, idles, arrived - head, slack_ms)
+            if answer == -1:
+                if below > -np.inf:
+                    wake_ms = np.nextafter(below, -np.inf)
+                    timer_ms = max(deadline_ms - wake_ms, now_ms)
+                break
+            at_most = np.inf
+            if answer == -2:
+                out.batch_of[head] = -2
+                drop_ms[head] = now_ms
+                head += 1
+                continue
+            model, batch = int(tables.model[level, answer]), int(tables.batch[level, answer])
+            end_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
+            worker = idle[first_idle & mask]
+            first_idle += 1
+            idles -= 1
+            _insert(times, who, first, busy, end_ms, worker)
+            busy += 1
+            out.start_ms[count] = now_ms
+            out.finish_ms[count] = end_ms
+            out.worker[count] = worker
+            out.model[count] = model
+            out.size[count] = batch
+            for _ in range(batch):
+                out.batch_of[head] = count
+                head += 1
+            count += 1
     return count

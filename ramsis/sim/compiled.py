@@ -12,7 +12,7 @@ from ramsis.sim import _kernels
 from ramsis.sim.engine import SchemeError
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
-from ramsis.sim.tables import Compiled, Tables
+from ramsis.sim.tables import Compiled, FleetTables, Tables
 
 __all__ = ["replay"]
 
@@ -53,7 +53,8 @@ def replay(
         The tables hold a model or a batch that the fleet lacks.
     """
     n, tables = len(arrival_ms), scheme.tables
-    _check(tables, fleet)
+    if isinstance(tables, Tables):  # those of fleet policies are checked when they are read
+        _check(tables, fleet)
     window_ms = LoadMonitor().window_ms
     level = -1
     if load_qps is not None:
@@ -66,7 +67,13 @@ def replay(
     out = _kernels.Batches(
         np.empty(n), np.empty(n), *(np.empty(n, dtype=np.int32) for _ in range(4))
     )
-    count = _KERNELS[scheme.dispatch](np.ascontiguousarray(arrival_ms), tables, terms, out)
+    given = np.ascontiguousarray(arrival_ms)
+    drop_ms = np.full(n, np.nan)
+    if isinstance(tables, FleetTables):
+        count = _kernels.fleet_queue(given, tables, terms, out, drop_ms)
+    else:
+        count = _KERNELS[scheme.dispatch](given, tables, terms, out)
+    dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
     return Run(
         fleet=fleet,
         duration_ms=duration_ms,
@@ -77,8 +84,8 @@ def replay(
         worker=out.worker[:count],
         model=out.model[:count],
         size=out.size[:count],
-        drop_query=np.empty(0, dtype=np.int32),
-        drop_ms=np.empty(0),
+        drop_query=dropped,
+        drop_ms=drop_ms[dropped],
     )
 
 

@@ -4,12 +4,9 @@ Service times come from the profile in one of two ways:
 
 - *a statistic* (``p95`` as in the paper's simulation, ``p99``, ``mean``): every batch of b on
   model m takes l(m, b) of the latency table;
-- *the distribution*: a quantile sketch for each (m, b), at equal-probability midpoints, from
-  which a batch's time is drawn by inversion: the quantile function at a uniform number, linear
-  between the midpoints and constant outside. Where a profile has no sketch it is piecewise linear
-  through min, p50, p90, p95 and p99 and constant above. A padded entry of the p95 table has the
-  distribution of the batch that it is padded to; between measured batches the quantiles are
-  interpolated, beyond the last one they are stretched as the table's p95 is.
+- *the distribution*: a quantile sketch for each (m, b), at equal-probability midpoints
+  (:mod:`ramsis.profiles.service`), from which a batch's time is drawn by inversion: the quantile
+  function at a uniform number, linear between the midpoints and constant outside.
 
 What schemes see of latencies is the latency table, at p95 where times are drawn.
 """
@@ -25,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.profiles import STATISTICS, BatchProfile, LatencyTable, Origin, ProfileSet, Statistic
+from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic
+from ramsis.profiles.service import service_quantiles
 
 __all__ = ["MAX_BATCH", "SERVICES", "Fleet"]
 
@@ -37,7 +35,6 @@ MAX_BATCH = 33
 """Largest batch that a fleet runs unless more is asked for; the answer of a policy file with a
 table of 32 rows to a longer queue."""
 
-_COARSE = 200  # quantiles that stand for a distribution of which only statistics are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +118,7 @@ class Fleet:
                          allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
             )
         fixed = service in STATISTICS
-        quantiles = table.latency_ms[:, :, None] if fixed else _quantiles(profile, table)
+        quantiles = table.latency_ms[:, :, None] if fixed else service_quantiles(profile, table)
         return cls(table, np.ascontiguousarray(quantiles), workers, float(slo_ms),
                    float(network_ms), service)
 
@@ -157,49 +154,3 @@ class Fleet:
         """Largest batch of a model with a latency of at most ``limit_ms``; 0 if none."""
         return int(np.searchsorted(self.table.latency_ms[model], limit_ms, side="right"))
 
-
-def _quantiles(profile: ProfileSet, table: LatencyTable) -> FloatArray:
-    """Quantiles of every (model, batch), shape (M, B, Q), by the rules of this module."""
-    measured = [[_knots(item) for item in model.batches] for model in profile.models]
-    size = max(len(level) if sketched else _COARSE
-               for row in measured for level, _, sketched in row)
-    midpoint = (np.arange(size) + 0.5) / size
-    result = np.empty((*table.latency_ms.shape, size))
-    for m, (model, row) in enumerate(zip(profile.models, measured, strict=True)):
-        own = np.array([np.interp(midpoint, level, value) for level, value, _ in row])
-        sizes = np.array([item.batch for item in model.batches])
-        p95 = np.array([item.statistic_ms("p95") for item in model.batches])
-        for column in range(table.max_batch):
-            result[m, column] = _row(column + 1, sizes, p95, own, Origin(table.origin[m, column]),
-                                     float(table.latency_ms[m, column]))
-    return result
-
-
-def _knots(item: BatchProfile) -> tuple[FloatArray, FloatArray, bool]:
-    """Levels and values of a batch's quantile function, and whether they are a sketch."""
-    if item.quantiles_ms is not None:
-        count = len(item.quantiles_ms)
-        return (np.arange(count) + 0.5) / count, np.array(item.quantiles_ms), True
-    known = ((0.0, item.min_ms), (0.5, item.p50_ms), (0.9, item.p90_ms), (0.95, item.p95_ms),
-             (0.99, item.p99_ms))
-    level, value = zip(*((at, ms) for at, ms in known if ms is not None), strict=True)
-    return np.array(level), np.maximum.accumulate(np.array(value)), False
-
-
-def _row(
-    batch: int, sizes: NDArray[np.int64], p95_ms: FloatArray, own: FloatArray, origin: Origin,
-    latency_ms: float,
-) -> FloatArray:
-    """Quantiles of one batch size, from those of the measured ones."""
-    if origin is Origin.MEASURED:
-        result = own[int(np.searchsorted(sizes, batch))]
-    elif origin is Origin.PADDED:
-        larger = np.flatnonzero(sizes > batch)
-        result = own[larger[int(np.argmin(p95_ms[larger]))]]
-    elif origin is Origin.EXTRAPOLATED:
-        result = own[-1] * (latency_ms / p95_ms[-1])
-    else:
-        right = int(np.searchsorted(sizes, batch))
-        share = (batch - sizes[right - 1]) / (sizes[right] - sizes[right - 1])
-        result = (1 - share) * own[right - 1] + share * own[right]
-    return cast(FloatArray, result)

@@ -15,13 +15,15 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ramsis.runtime.fleet import FleetTable
 from ramsis.runtime.table import LookupTable
 
-__all__ = ["Compiled", "Dispatch", "Level", "Tables", "stack"]
+__all__ = ["Compiled", "Dispatch", "FleetTables", "Level", "Tables", "stack", "stack_fleet"]
 
-Dispatch = Literal["round-robin", "shortest-queue", "central"]
+Dispatch = Literal["round-robin", "shortest-queue", "central", "fleet"]
 """How queries reach workers: every K-th to a worker's own queue, to the worker with fewest queries
-waiting or in service (ties: the next in turn), or one queue for all."""
+waiting or in service (ties: the next in turn), one queue for all, or one that a fleet policy
+decides about."""
 
 _BUCKETS_PER_BIN = 4
 
@@ -57,12 +59,43 @@ class Tables(NamedTuple):
     overflow_batch: NDArray[np.int64]
 
 
+class FleetTables(NamedTuple):
+    """Fleet policies of L levels, padded to common shapes.
+
+    Attributes
+    ----------
+    load_qps : ndarray, shape (L,)
+        Rising.
+    longest : ndarray, shape (L,)
+        Longest queue that a level's table knows.
+    idle_row : ndarray, shape (L, K+1)
+        Row for each number of idle workers; none for 0.
+    queue_row : ndarray, shape (L, longest+1)
+        Row for each queue; none for 0.
+    slack_ms : ndarray, shape (L, J)
+        Low edges of the slack bins; infinite beyond a level's last.
+    answer : ndarray, shape (L, I, N, J)
+        An option's index, -1 to wait, -2 to drop.
+    model, batch : ndarrays, shape (L, O)
+        Of each option.
+    """
+
+    load_qps: NDArray[np.float64]
+    longest: NDArray[np.int64]
+    idle_row: NDArray[np.int32]
+    queue_row: NDArray[np.int32]
+    slack_ms: NDArray[np.float64]
+    answer: NDArray[np.int16]
+    model: NDArray[np.int16]
+    batch: NDArray[np.int16]
+
+
 @dataclass(frozen=True)
 class Compiled:
     """A scheme that kernels can run."""
 
     dispatch: Dispatch
-    tables: Tables
+    tables: Tables | FleetTables
 
 
 class Level(NamedTuple):
@@ -110,3 +143,29 @@ def stack(levels: Sequence[Level]) -> Tables:
         slack_ms=slack, per_ms=per_ms, first_bin=first_bin, model=model, batch=batch,
         overflow_model=overflow[:, 0].copy(), overflow_batch=overflow[:, 1].copy(),
     )
+
+
+def stack_fleet(
+    levels: Sequence[tuple[FleetTable, Sequence[int], NDArray[np.int64]]]
+) -> FleetTables:
+    """Fleet policies by rising load: the file's table, the fleet's model indices, the answers."""
+    ordered = sorted(levels, key=lambda level: level[0].load_qps)
+    tables = [table for table, _, _ in ordered]
+    count, workers = len(ordered), tables[0].workers
+    longest = np.array([table.queue[-1] for table in tables])
+    queue_row = np.zeros((count, int(longest.max()) + 1), dtype=np.int32)
+    idle_row = np.zeros((count, workers + 1), dtype=np.int32)
+    slack = np.full((count, max(len(table.slack_ms) for table in tables)), np.inf)
+    answer = np.zeros((count, *np.max([rows.shape for _, _, rows in ordered], axis=0)),
+                      dtype=np.int16)
+    options = max(len(table.options) for table in tables)
+    model, batch = np.zeros((count, options), np.int16), np.zeros((count, options), np.int16)
+    for i, (table, index, rows) in enumerate(ordered):
+        slack[i, : len(table.slack_ms)] = table.slack_ms
+        answer[i, : rows.shape[0], : rows.shape[1], : rows.shape[2]] = rows
+        for row, levels_of in ((idle_row, table.idle), (queue_row, table.queue)):
+            row[i] = np.searchsorted(levels_of, np.arange(row.shape[1]), side="right") - 2
+        for o, (m, b) in enumerate(table.options):
+            model[i, o], batch[i, o] = index[m], b
+    return FleetTables(np.array([table.load_qps for table in tables]), longest, idle_row,
+                       queue_row, slack, answer, model, batch)

@@ -95,8 +95,9 @@ class NodeEvaluation:
     @property
     def onward_value(self) -> FloatArray:
         """(1 − ε)·u + ε·u(e): what moving to each node is worth, restarts counted in."""
-        value: FloatArray = (1.0 - self.restart) * self.node_value
-        return value + self.restart * self.node_value[-1]
+        kept = 1.0 - self.restart
+        value: FloatArray = kept * self.node_value + self.restart * self.node_value[-1]
+        return value
 
 
 @dataclass(frozen=True, eq=False)

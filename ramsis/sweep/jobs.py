@@ -91,11 +91,14 @@ class PolicyJob:
     def run(self) -> WorkerPolicy:
         """Make the policy, unless its file is there and whole."""
         try:
-            return read(self.path)
+            known = read(self.path)
         except InputFileError:
-            policy = generate_policy(self.models.profile, self.load_qps, self.settings)
-            write(policy, self.path)
-            return policy
+            known = None
+        if isinstance(known, WorkerPolicy):
+            return known
+        policy = generate_policy(self.models.profile, self.load_qps, self.settings)
+        write(policy, self.path)
+        return policy
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -24,8 +25,10 @@ from ramsis.mdp.problem import MAX_QUEUE, WorkerProblem
 from ramsis.policy import (
     MANIFEST_NAME,
     CertificateRecord,
+    FleetPolicy,
     Inputs,
     ManifestEntry,
+    Policy,
     PolicyModel,
     WorkerPolicy,
     entry_for,
@@ -38,6 +41,7 @@ from ramsis.policy import (
 from ramsis.profiles import LatencyTable, ProfileSet, prune
 from ramsis.profiles.file import to_document
 from ramsis.solvers.worker import WorkerSolution, solve_worker
+from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from ramsis.synthesis.levels import adaptive_levels
 from ramsis.synthesis.settings import SynthesisSettings
 
@@ -78,27 +82,50 @@ def worker_problem(
     )
 
 
+@overload
 def generate_policy(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
-) -> WorkerPolicy:
-    """The best worker policy for one load, with its promise and certificate.
+) -> WorkerPolicy: ...
+
+
+@overload
+def generate_policy(
+    profile: ProfileSet, load_qps: float, settings: FleetSettings
+) -> FleetPolicy: ...
+
+
+def generate_policy(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+) -> Policy:
+    """The best worker or fleet policy for one load, with its promise and certificate.
 
     Raises
     ------
     InvalidValueError
         A number out of range, or an SLO below every latency.
+    InfeasibleError
+        For a fleet, an SLO below every latency.
     NotConvergedError
         The solver stopped before its rule was met.
     """
+    return _prepared(profile, load_qps, settings)()
+
+
+def _prepared(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+) -> Callable[[], Policy]:
+    """The synthesis for one load, its input checked."""
+    if isinstance(settings, FleetSettings):
+        return partial(fleet_policy, profile, fleet_problem(profile, load_qps, settings), settings)
     problem = worker_problem(profile, load_qps, settings)
-    return _policy(problem, load_qps, settings, _inputs(profile, settings))
+    return partial(_policy, problem, load_qps, settings, _inputs(profile, settings))
 
 
 def choose_loads(
     profile: ProfileSet,
     lowest_qps: float,
     highest_qps: float,
-    settings: SynthesisSettings,
+    settings: SynthesisSettings | FleetSettings,
     max_accuracy_step: float,
 ) -> tuple[float, ...]:
     """The fewest load levels whose expected accuracies differ by at most a step.
@@ -113,10 +140,10 @@ def choose_loads(
         As :func:`generate_policy`, and for a range or a step out of range.
     """
     def accuracy_at(load_qps: float) -> float:
-        policy = generate_policy(profile, load_qps, settings)
+        policy = _prepared(profile, load_qps, settings)()
         expected = policy.expectations
         if expected.accuracy is None or expected.violation_rate > _HARDLY_ANY_IN_TIME:
-            return policy.models[policy.overflow_model].accuracy
+            return policy.models[0].accuracy
         return expected.accuracy
 
     return adaptive_levels(accuracy_at, lowest_qps, highest_qps, max_accuracy_step)
@@ -211,12 +238,12 @@ def _certificate(solution: WorkerSolution) -> CertificateRecord:
 def generate_set(
     profile: ProfileSet,
     loads_qps: Sequence[float],
-    settings: SynthesisSettings,
+    settings: SynthesisSettings | FleetSettings,
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    on_policy: Callable[[WorkerPolicy], None] | None = None,
-) -> tuple[WorkerPolicy, ...]:
+    on_policy: Callable[[Policy], None] | None = None,
+) -> tuple[Policy, ...]:
     """Write a policy file for each load, and the manifest of the folder.
 
     The manifest is brought up to date after every file, so an interruption leaves a valid set
@@ -244,15 +271,11 @@ def generate_set(
     if not loads_qps:
         raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
     # All of them, before anything is touched.
-    problems = [worker_problem(profile, load_qps, settings) for load_qps in loads_qps]
-    inputs = _inputs(profile, settings)
-    made = (
-        _policy(problem, load_qps, settings, inputs)
-        for problem, load_qps in zip(problems, loads_qps, strict=True)
-    )
+    prepared = [_prepared(profile, load_qps, settings) for load_qps in loads_qps]
+    made = (make() for make in prepared)
     first = next(made)
     entries = _kept_entries(Path(folder), first, overwrite)
-    policies: list[WorkerPolicy] = []
+    policies: list[Policy] = []
     for policy in chain([first], made):
         name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
         text = write(policy, Path(folder) / name)
@@ -265,7 +288,7 @@ def generate_set(
     return tuple(policies)
 
 
-def _kept_entries(folder: Path, policy: WorkerPolicy, overwrite: bool) -> list[ManifestEntry]:
+def _kept_entries(folder: Path, policy: Policy, overwrite: bool) -> list[ManifestEntry]:
     """Entries of the folder's set that stay beside the new policies."""
     if not os.path.exists(folder / MANIFEST_NAME):
         return []

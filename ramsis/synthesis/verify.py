@@ -25,7 +25,6 @@ to some per cent only.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -36,10 +35,11 @@ from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrivals import MarkovModulated
 from ramsis.mdp.problem import WorkerProblem
-from ramsis.policy import Expectations, Spread, WorkerPolicy, read
+from ramsis.policy import Expectations, FleetPolicy, Spread, WorkerPolicy, read
 from ramsis.solvers.result import Certificate
 from ramsis.solvers.settings import check_tolerance
 from ramsis.solvers.stationary import power_iteration, stationary_distribution
+from ramsis.synthesis.checks import Check, close, least_dual
 from ramsis.synthesis.replay import problem_of
 
 if TYPE_CHECKING:
@@ -59,32 +59,13 @@ _FINER = 200
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Check:
-    """One claim and what became of it.
-
-    Attributes
-    ----------
-    claim : str
-        What is claimed, such as ``expected violation rate``.
-    stated, derived : float or None
-        The file's figure and the independent one; None for an accuracy that is undefined.
-    holds : bool
-    """
-
-    claim: str
-    stated: float | None
-    derived: float | None
-    holds: bool
-
-
 def verify_policy(
     path: str | os.PathLike[str],
     *,
     tolerance: float = TOLERANCE,
     own_arrivals: str | None = None,
 ) -> tuple[Check, ...]:
-    """Every claim of a worker policy file, checked.
+    """Every claim of a policy file, of a worker or a fleet, checked.
 
     Parameters
     ----------
@@ -103,6 +84,10 @@ def verify_policy(
     """
     tolerance = check_tolerance(tolerance)
     policy = read(path)
+    if isinstance(policy, FleetPolicy):
+        from ramsis.synthesis.verify_fleet import verify_fleet
+
+        return verify_fleet(policy, str(path), tolerance)
     problem = problem_of(policy, str(path), own_arrivals=own_arrivals)
     table = _table_check(policy, problem)
     if not table.holds:
@@ -120,10 +105,10 @@ def verify_policy(
         _overflow_check(policy, problem),
         *_expectation_checks(policy.expectations, derived, tolerance),
         *_spread_checks(policy.expectations, analysis, _LOOSER * tolerance),
-        _close("gain", policy.certificate.gain, gain, tolerance),
+        close("gain", policy.certificate.gain, gain, tolerance),
         *proofs,
-        _close("upper bound", policy.expectations.upper_bound, bound, tolerance),
-        _close("capacity (QPS)", policy.expectations.capacity_qps, capacity, 1e-6 * capacity),
+        close("upper bound", policy.expectations.upper_bound, bound, tolerance),
+        close("capacity (QPS)", policy.expectations.capacity_qps, capacity, 1e-6 * capacity),
         Check("effective accuracy within the bound", policy.expectations.effective_accuracy,
               bound, policy.expectations.effective_accuracy <= bound + tolerance),
     )
@@ -231,19 +216,19 @@ def _expectation_checks(
     return [
         _accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
                         1.0 - derived.violation_rate, tolerance),
-        _close("expected violation rate", stated.violation_rate, derived.violation_rate,
+        close("expected violation rate", stated.violation_rate, derived.violation_rate,
                tolerance),
-        _close("expected effective accuracy", stated.effective_accuracy,
+        close("expected effective accuracy", stated.effective_accuracy,
                derived.effective_accuracy, tolerance),
         _accuracy_check("accuracy per decision", mine.accuracy, other.accuracy,
                         1.0 - other.violation_rate, tolerance),
-        _close("violation rate per decision", mine.violation_rate, other.violation_rate,
+        close("violation rate per decision", mine.violation_rate, other.violation_rate,
                tolerance),
-        _close("utilisation", stated.utilisation, derived.utilisation, loose),
-        _close("full queue rate", stated.full_queue_rate, derived.full_queue_rate, loose),
+        close("utilisation", stated.utilisation, derived.utilisation, loose),
+        close("full queue rate", stated.full_queue_rate, derived.full_queue_rate, loose),
         _overload_check(stated, derived, tolerance),
-        *(_close(f"share of {name}", stated.model_share.get(name, 0.0),
-                 derived.model_share.get(name, 0.0), _LOOSER * tolerance) for name in models),
+        *(close(f"share of {name}", stated.model_share.get(name, 0.0),
+                derived.model_share.get(name, 0.0), _LOOSER * tolerance) for name in models),
     ]
 
 
@@ -254,7 +239,7 @@ def _accuracy_check(
     allowed = tolerance * _FEW_IN_TIME / max(in_time, 1e-300)
     if allowed >= 1.0:
         return Check(claim, stated, derived, True)
-    return _close(claim, stated, derived, max(tolerance, allowed))
+    return close(claim, stated, derived, max(tolerance, allowed))
 
 
 def _overload_check(stated: Expectations, derived: Expectations, tolerance: float) -> Check:
@@ -272,7 +257,7 @@ def _spread_checks(
         claimed: Spread = getattr(stated, name)
         what = name.removesuffix("_ms").replace("_", " ")
         mean = float(values @ probabilities)
-        checks.append(_close(f"mean {what}", claimed.mean, mean, tolerance * values[-1]))
+        checks.append(close(f"mean {what}", claimed.mean, mean, tolerance * values[-1]))
         upto = np.cumsum(probabilities)
         for level, value in ((0.5, claimed.p50), (0.99, claimed.p99)):
             below = float(probabilities[values < value].sum())
@@ -302,14 +287,6 @@ def _gain_checks(
     ]
 
 
-def _close(
-    claim: str, stated: float | None, derived: float | None, tolerance: float
-) -> Check:
-    if stated is None or derived is None:
-        return Check(claim, stated, derived, stated is None and derived is None)
-    return Check(claim, stated, derived, bool(abs(stated - derived) <= tolerance))
-
-
 def _dual_bound(policy: WorkerPolicy, problem: WorkerProblem) -> tuple[float, float]:
     """The fluid bound and the capacity in queries per second, without a linear program."""
     batch = np.arange(1, problem.max_queue + 1)
@@ -319,14 +296,4 @@ def _dual_bound(policy: WorkerPolicy, problem: WorkerProblem) -> tuple[float, fl
     rate = (np.broadcast_to(batch, service_ms.shape)[usable]) / service_ms[usable]
     capacity = 1000.0 * policy.workers * float(rate.max())
     price = policy.load_qps / (1000.0 * policy.workers * rate)
-    return _least_dual(accuracy, price), capacity
-
-
-def _least_dual(accuracy: FloatArray, price: FloatArray) -> float:
-    """Least, over y >= 0, of y + max(0, max accuracy − y·price): convex, so by bisection."""
-    low, high = 0.0, float((accuracy / price).max())
-    while low < (middle := (low + high) / 2) < high:
-        best = int((accuracy - middle * price).argmax())
-        falls = accuracy[best] > middle * price[best] and price[best] > 1.0
-        low, high = (middle, high) if falls else (low, middle)
-    return high + max(0.0, float((accuracy - high * price).max()))
+    return least_dual(accuracy, price), capacity

@@ -42,7 +42,7 @@ def test_the_table_says_what_is_served_and_by_which_mix(run: Run, tiny_file: Pat
     header, middle, over = ran.out.splitlines()
     assert header.split()[:4] == ["load", "(QPS)", "upper", "bound"]
     assert "100.00%" in middle
-    assert over.split()[2] == "19.75%"  # 1778 of 9000
+    assert over.split()[3] == "19.75%"  # 1778 of 9000
     assert "small b=8 (20%)" in over
 
 

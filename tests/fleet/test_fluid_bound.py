@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.fleet import FluidBound, fluid_bound
 from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.profiles.service import ServiceLaw
 from ramsis.synthesis import generate_policy
 from tests.reference.fluid import best_mix
 from tests.synthesis import samples
@@ -159,3 +160,36 @@ def test_batches_outside_the_table_are_refused(max_batch: int) -> None:
 def test_an_slo_below_every_latency_is_refused() -> None:
     with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.9; allowed: at least 4 ms"):
         bound(1.0, slo_ms=3.9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.1, 3.0))
+def test_gathering_windows_only_tighten(
+    table: LatencyTable, workers: int, demand: float
+) -> None:
+    load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
+    plain, tight = (
+        fluid_bound(table, slo_ms=200.0, workers=workers, load_qps=load_qps,
+                    max_batch=table.max_batch, gathering=gathering)
+        for gathering in (False, True)
+    )
+    assert tight.effective_accuracy <= plain.effective_accuracy + 1e-9
+    assert plain.query_price == pytest.approx(
+        plain.effective_accuracy - workers * plain.worker_price, abs=1e-7)
+
+
+def test_a_batch_that_leaves_no_time_to_gather_is_rare() -> None:
+    """A batch of 2 takes all of the SLO: two queries must arrive within 1 ms."""
+    table = LatencyTable.measured(["m"], [0.8], [[60.0, 99.0]])
+    found = fluid_bound(table, slo_ms=100.0, workers=1, load_qps=18.0, max_batch=2,
+                        gathering=True)
+    pairs = 1 - math.exp(-2 * 0.018)
+    assert found.mix[0, 1] <= pairs + 1e-9
+    assert found.served_fraction == pytest.approx(pairs + (1 / 0.018 - pairs * 49.5) / 60.0)
+
+
+def test_drawn_times_count_by_their_mean_and_by_the_chance_to_be_in_time() -> None:
+    law = ServiceLaw(("m",), np.array([0.8]), np.array([[[50.0, 150.0]]]), "distribution")
+    found = fluid_bound(law, slo_ms=100.0, workers=1, load_qps=20.0, max_batch=1)
+    assert found.effective_accuracy == pytest.approx(0.8 * 0.5 * 0.5)
+    assert found.served_fraction == pytest.approx(0.25)

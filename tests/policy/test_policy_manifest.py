@@ -119,7 +119,7 @@ def test_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
         ({"file": "worker-00800qps.json"}, "file is listed twice"),
         ({"colour": "red"}, r"policies\[0\]\.colour: unknown field"),
         ({"load_qps": -1}, r"policies\[0\]\.load_qps: not a valid number"),
-        ({"kind": "fleet"}, r"policies\[0\]\.kind: unknown kind"),
+        ({"kind": "cell"}, r"policies\[0\]\.kind: unknown kind"),
         ({"arrivals": {"process": "poisson"}}, "two policies for one load and arrival process"),
         ({"arrivals": {}}, r"policies\[0\]\.arrivals\.process: field is missing"),
         ({"overloaded": None}, r"policies\[0\]\.overloaded: not a truth value"),

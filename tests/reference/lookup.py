@@ -207,16 +207,17 @@ def vectors() -> Case:
 
 def vectors_text() -> str:
     """The vectors' file: one case to a line."""
-    return "{\n" + ",\n".join(f"{json.dumps(key)}: {_lines(value)}"
+    return "{\n" + ",\n".join(f"{json.dumps(key)}: {lines(value)}"
                               for key, value in vectors().items()) + "\n}\n"
 
 
-def _lines(value: Any) -> str:
+def lines(value: Any) -> str:
+    """A value as JSON, long lists and objects an item to a line."""
     nested = isinstance(value, (dict, list)) and len(json.dumps(value)) > 160
     if nested and isinstance(value, dict):
-        return "{" + ",\n ".join(f"{json.dumps(k)}: {_lines(v)}" for k, v in value.items()) + "}"
+        return "{" + ",\n ".join(f"{json.dumps(k)}: {lines(v)}" for k, v in value.items()) + "}"
     if nested:
-        return "[" + ",\n ".join(map(_lines, value)) + "]"
+        return "[" + ",\n ".join(map(lines, value)) + "]"
     return json.dumps(value)
 
 

@@ -18,7 +18,7 @@ from ramsis.fleet import fluid_bound
 from ramsis.policy import WorkerPolicy, read, write
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis import Check, analyse_policy, generate_policy, verify_policy
-from ramsis.synthesis.verify import _least_dual
+from ramsis.synthesis.checks import least_dual
 from tests.synthesis import samples
 
 Change = Callable[[dict[str, Any]], None]
@@ -326,7 +326,7 @@ def test_the_dual_is_least_at_a_crossing(columns: list[tuple[float, float]]) -> 
     crossings = np.concatenate([
         [0.0], accuracy / price, (rise[run != 0] / run[run != 0]).ravel()])
     values = [y + max(0.0, (accuracy - y * price).max()) for y in crossings[crossings >= 0]]
-    assert _least_dual(accuracy, price) == pytest.approx(min(values), abs=1e-12)
+    assert least_dual(accuracy, price) == pytest.approx(min(values), abs=1e-12)
 
 
 @pytest.mark.parametrize("load_qps", [1.0, 800.0, 1500.0, 4000.0])
@@ -336,4 +336,4 @@ def test_dual_and_primal_bound_agree(tiny: ProfileSet, load_qps: float) -> None:
     accuracy = np.broadcast_to(table.accuracy[:, None], fits.shape)[fits]
     price = (table.latency_ms / np.arange(1, 9))[fits] * load_qps / 4000.0
     found = fluid_bound(table, slo_ms=100.0, workers=4, load_qps=load_qps, max_batch=8)
-    assert _least_dual(accuracy, price) == pytest.approx(found.effective_accuracy, abs=1e-9)
+    assert least_dual(accuracy, price) == pytest.approx(found.effective_accuracy, abs=1e-9)

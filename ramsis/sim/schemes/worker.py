@@ -72,7 +72,11 @@ class WorkerPolicies:
         InvalidValueError
             The set has no policy for the process.
         """
-        policies = read_set(path) if Path(path).is_dir() else (read(path),)
+        found = read_set(path) if Path(path).is_dir() else (read(path),)
+        policies = tuple(policy for policy in found if isinstance(policy, WorkerPolicy))
+        if len(policies) < len(found):
+            raise InputFileError(describe("not all are worker policies", where=str(path),
+                                          value="fleet", allowed="kind worker"))
         labels = {policy.arrivals_label for policy in policies}
         if process is None:
             process = next(iter(labels)) if len(labels) == 1 else "poisson"
@@ -147,7 +151,8 @@ class _Run(Scheme):
     """Lookups through the runtime, at the moment of each decision."""
 
     def __init__(
-        self, engine: Engine, policies: PolicySet, index: dict[str, int], dispatch: Dispatch
+        self, engine: Engine, policies: PolicySet[Selector], index: dict[str, int],
+        dispatch: Dispatch,
     ) -> None:
         super().__init__(engine)
         self.policies, self.index = policies, index

@@ -1,0 +1,211 @@
+"""Fleet policies: from a profile to a policy file, and back from the file to its problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ramsis import __version__
+from ramsis.analysis.fleet import fleet_expectations
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.files import fingerprint
+from ramsis.fleet import fluid_bound
+from ramsis.fleet.problem import FleetProblem
+from ramsis.fleet.solve import FleetTotals, evaluate_fleet, solve_fleet, steps_of
+from ramsis.mdp.problem import MAX_QUEUE
+from ramsis.policy import (
+    FLEET_SERVICES,
+    CertificateRecord,
+    Expectations,
+    FleetModel,
+    FleetPolicy,
+    Inputs,
+)
+from ramsis.profiles import ProfileSet
+from ramsis.profiles.file import to_document
+from ramsis.profiles.service import DISTRIBUTION, ServiceLaw, carries_quantiles
+
+__all__ = ["FleetSettings", "fleet_expectations_of", "fleet_policy", "fleet_problem",
+           "fleet_problem_of"]
+
+
+@dataclass(frozen=True)
+class FleetSettings:
+    """Settings shared by all load levels of a fleet policy set.
+
+    Attributes
+    ----------
+    slo_ms : float
+        Deadline of a request after its arrival.
+    workers : int
+        Workers K that take from the central queue.
+    service : str, optional
+        ``p95``, ``p99``, ``mean`` or ``distribution``; by default the distribution where the
+        profile carries quantiles of every batch, else p95.
+    violation_price : float
+        What a query that is late or dropped costs, in units of accuracy, >= 0. At 1, the default,
+        a violation takes away as much as a perfect answer brings, on top of the answer that is
+        missing. At 0 effective accuracy alone counts, and in overload queries are given up so
+        that the others get better answers.
+    grid : str, optional
+        Slack bins: ``fixed:D`` or ``model`` (the distinct latencies); by default ``model`` for a
+        statistic, ``fixed:60`` for the distribution.
+    max_batch : int
+        Largest batch.
+
+    Raises
+    ------
+    InvalidValueError
+        An unknown word, or a largest batch out of range. Other numbers are checked where they
+        are used.
+    """
+
+    slo_ms: float
+    workers: int
+    service: str | None = None
+    violation_price: float = 1.0
+    grid: str | None = None
+    max_batch: int = 32
+
+    def __post_init__(self) -> None:
+        if self.service is not None and self.service not in FLEET_SERVICES:
+            raise InvalidValueError(describe("unknown service", where="service",
+                                             value=self.service,
+                                             allowed=", ".join(FLEET_SERVICES)))
+        if not 1 <= self.max_batch <= MAX_QUEUE:
+            raise InvalidValueError(describe("largest batch is out of range", where="max_batch",
+                                             value=self.max_batch,
+                                             allowed=f"a whole number from 1 to {MAX_QUEUE}"))
+        self.steps()
+
+    def steps(self) -> int | None:
+        """Number of equal slack bins; None for the distinct latencies, or by default."""
+        if self.grid is None or (self.grid == "model" and self.service != DISTRIBUTION):
+            return None
+        kind, _, count = self.grid.partition(":")
+        if kind != "fixed" or not count.isdecimal() or not 2 <= int(count) <= 1000:
+            raise InvalidValueError(
+                describe("not a slack grid of a fleet", where="grid", value=self.grid,
+                         allowed="fixed:D with D from 2 to 1000, or model for a statistic"))
+        return int(count)
+
+    def chosen_service(self, profile: ProfileSet) -> str:
+        """The service times for a profile."""
+        if self.service is not None:
+            return self.service
+        return DISTRIBUTION if carries_quantiles(profile) else "p95"
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """The settings as plain JSON values, the same for 100 and 100.0 ms."""
+        return {**asdict(self), "scheme": "fleet", "slo_ms": float(self.slo_ms),
+                "violation_price": float(self.violation_price)}
+
+
+def fleet_problem(
+    profile: ProfileSet, load_qps: float, settings: FleetSettings
+) -> FleetProblem:
+    """The decision problem that the fleet policy for a load solves.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    InfeasibleError
+        An SLO below every latency.
+    """
+    law = ServiceLaw.of(profile, settings.chosen_service(profile), settings.max_batch)
+    return FleetProblem.create(
+        law.usable(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
+        load_qps=load_qps, price=settings.violation_price, steps=settings.steps(),
+    )
+
+
+def fleet_policy(
+    profile: ProfileSet, problem: FleetProblem, settings: FleetSettings
+) -> FleetPolicy:
+    """The best fleet policy of a problem, with its promise and certificate.
+
+    Raises
+    ------
+    NotConvergedError
+        The solver did not come to rest, or met a policy that it could not evaluate.
+    """
+    solution = solve_fleet(problem)
+    table = solution.table
+    law = problem.law
+    expectations, totals = fleet_expectations_of(problem, table)
+    return FleetPolicy(
+        models=tuple(
+            FleetModel(name, float(law.accuracy[m]),
+                       tuple(tuple(row.tolist()) for row in law.quantiles_ms[m]
+                             if np.isfinite(row).all()))
+            for m, name in enumerate(law.models)
+        ),
+        slo_ms=problem.slo_ms,
+        workers=problem.workers,
+        load_qps=problem.load_qps,
+        service=law.service,
+        violation_price=problem.price,
+        arrivals={"process": "poisson"},
+        late="drop",
+        spare_idle=solution.spare_idle,
+        idle_levels=problem.idle,
+        queue_levels=problem.queue,
+        slack_ms=problem.slack_ms,
+        options=np.stack([problem.option_model, problem.option_batch], axis=1),
+        table=table.astype(np.int64),
+        expectations=expectations,
+        certificate=CertificateRecord(
+            solver="policy-iteration", converged=True, iterations=solution.rounds,
+            bellman_residual=solution.residual, gain=totals.gain, gain_lower=None,
+            gain_upper=expectations.upper_bound, truncated_mass=totals.restart,
+        ),
+        inputs=Inputs(
+            profile=fingerprint(to_document(profile)), profile_name=profile.name,
+            settings=fingerprint(settings.as_dict()),
+        ),
+        created_by=f"ramsis {__version__}",
+    )
+
+
+def fleet_expectations_of(
+    problem: FleetProblem, table: np.typing.NDArray[np.int64 | np.int16]
+) -> tuple[Expectations, FleetTotals]:
+    """What a file's table promises, and the steady state that it comes from."""
+    totals = evaluate_fleet(problem, *steps_of(problem, table))
+    bound = fluid_bound(problem.law, slo_ms=problem.slo_ms, workers=problem.workers,
+                        load_qps=problem.load_qps, max_batch=problem.law.max_batch)
+    expectations = fleet_expectations(problem, totals, capacity_qps=bound.capacity_qps,
+                                      upper_bound=bound.effective_accuracy)
+    return expectations, totals
+
+
+def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem:
+    """The problem that a fleet policy's file describes; ``where`` names the file in messages.
+
+    Raises
+    ------
+    InputFileError
+        Its arrivals are not Poisson.
+    """
+    if policy.arrivals_label != "poisson":
+        raise InputFileError(describe("no fleet problem for this arrival process",
+                                      where=f"{where}: arrivals", value=policy.arrivals_label,
+                                      allowed="poisson"))
+    longest = max(len(model.service_ms) for model in policy.models)
+    size = len(policy.models[0].service_ms[0])
+    quantiles = np.full((len(policy.models), longest, size), np.inf)
+    for m, model in enumerate(policy.models):
+        quantiles[m, : len(model.service_ms)] = model.service_ms
+    law = ServiceLaw(tuple(model.name for model in policy.models),
+                     np.array([model.accuracy for model in policy.models]), quantiles,
+                     policy.service)
+    return FleetProblem(
+        law=law, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,
+        price=policy.violation_price, option_model=policy.options[:, 0].copy(),
+        option_batch=policy.options[:, 1].copy(), slack_ms=policy.slack_ms.copy(),
+        idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
+    )

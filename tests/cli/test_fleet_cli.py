@@ -1,0 +1,69 @@
+"""``--scheme fleet`` from the profile to the verified, shown and simulated policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Run
+
+_TERMS = ("--slo-ms", 100, "--workers", 8)
+
+
+@pytest.fixture
+def folder(run: Run, tiny_file: Path, tmp_path: Path) -> Path:
+    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", "400,3000", "--scheme",
+              "fleet", "--max-queue", 8, "--out", tmp_path / "set")
+    assert ran.code == 0, ran.err
+    return tmp_path / "set"
+
+
+def test_every_command_takes_a_fleet_set(run: Run, folder: Path, tiny_file: Path) -> None:
+    rows = json.loads(run("analyze", folder, "--json").out)["rows"]
+    assert [row["scheme"] for row in rows] == ["fleet", "fleet"]
+    assert all(row["expected_effective_accuracy"] <= row["upper_bound"] for row in rows)
+    assert run("validate", folder).code == 0
+    shown = run("policy", "show", folder / "fleet-00400qps.json").out
+    assert "idle by queued" in shown
+    listed = json.loads(run("policy", "show", folder / "fleet-00400qps.json", "--json").out)
+    assert {row["do"] for row in listed["rows"]} <= {"serve", "wait", "drop"}
+    ran = run("simulate", "--profiles", tiny_file, *_TERMS, "--load", 400, "--policy", folder,
+              "--duration-s", 5, "--json")
+    row = json.loads(ran.out)["rows"][0]
+    assert row["effective_accuracy"] == pytest.approx(row["expected_effective_accuracy"], abs=0.02)
+
+
+def test_verification_prints_the_certified_gap_and_notices_a_lie(run: Run, folder: Path) -> None:
+    ran = run("verify", folder)
+    assert ran.code == 0, ran.err
+    assert ran.out.count("certified_gap 0.") == 2
+    path = folder / "fleet-00400qps.json"
+    document = json.loads(path.read_text())
+    document["expectations"]["effective_accuracy"] += 0.03
+    document["expectations"]["accuracy"] += 0.03
+    path.write_text(json.dumps(document))
+    ran = run("verify", path)
+    assert ran.code == 6
+    assert "expected effective accuracy" in ran.out
+    assert "effective accuracy in simulation" in ran.out
+
+
+@pytest.mark.parametrize("option", [("--solver", "value-iteration"),
+                                    ("--objective", "per-decision"),
+                                    ("--grid", "fine"), ("--violation-price", -1)])
+def test_what_a_fleet_does_not_have_is_refused(
+    run: Run, tiny_file: Path, tmp_path: Path, option: tuple[str, object]
+) -> None:
+    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 400, "--scheme", "fleet",
+              "--out", tmp_path / "set", *option)
+    assert ran.code == 2
+    assert not (tmp_path / "set").exists()
+
+
+def test_overload_is_no_error(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 20_000, "--scheme", "fleet",
+              "--max-queue", 8, "--out", tmp_path / "set")
+    assert ran.code == 0
+    assert "OVERLOAD" in ran.out

@@ -1,0 +1,86 @@
+"""Fleet policies in the simulator: the compiled loop, the plain engine and a slow twin agree."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramsis.errors import InputFileError
+from ramsis.policy import FleetPolicy
+from ramsis.sim import Fleet, FleetPolicies, Recorded, run_plan
+from tests.fleet import samples
+from tests.reference.fleet_queue import replay
+from tests.sim.samples import lattice_arrivals, tiny
+
+
+def any_table(load_qps: float, workers: int, rng: np.random.Generator) -> FleetPolicy:
+    """A policy with any answers that a lookup may give."""
+    policy = samples.policy(load_qps, workers=workers)
+    shape = policy.table.shape
+    table = rng.integers(-2, len(policy.options), shape)
+    size = policy.options[np.maximum(table, 0), 1]
+    table = np.where((table >= 0) & (size > policy.queue_levels[1:, None]), -1, table)
+    return dataclasses.replace(policy, table=table)
+
+
+@settings(max_examples=40, deadline=None)
+@given(arrivals=lattice_arrivals(), seed=st.integers(0, 2**32), workers=st.integers(1, 5),
+       load=st.sampled_from([None, 0.0, 150.0, 400.0, 1e5]),
+       network_ms=st.sampled_from([0.0, 1.5]))
+def test_engines_agree_with_any_tables(
+    arrivals: np.ndarray, seed: int, workers: int, load: float | None, network_ms: float
+) -> None:
+    if not len(arrivals):
+        return
+    rng = np.random.default_rng(seed)
+    levels = tuple(any_table(qps, workers, rng) for qps in (150.0, 300.0, 900.0))
+    fleet = dataclasses.replace(Fleet.of(tiny(), workers=workers, slo_ms=100.0),
+                                network_ms=network_ms)
+    plan = FleetPolicies(levels).prepare(fleet)
+    workload = Recorded(arrivals, duration_ms=1e6)
+    told = None if load is None else load
+    one, two = (_run(fleet, plan, workload, told, engine) for engine in ("plain", "compiled"))
+    assert (one.batch_of >= 0).tolist() == (two.batch_of >= 0).tolist()
+    good = one.batch_of >= 0
+    for name in ("start_ms", "finish_ms", "worker", "model", "size"):
+        assert (getattr(one, name)[one.batch_of[good]]
+                == getattr(two, name)[two.batch_of[good]]).all(), name
+    assert sorted(zip(one.drop_query, one.drop_ms, strict=True)) == sorted(
+        zip(two.drop_query, two.drop_ms, strict=True))
+
+
+def _run(fleet, plan, workload, load, engine):  # type: ignore[no-untyped-def]
+    from ramsis.sim.compiled import replay as compiled
+    from ramsis.sim.engine import Engine
+
+    arrivals, rng = workload.arrivals_ms(np.random.default_rng(0)), np.random.default_rng(1)
+    if engine == "plain":
+        return Engine(fleet, arrivals, 1e6, rng, load).run(plan.start)
+    return compiled(fleet, plan.compiled, arrivals, 1e6, rng, load)
+
+
+@pytest.mark.parametrize(("load_qps", "workers"), [(300.0, 1), (900.0, 4), (2500.0, 4)])
+def test_a_slow_twin_gets_the_same(load_qps: float, workers: int) -> None:
+    policy = samples.policy(load_qps, workers=workers)
+    arrivals = np.cumsum(np.random.default_rng(3).exponential(1000 / load_qps, 2000))
+    fleet = Fleet.of(tiny(), workers=workers, slo_ms=100.0)
+    run = run_plan(fleet, FleetPolicies((policy,)).prepare(fleet),
+                   Recorded(arrivals, duration_ms=1e6))
+    earned, in_time, dropped = replay(policy.to_document(), arrivals.tolist())
+    good = run.batch_of >= 0
+    batch = run.batch_of[good]
+    met = run.finish_ms[batch] <= arrivals[good] + 100.0
+    assert (met.sum(), (run.batch_of == -2).sum()) == (in_time, dropped)
+    assert fleet.table.accuracy[run.model[batch]][met].sum() == pytest.approx(earned)
+
+
+def test_policies_for_another_fleet_are_refused() -> None:
+    policies = FleetPolicies((samples.policy(900.0, workers=4),))
+    for change, message in (({"workers": 5}, "number of workers"), ({"slo_ms": 90.0}, "SLO")):
+        fleet = Fleet.of(tiny(), **{"workers": 4, "slo_ms": 100.0, **change})
+        with pytest.raises(InputFileError, match=message):
+            policies.prepare(fleet)
