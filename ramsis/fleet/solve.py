@@ -15,6 +15,9 @@ solve gives how often each row is visited. Improvement takes the best choice at 
 choice changes, or when a round raises the gain per query by less than 1e-8. A first solution with
 few idle levels gives the policy to start from.
 
+The table is one step of improvement on that policy: while waiting it keeps the age of the head,
+bin by bin from the least slack up, and values what follows the first start by the policy's values.
+
 The chain of a policy met on the way may fall into parts that do not reach each other (drops make
 that possible), and its system be singular. So from every waiting state the fleet returns to
 (K, 0) at a small rate, 1e-9·λ. Where the factorisation fails or its residual is not small the rate
@@ -95,8 +98,8 @@ class FleetSolution:
     table : ndarray of int16, shape (I-1, N-1, J)
         What to do next with workers idle and queries queued: an option, :data:`WAIT` or
         :data:`DROP`.
-    gain : float
-        Optimal gain of the model, per query.
+    totals : FleetTotals
+        Steady state of the model's optimal policy, which the table improves on.
     rounds : int
         Of policy iteration.
     residual : float
@@ -108,7 +111,7 @@ class FleetSolution:
 
     problem: FleetProblem
     table: Choices
-    gain: float
+    totals: FleetTotals
     rounds: int
     residual: float
     spare_idle: int | None
@@ -145,12 +148,13 @@ def solve_fleet(problem: FleetProblem) -> FleetSolution:
     nearest = np.searchsorted(start, np.arange(len(model.idle)), side="right") - 1
     to, option, rounds = _iterated(model, to[nearest], option[nearest])
     values = _evaluate(model, to, option)
+    totals = _totals(model, to, option, values)
     _, residual = _kernels.improve(model, values.wait, values.free, values.last, values.gain,
                                    to, option)
     width_ms = np.diff(problem.slack_ms, append=problem.slo_ms)
     table = _kernels.finish(model, values.wait, values.free, values.last, values.gain,
                             width_ms)
-    return FleetSolution(problem, table[1:, 1:], values.gain / model.load, rounds, residual,
+    return FleetSolution(problem, table[1:, 1:], totals, rounds, residual,
                          _spare_idle(model, values.wait[:, 0]))
 
 

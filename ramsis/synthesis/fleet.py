@@ -14,7 +14,7 @@ from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import fingerprint
 from ramsis.fleet import fluid_bound
 from ramsis.fleet.problem import FleetProblem
-from ramsis.fleet.solve import FleetTotals, evaluate_fleet, solve_fleet, steps_of
+from ramsis.fleet.solve import FleetSolution, solve_fleet
 from ramsis.mdp.problem import MAX_QUEUE
 from ramsis.policy import (
     FLEET_SERVICES,
@@ -133,10 +133,8 @@ def fleet_policy(
     NotConvergedError
         The solver did not come to rest, or met a policy that it could not evaluate.
     """
-    solution = solve_fleet(problem)
-    table = solution.table
-    law = problem.law
-    expectations, totals = fleet_expectations_of(problem, table)
+    expectations, solution = fleet_expectations_of(problem)
+    totals, law = solution.totals, problem.law
     return FleetPolicy(
         models=tuple(
             FleetModel(name, float(law.accuracy[m]),
@@ -156,7 +154,7 @@ def fleet_policy(
         queue_levels=problem.queue,
         slack_ms=problem.slack_ms,
         options=np.stack([problem.option_model, problem.option_batch], axis=1),
-        table=table.astype(np.int64),
+        table=solution.table.astype(np.int64),
         expectations=expectations,
         certificate=CertificateRecord(
             solver="policy-iteration", converged=True, iterations=solution.rounds,
@@ -172,15 +170,15 @@ def fleet_policy(
 
 
 def fleet_expectations_of(
-    problem: FleetProblem, table: np.typing.NDArray[np.int64 | np.int16]
-) -> tuple[Expectations, FleetTotals]:
-    """What a file's table promises, and the steady state that it comes from."""
-    totals = evaluate_fleet(problem, *steps_of(problem, table))
+    problem: FleetProblem
+) -> tuple[Expectations, FleetSolution]:
+    """What the best policy promises, and the solution that it comes from."""
+    solution = solve_fleet(problem)
     bound = fluid_bound(problem.law, slo_ms=problem.slo_ms, workers=problem.workers,
                         load_qps=problem.load_qps, max_batch=problem.law.max_batch)
-    expectations = fleet_expectations(problem, totals, capacity_qps=bound.capacity_qps,
+    expectations = fleet_expectations(problem, solution.totals, capacity_qps=bound.capacity_qps,
                                       upper_bound=bound.effective_accuracy)
-    return expectations, totals
+    return expectations, solution
 
 
 def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem:
