@@ -49,7 +49,7 @@ demo: $(BASE)
 	$(BIN)/ramsis place digits --out policies_out/placement.json
 
 test: $(TEST)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(LINT)
 	$(BIN)/ruff check .

@@ -50,7 +50,7 @@ def imported(path: Path) -> Iterator[str]:
         ({"click", "rich"}, lambda path: path.parent.name == "cli"),
         ({"numpy", "scipy"}, lambda path: path.parent.name != "runtime"),
     ],
-    ids=str,
+    ids=["numba", "matplotlib", "click", "numpy"],
 )
 def test_outside_packages_stay_where_they_belong(packages: set[str], belongs: object) -> None:
     assert callable(belongs)

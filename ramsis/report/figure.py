@@ -35,7 +35,7 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
     target = Path(path)
     if target.suffix not in _SUFFIXES:
         raise InvalidValueError(
-            describe("unknown kind of figure", where="plot", value=str(path),
+            describe("unknown kind of figure", where="plot", value=target.name,
                      allowed="a file name that ends in " + ", ".join(_SUFFIXES))
         )
     try:

@@ -4,7 +4,7 @@
 >>> from ramsis.sim import JellyfishPlus, PoissonLoad, simulate
 >>> result = simulate(ramsis.load_profile("digits-cpu"), JellyfishPlus(),
 ...                   PoissonLoad(load_qps=100.0, duration_ms=5000.0), workers=4, slo_ms=100.0)
->>> result.metrics[0].late
+>>> result.metrics[0].never_answered
 0
 """
 
