@@ -44,7 +44,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
-from scipy.stats import poisson
+from scipy.special import pdtr
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 from ramsis.profiles import LatencyTable
@@ -199,7 +199,7 @@ def _windows(
     rows, most = [], []
     for width in np.unique(window_ms):
         for size in np.unique(batch[window_ms <= width]):
-            share = 1.0 - float(poisson.cdf(size - 2, load * width)) ** size
+            share = 1.0 - float(pdtr(size - 2, load * width)) ** size
             if size > 1 and 0.0 <= share < 1.0:
                 rows.append(((batch >= size) & (window_ms <= width)).astype(float))
                 most.append(share)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ramsis import __version__
-from ramsis.analysis.fleet import fleet_expectations
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import fingerprint
 from ramsis.fleet import fluid_bound
-from ramsis.fleet.problem import FleetProblem
-from ramsis.fleet.solve import FleetSolution, solve_fleet
 from ramsis.mdp.problem import MAX_QUEUE
 from ramsis.policy import (
     FLEET_SERVICES,
@@ -27,6 +24,10 @@ from ramsis.policy import (
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.profiles.service import DISTRIBUTION, ServiceLaw, carries_quantiles
+
+if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
+    from ramsis.fleet.problem import FleetProblem
+    from ramsis.fleet.solve import FleetSolution
 
 __all__ = ["FleetSettings", "fleet_expectations_of", "fleet_policy", "fleet_problem",
            "fleet_problem_of"]
@@ -117,6 +118,8 @@ def fleet_problem(
         An SLO below every latency.
     """
     law = ServiceLaw.of(profile, settings.chosen_service(profile), settings.max_batch)
+    from ramsis.fleet.problem import FleetProblem
+
     return FleetProblem.create(
         law.usable(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
         load_qps=load_qps, price=settings.violation_price, steps=settings.steps(),
@@ -173,6 +176,9 @@ def fleet_expectations_of(
     problem: FleetProblem
 ) -> tuple[Expectations, FleetSolution]:
     """What the best policy promises, and the solution that it comes from."""
+    from ramsis.analysis.fleet import fleet_expectations
+    from ramsis.fleet.solve import solve_fleet
+
     solution = solve_fleet(problem)
     bound = fluid_bound(problem.law, slo_ms=problem.slo_ms, workers=problem.workers,
                         load_qps=problem.load_qps, max_batch=problem.law.max_batch)
@@ -189,6 +195,8 @@ def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem
     InputFileError
         Its arrivals are not Poisson.
     """
+    from ramsis.fleet.problem import FleetProblem
+
     if policy.arrivals_label != "poisson":
         raise InputFileError(describe("no fleet problem for this arrival process",
                                       where=f"{where}: arrivals", value=policy.arrivals_label,
