@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from ramsis import profiles
+from ramsis.cli.options import fleet_options, load_option
 from ramsis.cli.rows import Column, print_json, print_rows
 from ramsis.fleet import fluid_bound
 from ramsis.mdp.problem import MAX_QUEUE
@@ -28,12 +29,8 @@ _COLUMNS = (
 
 
 @click.command("bound")
-@click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
-              help="Profile file, or the name of a shipped profile set.")
-@click.option("--slo-ms", type=float, required=True, help="Deadline after arrival, in ms.")
-@click.option("--workers", type=int, required=True, help="Workers that share the load.")
-@click.option("--load", required=True, metavar="QPS",
-              help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
+@fleet_options
+@load_option()
 @click.option("--service", type=click.Choice(FLEET_SERVICES), default=FLEET_SERVICES[0],
               show_default=True,
               help="Latency statistic that service times are taken to be, or drawn from the "

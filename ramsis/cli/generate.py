@@ -8,6 +8,7 @@ from typing import get_args
 import click
 
 from ramsis import profiles
+from ramsis.cli.options import fleet_options, load_option
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
@@ -37,12 +38,8 @@ PROMISE_COLUMNS = (
 
 
 @click.command("generate")
-@click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
-              help="Profile file, or the name of a shipped profile set.")
-@click.option("--slo-ms", type=float, required=True, help="Deadline after arrival, in ms.")
-@click.option("--workers", type=int, required=True, help="Workers that share the load.")
-@click.option("--load", required=True, metavar="QPS",
-              help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
+@fleet_options
+@load_option()
 @click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
               help="Folder for the policy files and their manifest.")
 @click.option("--scheme", type=click.Choice(["worker", "fleet"]), default="worker",

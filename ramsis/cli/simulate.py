@@ -15,6 +15,7 @@ import click
 
 from ramsis import profiles
 from ramsis.arrivals.timestamps import UNITS
+from ramsis.cli.options import fleet_options, load_option
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cli.workloads import constant_loads, traced_load
@@ -67,17 +68,13 @@ class _Entry:
 
 
 @click.command("simulate")
-@click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
-              help="Profile file, or the name of a shipped profile set.")
+@fleet_options
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to replay, of workers or of a fleet; repeat to compare.")
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
               "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
-@click.option("--workers", type=int, required=True)
-@click.option("--slo-ms", type=float, required=True, help="Deadline after arrival, in ms.")
-@click.option("--load", metavar="QPS",
-              help="Constant loads in queries/s: 400, or 400,800, or from:to:step.")
+@load_option(required=False)
 @click.option("--trace", metavar="FILE|NAME",
               help="Lines of seconds and QPS, or Azure minute bins, or recorded timestamps; or a "
               "shipped one.")
