@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from pathlib import Path
 
 # The matrices are small: threads of the linear algebra cost more than they bring, above all where
@@ -15,6 +17,12 @@ import pytest  # noqa: E402
 from ramsis.profiles import ProfileSet, save  # noqa: E402
 from tests.cli.command import Run, runner  # noqa: E402
 from tests.synthesis.samples import tiny_profile  # noqa: E402
+
+# What a shell starts in the background ignores Ctrl-C, and would hand that on to the programs that
+# tests start and interrupt.
+if (threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.SIG_IGN):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 
