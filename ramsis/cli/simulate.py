@@ -20,7 +20,7 @@ from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cli.workloads import constant_loads, traced_load
 from ramsis.files import write_atomic
-from ramsis.fleet import fluid_bound
+from ramsis.fleet import realised_bound
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import (
@@ -207,26 +207,18 @@ _Bound = Callable[[SimulationResult], float | None]
 
 
 def _bounds(fleet: Fleet) -> _Bound:
-    """What no scheme can beat on the arrivals of a result: realised counts, capacity K·(T + SLO).
+    """What no scheme can beat on the arrivals of a result.
 
     Where service times are drawn it bounds the expectation.
     """
     law = ServiceLaw(fleet.models, fleet.table.accuracy, fleet.quantiles_ms, fleet.service)
 
-    @cache
-    def of(load_qps: float) -> float:
-        found = fluid_bound(law, slo_ms=fleet.slo_ms, workers=fleet.workers,
-                            load_qps=load_qps, max_batch=fleet.max_batch)
-        return found.effective_accuracy
+    @cache  # the schemes of a comparison have the same arrivals
+    def of(duration_ms: float, counts: tuple[int, ...]) -> float | None:
+        return realised_bound(law, slo_ms=fleet.slo_ms, workers=fleet.workers,
+                              max_batch=fleet.max_batch, duration_ms=duration_ms, counts=counts)
 
-    def bound(result: SimulationResult) -> float | None:
-        seconds = (result.duration_ms + fleet.slo_ms) / 1000.0
-        counts = [one.queries for one in result.metrics]
-        if not all(counts):
-            return None
-        return sum(of(count / seconds) for count in counts) / len(counts)
-
-    return bound
+    return lambda result: of(result.duration_ms, tuple(one.queries for one in result.metrics))
 
 
 def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, Any]:

@@ -38,6 +38,7 @@ Dual prices say what the constraints are worth: one more worker, one more query 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +51,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError,
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.service import ServiceLaw
 
-__all__ = ["FluidBound", "fluid_bound"]
+__all__ = ["FluidBound", "fluid_bound", "realised_bound"]
 
 FloatArray = NDArray[np.float64]
 
@@ -204,3 +205,29 @@ def _windows(
                 rows.append(((batch >= size) & (window_ms <= width)).astype(float))
                 most.append(share)
     return np.array(rows).reshape(-1, len(batch)), np.array(most)
+
+
+def realised_bound(
+    latency: LatencyTable | ServiceLaw, *, slo_ms: float, workers: int, max_batch: int,
+    duration_ms: float, counts: Sequence[int],
+) -> float | None:
+    """What no scheme can beat on finite traces: the mean of their fluid bounds.
+
+    A trace of n queries in T ms is served with the capacity of K·(T + SLO), hence like a load of
+    n / (T + SLO). None where a trace has no queries.
+
+    Parameters
+    ----------
+    latency, slo_ms, workers, max_batch
+        As for :func:`fluid_bound`.
+    duration_ms : float
+        T, until arrivals stop.
+    counts : sequence of int
+        n of each trace.
+    """
+    if not all(counts):
+        return None
+    seconds = (duration_ms + slo_ms) / 1000.0
+    bounds = [fluid_bound(latency, slo_ms=slo_ms, workers=workers, load_qps=count / seconds,
+                          max_batch=max_batch).effective_accuracy for count in counts]
+    return sum(bounds) / len(bounds)

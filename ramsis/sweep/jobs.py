@@ -15,7 +15,7 @@ from typing import Any, Protocol, cast
 from ramsis import __version__
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
-from ramsis.fleet import fluid_bound
+from ramsis.fleet import realised_bound
 from ramsis.policy import WorkerPolicy, read, write
 from ramsis.profiles import STATISTICS, ProfileSet, Statistic
 from ramsis.profiles.file import to_document
@@ -251,16 +251,15 @@ class CellJob:
         return {name: getattr(policies[0].expectations, name) for name in _PROMISES}
 
     def _bound(self, result: SimulationResult) -> float | None:
-        """What no scheme can beat on these arrivals: realised counts, capacity K·(T + SLO)."""
-        cell, counts = self.cell, [one.queries for one in result.metrics]
-        if cell.service not in STATISTICS or not all(counts):
+        """What no scheme can beat on these arrivals; none where service times are drawn."""
+        cell = self.cell
+        if cell.service not in STATISTICS:
             return None
         table = self.models.profile.latency_table(cast(Statistic, cell.service), MAX_BATCH)
-        seconds = (result.duration_ms + cell.slo_ms) / 1000.0
-        bounds = [fluid_bound(table, slo_ms=cell.slo_ms, workers=cell.workers,
-                              load_qps=count / seconds, max_batch=MAX_BATCH).effective_accuracy
-                  for count in counts]
-        return sum(bounds) / len(bounds)
+        return realised_bound(
+            table, slo_ms=cell.slo_ms, workers=cell.workers, max_batch=MAX_BATCH,
+            duration_ms=result.duration_ms, counts=[one.queries for one in result.metrics],
+        )
 
 
 def _fleet(profile: ProfileSet, cell: Cell) -> Fleet:

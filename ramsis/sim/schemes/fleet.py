@@ -15,7 +15,6 @@ from functools import partial
 from math import inf
 from typing import ClassVar
 
-from ramsis.errors import InputFileError, describe
 from ramsis.policy import FleetPolicy
 from ramsis.runtime import Drop, FleetSelector, PolicySet, Wait
 from ramsis.runtime.fields import Fields
@@ -23,6 +22,7 @@ from ramsis.runtime.fleet import fleet_table, wake_slack
 from ramsis.sim.engine import Engine, Scheme
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
+from ramsis.sim.schemes.policy_levels import check_fits, level_for
 from ramsis.sim.tables import Compiled, stack_fleet
 
 __all__ = ["FleetPolicies"]
@@ -57,8 +57,7 @@ class FleetPolicies:
 
     def at(self, load_qps: float) -> FleetPolicy:
         """The policy of the lowest level that meets a load, else the highest."""
-        ordered = sorted(self.policies, key=lambda policy: policy.load_qps)
-        return next((p for p in ordered if p.load_qps >= load_qps), ordered[-1])
+        return level_for(self.policies, load_qps)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Check that the policies are for this fleet, and stack their tables.
@@ -69,29 +68,13 @@ class FleetPolicies:
             A policy for other models, workers or SLO, or with larger batches than the fleet runs.
         """
         for policy in self.policies:
-            self._check(policy, fleet)
+            check_fits(policy, fleet, source=self.source, max_batch=self.max_batch)
         tables = [fleet_table(Fields(p.to_document(), self.source)) for p in self.policies]
         index = {name: i for i, name in enumerate(fleet.models)}
         start = partial(_Run, policies=PolicySet([FleetSelector(t) for t in tables]), index=index)
         stacked = stack_fleet([(table, [index[name] for name in table.models], policy.table)
                                for table, policy in zip(tables, self.policies, strict=True)])
         return Plan(self.name, start, Compiled("fleet", stacked), self.max_batch)
-
-    def _check(self, policy: FleetPolicy, fleet: Fleet) -> None:
-        where = f"{self.source}: policy for {policy.load_qps:g} QPS"
-        missing = [m.name for m in policy.models if m.name not in fleet.models]
-        for what, found, wanted in (
-            ("made for models that the profile lacks", missing, []),
-            ("made for another number of workers", policy.workers, fleet.workers),
-            ("made for another SLO", policy.slo_ms, fleet.slo_ms),
-        ):
-            if found != wanted:
-                allowed = str(wanted) if wanted else ", ".join(fleet.models)
-                raise InputFileError(describe(what, where=where, value=found, allowed=allowed))
-        if self.max_batch > fleet.max_batch:
-            raise InputFileError(describe("batches beyond those of the fleet", where=where,
-                                          value=self.max_batch,
-                                          allowed=f"at most {fleet.max_batch}"))
 
 
 class _Run(Scheme):

@@ -24,6 +24,7 @@ from ramsis.runtime.table import lookup_table
 from ramsis.sim.engine import Engine, Scheme
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
+from ramsis.sim.schemes.policy_levels import check_fits, level_for
 from ramsis.sim.tables import Compiled, Dispatch, Level, stack
 
 __all__ = ["WorkerPolicies"]
@@ -98,8 +99,7 @@ class WorkerPolicies:
 
     def at(self, load_qps: float) -> WorkerPolicy:
         """The policy of the lowest level that meets a load, else the highest."""
-        ordered = sorted(self.policies, key=lambda policy: policy.load_qps)
-        return next((p for p in ordered if p.load_qps >= load_qps), ordered[-1])
+        return level_for(self.policies, load_qps)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Check that the policies are for this fleet, and stack their tables.
@@ -111,7 +111,7 @@ class WorkerPolicies:
             or for another dispatch than the others.
         """
         for policy in self.policies:
-            self._check(policy, fleet)
+            check_fits(policy, fleet, source=self.source, max_batch=self.max_batch)
         dispatch = self.dispatch or self._dispatch()
         tables = [lookup_table(Fields(p.to_document(), self.source)) for p in self.policies]
         index = {name: i for i, name in enumerate(fleet.models)}
@@ -129,22 +129,6 @@ class WorkerPolicies:
         raise InputFileError(describe("not one way of dispatch", where=f"{self.source}: dispatch",
                                       value=", ".join(sorted(named)),
                                       allowed="round-robin or shortest-queue for all"))
-
-    def _check(self, policy: WorkerPolicy, fleet: Fleet) -> None:
-        where = f"{self.source}: policy for {policy.load_qps:g} QPS"
-        missing = [m.name for m in policy.models if m.name not in fleet.models]
-        for what, found, wanted in (
-            ("made for models that the profile lacks", missing, []),
-            ("made for another number of workers", policy.workers, fleet.workers),
-            ("made for another SLO", policy.slo_ms, fleet.slo_ms),
-        ):
-            if found != wanted:
-                allowed = str(wanted) if wanted else ", ".join(fleet.models)
-                raise InputFileError(describe(what, where=where, value=found, allowed=allowed))
-        if self.max_batch > fleet.max_batch:
-            raise InputFileError(describe("batches beyond those of the fleet", where=where,
-                                          value=self.max_batch,
-                                          allowed=f"at most {fleet.max_batch}"))
 
 
 class _Run(Scheme):
