@@ -1,7 +1,7 @@
 """Workers saved: how many fewer reach what a baseline reaches (the paper's headline).
 
 For each SLO, kind of policies, baseline and fleet of W workers on the trace: the fewest workers w
-with which these policies have at least the baseline's effective accuracy, on straight lines between
+with which these policies have at least the baseline's effective accuracy, on lines between
 the fleets that were simulated, rounded up; saved is 1 − w/W, below 0 where they need more. Where
 the smallest fleet does already, w is that fleet and the saving is at least this. Where no fleet
 does, there is no figure.

@@ -14,8 +14,8 @@ Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
 _KEPT = ("profile", "model_set", "workers", "slo_ms", "service", "cv", "load_qps", "trace",
-         "trace_scale", "scheme", "duration_s", "seeds", "monitor", "monitor_ms", "told", "queries",
-         "accuracy", "violation_rate", "effective_accuracy", "accuracy_half_width",
+         "trace_scale", "scheme", "duration_s", "seeds", "monitor", "monitor_ms", "told",
+         "queries", "accuracy", "violation_rate", "effective_accuracy", "accuracy_half_width",
          "violation_rate_half_width", "effective_accuracy_half_width", "expected_accuracy",
          "expected_violation_rate", "expected_effective_accuracy", "upper_bound",
          "response_p99_ms", "batch_mean", "utilisation")
