@@ -3,8 +3,8 @@
 Three experiments on each profile set, by the rules of :mod:`evaluation.case` and these:
 
 - *fleets*: over the load (60 workers, the smallest SLO; two loads beyond the capacity more), over
-  workers (the eighth of the loads), and over the SLO (the same load, 60 workers, SLOs from a
-  sixth of the slowest latency to one and a half of it).
+  workers (the eighth of the loads), and over the SLO (the same load, 60 workers, SLOs in equal
+  ratios from four times the fastest model's latency to one and a half of the slowest's).
 - *fleet_promises*: promise and simulation for 20, 60 and 100 workers at the same loads for each,
   service times drawn and at their p95.
 - *robustness*: 60 workers, the smallest SLO, the seventh and the ninth of the loads, and what the
@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from evaluation.case import FLEET, Case, round_slo
 from evaluation.figures import LOAD, effective, panels, scheme, violations
@@ -31,7 +33,7 @@ Rows = Sequence[Cell]
 DRAWN = "distribution"
 BEYOND = (1.05, 1.2)
 """Loads above the capacity at p95, as multiples of it."""
-SLO_SHARES = (1 / 6, 1 / 4, 1 / 3, 1 / 2, 1.0, 1.5)
+_SLOS = 7
 FLEETS = (20, 60, 100)
 _HARDLY_ANY = 0.01  # violations below which a promise is held to a narrower error
 _CASES = {
@@ -62,8 +64,9 @@ def _shared(case: Case, **more: Any) -> dict[str, Any]:
 
 def fleets(case: Case) -> dict[str, Any]:
     """Over loads, workers and SLOs."""
-    slowest = float(case.table.latency_ms[:, 0].max())
-    slos = sorted({case.slo_ms, *(round_slo(share * slowest) for share in SLO_SHARES)})
+    single_ms = case.table.latency_ms[:, 0]
+    between = np.geomspace(4.0 * single_ms.min(), 1.5 * single_ms.max(), _SLOS).tolist()
+    slos = sorted({case.slo_ms, *map(round_slo, between)})
     at = {"workers": FLEET, "slo_ms": case.slo_ms, "load_qps": _high(case)}
     return _shared(case, scheme=[*POLICIES, *baselines(case)], grid=[
         {**at, "load_qps": _loads(case)},

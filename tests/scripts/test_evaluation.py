@@ -150,9 +150,9 @@ def test_the_script_on_fleets_makes_all_figures_for_pages(
     printed = capsys.readouterr()
     assert "failed" not in printed.err
     for name in FLEETS:
-        full = Image.open(results / "tiny" / f"{name}-quick.png")
-        small = Image.open(results / "docs" / f"tiny-{name}.png")
-        assert small.width == 2 * full.width // 3
+        with (Image.open(results / "tiny" / f"{name}-quick.png") as full,
+              Image.open(results / "docs" / f"tiny-{name}.png") as small):
+            assert small.width == 2 * full.width // 3
         assert EXPERIMENTS[name].title in printed.out
 
 
