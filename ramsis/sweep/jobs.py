@@ -1,12 +1,13 @@
 """The work of a sweep: jobs that each make one file of the output folder.
 
 A job's file is named by the fingerprint of all that the result depends on, and is written whole
-or not at all, so a file that is there need never be made again. Worker policies and the offline
+or not at all, so a file that is there need never be made again. Policies and the offline
 profile of ModelSwitching are jobs of their own, since many cells use the same one.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from ramsis import __version__
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.fleet import realised_bound
-from ramsis.policy import WorkerPolicy, read, write
+from ramsis.policy import Policy, read, write
 from ramsis.profiles import STATISTICS, ProfileSet, Statistic
 from ramsis.profiles.file import to_document
 from ramsis.sim import (
@@ -27,14 +28,14 @@ from ramsis.sim import (
     Renewal,
     SchemeSpec,
     SimulationResult,
-    WorkerPolicies,
     Workload,
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.schemes import PolicyScheme, scheme_document, settings_document, sweep_scheme
+from ramsis.sweep.schemes import scheme_document, settings_document
 from ramsis.sweep.spec import Cell
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
+from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
 __all__ = ["CELL_FORMAT", "CellJob", "Job", "Models", "PolicyJob", "ResponseJob"]
 
@@ -73,12 +74,12 @@ class Models:
 
 @dataclass(frozen=True)
 class PolicyJob:
-    """One worker policy."""
+    """One policy."""
 
     folder: Path
     models: Models
     load_qps: float
-    settings: SynthesisSettings
+    settings: SynthesisSettings | FleetSettings
 
     @cached_property
     def path(self) -> Path:
@@ -88,15 +89,11 @@ class PolicyJob:
             "settings": settings_document(self.settings),
         })
 
-    def run(self) -> WorkerPolicy:
+    def run(self) -> Policy:
         """Make the policy, unless its file is there and whole."""
-        try:
-            known = read(self.path)
-        except InputFileError:
-            known = None
-        if isinstance(known, WorkerPolicy):
-            return known
-        policy = generate_policy(self.models.profile, self.load_qps, self.settings)
+        with suppress(InputFileError):
+            return read(self.path)
+        policy: Policy = generate_policy(self.models.profile, self.load_qps, self.settings)
         write(policy, self.path)
         return policy
 
@@ -152,7 +149,7 @@ class CellJob:
             load = {"start_ms": trace.start_ms.tolist(), "rate_qps": trace.rate_qps.tolist(),
                     "end_ms": trace.end_ms}
         spec = self._scheme
-        scheme = ({"name": "worker", "settings": settings_document(self._settings),
+        scheme = ({"name": spec.kind, "settings": settings_document(self._settings),
                    "loads": list(self._loads)}
                   if isinstance(spec, PolicyScheme) else scheme_document(spec))
         return {
@@ -202,10 +199,10 @@ class CellJob:
 
     @cached_property
     def _scheme(self) -> PolicyScheme | SchemeSpec:
-        return sweep_scheme(self.cell.scheme)
+        return policy_scheme(self.cell.scheme)
 
     @cached_property
-    def _settings(self) -> SynthesisSettings:
+    def _settings(self) -> SynthesisSettings | FleetSettings:
         return cast(PolicyScheme, self._scheme).settings(
             slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service)
 
@@ -215,10 +212,10 @@ class CellJob:
             return (cast(float, self.cell.load_qps),)
         return cast(PolicyScheme, self._scheme).loads(self.trace)
 
-    def _ready(self, policies: tuple[WorkerPolicy, ...]) -> SchemeSpec:
+    def _ready(self, policies: tuple[Policy, ...]) -> SchemeSpec:
         """The scheme, with the files that it needs."""
         if policies:
-            return WorkerPolicies(policies, self.cell.scheme)
+            return cast(PolicyScheme, self._scheme).replay(policies, self.cell.scheme)
         first = next(iter(self.needs), None)
         return first.stored if isinstance(first, ResponseJob) else cast(SchemeSpec, self._scheme)
 
@@ -243,7 +240,7 @@ class CellJob:
         return cast(float, self.cell.duration_s)
 
     def _promise(
-        self, policies: tuple[WorkerPolicy, ...], result: SimulationResult | None
+        self, policies: tuple[Policy, ...], result: SimulationResult | None
     ) -> dict[str, float | None]:
         """What the policy for a constant load expects, where the load is not monitored."""
         if self.trace is not None or not policies or (result is not None and result.monitored):

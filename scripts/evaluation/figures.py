@@ -8,7 +8,8 @@ from typing import Any
 
 from evaluation.case import Case
 from evaluation.savings import OVERLOAD, savings
-from evaluation.specs import WORKER, label, rank
+from evaluation.specs import OWN, label, rank
+from evaluation.tables import compared
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
 __all__ = ["draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models", "draw_promises",
@@ -144,8 +145,10 @@ def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> Non
 
 def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Headline: workers saved by the baseline's number of workers."""
-    saved = savings(rows, WORKER)
-    plot_panels([Row("workers saved (%)", panels(
-        saved, slo, lambda row: f"against {label(row['baseline'])}", "workers",
-        lambda row: None if row["saved"] is None else 100.0 * row["saved"]), 1.2)],
-        path, "workers of the baseline")
+    def saved(own: str) -> list[Panel]:
+        return panels(savings(compared(rows, own), own), slo,
+                      lambda row: f"against {label(row['baseline'])}", "workers",
+                      lambda row: None if row["saved"] is None else 100.0 * row["saved"])
+
+    plot_panels([Row(f"saved by {label(own)} (%)", saved(own), 1.2) for own in OWN],
+                path, "workers of the baseline")

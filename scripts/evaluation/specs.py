@@ -6,11 +6,13 @@ from typing import Any
 
 from evaluation.case import FLEET, STEP, TRACE, Case
 
-__all__ = ["WORKER", "constant_loads", "grids", "headline", "label", "many_models", "promises",
-           "rank", "three_models", "trace"]
+__all__ = ["OWN", "WORKER", "constant_loads", "grids", "headline", "label", "many_models",
+           "promises", "rank", "three_models", "trace"]
 
-WORKER = "worker"
-LABELS = {WORKER: "worker policies", "jellyfish-plus": "Jellyfish+",
+WORKER, CENTRAL = "worker", "fleet"
+OWN = (WORKER, CENTRAL)
+"""Schemes that are policies, each compared with those before it and with the baselines."""
+LABELS = {WORKER: "worker policies", CENTRAL: "fleet policies", "jellyfish-plus": "Jellyfish+",
           "model-switching": "ModelSwitching"}
 """Names of schemes in figures and tables."""
 
@@ -46,15 +48,21 @@ def constant(case: Case, **more: Any) -> Document:
                          "duration_s": case.duration_s, "seeds": 2 if case.quick else 5, **more})
 
 
+def with_fleet(case: Case) -> list[str]:
+    """The paper's schemes and fleet policies."""
+    worker, *others = schemes(case)
+    return [worker, CENTRAL, *others]
+
+
 def trace(case: Case) -> Document:
     """Fig. 5: fleets of several sizes on the trace, three SLOs."""
-    return base(case, workers=case.workers, trace=TRACE, trace_scale=case.trace_scale,
-                duration_s=case.trace_s)
+    return base(case, scheme=with_fleet(case), workers=case.workers, trace=TRACE,
+                trace_scale=case.trace_scale, duration_s=case.trace_s)
 
 
 def constant_loads(case: Case) -> Document:
     """Fig. 6: constant loads, three SLOs."""
-    return constant(case)
+    return constant(case, scheme=with_fleet(case))
 
 
 def headline(case: Case) -> Document:

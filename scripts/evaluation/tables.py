@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evaluation import savings as saving
-from evaluation.specs import WORKER, label, rank
+from evaluation.specs import OWN, label, rank
 
-__all__ = ["cells", "figures", "promises", "savings", "savings_summary", "violations"]
+__all__ = ["cells", "compared", "figures", "promises", "savings", "savings_summary", "violations"]
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
@@ -55,16 +55,27 @@ def violations(by: str) -> Callable[[Rows], Rows]:
 
 
 def savings(rows: Rows) -> Rows:
-    """See :mod:`evaluation.savings`."""
-    return [{**row, "baseline": label(row["baseline"])} for row in saving.savings(rows, WORKER)]
+    """See :mod:`evaluation.savings`; ``scheme`` saves against ``baseline``."""
+    return [{"scheme": label(own), **row, "baseline": label(row["baseline"])}
+            for own in OWN for row in saving.savings(compared(rows, own), own)]
+
+
+def compared(rows: Rows, own: str) -> Rows:
+    """Rows of a policy scheme and of what it is compared with."""
+    later = OWN[OWN.index(own) + 1:]
+    return [row for row in rows if row["scheme"] not in later]
 
 
 def savings_summary(rows: Rows) -> Rows:
     """Averages and largest values: workers saved, accuracy gained."""
+    return [row for own in OWN for row in _summary(compared(rows, own), own)]
+
+
+def _summary(rows: Rows, own: str) -> Rows:
     def text(value: float | None, unit: str) -> str:
         return "–" if value is None else f"{100.0 * value:.2f}{unit}"
 
-    saved, gained = saving.savings(rows, WORKER), saving.gains(rows, WORKER)
+    saved, gained = saving.savings(rows, own), saving.gains(rows, own)
     on_trace = [row for row in gained if row["trace"]]
     constant = [row for row in gained if not row["trace"]]
     result = []
@@ -74,7 +85,7 @@ def savings_summary(rows: Rows) -> Rows:
         ("accuracy gained at constant loads", saving.summary(constant, "gained"), " points"),
     ):
         result += [{
-            "": what, "against": label(row["baseline"]),
+            "by": label(own), "": what, "against": label(row["baseline"]),
             "SLO (ms)": "all" if row["slo_ms"] is None else f"{row['slo_ms']:g}",
             "cases": row["cases"], "average": text(row["average"], unit),
             "largest": text(row["largest"], unit),

@@ -16,8 +16,8 @@ from ramsis.files import read_json
 from ramsis.profiles import ProfileSet, save
 from ramsis.sim import JellyfishPlus, PoissonLoad, RateTrace, WorkerPolicies, simulate
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
-from ramsis.sweep.schemes import PolicyScheme
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.schemes import PolicyScheme
 from tests.sweep.samples import WORKER, document, spec, tables
 
 
