@@ -14,8 +14,7 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.arrivals.timestamps import UNITS
-from ramsis.cli.options import fleet_options, load_option
+from ramsis.cli.options import fleet_options, workload_options
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cli.workloads import constant_loads, traced_load
@@ -75,21 +74,7 @@ class _Entry:
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
               "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
-@load_option(required=False)
-@click.option("--trace", metavar="FILE|NAME",
-              help="Lines of seconds and QPS, or Azure minute bins, or recorded timestamps; or a "
-              "shipped one.")
-@click.option("--unit", type=click.Choice(list(UNITS)), default=None,
-              help="Unit of the times in the trace.  [default: s for loads; timestamps need it, "
-              "unless they are dates or their column's name ends in it]")
-@click.option("--time-column", metavar="NAME", help="Column of the timestamps in a CSV trace.")
-@click.option("--scale", type=float, default=1.0, show_default=True,
-              help="Multiplies the loads of the trace; timestamps are played that much faster.")
-@click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
-              help="poisson, renewal:CV, fixed-rate (constant loads only), or what `generate` "
-              "takes and can be drawn from.")
-@click.option("--duration-s", type=float, metavar="SECONDS",
-              help="Until arrivals stop; the queues then drain.  [default: 30, or the trace]")
+@workload_options
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True,
               help="Runs to average over, of seed, seed+1, ...")
