@@ -160,7 +160,7 @@ class ChoiceSet:
         n, j = np.ogrid[: len(self.rows), : self.bins]
         known = (codes >= DROP) & (codes < self._places.shape[1] - 1)
         found = self._places[n, np.where(known, codes, DROP), j]
-        return np.where(known, found, -1)
+        return np.where(known, found, -1).astype(np.int64)
 
     def outcome(self, codes: IntArray) -> Outcome:
         """What the choices of all states, (N+1, D+1), come to; each must be there."""

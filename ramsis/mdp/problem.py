@@ -217,7 +217,7 @@ class WorkerProblem:
         if not np.isfinite(quantiles[-1]):
             return np.zeros(len(self.slack_ms))
         level = (np.arange(len(quantiles)) + 0.5) / len(quantiles)
-        return np.interp(self.slack_ms, quantiles, level, left=0.0, right=1.0)
+        return np.asarray(np.interp(self.slack_ms, quantiles, level, left=0.0, right=1.0))
 
     def _choices(self, queued: int) -> tuple[Choice, ...]:
         """Admissible models, fastest first, then what may be done with a late request."""
