@@ -134,7 +134,7 @@ class ChoiceSet:
     def _places(self) -> IntArray:
         """Index into ``flat`` by [n − 1, code, j], −1 where there is no such choice."""
         codes = 2 + max(choice.code for choice in self.flat)
-        places = np.full((len(self.rows), codes, self.bins), -1, dtype=np.int32)
+        places = np.full((len(self.rows), codes, self.bins), -1, dtype=np.int64)
         index = 0
         for row, choices in zip(places, self.rows, strict=True):
             for choice in choices:
@@ -160,7 +160,7 @@ class ChoiceSet:
         n, j = np.ogrid[: len(self.rows), : self.bins]
         known = (codes >= DROP) & (codes < self._places.shape[1] - 1)
         found = self._places[n, np.where(known, codes, DROP), j]
-        return np.where(known, found, -1).astype(np.int64)
+        return np.where(known, found, -1)
 
     def outcome(self, codes: IntArray) -> Outcome:
         """What the choices of all states, (N+1, D+1), come to; each must be there."""

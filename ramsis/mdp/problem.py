@@ -211,8 +211,8 @@ class WorkerProblem:
     def met(self, model: int, batch: int) -> FloatArray:
         """P(a batch takes at most T_j), shape (D+1,)."""
         if self.quantiles_ms is None:
-            within = self.latency.latency_ms[model, batch - 1] <= self.slack_ms
-            return within.astype(float)
+            latency_ms = float(self.latency.latency_ms[model, batch - 1])
+            return (latency_ms <= self.slack_ms).astype(np.float64)
         quantiles = self.quantiles_ms[model, batch - 1]
         if not np.isfinite(quantiles[-1]):
             return np.zeros(len(self.slack_ms))
