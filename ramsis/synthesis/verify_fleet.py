@@ -75,7 +75,7 @@ def _replayed(policy: FleetPolicy) -> tuple[float, float, float]:
         np.maximum.accumulate(quantiles.mean(axis=2), axis=1),
     )
     fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
-                  service=policy.service)
+                  service=policy.service, classes=policy.slo_classes)
     plan = FleetPolicies((policy,)).prepare(fleet)
     workload = PoissonLoad(load_qps=policy.load_qps,
                            duration_ms=1000.0 * _QUERIES / policy.load_qps)
