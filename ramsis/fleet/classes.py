@@ -138,11 +138,12 @@ class ClassesProblem(FleetProblem):
     def _later(self, queued: int, slack_ms: FloatArray) -> FloatArray:
         """P(S >= slack | τ) with ``queued`` >= 1 queries, shape (Q, slack)."""
         span = self._span_ms(queued)[:, None]
-        since, oldest, other = min(queued, self._newest), 0.0, 0.0
+        since = min(queued, self._newest)
+        oldest = other = np.zeros((len(span), len(slack_ms)))
         for one in self.classes:
             oldest = oldest + one.share * (one.slo_ms - span >= slack_ms)
             other = other + one.share * np.clip((one.slo_ms - slack_ms) / span, 0.0, 1.0)
-        result = np.asarray(oldest * other ** (since - 1))
+        result = oldest * other ** (since - 1)
         if queued > since:
             result = result * gammainc(queued - since, self._visible(slack_ms + span))
         return result
@@ -197,4 +198,4 @@ class ClassesProblem(FleetProblem):
         for n in range(len(head_ms)):
             for j in range(head_ms.shape[1]):
                 result[n, j] = np.interp(-share[n], -expected[n, j], x[n, j])
-        return result
+        return np.where(behind[:, None, :] == 0, head_ms[:, :, None], result)

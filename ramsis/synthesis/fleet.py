@@ -65,8 +65,8 @@ class FleetSettings:
     Raises
     ------
     InvalidValueError
-        An unknown word, a largest batch out of range, or classes that do not fit. Other numbers are checked where they
-        are used.
+        An unknown word, a largest batch out of range, or classes that do not fit. Other numbers
+        are checked where they are used.
     """
 
     slo_ms: float
