@@ -66,7 +66,7 @@ def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:
     total = math.fsum(one.share for one in classes)
     if abs(total - 1.0) > _ROUNDING:
         raise InvalidValueError(describe("shares of the SLO classes do not sum to 1",
-                                         where="slo_ms", value=total, allowed="1"))
+                                         where="slo_ms", value=round(total, 9), allowed="1"))
     levels = sorted({float(one.slo_ms) for one in classes})
     if len(levels) == 1:
         return (SloClass(levels[0]),)
