@@ -40,8 +40,8 @@ def verify(
 ) -> None:
     """Check the claims of policy FILEs from what each file holds.
 
-    A DIR stands for the policy files of its manifest or mix. The decision process is written out in
-    full and solved by value iteration and power iteration, which shares no shortcut with
+    A DIR stands for the policy files of its manifest or mix. The decision process is written out
+    in full and solved by value iteration and power iteration, which shares no shortcut with
     `ramsis generate`; this takes seconds a file, minutes for large tables. A fleet policy's table
     is replayed on simulated arrivals, and its certified_gap printed: the share by which the best
     possible scheme could at most be better. The exit code is 6 when a claim fails.

@@ -177,14 +177,19 @@ def mix_policies(mix: Mix, level: ListedLevel) -> list[tuple[ListedPart, Policy]
     for part in level.parts:
         where = str(mix.folder / part.file)
         policy = policy_of(mix.document(part), where)
-        classes = [one.slo_ms for one in getattr(policy, "slo_classes", ())] or [policy.slo_ms]
+        classes = getattr(policy, "slo_classes", ()) or (SloClass(policy.slo_ms),)
+        loads = {slo: mix.classes[slo] * share for slo, share in sorted(part.share.items())}
         for what, stated, own in (
-            ("kind", mix.kind, policy.kind), ("workers", part.workers, policy.workers),
-            ("load_qps", part.load_qps, policy.load_qps),
-            ("SLOs", sorted(part.share), classes),
+            ("kind", mix.kind, policy.kind),
+            ("number of workers", part.workers, policy.workers),
+            ("load", part.load_qps, policy.load_qps),
+            ("SLOs", list(loads), [one.slo_ms for one in classes]),
+            ("shares of the classes", [round(load / sum(loads.values()), 6)
+                                       for load in loads.values()],
+             [round(one.share, 6) for one in classes]),
         ):
             if stated != own:
-                raise InputFileError(describe(f"{what} of the policy are not what the mix says",
+                raise InputFileError(describe(f"{what} of the policy: not what the mix says",
                                               where=where, value=own, allowed=f"{stated}"))
         found.append((part, policy))
     return found
