@@ -14,9 +14,11 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.cli.options import fleet_options, workload_options
+from ramsis.cli.mixed import MixedFleet, fleet_of, mixed_fleet_options
+from ramsis.cli.options import workload_options
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
 from ramsis.cli.workloads import constant_loads, traced_load
 from ramsis.files import write_atomic
 from ramsis.fleet import realised_bound
@@ -55,6 +57,8 @@ _COLUMNS = (
     Column("models", "models"),
 )
 _FILES = (WorkerPolicies, FleetPolicies)
+_NOT_MIXED = ("schemes", "trace", "unit", "time_column", "scale", "arrivals", "network_ms",
+              "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -68,7 +72,7 @@ class _Entry:
 
 
 @click.command("simulate")
-@fleet_options
+@mixed_fleet_options
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to replay, of workers or of a fleet; repeat to compare.")
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME",
@@ -101,8 +105,8 @@ def simulate_command(
     profile_name: str,
     policies: tuple[str, ...],
     schemes: tuple[str, ...],
-    workers: int,
-    slo_ms: float,
+    workers: str,
+    slo_ms: str,
     load: str | None,
     trace: str | None,
     unit: str | None,
@@ -128,7 +132,8 @@ def simulate_command(
     time, share of the queries that were not, effective accuracy (those count 0) with the
     half-width of its 95 % confidence interval, and the bound that no scheme can beat on these
     arrivals. At a constant load schemes are told the load; on a trace the load monitor
-    anticipates it.
+    anticipates it. A DIR with the policies of a mixed fleet (mix.json) is replayed on Poisson
+    arrivals of constant --load.
 
     \b
     Examples:
@@ -139,10 +144,16 @@ def simulate_command(
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
     if (load is None) == (trace is None):
         raise click.UsageError("Give either --load or --trace.")
+    serving = fleet_of(profile_name, slo_ms, workers)
+    if isinstance(serving, MixedFleet):
+        refuse_beside_mix(click.get_current_context(), _NOT_MIXED)
+        simulate_mixed(serving, policies, str(load), duration_s=duration_s or 30.0,
+                       seeds=range(seed, seed + seeds), service=service, as_json=as_json)
+        return
     see_own_modules("" if arrivals.startswith("renewal:") else arrivals)
     profile = profiles.load(profile_name)
-    terms: dict[str, Any] = {"workers": workers, "slo_ms": slo_ms, "service": service,
-                             "network_ms": network_ms}
+    terms: dict[str, Any] = {"workers": serving.workers, "slo_ms": serving.slo_ms,
+                             "service": service, "network_ms": network_ms}
     anticipation = {"monitor": None if monitor is None else monitor == "on",
                     "monitor_ms": monitor_ms, "told": told}
     specs = [sim_policies(path) for path in policies] + [scheme(s) for s in schemes]

@@ -2,6 +2,7 @@
 
 from ramsis.fleet.bound import FluidBound, fluid_bound, realised_bound
 from ramsis.fleet.least import Targets, least_workers, least_workers_over_time
+from ramsis.fleet.mixed import MixedBound, mixed_bound
 
-__all__ = ["FluidBound", "Targets", "fluid_bound", "least_workers", "least_workers_over_time",
-           "realised_bound"]
+__all__ = ["FluidBound", "MixedBound", "Targets", "fluid_bound", "least_workers",
+           "least_workers_over_time", "mixed_bound", "realised_bound"]

@@ -32,6 +32,7 @@ def replay(
     rng: np.random.Generator,
     load_qps: float | None,
     monitor_ms: float = WINDOW_MS,
+    query_slo_ms: FloatArray | None = None,
 ) -> Run:
     """The same run as the plain engine's, by a kernel.
 
@@ -48,6 +49,8 @@ def replay(
         The load that the scheme is told; ``None``: what the load monitor anticipates.
     monitor_ms : float
         The monitor's window, > 0.
+    query_slo_ms : ndarray, shape (n,), optional
+        Deadline of each query after its arrival; for fleet policies.
 
     Raises
     ------
@@ -71,7 +74,8 @@ def replay(
     given = np.ascontiguousarray(arrival_ms)
     drop_ms = np.full(n, np.nan)
     if isinstance(tables, FleetTables):
-        count = _kernels.fleet_queue(given, tables, terms, out, drop_ms)
+        count = _kernels.fleet_queue(given, _lines(n, fleet.slo_ms, query_slo_ms), tables, terms,
+                                     out, drop_ms)
     else:
         count = _KERNELS[scheme.dispatch](given, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
@@ -87,7 +91,18 @@ def replay(
         size=out.size[:count],
         drop_query=dropped,
         drop_ms=drop_ms[dropped],
+        slo_ms=query_slo_ms,
     )
+
+
+def _lines(n: int, slo_ms: float, query_slo_ms: FloatArray | None) -> _kernels.Lines:
+    """Queries of one SLO stand in one line."""
+    if query_slo_ms is None:
+        return _kernels.Lines(np.array([slo_ms]), np.zeros(n, dtype=np.int64), np.arange(n),
+                              np.array([0, n]))
+    slos, line = np.unique(query_slo_ms, return_inverse=True)
+    starts = np.searchsorted(np.sort(line), np.arange(len(slos) + 1))
+    return _kernels.Lines(slos, line, np.argsort(line, kind="stable"), starts)
 
 
 def _check(tables: Tables, fleet: Fleet) -> None:

@@ -4,23 +4,32 @@ Promise and table are derived twice: by solving the file's problem again, which 
 same to rounding; and by an independent path that shares nothing with that model: the table is
 replayed, lookup by lookup, on simulated Poisson arrivals with its service times, each query judged
 by its own deadline. The second must agree up to the model's measured error (0.005 with 60 to 100
-workers and less than 1 % violations, else 0.02) and the confidence interval of the simulation. The
-upper bound is derived without a linear program; the certified gap is
+workers, one SLO and less than 1 % violations, else 0.02) and the confidence interval of the
+simulation. The upper bound is derived without a linear program; the certified gap is
 1 − expected effective accuracy / upper bound: no scheme can be better by more than that share.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError
 from ramsis.policy import FleetPolicy
+from ramsis.policy.classes import SloClass
 from ramsis.profiles import LatencyTable
 from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, measure, run_plan
-from ramsis.synthesis.checks import Check, close, least_dual
+from ramsis.synthesis.checks import Check, close, least_dual_of_classes
 from ramsis.synthesis.fleet import fleet_expectations_of, fleet_problem_of
 
+if TYPE_CHECKING:
+    from ramsis.fleet.problem import FleetProblem
+
 __all__ = ["verify_fleet"]
+
+FloatArray = NDArray[np.float64]
 
 _QUERIES = 100_000
 _SEEDS = 8
@@ -43,7 +52,8 @@ def verify_fleet(policy: FleetPolicy, where: str, tolerance: float) -> tuple[Che
         solution.table.shape == policy.table.shape) else 0.0
     stated = policy.expectations
     simulated, half_width, violations = _replayed(policy)
-    closely = policy.workers in _HELD_TO_LESS and violations < _FEW_VIOLATIONS
+    closely = (policy.workers in _HELD_TO_LESS and violations < _FEW_VIOLATIONS
+               and not policy.slo_classes)
     error = 0.005 if closely else 0.02
     bound = _bound(policy)
     effective = stated.effective_accuracy
@@ -75,7 +85,7 @@ def _replayed(policy: FleetPolicy) -> tuple[float, float, float]:
         np.maximum.accumulate(quantiles.mean(axis=2), axis=1),
     )
     fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
-                  service=policy.service)
+                  service=policy.service, classes=policy.slo_classes)
     plan = FleetPolicies((policy,)).prepare(fleet)
     workload = PoissonLoad(load_qps=policy.load_qps,
                            duration_ms=1000.0 * _QUERIES / policy.load_qps)
@@ -88,8 +98,15 @@ def _replayed(policy: FleetPolicy) -> tuple[float, float, float]:
 
 def _bound(policy: FleetPolicy) -> float:
     """The fluid bound by its dual, one number found by bisection."""
-    law = fleet_problem_of(policy).law
-    mean_ms, in_time = law.mean_ms, law.within(policy.slo_ms)
+    problem = fleet_problem_of(policy)
+    classes = problem.classes or (SloClass(policy.slo_ms),)
+    return least_dual_of_classes([(one.share, *_columns(problem, one.slo_ms)) for one in classes])
+
+
+def _columns(problem: FleetProblem, slo_ms: float) -> tuple[FloatArray, FloatArray]:
+    """Accuracy that a query of an SLO earns by each batch, and its price in the fleet's time."""
+    law = problem.law
+    mean_ms, in_time = law.mean_ms, law.within(slo_ms)
     model, column = np.nonzero(in_time > 0)
     queries, run = column + 1.0, column
     for m in range(len(law.models)):
@@ -98,7 +115,7 @@ def _bound(policy: FleetPolicy) -> float:
             model = np.append(model, np.full(len(fewer), m))
             queries, run = np.append(queries, fewer + 1.0), np.append(run, np.full(len(fewer), b))
     reward = law.accuracy[model] * in_time[model, run]
-    price = mean_ms[model, run] / queries * policy.load_qps / 1000.0 / policy.workers
+    price = mean_ms[model, run] / queries * problem.load / problem.workers
     if not reward.size:
         raise InvalidValueError("no batch can be in time")
-    return least_dual(reward, price)
+    return reward, price
