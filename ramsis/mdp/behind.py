@@ -90,9 +90,10 @@ def second_by_bin(
         Entry ``[n-1, j, j']``; rows add up to 1, those of n = 1 to 0.
     """
     upto = behind_within(arrivals, workers, slack_ms, rows, lambda b: (b >= 1.0).astype(float))
-    law = np.diff(upto, axis=2, append=upto[:, :, -1:])
-    own = np.arange(len(slack_ms))
-    law[:, own, own] += upto[:, own, own]
+    law = np.zeros_like(upto)
+    law[:, :, :-1], own = _steps(upto)
+    at = np.arange(len(slack_ms))
+    law[:, at, at] += own
     return law
 
 
@@ -109,13 +110,21 @@ def later_by_bin(
         Entry ``[n-1, j, j']``; rows add up to n − 1.
     """
     upto = behind_within(arrivals, workers, slack_ms, rows, np.floor)
-    between = np.diff(upto, axis=2) / 2.0
+    between, own = _steps(upto)
     law = np.zeros_like(upto)
-    law[:, :, :-1] += between
-    law[:, :, 1:] += between
-    own = np.arange(len(slack_ms))
-    law[:, own, own] += upto[:, own, own]
+    law[:, :, :-1] += between / 2.0
+    law[:, :, 1:] += between / 2.0
+    at = np.arange(len(slack_ms))
+    law[:, at, at] += own
     return law
+
+
+def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What comes between one slack and the next, (rows, D+1, D), and at the earliest one's own."""
+    between = np.diff(upto, axis=2)
+    at = np.arange(upto.shape[1])
+    between[:, at[1:], at[:-1]] = 0.0
+    return between, upto[:, at, at]
 
 
 def _in_first(

@@ -209,15 +209,20 @@ class WorkerProblem:
         return later_by_bin(self.arrivals, self.workers, self.slack_ms, self.max_queue)
 
     def met(self, model: int, batch: int) -> FloatArray:
-        """P(a batch takes at most T_j), shape (D+1,)."""
+        """P(a batch takes at most T_j), shape (D+1,); drawn times are linear between quantiles."""
         if self.quantiles_ms is None:
             latency_ms = float(self.latency.latency_ms[model, batch - 1])
             return (latency_ms <= self.slack_ms).astype(np.float64)
         quantiles = self.quantiles_ms[model, batch - 1]
         if not np.isfinite(quantiles[-1]):
             return np.zeros(len(self.slack_ms))
-        level = (np.arange(len(quantiles)) + 0.5) / len(quantiles)
-        return np.asarray(np.interp(self.slack_ms, quantiles, level, left=0.0, right=1.0))
+        size = len(quantiles)
+        below = np.searchsorted(quantiles, self.slack_ms, side="right")
+        at = np.clip(below, 1, size - 1)
+        low, high = quantiles[at - 1], quantiles[at]
+        share = (self.slack_ms - low) / np.where(high > low, high - low, 1.0)
+        inner = (at - 0.5 + np.clip(share, 0.0, 1.0)) / size
+        return np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))
 
     def _choices(self, queued: int) -> tuple[Choice, ...]:
         """Admissible models, fastest first, then what may be done with a late request."""
