@@ -11,8 +11,7 @@ for Poisson arrivals an order statistic, a Beta law for each N. Summed over i it
 Where requests come in clumps the arrivals of the earliest one's own clump behind it count in B.
 Markov-modulated arrivals are taken to be spread over T_A as Poisson ones are, given their number.
 
-States whose window is all but impossible (below 1e-10) are never met; there the requests
-stand evenly.
+Where the window is impossible within what a float can hold, the requests stand evenly.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["behind_within", "later_by_bin", "second_by_bin"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_IMPOSSIBLE = 1e-10
+_IMPOSSIBLE = 1e-290
 
 
 def behind_within(
@@ -75,6 +74,7 @@ def behind_within(
     good = within.T > _IMPOSSIBLE
     with np.errstate(divide="ignore", invalid="ignore"):
         result /= within.T[:, :, None]
+    np.minimum(result, result[:, :, -1:], out=result)
     result[~good] = counted(_evenly(slack_ms, rows, workers, arrivals.rate_per_ms))[~good]
     return np.maximum.accumulate(result, axis=2, out=result)
 
@@ -145,9 +145,13 @@ def _windows(
 ) -> FloatArray:
     """P((n−1)K <= b + N(rest) <= nK − 1) for b and n; shape (B, rows)."""
     edges = np.arange(rows + 1)[None, :] * workers - 1 - number[:, None]
-    cdf = np.exp(arrivals.log_pf(np.arange(rows * workers), np.array([rest_ms])))
-    cdf = np.append(np.cumsum(cdf), 0.0)  # the last for counts below 0
-    return np.asarray(np.diff(cdf[np.maximum(edges, -1)], axis=1))
+    law = np.exp(arrivals.log_pf(np.arange(rows * workers), np.array([rest_ms])))
+    below = np.append(np.cumsum(law), 0.0)  # the last for counts below 0
+    above = np.append(np.cumsum(law[::-1])[::-1][1:], [0.0, below[-2]])
+    last = np.maximum(edges, -1)
+    lower, upper = np.diff(below[last], axis=1), -np.diff(above[last], axis=1)
+    # Each where its terms are small: differences of numbers near 1 lose all digits.
+    return np.where(below[last[:, 1:]] < 0.5, lower, upper)
 
 
 def _evenly(slack_ms: FloatArray, rows: int, workers: int, rate_per_ms: float) -> FloatArray:

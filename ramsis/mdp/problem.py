@@ -181,10 +181,7 @@ class WorkerProblem:
     def services(self) -> Services:
         """Laws of the service times of all batches that may be run, late ones too."""
         pairs = [(self.latency.fastest, b) for b in range(1, self.max_queue + 2)]
-        for batch in range(1, self.max_queue + 1):
-            pairs += [(m, batch) for m in self._usable[batch]]
-            if self.late is LateRule.FREE:
-                pairs.append((self._least(batch), batch))
+        pairs += [(m, b) for b in range(1, self.max_queue + 1) for m in self._usable[b]]
         if self.quantiles_ms is None:
             return fixed_services(pairs, self.latency.latency_ms)
         return drawn_services(pairs, self.quantiles_ms, self.slo_ms)
@@ -195,11 +192,6 @@ class WorkerProblem:
         first = self.latency.latency_ms if self.quantiles_ms is None else self.quantiles_ms[..., 0]
         return [[], *([m for m in range(len(first)) if first[m, b] <= self.slo_ms]
                       for b in range(self.max_queue + 1))]
-
-    def _least(self, batch: int) -> int:
-        """The fastest model at a batch size; the more accurate one of equals."""
-        column = self.latency.latency_ms[:, batch - 1]
-        return int(np.lexsort((-self.latency.accuracy, column))[0])
 
     @cached_property
     def _later(self) -> FloatArray | None:
@@ -240,7 +232,7 @@ class WorkerProblem:
             return (*found, Choice(DROP, -1, 1, -1, 0, top, none, none))
         models = [self.latency.fastest]
         if self.late is LateRule.FREE and not full:
-            models = order or [self._least(queued)]
+            models += [m for m in order if m != self.latency.fastest]
         nothing = np.zeros(top)
         return (*(self._batch(queued, m, queued, 0, late, met.get(m, nothing))
                   for m in models if late), *found)

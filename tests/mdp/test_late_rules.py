@@ -1,4 +1,4 @@
-"""Late rules and drawn service times: structured = explicit, and both = what is drawn at random."""
+"""Late rules and drawn service times: structured = explicit, and positions = order statistics."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def test_structured_finds_the_gain_that_the_general_solver_finds(problem: Worker
 @settings(max_examples=15, deadline=None)
 @given(problem=worker_problems())
 def test_more_freedom_never_earns_less(problem: WorkerProblem) -> None:
-    """Drops and other models for late requests are offered beside what there was."""
-    gain = {
-        late: solve_on_nodes(build_structured(replace(problem, late=late), "exact")).evaluation.gain
-        for late in LateRule
-    }
+    """Other models for late requests are offered beside the fastest."""
+    gain = {}
+    for late in LateRule:
+        mdp = build_structured(replace(problem, late=late), "exact")
+        gain[late] = solve_on_nodes(mdp).evaluation.gain
     assert gain[LateRule.FREE] >= gain[LateRule.SERVE] - 1e-9
     assert all(0.0 <= value <= 1.0 for value in gain.values())
 
@@ -149,11 +149,11 @@ def test_positions_are_those_of_drawn_arrivals() -> None:
 
 def test_in_clumps_some_come_with_the_earliest_request() -> None:
     problem = small_problem(arrivals=NegativeBinomial(300.0, 3.0))
-    at = np.arange(10)
+    at = np.arange(9)  # before a slack of 36, where all that is left of the SLO is one bin
     together, alone = (second_by_bin(process, 3, problem.slack_ms, 4)[1:]
                        for process in (problem.arrivals, Poisson(300.0)))
     np.testing.assert_allclose(together.sum(axis=2), 1.0, atol=1e-9)
-    assert (together[:, at, at] > alone[:, at, at]).all()
+    assert (together[0, at, at] > alone[0, at, at]).all()
     later = later_by_bin(problem.arrivals, 3, problem.slack_ms, 4)
     np.testing.assert_allclose(later.sum(axis=2)[:, 0], np.arange(4.0), atol=1e-8)
 
