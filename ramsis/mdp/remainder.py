@@ -1,0 +1,199 @@
+"""What a batch of part of the queue leaves behind: the law of the next state (Poisson arrivals).
+
+In state (n, j) the worker serves the b < n earliest requests in l ms. The next deadline is that
+of the (b+1)-th request, the bK-th central arrival after the earliest one (EuroSys '24, §4.3.2).
+With T = SLO − t the time since the earliest request came, t its slack, and k = (n−1)·K + p central
+arrivals in that time, p = K − r with the law of r of :mod:`ramsis.mdp.phases`:
+
+- given k, arrivals lie in T as k independent uniform instants, so the bK-th of them came
+  X = T·Beta(bK, k − bK + 1) after the earliest one, and the slack after the service is t + X − l;
+- a central arrivals come during the service, n' = n − b + ⌊(p + a)/K⌋, a ~ Poisson(λl).
+
+Given p the two are independent, so that
+
+    P(n' = n − b + i, slack' < s | n, j) = Σ_p w(p)·A_p(i)·F_p((s + l − t)/T),
+    A_p(i) = P(⌊(p + a)/K⌋ = i),   F_p(y) = P(Beta(bK, k − bK + 1) <= y) = P(Bin(k, y) >= bK).
+
+The sum runs over all K phases, with F_p by the recurrence
+P(Bin(k+1, y) >= c) = P(Bin(k, y) >= c) + y·P(Bin(k, y) = c − 1).
+
+Slack is known to its bin only. Its rounded value t = T_j would lose half a bin in each part of a
+queue, time and again; so t is the middle of the bin here (SLO at the last one). Slack below T_1,
+also negative, is bin 0, and n' > N the full state, at bin 0 too.
+
+The next state remembers (n', j') only. Given these alone its phases have the weights that the
+worker's MDP gives them; the exact past would tell a little more about them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.special import betainc, betaincinv, gammaln
+
+from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.mdp.problem import WorkerProblem
+
+__all__ = ["PartialBatches", "Remainder", "bin_slack", "likely_states", "remainder"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_NEGLIGIBLE = 1e-16
+_UNLIKELY = 1e-15
+
+
+class PartialBatches(NamedTuple):
+    """P batches that leave something in the queue.
+
+    Attributes
+    ----------
+    queued : ndarray of int, shape (P,)
+        n: 2 … N, or N + 1 for the full state.
+    slack_bin : ndarray of int, shape (P,)
+    batch : ndarray of int, shape (P,)
+        b, 1 <= b < n.
+    latency_ms : ndarray, shape (P,)
+        l >= 0.
+    """
+
+    queued: IntArray
+    slack_bin: IntArray
+    batch: IntArray
+    latency_ms: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Remainder:
+    """Where partial batches lead.
+
+    Attributes
+    ----------
+    law : csr_array, shape (P, S)
+        P(next state); rows sum to 1.
+    excess : ndarray, shape (P,)
+        E[(n' − N − 1)⁺]: requests of the full state beyond N + 1.
+    """
+
+    law: csr_array[np.float64]
+    excess: FloatArray
+
+
+def bin_slack(problem: WorkerProblem) -> FloatArray:
+    """The slack that stands for each bin: its middle, and the SLO at the last; shape (D+1,)."""
+    upper = np.append(problem.slack_ms[1:], problem.slo_ms)
+    middle: FloatArray = (problem.slack_ms + upper) / 2.0
+    return middle
+
+
+def likely_states(problem: WorkerProblem) -> NDArray[np.bool_]:
+    """The states whose n is at all likely for some slack in the bin; shape (N+1, D+1).
+
+    n requests are queued after T ms where (n−1)·K to n·K − 1 central arrivals came in T. In each
+    bin these n are consecutive; bin 0 has no upper end of T, and holds the full state.
+    """
+    waited = problem.slo_ms - problem.slack_ms
+    top = counts_support(problem.arrivals, problem.slo_ms)
+    cdf = counts_cdf(problem.arrivals, waited, top)
+    last = np.arange(1, problem.max_queue + 2) * problem.workers - 1
+    upto = np.where(last > top, 1.0, cdf[:, np.minimum(last, top)]).T
+    above = 1.0 - np.vstack([np.zeros((1, len(waited))), upto[:-1]])
+    least_waited = np.append(waited[1:], 0.0)
+    at_least = np.where(
+        last[:, None] > top, 1.0,
+        counts_cdf(problem.arrivals, least_waited, top)[:, np.minimum(last, top)].T,
+    )
+    likely = (above > _UNLIKELY) & (at_least > _UNLIKELY)
+    likely[:, 0] = at_least[:, 0] > _UNLIKELY
+    likely[0, -1] = True
+    likely[-1] = False
+    likely[-1, 0] = True
+    return likely
+
+
+def remainder(
+    problem: WorkerProblem, missing: FloatArray, columns: IntArray, batches: PartialBatches
+) -> Remainder:
+    """Where each partial batch leads.
+
+    Parameters
+    ----------
+    missing : ndarray, shape (N+1, D+1, K)
+        Law of r, of :func:`ramsis.mdp.phases.missing_arrivals`.
+    columns : ndarray of int, shape (N+1, D+1)
+        Column of the law that stands for (n', j'), n' = N + 1 the full state; several states may
+        share one.
+    """
+    from ramsis.mdp._kernels import remainder_rows
+
+    workers = problem.workers
+    latency_ms, service = np.unique(batches.latency_ms, return_inverse=True)
+    new, fewest = _new_requests(problem, latency_ms)
+    slack = bin_slack(problem)
+    first, last = _bins_reached(problem, slack, batches)
+    edges = last - first
+    start = np.concatenate([[0], np.cumsum(edges)])
+    pair = np.repeat(np.arange(len(edges)), edges)
+    upper = problem.slack_ms[first[pair] + 1 + np.arange(start[-1]) - start[pair]]
+    now = slack[batches.slack_bin[pair]]
+    y = (upper + batches.latency_ms[pair] - now) / (problem.slo_ms - now)
+    np.clip(y, 0.0, 1.0, out=y)
+    order = batches.batch[pair] * workers
+    count = (batches.queued[pair] - 1) * workers
+    below, log_weight = _first_phase(order, count, y)
+    indptr, indices, data, excess = remainder_rows(
+        np.ascontiguousarray(missing[:, :, ::-1]), new, fewest, columns,
+        batches.queued - 1, batches.slack_bin, batches.batch, service,
+        first, start, y, below, log_weight, _NEGLIGIBLE,
+    )
+    law = csr_array((data, indices, indptr), shape=(len(edges), int(columns.max()) + 1))
+    return Remainder(law, excess)
+
+
+def _new_requests(problem: WorkerProblem, latency_ms: FloatArray) -> tuple[FloatArray, IntArray]:
+    """A_p(i) for each latency, shape (L, K, I), and the i that its first entry stands for."""
+    workers = problem.workers
+    top = counts_support(problem.arrivals, float(latency_ms[-1]))
+    cdf = counts_cdf(problem.arrivals, latency_ms, top)
+    most = (top + workers - 1) // workers
+    last = (np.arange(most + 1) + 1) * workers - 1 - np.arange(workers)[:, None]
+    upto = np.where(last > top, 1.0, cdf[:, np.minimum(last, top)])
+    new = np.diff(upto, axis=2, prepend=0.0)
+    fewest = np.argmax(upto.max(axis=1) > _NEGLIGIBLE, axis=1)
+    return np.maximum(new, 0.0), fewest
+
+
+def _bins_reached(
+    problem: WorkerProblem, slack: FloatArray, batches: PartialBatches
+) -> tuple[IntArray, IntArray]:
+    """First and last bin of the slack after each batch, but for what is negligible."""
+    workers = problem.workers
+    order = batches.batch * workers
+    fewest = (batches.queued - 1) * workers
+    most = fewest + workers - 1
+    low = betaincinv(order, most - order + 1.0, _NEGLIGIBLE)
+    high = 1.0 - betaincinv(fewest - order + 1.0, order, _NEGLIGIBLE)
+    now = slack[batches.slack_bin]
+    waited = problem.slo_ms - now
+
+    def bin_at(share: FloatArray) -> IntArray:
+        after = now + share * waited - batches.latency_ms
+        found = np.searchsorted(problem.slack_ms, after, side="right") - 1
+        return np.clip(found, 0, problem.bins)
+
+    return bin_at(low), bin_at(high)
+
+
+def _first_phase(
+    order: IntArray, count: IntArray, y: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """P(Bin(k, y) >= c) and log P(Bin(k, y) = c − 1) for c <= k."""
+    below = betainc(order, count - order + 1.0, y)
+    with np.errstate(divide="ignore"):
+        log_weight = (gammaln(count + 1.0) - gammaln(order) - gammaln(count - order + 2.0)
+                      + (order - 1.0) * np.log(y) + (count - order + 1.0) * np.log1p(-y))
+    return below, np.where(np.isnan(log_weight), -np.inf, log_weight)
