@@ -132,7 +132,7 @@ def remainder(
 
     workers = problem.workers
     latency_ms, service = np.unique(batches.latency_ms, return_inverse=True)
-    new, fewest = _new_requests(problem, latency_ms)
+    new = _new_requests(problem, latency_ms)
     slack = bin_slack(problem)
     first, last = _bins_reached(problem, slack, batches)
     edges = last - first
@@ -145,26 +145,24 @@ def remainder(
     order = batches.batch[pair] * workers
     count = (batches.queued[pair] - 1) * workers
     below, log_weight = _first_phase(order, count, y)
+    which = np.stack([*batches[:3], service, first], axis=1)
     indptr, indices, data, excess = remainder_rows(
-        np.ascontiguousarray(missing[:, :, ::-1]), new, fewest, columns,
-        batches.queued - 1, batches.slack_bin, batches.batch, service,
-        first, start, y, below, log_weight, _NEGLIGIBLE,
+        np.ascontiguousarray(missing[:, :, ::-1]), new, columns, which, start,
+        y, below, log_weight, _NEGLIGIBLE,
     )
     law = csr_array((data, indices, indptr), shape=(len(edges), int(columns.max()) + 1))
     return Remainder(law, excess)
 
 
-def _new_requests(problem: WorkerProblem, latency_ms: FloatArray) -> tuple[FloatArray, IntArray]:
-    """A_p(i) for each latency, shape (L, K, I), and the i that its first entry stands for."""
+def _new_requests(problem: WorkerProblem, latency_ms: FloatArray) -> FloatArray:
+    """A_p(i) for each latency; shape (L, K, I)."""
     workers = problem.workers
     top = counts_support(problem.arrivals, float(latency_ms[-1]))
     cdf = counts_cdf(problem.arrivals, latency_ms, top)
     most = (top + workers - 1) // workers
     last = (np.arange(most + 1) + 1) * workers - 1 - np.arange(workers)[:, None]
     upto = np.where(last > top, 1.0, cdf[:, np.minimum(last, top)])
-    new = np.diff(upto, axis=2, prepend=0.0)
-    fewest = np.argmax(upto.max(axis=1) > _NEGLIGIBLE, axis=1)
-    return np.maximum(new, 0.0), fewest
+    return np.maximum(np.diff(upto, axis=2, prepend=0.0), 0.0)
 
 
 def _bins_reached(

@@ -33,10 +33,11 @@ def every_batch(problem: WorkerProblem, latencies: list[float]) -> PartialBatche
 
 
 def own_columns(problem: WorkerProblem) -> np.ndarray:
-    """A column for each state."""
-    return np.arange((problem.max_queue + 1) * (problem.bins + 1)).reshape(
-        problem.max_queue + 1, -1
-    )
+    """A column for each state, that of the full one at bin 0."""
+    shape = (problem.max_queue + 1, problem.bins + 1)
+    columns = np.arange(shape[0] * shape[1]).reshape(shape)
+    columns[-1] = columns[-1, 0]
+    return columns
 
 
 @pytest.mark.parametrize("load_qps", [20.0, 150.0, 900.0])
@@ -44,7 +45,8 @@ def test_rows_are_the_brute_force(load_qps: float) -> None:
     problem = small_problem(load_qps)
     batches = every_batch(problem, [0.0, 7.0, 10.0, 31.0, 90.0])
     found = remainder(problem, missing_arrivals(problem), own_columns(problem), batches)
-    law = found.law.toarray().reshape(-1, problem.max_queue + 1, problem.bins + 1)
+    law = found.law.toarray()
+    law = np.pad(law, [(0, 0), (0, problem.bins)]).reshape(len(law), problem.max_queue + 1, -1)
     now = bin_slack(problem)
     for i, (n, j, b, latency) in enumerate(zip(*batches, strict=True)):
         row = partial_row(
@@ -68,7 +70,7 @@ def test_rows_are_the_law_of_a_poisson_stream() -> None:
     now = float(bin_slack(problem)[j])
     batches = PartialBatches(*(np.array([x]) for x in (3, j, 2)), np.array([10.0]))
     found = remainder(problem, missing_arrivals(problem), own_columns(problem), batches)
-    law = found.law.toarray().reshape(problem.max_queue + 1, -1)
+    law = np.pad(found.law.toarray()[0], (0, problem.bins)).reshape(problem.max_queue + 1, -1)
     drawn = [
         sample(rng, 3, 2, 10.0, now=now, slack=problem.slack_ms.tolist(), rate=0.15, workers=3)
         for _ in range(40_000)
@@ -108,7 +110,7 @@ def test_many_workers_neither_overflow_nor_vanish(workers: int) -> None:
     batches = PartialBatches(*(np.array([x]) for x in (4, j, 2)), np.array([latency]))
     missing = missing_arrivals(problem)
     found = remainder(problem, missing, own_columns(problem), batches)
-    law = found.law.toarray().reshape(problem.max_queue + 1, -1)
+    law = np.pad(found.law.toarray()[0], (0, problem.bins)).reshape(problem.max_queue + 1, -1)
     now = bin_slack(problem)
     count = 3 * workers + np.arange(workers)
     instant = (100.0 - now[j]) * float(missing[3, j, ::-1] @ (2 * workers / (count + 1)))
