@@ -93,8 +93,8 @@ def bin_slack(problem: WorkerProblem) -> FloatArray:
 def likely_states(problem: WorkerProblem) -> NDArray[np.bool_]:
     """The states whose n is at all likely for some slack in the bin; shape (N+1, D+1).
 
-    n requests are queued after T ms where (n−1)·K to n·K − 1 central arrivals came in T. In each
-    bin these n are consecutive; bin 0 has no upper end of T, and holds the full state.
+    n requests are queued after T ms where (n−1)·K to n·K − 1 central arrivals came in T. Each bin
+    has at least one of n <= N; bin 0 has no upper end of T, and holds the full state.
     """
     waited = problem.slo_ms - problem.slack_ms
     top = counts_support(problem.arrivals, problem.slo_ms)
@@ -110,6 +110,7 @@ def likely_states(problem: WorkerProblem) -> NDArray[np.bool_]:
     likely = (above > _UNLIKELY) & (at_least > _UNLIKELY)
     likely[:, 0] = at_least[:, 0] > _UNLIKELY
     likely[0, -1] = True
+    likely[-2, ~likely[:-1].any(axis=0)] = True  # so old that more than N are queued
     likely[-1] = False
     likely[-1, 0] = True
     return likely
@@ -150,7 +151,8 @@ def remainder(
         np.ascontiguousarray(missing[:, :, ::-1]), new, columns, which, start,
         y, below, log_weight, _NEGLIGIBLE,
     )
-    law = csr_array((data, indices, indptr), shape=(len(edges), int(columns.max()) + 1))
+    shape = (len(edges), int(columns.max()) + 1)
+    law: csr_array[np.float64] = csr_array((data, indices, indptr), shape=shape)
     return Remainder(law, excess)
 
 
@@ -173,8 +175,8 @@ def _bins_reached(
     order = batches.batch * workers
     fewest = (batches.queued - 1) * workers
     most = fewest + workers - 1
-    low = betaincinv(order, most - order + 1.0, _NEGLIGIBLE)
-    high = 1.0 - betaincinv(fewest - order + 1.0, order, _NEGLIGIBLE)
+    low = np.asarray(betaincinv(order, most - order + 1.0, _NEGLIGIBLE), dtype=np.float64)
+    high = 1.0 - np.asarray(betaincinv(fewest - order + 1.0, order, _NEGLIGIBLE), dtype=np.float64)
     now = slack[batches.slack_bin]
     waited = problem.slo_ms - now
 
@@ -190,8 +192,9 @@ def _first_phase(
     order: IntArray, count: IntArray, y: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """P(Bin(k, y) >= c) and log P(Bin(k, y) = c − 1) for c <= k."""
-    below = betainc(order, count - order + 1.0, y)
+    below = np.asarray(betainc(order, count - order + 1.0, y), dtype=np.float64)
     with np.errstate(divide="ignore"):
         log_weight = (gammaln(count + 1.0) - gammaln(order) - gammaln(count - order + 2.0)
                       + (order - 1.0) * np.log(y) + (count - order + 1.0) * np.log1p(-y))
-    return below, np.where(np.isnan(log_weight), -np.inf, log_weight)
+    found: FloatArray = np.where(np.isnan(log_weight), -np.inf, log_weight)
+    return below, found

@@ -97,7 +97,7 @@ def test_probability_is_conserved(problem: WorkerProblem, latency: float) -> Non
     assert (found.excess >= 0.0).all()
 
 
-@pytest.mark.parametrize("workers", [1, 60, 1500])
+@pytest.mark.parametrize("workers", [8, 60, 1500])
 def test_many_workers_neither_overflow_nor_vanish(workers: int) -> None:
     """The mean of the slack left is that of the order statistic, whatever the number of workers.
 
