@@ -20,6 +20,7 @@ it holds, so that nothing is hidden by the size of the table.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -28,7 +29,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals import ArrivalProcess, MarkovModulated
+from ramsis.arrivals import ArrivalProcess, MarkovModulated, Poisson
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.mdp.behind import later_by_bin
 from ramsis.mdp.choices import DROP, Batching, Choice, ChoiceSet, LateRule, Outcome
@@ -237,8 +238,20 @@ class WorkerProblem:
         if self.late is LateRule.FREE and not full:
             models = order or [self._least(queued)]
         nothing = np.zeros(top)
+        parts = self._parts(queued) if self.batching is Batching.VARIABLE and not full else ()
         return (*(self._batch(queued, m, queued, 0, late, met.get(m, nothing))
-                  for m in models if late), *found)
+                  for m in models if late), *found, *parts)
+
+    def _parts(self, queued: int) -> Iterator[Choice]:
+        """Batches of less than the queue that may be in time, fastest first for each size."""
+        top = len(self.slack_ms)
+        for batch in range(1, queued):
+            column = self.latency.latency_ms[:, batch - 1]
+            for m in sorted(self._usable[batch], key=lambda m: column[m]):
+                met = self.met(m, batch)
+                first = int(np.count_nonzero(met == 0.0))
+                if first < top:
+                    yield self._batch(queued, m, batch, first, top, met)
 
     def _batch(
         self, queued: int, model: int, batch: int, first: int, stop: int, met: FloatArray
@@ -343,11 +356,23 @@ def _word(kind: type[_Word], name: str, value: str) -> _Word:
 def _check_known(problem: WorkerProblem) -> None:
     """Refuse what no transitions are known for."""
     if problem.batching is Batching.VARIABLE:
-        raise InvalidValueError(describe("variable batching is not known yet", where="batching",
-                                         value="variable", allowed="maximal"))
+        _check_variable(problem)
     if problem.late is LateRule.DROP and isinstance(problem.arrivals, MarkovModulated):
         raise InvalidValueError(describe("no drops under Markov-modulated arrivals", where="late",
                                          value="drop", allowed="serve or free"))
+
+
+def _check_variable(problem: WorkerProblem) -> None:
+    if not isinstance(problem.arrivals, Poisson):
+        raise InvalidValueError(
+            describe("variable batching is for Poisson arrivals only", where="batching",
+                     value="variable", allowed="maximal")
+        )
+    if problem.late is not LateRule.SERVE or problem.quantiles_ms is not None:
+        raise InvalidValueError(
+            describe("variable batching is for fixed service times and the late rule serve",
+                     where="batching", value="variable", allowed="maximal")
+        )
 
 
 def _check_whole(name: str, value: int, most: float = math.inf) -> None:

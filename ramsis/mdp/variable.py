@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ramsis.arrivals import Poisson
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.choices import Choice
 from ramsis.mdp.problem import MAX_NUMBERS, Objective, WorkerProblem
@@ -174,7 +173,7 @@ class VariableMDP:
         values = start.copy()
         values[self.likely] = value
         for _ in range(_FILL_SWEEPS):
-            q = self._of_parts(parts, values, gain)
+            q = self._of_parts(parts, values[: parts.law.shape[1]], gain)
             found, chosen = start.copy(), whole_arg.copy()
             _take_best(parts, q, found, chosen)
             found[~elsewhere] = values[~elsewhere]
@@ -206,13 +205,8 @@ def build_variable(problem: WorkerProblem) -> VariableMDP:
     Raises
     ------
     InvalidValueError
-        For other than Poisson arrivals, or when the problem is too large.
+        When the problem is too large.
     """
-    if not isinstance(problem.arrivals, Poisson):
-        raise InvalidValueError(
-            describe("variable batching is for Poisson arrivals", where="batching",
-                     value=type(problem.arrivals).__name__, allowed="maximal, or Poisson arrivals")
-        )
     whole = build_structured(problem)
     likely = likely_states(problem)
     likely[whole.reached] = True

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals import MarkovModulated, Poisson
 from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.choices import Batching
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.mdp.structured import StructuredMDP, build_structured
 from ramsis.solvers.result import Certificate
@@ -89,6 +90,8 @@ def solve_worker(
         )
     if isinstance(problem.arrivals, MarkovModulated):
         return _solve_modulated(problem, problem.arrivals, solver)
+    if problem.batching is Batching.VARIABLE:
+        return _solve_variable(problem, solver)
     if solver == "policy-iteration":
         mdp = build_structured(problem)
         return _from_nodes(mdp, solve_on_nodes(mdp), solver)
@@ -108,6 +111,12 @@ def evaluate_table(problem: WorkerProblem, table: IntArray) -> tuple[FloatArray,
         problem.check_policy(table)
         mdp = build_modulated(problem, problem.arrivals)
         return table_visits(mdp, evaluate_on_nodes(mdp, every_mode(table)))
+    if problem.batching is Batching.VARIABLE:
+        from ramsis.mdp.variable import build_variable
+        from ramsis.solvers.variable import evaluate_variable
+
+        found = evaluate_variable(build_variable(problem), table)
+        return found.visits, found.excess
     mdp = build_structured(problem)
     return state_visits(mdp, evaluate_on_nodes(mdp, table))
 
@@ -149,6 +158,27 @@ def _solve_modulated(
         policy=solution.policy,
         visits=visits,
         excess=excess,
+        gain=solution.evaluation.gain,
+        certificate=solution.certificate,
+        solver=solver,
+    )
+
+
+def _solve_variable(problem: WorkerProblem, solver: SolverName) -> WorkerSolution:
+    if solver != SOLVERS[0]:
+        raise InvalidValueError(
+            describe("this solver knows no variable batching", where="solver", value=solver,
+                     allowed=SOLVERS[0])
+        )
+    from ramsis.mdp.variable import build_variable
+    from ramsis.solvers.variable import solve_variable
+
+    solution = solve_variable(build_variable(problem))
+    return WorkerSolution(
+        problem=problem,
+        policy=solution.policy,
+        visits=solution.evaluation.visits,
+        excess=solution.evaluation.excess,
         gain=solution.evaluation.gain,
         certificate=solution.certificate,
         solver=solver,
