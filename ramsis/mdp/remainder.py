@@ -38,11 +38,23 @@ from scipy.special import betainc, betaincinv, gammaln
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.mdp.problem import WorkerProblem
 
-__all__ = ["PartialBatches", "Remainder", "bin_slack", "likely_states", "remainder"]
+__all__ = [
+    "SERVICE_POINTS",
+    "PartialBatches",
+    "Remainder",
+    "bin_slack",
+    "bins_reached",
+    "likely_states",
+    "new_requests",
+    "remainder",
+    "service_points",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+SERVICE_POINTS = 4
+"""Values that stand for a drawn service time."""
 _NEGLIGIBLE = 1e-16
 _UNLIKELY = 1e-15
 
@@ -133,9 +145,11 @@ def remainder(
 
     workers = problem.workers
     latency_ms, service = np.unique(batches.latency_ms, return_inverse=True)
-    new = _new_requests(problem, latency_ms)
+    new = new_requests(problem, latency_ms)
     slack = bin_slack(problem)
-    first, last = _bins_reached(problem, slack, batches)
+    first, last = bins_reached(
+        problem, batches.queued, batches.batch, slack[batches.slack_bin], batches.latency_ms
+    )
     edges = last - first
     start = np.concatenate([[0], np.cumsum(edges)])
     pair = np.repeat(np.arange(len(edges)), edges)
@@ -156,7 +170,7 @@ def remainder(
     return Remainder(law, excess)
 
 
-def _new_requests(problem: WorkerProblem, latency_ms: FloatArray) -> FloatArray:
+def new_requests(problem: WorkerProblem, latency_ms: FloatArray) -> FloatArray:
     """A_p(i) for each latency; shape (L, K, I)."""
     workers = problem.workers
     top = counts_support(problem.arrivals, float(latency_ms[-1]))
@@ -167,21 +181,19 @@ def _new_requests(problem: WorkerProblem, latency_ms: FloatArray) -> FloatArray:
     return np.maximum(np.diff(upto, axis=2, prepend=0.0), 0.0)
 
 
-def _bins_reached(
-    problem: WorkerProblem, slack: FloatArray, batches: PartialBatches
+def bins_reached(
+    problem: WorkerProblem, queued: IntArray, batch: IntArray, slack_ms: FloatArray,
+    latency_ms: FloatArray,
 ) -> tuple[IntArray, IntArray]:
     """First and last bin of the slack after each batch, but for what is negligible."""
-    workers = problem.workers
-    order = batches.batch * workers
-    fewest = (batches.queued - 1) * workers
-    most = fewest + workers - 1
+    order, fewest = batch * problem.workers, (queued - 1) * problem.workers
+    most = fewest + problem.workers - 1
     low = np.asarray(betaincinv(order, most - order + 1.0, _NEGLIGIBLE), dtype=np.float64)
     high = 1.0 - np.asarray(betaincinv(fewest - order + 1.0, order, _NEGLIGIBLE), dtype=np.float64)
-    now = slack[batches.slack_bin]
-    waited = problem.slo_ms - now
+    waited = problem.slo_ms - slack_ms
 
     def bin_at(share: FloatArray) -> IntArray:
-        after = now + share * waited - batches.latency_ms
+        after = slack_ms + share * waited - latency_ms
         found = np.searchsorted(problem.slack_ms, after, side="right") - 1
         return np.clip(found, 0, problem.bins)
 
@@ -198,3 +210,23 @@ def _first_phase(
                       + (order - 1.0) * np.log(y) + (count - order + 1.0) * np.log1p(-y))
     found: FloatArray = np.where(np.isnan(log_weight), -np.inf, log_weight)
     return below, found
+
+
+def service_points(problem: WorkerProblem) -> tuple[FloatArray, FloatArray]:
+    """Each service time as up to four values and their weights; shapes (services, points).
+
+    What a batch leaves behind is spread over many milliseconds anyway, so of a drawn service
+    time the means of four equally likely quarters are enough.
+    """
+    services = problem.services
+    if problem.quantiles_ms is None:
+        return services.mean_ms[:, None], np.ones((len(services.mean_ms), 1))
+    level = np.arange(SERVICE_POINTS + 1) / SERVICE_POINTS
+    points = np.empty((len(services.mean_ms), SERVICE_POINTS))
+    for s, part in enumerate(np.split(np.arange(services.mix.nnz), services.mix.indptr[1:-1])):
+        latency_ms = services.latency_ms[services.mix.indices[part]]
+        order = np.argsort(latency_ms)
+        upto = np.append(0.0, np.cumsum(services.mix.data[part][order]))
+        total = np.append(0.0, np.cumsum((services.mix.data[part] * latency_ms)[order]))
+        points[s] = np.diff(np.interp(level, upto, total)) * SERVICE_POINTS
+    return points, np.full(points.shape, 1.0 / SERVICE_POINTS)

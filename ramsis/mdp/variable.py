@@ -26,7 +26,13 @@ from scipy.sparse import csr_array
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.choices import Choice
 from ramsis.mdp.problem import MAX_NUMBERS, Objective, WorkerProblem
-from ramsis.mdp.remainder import PartialBatches, likely_states, remainder
+from ramsis.mdp.remainder import (
+    SERVICE_POINTS,
+    PartialBatches,
+    likely_states,
+    remainder,
+    service_points,
+)
 from ramsis.mdp.structured import Backup, StructuredMDP, build_structured
 
 __all__ = ["Parts", "VariableMDP", "build_variable"]
@@ -35,7 +41,6 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _ROUNDING = 1e-11
-_SERVICE_POINTS = 4
 _ENTRIES_PER_ROW = 40
 _FILL_SWEEPS = 200
 _FILLED = 1e-9
@@ -271,7 +276,7 @@ def _rows(
     batch: IntArray, service: IntArray,
 ) -> tuple[csr_array[np.float64], FloatArray]:
     """Law and excess of each pair, averaged over its service time."""
-    latency_ms, weight = _service_points(whole.problem)
+    latency_ms, weight = service_points(whole.problem)
     points = latency_ms.shape[1]
     every = np.repeat(np.arange(len(row)), points)
     batches = PartialBatches(row[every] + 1, slack_bin[every], batch[every],
@@ -285,29 +290,9 @@ def _rows(
     return csr_array(mix @ found.law), np.asarray(mix @ found.excess)
 
 
-def _service_points(problem: WorkerProblem) -> tuple[FloatArray, FloatArray]:
-    """Each service time as up to four values and their weights; shapes (services, points).
-
-    What a batch leaves behind is spread over many milliseconds anyway, so of a drawn service
-    time the means of four equally likely quarters are enough.
-    """
-    services = problem.services
-    if problem.quantiles_ms is None:
-        return services.mean_ms[:, None], np.ones((len(services.mean_ms), 1))
-    level = np.arange(_SERVICE_POINTS + 1) / _SERVICE_POINTS
-    points = np.empty((len(services.mean_ms), _SERVICE_POINTS))
-    for s, part in enumerate(np.split(np.arange(services.mix.nnz), services.mix.indptr[1:-1])):
-        latency_ms = services.latency_ms[services.mix.indices[part]]
-        order = np.argsort(latency_ms)
-        upto = np.append(0.0, np.cumsum(services.mix.data[part][order]))
-        total = np.append(0.0, np.cumsum((services.mix.data[part] * latency_ms)[order]))
-        points[s] = np.diff(np.interp(level, upto, total)) * _SERVICE_POINTS
-    return points, np.full(points.shape, 1.0 / _SERVICE_POINTS)
-
-
 def _check_size(problem: WorkerProblem, pairs: int) -> None:
     """Refuse rows that would fill the memory."""
-    points = 1 if problem.quantiles_ms is None else _SERVICE_POINTS
+    points = 1 if problem.quantiles_ms is None else SERVICE_POINTS
     if pairs * points * _ENTRIES_PER_ROW > MAX_NUMBERS:
         raise InvalidValueError(
             describe("the problem is too large for variable batching", where="worker problem",
