@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.table import LookupTable
 
-__all__ = ["Decision", "Selector", "check_slack"]
+__all__ = ["DROP", "Decision", "Drop", "Selector", "check_slack"]
 
 
 class Decision(NamedTuple):
@@ -22,6 +22,13 @@ class Decision(NamedTuple):
 
     model: str
     batch: int
+
+
+class Drop(NamedTuple):
+    """Take the head out of the queue and do not answer it in time; then ask again."""
+
+
+DROP = Drop()
 
 
 class Selector:
@@ -50,17 +57,20 @@ class Selector:
         self.table = table
         self._max_queue = table.max_queue
         self._inner_edges = table.slack_ms[1:]
-        known: dict[tuple[int, int], Decision] = {}
+        known: dict[tuple[int, int], Decision | Drop] = {}
 
-        def decision(model: int, batch: int) -> Decision:
-            return known.setdefault((model, batch), Decision(table.models[model], batch))
+        def decision(model: int, batch: int) -> Decision | Drop:
+            answer = Decision(table.models[model], batch) if batch else DROP
+            return known.setdefault((model, batch), answer)
 
         rows = (tuple(map(decision, *row)) for row in zip(table.model, table.batch, strict=True))
         self._rows = ((), *rows)
         self._overflow = decision(*table.overflow)
 
-    def __call__(self, queued: int, slack_ms: float) -> Decision:
+    def __call__(self, queued: int, slack_ms: float) -> Decision | Drop:
         """The decision for ``queued`` requests, the earliest deadline ``slack_ms`` away.
+
+        Only a policy made with the late rule ``drop`` answers with a :class:`Drop`.
 
         Parameters
         ----------
