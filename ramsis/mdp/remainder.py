@@ -28,7 +28,7 @@ worker's MDP gives them; the exact past would tell a little more about them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,9 @@ from scipy.sparse import csr_array
 from scipy.special import betainc, betaincinv, gammaln
 
 from ramsis.arrivals.counts import counts_cdf, counts_support
-from ramsis.mdp.problem import WorkerProblem
+
+if TYPE_CHECKING:
+    from ramsis.mdp.problem import WorkerProblem
 
 __all__ = [
     "SERVICE_POINTS",
@@ -44,6 +46,7 @@ __all__ = [
     "Remainder",
     "bin_slack",
     "bins_reached",
+    "later_in_parts",
     "likely_states",
     "new_requests",
     "remainder",
@@ -230,3 +233,33 @@ def service_points(problem: WorkerProblem) -> tuple[FloatArray, FloatArray]:
         total = np.append(0.0, np.cumsum((services.mix.data[part] * latency_ms)[order]))
         points[s] = np.diff(np.interp(level, upto, total)) * SERVICE_POINTS
     return points, np.full(points.shape, 1.0 / SERVICE_POINTS)
+
+
+def later_in_parts(
+    problem: WorkerProblem, missing: FloatArray, largest: int
+) -> list[csr_array[np.float64]]:
+    """Where the first requests behind the earliest one stand.
+
+    Returns
+    -------
+    list of csr_array, each of shape ((N+1)·(D+1), D+1)
+        Entry ``[b-1][(n-1)·(D+1) + j, j']``: of b <= ``largest`` requests from the head of n > b
+        those but the first, expected at slack T_j'. Those between two grid values are shared by
+        the two equally.
+    """
+    rows, columns = problem.max_queue + 1, problem.bins + 1
+    bins = np.broadcast_to(np.arange(columns), (rows, columns)).copy()
+    edge = np.arange(columns)
+    shared = csr_array((np.full(2 * columns, 0.5), (
+        np.append(edge, edge), np.append(edge, np.minimum(edge + 1, columns - 1)))))
+    law: csr_array[np.float64] = csr_array((rows * columns, columns))
+    found = [law]
+    for i in range(1, largest):
+        n, j = (index.ravel() for index in np.mgrid[i + 1 : rows, :columns])
+        batches = PartialBatches(n, j, np.full(len(n), i), np.zeros(len(n)))
+        at = remainder(problem, missing, bins, batches).law.tocoo()
+        one = csr_array((at.data, ((n - 1)[at.row] * columns + j[at.row], at.col)),
+                        shape=law.shape)
+        law = law + csr_array(one @ shared)
+        found.append(law)
+    return found

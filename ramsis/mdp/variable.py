@@ -21,9 +21,10 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.behind import second_by_bin
 from ramsis.mdp.choices import Choice
 from ramsis.mdp.problem import MAX_NUMBERS, Objective, WorkerProblem
 from ramsis.mdp.remainder import (
@@ -41,6 +42,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _ROUNDING = 1e-11
+_NEGLIGIBLE = 1e-16
 _ENTRIES_PER_ROW = 40
 _FILL_SWEEPS = 200
 _FILLED = 1e-9
@@ -115,21 +117,17 @@ class VariableMDP:
         return float(self.problem.objective is Objective.PER_QUERY)
 
     def backup(self, value: FloatArray, gain: float, incumbent: IntArray) -> Backup:
-        """Back up every likely state from the values of these, shape (S,).
-
-        Other states get the best of the whole queues' choices.
-        """
-        shape = (self.problem.max_queue + 1, self.problem.bins + 1)
+        """Back up every likely state from the values of these, shape (S,); the others stay."""
         codes = self.problem.every_state(incumbent)
         best, arg, kept = self._whole_queues(value, gain, codes)
         q = self._of_parts(self.parts, value, gain)
-        flat, into = best.ravel(), arg.ravel()
-        _take_best(self.parts, q, flat, into)
+        _take_best(self.parts, q, best.ravel(), arg.ravel())
         mine = codes.ravel()[self.parts.state] == self.parts.code
         kept.ravel()[self.parts.state[mine]] = q[mine]
-        change = flat > kept.ravel() + _ROUNDING * (1.0 + np.abs(flat))
-        chosen = np.where(change, into, codes.ravel()).reshape(shape)
-        return Backup(best, chosen[:-1], kept)
+        at = self.whole.reached
+        change = best[at] > kept[at] + _ROUNDING * (1.0 + np.abs(best[at]))
+        codes[at] = np.where(change, arg[at], codes[at])
+        return Backup(best, codes[:-1], kept)
 
     def _whole_queues(
         self, value: FloatArray, gain: float, codes: IntArray
@@ -173,7 +171,7 @@ class VariableMDP:
         every = np.arange(best.size).reshape(best.shape)
         every[-1] = every[-1, 0]
         parts = _parts(self.whole, every, elsewhere.reshape(best.shape),
-                       lambda choice: choice.model == problem.latency.fastest)
+                       lambda choice: choice.drops or choice.model == problem.latency.fastest)
         start, whole_arg = best.ravel(), arg.ravel()
         values = start.copy()
         values[self.likely] = value
@@ -252,7 +250,7 @@ def _parts(
         (choice, n, np.flatnonzero(where[n, choice.bins]) + choice.first_bin)
         for n, choices in enumerate(problem.choices.rows)
         for choice in choices
-        if choice.batch <= n and not choice.drops and wanted(choice)
+        if (choice.drops or choice.batch <= n) and wanted(choice)
     ]
     _check_size(problem, sum(len(bins) for *_, bins in chosen))
     size = [len(bins) for *_, bins in chosen]
@@ -264,7 +262,13 @@ def _parts(
     )
     rewards = [problem.reward(c)[bins - c.first_bin] for c, _, bins in chosen]
     cost = np.repeat([problem.cost(c.batch) for c, *_ in chosen], size)
-    law, excess = _rows(whole, columns, row, slack_bin, batch, service)
+    served = service >= 0
+    law, excess = _rows(whole, columns, *(x[served] for x in (row, slack_bin, batch, service)))
+    if not served.all():
+        dropped = _drop_rows(problem, columns, row[~served], slack_bin[~served], law.shape[1])
+        place = np.argsort(np.argsort(~served, kind="stable"), kind="stable")
+        law = csr_array(vstack([law, dropped], format="csr"))[place]
+        excess = np.append(excess, np.zeros(dropped.shape[0]))[place]
     state = row * (problem.bins + 1) + slack_bin
     order = np.argsort(state, kind="stable")
     return Parts(state[order], code[order], np.concatenate([np.empty(0), *rewards])[order],
@@ -275,7 +279,7 @@ def _rows(
     whole: StructuredMDP, columns: IntArray, row: IntArray, slack_bin: IntArray,
     batch: IntArray, service: IntArray,
 ) -> tuple[csr_array[np.float64], FloatArray]:
-    """Law and excess of each pair, averaged over its service time."""
+    """Law and excess of each batch of part of a queue, averaged over its service time."""
     latency_ms, weight = service_points(whole.problem)
     points = latency_ms.shape[1]
     every = np.repeat(np.arange(len(row)), points)
@@ -288,6 +292,20 @@ def _rows(
         (weight[service].ravel(), (every, np.arange(len(every)))), shape=(len(row), len(every))
     )
     return csr_array(mix @ found.law), np.asarray(mix @ found.excess)
+
+
+def _drop_rows(
+    problem: WorkerProblem, columns: IntArray, row: IntArray, slack_bin: IntArray, states: int
+) -> csr_array[np.float64]:
+    """Laws after drops of the earliest request; as with maximal batching, from the bins' edges."""
+    second = second_by_bin(
+        problem.arrivals, problem.workers, problem.slack_ms, problem.max_queue + 1
+    )
+    second[0, :, -1] = 1.0  # the empty queue, and then (1, SLO)
+    law = second[row, slack_bin]
+    pair, bin_after = np.nonzero(law > _NEGLIGIBLE)
+    column = columns[np.maximum(row[pair] - 1, 0), bin_after]
+    return csr_array((law[pair, bin_after], (pair, column)), shape=(len(row), states))
 
 
 def _check_size(problem: WorkerProblem, pairs: int) -> None:

@@ -154,11 +154,10 @@ def solve_variable(mdp: VariableMDP, *, max_rounds: int = 100) -> VariableSoluti
     for rounds in range(1, max_rounds + 1):
         evaluation = evaluate_variable(mdp, policy, reference, restart=restart)
         backup = mdp.backup(_onward(mdp, evaluation), evaluation.gain, policy)
-        better = _at_likely(mdp, backup.policy, policy)
-        settled = np.array_equal(better, policy)
+        settled = np.array_equal(backup.policy, policy)
         if settled or rounds == max_rounds:
             break
-        policy = better
+        policy = backup.policy
         reference, restart = evaluation.reference, evaluation.restart or None
     certificate = _certify(mdp, evaluation, backup, rounds,
                            Status.OPTIMAL if settled else Status.MAX_ITERATIONS)
@@ -169,14 +168,6 @@ def solve_variable(mdp: VariableMDP, *, max_rounds: int = 100) -> VariableSoluti
 def _maximal(problem: WorkerProblem) -> IntArray:
     """The best policy that serves whole queues."""
     return solve_on_nodes(build_structured(replace(problem, batching=Batching.MAXIMAL))).policy
-
-
-def _at_likely(mdp: VariableMDP, better: IntArray, policy: IntArray) -> IntArray:
-    """The policy, changed at the likely states."""
-    n, j = (index[mdp.whole.reached[0] < len(policy)] for index in mdp.whole.reached)
-    changed = policy.copy()
-    changed[n, j] = better[n, j]
-    return changed
 
 
 def _onward(mdp: VariableMDP, evaluation: VariableEvaluation) -> FloatArray:
@@ -191,8 +182,9 @@ def _certify(
 ) -> Certificate:
     whole = mdp.whole
     costs = whole.costs[whole.reached[0]]
-    more = (backup.value - backup.kept)[whole.reached]
-    missed = np.abs(backup.kept[whole.reached] - evaluation.value)
+    kept = backup.kept[whole.reached]
+    more = backup.value[whole.reached] - kept
+    missed = np.abs(kept - evaluation.value)
     error = float((missed / costs).max()) + rounded(evaluation.value, whole.costs)
     return average_certificate(
         whole, evaluation.gain, evaluation.restart, rounds, status,
