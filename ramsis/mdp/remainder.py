@@ -146,6 +146,9 @@ def remainder(
     """
     from ramsis.mdp._kernels import remainder_rows
 
+    if not len(batches.queued):
+        nowhere: csr_array[np.float64] = csr_array((0, int(columns.max()) + 1))
+        return Remainder(nowhere, np.empty(0))
     workers = problem.workers
     latency_ms, service = np.unique(batches.latency_ms, return_inverse=True)
     new = new_requests(problem, latency_ms)

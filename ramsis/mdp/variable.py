@@ -34,7 +34,7 @@ from ramsis.mdp.remainder import (
     remainder,
     service_points,
 )
-from ramsis.mdp.structured import Backup, StructuredMDP, build_structured
+from ramsis.mdp.structured import Backup, NodeKind, StructuredMDP, build_structured
 
 __all__ = ["Parts", "VariableMDP", "build_variable"]
 
@@ -173,14 +173,14 @@ class VariableMDP:
         parts = _parts(self.whole, every, elsewhere.reshape(best.shape),
                        lambda choice: choice.drops or choice.model == problem.latency.fastest)
         start, whole_arg = best.ravel(), arg.ravel()
-        values = start.copy()
+        values = np.where(np.isfinite(start), start, value.min())
         values[self.likely] = value
         for _ in range(_FILL_SWEEPS):
             q = self._of_parts(parts, values[: parts.law.shape[1]], gain)
             found, chosen = start.copy(), whole_arg.copy()
             _take_best(parts, q, found, chosen)
             found[~elsewhere] = values[~elsewhere]
-            change = np.abs(found - values)[elsewhere].max(initial=0.0)
+            change = np.abs(found[elsewhere] - values[elsewhere]).max(initial=0.0)
             values = found
             if change < _FILLED * (1.0 + np.abs(values[self.likely]).max()):
                 break
@@ -202,15 +202,20 @@ def _take_best(parts: Parts, q: FloatArray, best: FloatArray, arg: IntArray) -> 
     arg[state[better]] = parts.code[order[better]]
 
 
-def build_variable(problem: WorkerProblem) -> VariableMDP:
+def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> VariableMDP:
     """Put the structured form of a problem with variable batching together.
+
+    Parameters
+    ----------
+    nodes : {"auto", "quadrature", "exact"}
+        Slack nodes, as of :func:`~ramsis.mdp.structured.build_structured`.
 
     Raises
     ------
     InvalidValueError
         When the problem is too large.
     """
-    whole = build_structured(problem)
+    whole = build_structured(problem, nodes)
     likely = likely_states(problem)
     likely[whole.reached] = True
     columns = _nearest(likely)
