@@ -110,15 +110,17 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
     for n, choices in enumerate(problem.choices.rows):
         for choice in choices:
             bins = np.arange(columns)[choice.bins] if n < full else np.array([0])
-            if choice.drops:
-                probability, excess = _drop_law(problem, n, bins, missing, ends)
-            elif parts is not None and choice.batch <= n:
-                probability, excess = parts.of(n, bins, choice)
+            if parts is not None and choice.batch <= n and not choice.drops:
+                row, excess = parts.of(n, bins, choice)
             else:
-                law, beyond_law = laws.of(choice.service)
-                probability, excess = missing[n, bins] @ law, missing[n, bins] @ beyond_law
+                if choice.drops:
+                    probability, excess = _drop_law(problem, n, bins, missing, ends)
+                else:
+                    law, beyond_law = laws.of(choice.service)
+                    probability, excess = missing[n, bins] @ law, missing[n, bins] @ beyond_law
                 probability[probability < _NEGLIGIBLE] = 0.0
-            rows.append(csr_array(probability))
+                row = csr_array(probability)
+            rows.append(row)
             states.append(1 + n * columns + bins)
             actions.append(np.full(len(bins), choice.code))
             rewards.append(problem.reward(choice)[: len(bins)])

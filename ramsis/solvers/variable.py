@@ -91,7 +91,9 @@ def evaluate_variable(
     *,
     restart: float | None = None,
 ) -> VariableEvaluation:
-    """Gain, values and visits of a policy; as :func:`ramsis.solvers.slack_nodes.evaluate_on_nodes`.
+    """Gain, values and visits of a policy, by one factorisation.
+
+    The parameters are those of :func:`~ramsis.solvers.slack_nodes.evaluate_on_nodes`.
 
     Raises
     ------
@@ -172,7 +174,7 @@ def _maximal(problem: WorkerProblem) -> IntArray:
 
 def _onward(mdp: VariableMDP, evaluation: VariableEvaluation) -> FloatArray:
     """(1 − ε)·V + ε·V(start): what moving to each state is worth, restarts counted in."""
-    start = float((mdp.whole.continuation[[-1]] @ evaluation.value)[0])
+    start = float(np.asarray(mdp.whole.continuation @ evaluation.value)[-1])
     value: FloatArray = evaluation.value + evaluation.restart * (start - evaluation.value)
     return value
 

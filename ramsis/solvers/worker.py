@@ -90,9 +90,15 @@ def solve_worker(
         )
     if isinstance(problem.arrivals, MarkovModulated):
         return _solve_modulated(problem, problem.arrivals, solver)
-    if problem.batching is Batching.VARIABLE:
-        return _solve_variable(problem, solver)
+    variable = problem.batching is Batching.VARIABLE
+    if variable and solver == "value-iteration":
+        raise InvalidValueError(
+            describe("this solver knows no variable batching", where="solver", value=solver,
+                     allowed=", ".join(name for name in SOLVERS if name != solver))
+        )
     if solver == "policy-iteration":
+        if variable:
+            return _solve_variable(problem)
         mdp = build_structured(problem)
         return _from_nodes(mdp, solve_on_nodes(mdp), solver)
     if solver == "value-iteration":
@@ -164,12 +170,7 @@ def _solve_modulated(
     )
 
 
-def _solve_variable(problem: WorkerProblem, solver: SolverName) -> WorkerSolution:
-    if solver != SOLVERS[0]:
-        raise InvalidValueError(
-            describe("this solver knows no variable batching", where="solver", value=solver,
-                     allowed=SOLVERS[0])
-        )
+def _solve_variable(problem: WorkerProblem) -> WorkerSolution:
     from ramsis.mdp.variable import build_variable
     from ramsis.solvers.variable import solve_variable
 
@@ -181,7 +182,7 @@ def _solve_variable(problem: WorkerProblem, solver: SolverName) -> WorkerSolutio
         excess=solution.evaluation.excess,
         gain=solution.evaluation.gain,
         certificate=solution.certificate,
-        solver=solver,
+        solver=SOLVERS[0],
     )
 
 
