@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import describe
-from ramsis.runtime import LoadMonitor
-from ramsis.runtime.monitor import SHORTEST_SPAN
+from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
 from ramsis.sim.engine import SchemeError
 from ramsis.sim.fleet import Fleet
@@ -32,6 +31,7 @@ def replay(
     duration_ms: float,
     rng: np.random.Generator,
     load_qps: float | None,
+    monitor_ms: float = WINDOW_MS,
 ) -> Run:
     """The same run as the plain engine's, by a kernel.
 
@@ -46,6 +46,8 @@ def replay(
         For service draws.
     load_qps : float or None
         The load that the scheme is told; ``None``: what the load monitor anticipates.
+    monitor_ms : float
+        The monitor's window, > 0.
 
     Raises
     ------
@@ -55,13 +57,12 @@ def replay(
     n, tables = len(arrival_ms), scheme.tables
     if isinstance(tables, Tables):  # those of fleet policies are checked when they are read
         _check(tables, fleet)
-    window_ms = LoadMonitor().window_ms
     level = -1
     if load_qps is not None:
         level = min(int(np.searchsorted(tables.load_qps, load_qps)), len(tables.load_qps) - 1)
     terms = _kernels.Terms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
-        window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
+        window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
         quantiles_ms=fleet.quantiles_ms, uniform=rng.random(n if fleet.draws else 0),
     )
     out = _kernels.Batches(

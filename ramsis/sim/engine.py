@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime import LoadMonitor
+from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 
@@ -81,6 +82,8 @@ class Engine:
         For service draws.
     load_qps : float or None
         The load that schemes are told; ``None``: what the load monitor anticipates.
+    monitor_ms : float
+        The monitor's window.
 
     Attributes
     ----------
@@ -98,13 +101,14 @@ class Engine:
         duration_ms: float,
         rng: np.random.Generator,
         load_qps: float | None,
+        monitor_ms: float = WINDOW_MS,
     ) -> None:
         self.fleet = fleet
         self.now_ms = 0.0
         self.idle = [True] * fleet.workers
         self._duration_ms = duration_ms
         self._known_qps = load_qps
-        self._monitor = LoadMonitor()
+        self._monitor = LoadMonitor(monitor_ms)
         self._event = "start"
         self._about: int | object = 0
         self._slo_ms, self._network_ms = fleet.slo_ms, fleet.network_ms

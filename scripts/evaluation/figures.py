@@ -8,7 +8,7 @@ from typing import Any
 
 from evaluation.case import Case
 from evaluation.savings import OVERLOAD, savings
-from evaluation.specs import WORKER, label, rank
+from evaluation.specs import POLICIES, label, rank
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
 __all__ = ["draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models", "draw_promises",
@@ -144,8 +144,9 @@ def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> Non
 
 def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Headline: workers saved by the baseline's number of workers."""
-    saved = savings(rows, WORKER)
+    saved = savings(rows, POLICIES)
     plot_panels([Row("workers saved (%)", panels(
-        saved, slo, lambda row: f"against {label(row['baseline'])}", "workers",
+        saved, slo,
+        lambda row: f"{label(row['scheme'])}, against {label(row['baseline'])}", "workers",
         lambda row: None if row["saved"] is None else 100.0 * row["saved"]), 1.2)],
         path, "workers of the baseline")

@@ -6,21 +6,25 @@ from typing import Any
 
 from evaluation.case import FLEET, STEP, TRACE, Case
 
-__all__ = ["WORKER", "constant_loads", "grids", "headline", "label", "many_models", "promises",
-           "rank", "three_models", "trace"]
+__all__ = ["POLICIES", "WORKER", "baselines", "constant_loads", "grids", "headline", "label",
+           "many_models", "promises", "rank", "three_models", "trace"]
 
-WORKER = "worker"
-LABELS = {WORKER: "worker policies", "jellyfish-plus": "Jellyfish+",
+CENTRAL, WORKER = "fleet", "worker"
+POLICIES = (CENTRAL, WORKER)
+"""Schemes of our own, which the others are compared with."""
+LEVELS = 8
+"""Load levels of fleet policies on a trace."""
+LABELS = {CENTRAL: "fleet policies", WORKER: "worker policies", "jellyfish-plus": "Jellyfish+",
           "model-switching": "ModelSwitching"}
 """Names of schemes in figures and tables."""
 
 Document = dict[str, Any]
 
 
-def schemes(case: Case) -> list[str]:
-    """The paper's three schemes; ModelSwitching profiles for 10 s at each load, or less."""
+def baselines(case: Case) -> list[str]:
+    """The paper's; ModelSwitching profiles for 10 s at each load, or less."""
     seconds = min(10.0, case.duration_s)
-    return [WORKER, "jellyfish-plus", f"model-switching:profile_s={seconds:g}"]
+    return ["jellyfish-plus", f"model-switching:profile_s={seconds:g}"]
 
 
 def label(scheme: str) -> str:
@@ -37,7 +41,7 @@ def rank(scheme: str) -> int:
 def base(case: Case, **more: Any) -> Document:
     """What all have."""
     return {"profiles": case.name, "models": "pareto", "slo_ms": list(case.slos_ms),
-            "scheme": schemes(case), **more}
+            "scheme": [*POLICIES, *baselines(case)], **more}
 
 
 def constant(case: Case, **more: Any) -> Document:
@@ -49,7 +53,8 @@ def constant(case: Case, **more: Any) -> Document:
 def trace(case: Case) -> Document:
     """Fig. 5: fleets of several sizes on the trace, three SLOs."""
     return base(case, workers=case.workers, trace=TRACE, trace_scale=case.trace_scale,
-                duration_s=case.trace_s)
+                duration_s=case.trace_s,
+                scheme=[f"{CENTRAL}:levels={LEVELS}", WORKER, *baselines(case)])
 
 
 def constant_loads(case: Case) -> Document:
@@ -75,7 +80,8 @@ def promises(case: Case) -> Document:
 
 def many_models(case: Case) -> Document:
     """Fig. 8: the models of the front, and with models in between."""
-    return constant(case, slo_ms=case.slo_ms, models=["pareto", f"interpolate:{STEP:g}"])
+    return constant(case, slo_ms=case.slo_ms, models=["pareto", f"interpolate:{STEP:g}"],
+                    scheme=[WORKER, *baselines(case)])
 
 
 def grids(case: Case) -> Document:
@@ -89,4 +95,5 @@ def three_models(case: Case) -> Document:
     """Fig. 12: the fastest, the middle and the most accurate model of the front."""
     names = [model.name for model in case.profile.models]
     chosen = [names[0], names[(len(names) - 1) // 2], names[-1]]
-    return constant(case, models="three", model_sets={"three": list(dict.fromkeys(chosen))})
+    return constant(case, models="three", model_sets={"three": list(dict.fromkeys(chosen))},
+                    scheme=[WORKER, *baselines(case)])
