@@ -6,8 +6,8 @@ from typing import Any
 
 from evaluation.case import FLEET, STEP, TRACE, Case
 
-__all__ = ["POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids", "headline", "label",
-           "many_models", "promises", "rank", "three_models", "trace"]
+__all__ = ["POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids", "headline",
+           "label", "many_models", "promises", "rank", "three_models", "trace"]
 
 CENTRAL, WORKER = "fleet", "worker"
 POLICIES = (CENTRAL, WORKER)
