@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evaluation import savings as saving
-from evaluation.specs import POLICIES, label, rank
+from evaluation.specs import POLICIES, WORKER, label, rank
 
 __all__ = ["cells", "figures", "promises", "savings", "savings_summary", "violations"]
 
