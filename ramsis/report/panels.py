@@ -137,8 +137,9 @@ def plot_panels(
             figure.supxlabel(x_label, fontsize=10)
         handles = {label: handle for axes in grid.flat
                    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        lines = -(-len(handles) // (3 if columns < 3 else 4))
         figure.legend(handles.values(), handles.keys(), loc="outside upper center",
-                      ncols=min(3 if columns < 3 else 4, len(handles)), frameon=False, fontsize=8)
+                      ncols=-(-len(handles) // lines), frameon=False, fontsize=8)
 
 
 def _looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:

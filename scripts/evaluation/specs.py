@@ -46,15 +46,26 @@ def base(case: Case, **more: Any) -> Document:
 
 def constant(case: Case, **more: Any) -> Document:
     """The same at constant loads on 60 workers, five seeds."""
-    return base(case, **{"workers": FLEET, "load_qps": list(case.loads_qps),
-                         "duration_s": case.duration_s, "seeds": 2 if case.quick else 5, **more})
+    return base(case, **constant_grid(case), **more)
+
+
+def constant_grid(case: Case) -> Document:
+    """Constant loads."""
+    return {"workers": FLEET, "load_qps": list(case.loads_qps), "duration_s": case.duration_s,
+            "seeds": 2 if case.quick else 5}
+
+
+def trace_grids(case: Case) -> list[Document]:
+    """Fleets of several sizes on the trace; fleet policies, which take longest, for one SLO."""
+    at = {"workers": case.workers, "trace": TRACE, "trace_scale": case.trace_scale,
+          "duration_s": case.trace_s}
+    return [{**at, "slo_ms": case.slo_ms, "scheme": f"{CENTRAL}:levels={LEVELS}"},
+            {**at, "scheme": [WORKER, *baselines(case)]}]
 
 
 def trace(case: Case) -> Document:
-    """Fig. 5: fleets of several sizes on the trace, three SLOs."""
-    return base(case, workers=case.workers, trace=TRACE, trace_scale=case.trace_scale,
-                duration_s=case.trace_s,
-                scheme=[f"{CENTRAL}:levels={LEVELS}", WORKER, *baselines(case)])
+    """Fig. 5: the trace, three SLOs."""
+    return base(case, grid=trace_grids(case))
 
 
 def constant_loads(case: Case) -> Document:
@@ -64,18 +75,14 @@ def constant_loads(case: Case) -> Document:
 
 def headline(case: Case) -> Document:
     """The cells of Figs. 5 and 6."""
-    grids = [trace(case), constant_loads(case)]
-    shared = {key: value for key, value in grids[0].items() if grids[1].get(key) == value}
-    own = [{key: value for key, value in grid.items() if key not in shared} for grid in grids]
-    return {**shared, "grid": own}
+    return base(case, grid=[*trace_grids(case), constant_grid(case)])
 
 
 def promises(case: Case) -> Document:
     """Fig. 7: promise and simulation, three fleets at the same loads for each worker."""
-    shared = constant(case, slo_ms=case.slo_ms, scheme=WORKER, seeds=3 if case.quick else 10)
-    del shared["load_qps"], shared["workers"]
-    return {**shared, "grid": [{"workers": k, "load_qps": list(case.loads_for(k))}
-                               for k in (40, 60, 80)]}
+    at = {**constant_grid(case), "seeds": 3 if case.quick else 10}
+    return base(case, slo_ms=case.slo_ms, scheme=WORKER, grid=[
+        {**at, "workers": k, "load_qps": list(case.loads_for(k))} for k in (40, 60, 80)])
 
 
 def many_models(case: Case) -> Document:
