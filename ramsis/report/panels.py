@@ -65,12 +65,15 @@ class Row:
         In proportion to the other rows.
     log_like : bool
         Whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there.
+    whole : bool
+        Whether the axis is of counts: only whole numbers are marked.
     """
 
     quantity: str
     panels: Sequence[Panel]
     height: float = 1.0
     log_like: bool = False
+    whole: bool = False
 
 
 def plot_panels(
@@ -109,6 +112,8 @@ def plot_panels(
                 _finish(axes, log_x)
             if row.log_like:  # once all is drawn: the panels share the axis
                 _log_like(axes_row[0])
+            if row.whole:
+                axes_row[0].yaxis.get_major_locator().set_params(integer=True)
         for axes, panel in zip(grid[0], rows[0].panels, strict=True):
             axes.set_title(panel.title, loc="left", fontsize=9)
         figure.supxlabel(x_label, fontsize=10)
