@@ -9,10 +9,10 @@ from evaluation.case import FLEET, STEP, TRACE, Case
 __all__ = ["OWN", "WORKER", "constant_loads", "grids", "headline", "label", "many_models",
            "promises", "rank", "three_models", "trace"]
 
-WORKER, CENTRAL = "worker", "fleet"
+WORKER, CENTRAL = "worker", "fleet:levels=10"
 OWN = (WORKER, CENTRAL)
 """Schemes that are policies, each compared with those before it and with the baselines."""
-LABELS = {WORKER: "worker policies", CENTRAL: "fleet policies", "jellyfish-plus": "Jellyfish+",
+LABELS = {WORKER: "worker policies", "fleet": "fleet policies", "jellyfish-plus": "Jellyfish+",
           "model-switching": "ModelSwitching"}
 """Names of schemes in figures and tables."""
 
