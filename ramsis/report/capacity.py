@@ -40,7 +40,7 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
     needed.append(Line("bound of any scheme", sorted(bound), [bound[x] for x in sorted(bound)],
                        reference=True))
     plot_panels([
-        Row("workers", [Panel(_title(rows[0]), needed)], 1.4),
+        Row("workers", [Panel(_title(rows[0]), needed)], 1.4, whole=True),
         Row("more than the bound (%)", [Panel("", more)], 1.0),
     ], path, "load (queries/s)")
 
