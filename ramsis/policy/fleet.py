@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.policy.records import CertificateRecord, Expectations, Inputs, names
-from ramsis.policy.worker import arrivals_in, frozen, plain
+from ramsis.policy.records import BudgetRecord, CertificateRecord, Expectations, Inputs, names
+from ramsis.policy.worker import arrivals_in, budget_in, extras, frozen, plain
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.fleet import fleet_table
+from ramsis.runtime.mixture import Mixture
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label
 
 __all__ = ["FLEET_SERVICES", "FleetModel", "FleetPolicy"]
@@ -91,6 +92,10 @@ class FleetPolicy:
         The promises, the solution's quality, and where it all came from.
     created_by
         Program and version.
+    mixture
+        The place of the table that has a second answer, drawn by chance, if any.
+    budget
+        The budget of violations that the policy was made for, if any.
     """
 
     models: tuple[FleetModel, ...]
@@ -111,6 +116,8 @@ class FleetPolicy:
     certificate: CertificateRecord
     inputs: Inputs
     created_by: str
+    mixture: Mixture | None = None
+    budget: BudgetRecord | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -158,6 +165,7 @@ class FleetPolicy:
             "expectations": plain(asdict(self.expectations)),
             "certificate": plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
+            **extras(self.mixture, self.budget),
         }
 
     @classmethod
@@ -202,6 +210,8 @@ class FleetPolicy:
             certificate=CertificateRecord.from_fields(fields.child("certificate")),
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
+            mixture=table.mixture,
+            budget=budget_in(fields),
         )
 
 

@@ -36,6 +36,9 @@ class Terms(NamedTuple):
         The load monitor's window, and the least span that it averages over.
     quantiles_ms : ndarray, shape (M, B, Q)
     uniform : ndarray, shape (n,), or empty where Q = 1
+    coin : ndarray, shape (n,), or empty where no table has a place with two answers
+        A uniform number for each head of a worker's queue, or, in turn, for each time that such a
+        place of a fleet's table is asked.
     """
 
     slo_ms: float
@@ -46,6 +49,7 @@ class Terms(NamedTuple):
     shortest_ms: float
     quantiles_ms: FloatArray
     uniform: FloatArray
+    coin: FloatArray
 
 
 class Batches(NamedTuple):
@@ -72,13 +76,18 @@ def _bin(tables: Tables, level: int, slack_ms: float) -> int:
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _decide(tables: Tables, level: int, queued: int, slack_ms: float) -> tuple[int, int]:
-    """Model and batch for a queue whose head has this slack."""
+def _decide(
+    tables: Tables, terms: Terms, level: int, queued: int, slack_ms: float, query: int
+) -> tuple[int, int]:
+    """Model and batch for a queue whose head, this query, has this slack."""
     if queued > tables.rows[level]:
         if tables.overflow_batch[level] > 0:
             return int(tables.overflow_model[level]), int(tables.overflow_batch[level])
         queued = tables.rows[level]
     j = _bin(tables, level, slack_ms)
+    mixed = tables.mixed[level]
+    if mixed[0] == queued - 1 and mixed[1] == j and terms.coin[query] < tables.chance[level]:
+        return int(mixed[2]), int(mixed[3])
     return int(tables.model[level, queued - 1, j]), int(tables.batch[level, queued - 1, j])
 
 
@@ -157,7 +166,8 @@ def round_robin(
                 recorded = head + 1 if triggered else _first(arrival_ms, now_ms, recorded, False)
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, recorded, gone)
-            model, batch = _decide(tables, level, queued, first_ms + terms.slo_ms - now_ms)
+            model, batch = _decide(
+                tables, terms, level, queued, first_ms + terms.slo_ms - now_ms, head)
             free_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
             out.start_ms[count] = now_ms
             out.finish_ms[count] = free_ms
@@ -226,7 +236,7 @@ def central(
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
             slack_ms = arrival_ms[head] + terms.slo_ms - now_ms
-            model, batch = _decide(tables, level, arrived - head, slack_ms)
+            model, batch = _decide(tables, terms, level, arrived - head, slack_ms, head)
             finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
             worker = idle[first_idle & mask]
             first_idle += 1
@@ -294,7 +304,7 @@ def shortest_queue(
             level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
         query = head[worker]
         slack_ms = arrival_ms[query] + terms.slo_ms - now_ms
-        model, batch = _decide(tables, level, waiting[worker], slack_ms)
+        model, batch = _decide(tables, terms, level, waiting[worker], slack_ms, query)
         finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, query)
         _insert(times, who, first, busy, finish_ms, worker)
         busy += 1
@@ -315,22 +325,30 @@ def shortest_queue(
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _ask(
-    tables: FleetTables, level: int, idle: int, queued: int, slack_ms: float
-) -> tuple[int, float]:
-    """A fleet policy's answer, and if it is to wait the slack below which to ask again."""
+    tables: FleetTables, terms: Terms, level: int, idle: int, queued: int, slack_ms: float,
+    drawn: int,
+) -> tuple[int, float, int]:
+    """A fleet policy's answer, if it is to wait the slack below which to ask again, and how many
+    numbers were drawn by then."""
     if queued > tables.longest[level]:
-        return -2, -np.inf
+        return -2, -np.inf, drawn
     if idle == 0:
-        return -1, -np.inf
+        return -1, -np.inf, drawn
     i, n = tables.idle_row[level, idle], tables.queue_row[level, queued]
     edges = tables.slack_ms[level]
     j = max(int(np.searchsorted(edges, slack_ms, side="right")) - 1, 0)
     answer = int(tables.answer[level, i, n, j])
+    mixed = tables.mixed[level]
+    here = mixed[0] == i and mixed[1] == n  # the place with two answers is in this row
+    if here and mixed[2] == j:
+        if terms.coin[drawn % terms.coin.size] < tables.chance[level]:
+            answer = int(mixed[3])
+        drawn += 1
     if answer != -1:
-        return answer, -np.inf
-    while j > 0 and tables.answer[level, i, n, j - 1] == -1:
+        return answer, -np.inf, drawn
+    while j > 0 and tables.answer[level, i, n, j - 1] == -1 and not (here and mixed[2] == j - 1):
         j -= 1
-    return -1, float(edges[j]) if j > 0 else -np.inf
+    return -1, float(edges[j]) if j > 0 else -np.inf, drawn
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -347,7 +365,7 @@ def fleet_queue(
     first, busy, first_idle, idles = 0, 0, 0, workers
     head, arrived, count, gone = 0, 0, 0, 0
     level = terms.level
-    timer_ms, wake_ms = np.inf, np.inf
+    timer_ms, wake_ms, drawn = np.inf, np.inf, 0
     out.batch_of[:] = -1
     drop_ms[:] = np.nan
     while True:
@@ -374,7 +392,8 @@ def fleet_queue(
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
             deadline_ms = arrival_ms[head] + terms.slo_ms
             slack_ms = min(deadline_ms - now_ms, at_most)
-            answer, below = _ask(tables, level, idles, arrived - head, slack_ms)
+            answer, below, drawn = _ask(tables, terms, level, idles, arrived - head, slack_ms,
+                                        drawn)
             if answer == -1:
                 if below > -np.inf:
                     wake_ms = np.nextafter(below, -np.inf)
