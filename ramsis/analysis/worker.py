@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.mdp.choices import Outcome
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.policy import Expectations, PerDecision, Spread
 
@@ -65,45 +66,51 @@ class WorkerAnalysis:
     queries_per_decision: float
 
     @cached_property
-    def _accuracy(self) -> FloatArray:
-        """Accuracy earned in each state, 0 where late; shape (N+1, D+1)."""
-        earned = np.zeros_like(self.decisions)
-        accuracy = self.problem.latency.accuracy[self.policy]
-        earned[:-1] = np.where(self.problem.in_time(self.policy), accuracy, 0.0)
-        return earned
+    def _outcome(self) -> Outcome:
+        """What the policy does in each state."""
+        return self.problem.outcome(self.policy)
 
     @cached_property
-    def _in_time(self) -> NDArray[np.bool_]:
-        late = np.zeros((1, self.decisions.shape[1]), dtype=bool)
-        return np.vstack([self.problem.in_time(self.policy), late])
+    def _in_time(self) -> FloatArray:
+        """Share of each state's queries that is in time; shape (N+1, D+1)."""
+        share: FloatArray = self._outcome.in_time / self._outcome.batch
+        return share
+
+    @cached_property
+    def _accuracy(self) -> FloatArray:
+        """Accuracy of the model of each state; shape (N+1, D+1)."""
+        accuracy: FloatArray = self.problem.latency.accuracy[self._outcome.model]
+        return accuracy
 
     @property
     def violation_rate(self) -> float:
-        """Share of the queries that are late, in [0, 1]."""
-        return _fraction(self.queries[~self._in_time].sum())
+        """Share of the queries that are late or dropped, in [0, 1]."""
+        return _fraction((self.queries * (1.0 - self._in_time)).sum())
 
     @property
     def effective_accuracy(self) -> float:
         """Accuracy summed over the queries in time, over all queries."""
-        return _fraction((self.queries * self._accuracy).sum())
+        return _fraction((self.queries * self._in_time * self._accuracy).sum())
 
     @property
     def accuracy(self) -> float | None:
         """Mean accuracy of the queries in time; None when there is none."""
-        return _ratio(self.effective_accuracy, float(self.queries[self._in_time].sum()))
+        return _ratio(self.effective_accuracy, float((self.queries * self._in_time).sum()))
 
     @property
     def per_decision(self) -> PerDecision:
         """The paper's unweighted figures."""
-        earned = float((self.decisions * self._accuracy).sum())
-        met = float(self.decisions[self._in_time].sum())
-        return PerDecision(_ratio(earned, met), _fraction(self.decisions[~self._in_time].sum()))
+        met = self.decisions * self._outcome.met
+        in_time = float(met.sum())
+        earned = float((met * self._accuracy).sum())
+        return PerDecision(_ratio(earned, in_time), _fraction(self.decisions.sum() - in_time))
 
     @property
     def model_share(self) -> dict[str, float]:
         """Share of the queries that each model serves; models that serve none are left out."""
+        served = self._outcome.service >= 0
         share = np.bincount(
-            self._model().ravel(), weights=self.queries.ravel(),
+            self._outcome.model[served], weights=self.queries[served],
             minlength=len(self.problem.latency.models),
         )
         names = self.problem.latency.models
@@ -112,10 +119,8 @@ class WorkerAnalysis:
     @property
     def utilisation(self) -> float:
         """Share of the time that a worker is busy, at the latencies of the profile."""
-        queued = np.arange(self.problem.max_queue + 1)[:, None]
-        busy_ms = float(
-            (self.decisions * self.problem.latency.latency_ms[self._model(), queued]).sum()
-        )
+        service_ms = np.append(self.problem.services.mean_ms, 0.0)  # the last of drops
+        busy_ms = float((self.decisions * service_ms[self._outcome.service]).sum())
         cycle_ms = self.queries_per_decision * self.problem.workers
         return _fraction(busy_ms * self.problem.arrivals.rate_per_ms / cycle_ms)
 
@@ -173,11 +178,6 @@ class WorkerAnalysis:
             upper_bound=upper_bound,
         )
 
-    def _model(self) -> IntArray:
-        """Model of each state; shape (N+1, D+1)."""
-        full = np.full((1, self.decisions.shape[1]), self.problem.latency.fastest)
-        return np.vstack([self.policy, full])
-
 
 def analyse_worker(
     problem: WorkerProblem, policy: IntArray, visits: FloatArray, excess: float
@@ -192,7 +192,7 @@ def analyse_worker(
     excess : float
         Requests of the full state beyond N + 1, at the same factor.
     """
-    served = visits * np.arange(1.0, problem.max_queue + 2)[:, None]
+    served = visits * problem.outcome(policy).batch
     served[-1, 0] += excess
     return WorkerAnalysis(
         problem=problem,

@@ -64,11 +64,9 @@ def iterate_on_nodes(
 
 def _excess_per_cost(mdp: StructuredMDP) -> float:
     """Most requests beyond the table that a decision leaves behind, per unit of its cost."""
-    problem = mdp.problem
-    slowest_ms = [float(latency_ms) for latency_ms in problem.late_latency_ms]
-    for n, choices in enumerate(problem.choices):
-        slowest_ms[n] = max([slowest_ms[n], *(choice.latency_ms for choice in choices)])
-    beyond = [float(mdp.future(latency_ms, mdp.charged_excess).max()) for latency_ms in slowest_ms]
+    each = mdp.futures(mdp.charged_excess).max(axis=1)
+    beyond = [max(each[choice.service] for choice in choices)
+              for choices in mdp.problem.choices.rows]
     return float((beyond / mdp.costs).max())
 
 

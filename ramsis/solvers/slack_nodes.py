@@ -42,6 +42,7 @@ from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
 from scipy.sparse import csr_array
 
 from ramsis.errors import NotConvergedError, describe
+from ramsis.mdp.choices import Outcome
 from ramsis.mdp.passage import Passage
 from ramsis.mdp.structured import Backup, StructuredMDP
 from ramsis.solvers.result import Certificate, Criterion, Status
@@ -72,6 +73,8 @@ class NodeEvaluation:
 
     Attributes
     ----------
+    policy : ndarray of int, shape (N, D+1)
+        The policy itself.
     gain : float
     node_value : ndarray, shape (I+L,)
         u, up to a constant; the landings after an empty queue last.
@@ -85,6 +88,7 @@ class NodeEvaluation:
         Probability ε of a restart from the empty state at a decision; mostly 0.
     """
 
+    policy: IntArray
     gain: float
     node_value: FloatArray
     node_visits: FloatArray
@@ -119,44 +123,58 @@ class NodeSolution:
 
 
 class _Group(NamedTuple):
-    """Reached states with one queue length and model: their rows are missing · passage."""
+    """Reached states with one queue length and service: their rows are missing · passage."""
 
     states: IntArray
     missing: FloatArray
     passage: Passage
 
 
-def _groups(mdp: StructuredMDP, policy: IntArray) -> Iterator[_Group]:
-    """The reached states by queue length and chosen model."""
-    problem = mdp.problem
+def _groups(mdp: StructuredMDP, outcome: Outcome) -> Iterator[_Group]:
+    """The reached states by queue length and chosen service; not those that drop."""
     queued, bins = mdp.reached
-    model = np.full(len(queued), problem.latency.fastest)
-    listed = queued < problem.max_queue
-    model[listed] = policy[queued[listed], bins[listed]]
-    key = queued * len(problem.latency.models) + model
+    service = outcome.service[queued, bins]
+    key = queued * (service.max() + 2) + service
     order = np.argsort(key, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
-        n, chosen = queued[group[0]], model[group[0]]
-        passage = mdp.passages[float(problem.latency.latency_ms[chosen, n])]
-        yield _Group(group, mdp.missing[n, bins[group]], passage)
+        chosen = int(service[group[0]])
+        if chosen >= 0:
+            missing = mdp.missing[queued[group[0]], bins[group]]
+            yield _Group(group, missing, mdp.passage(chosen))
 
 
-def _policy_rows(mdp: StructuredMDP, policy: IntArray) -> FloatArray:
+def _policy_rows(mdp: StructuredMDP, outcome: Outcome) -> FloatArray:
     """F: rows of the reached states to the nodes and the landings; shape (S, I+L)."""
     rows = np.zeros((len(mdp.reached[0]), len(mdp.excess)))
-    for states, missing, passage in _groups(mdp, policy):
+    for states, missing, passage in _groups(mdp, outcome):
         rows[states, : len(passage.reach)] = missing @ passage.reach.T
         rows[states, -len(passage.landing) :] = missing @ passage.landing.T
+    if mdp.emptied is not None:
+        by_queue = rows.reshape(*outcome.service.shape, -1)
+        drops = outcome.service[0] < 0
+        by_queue[0, drops, -len(mdp.emptied) :] = mdp.missing[0, drops] @ mdp.emptied.T
+        _carry(mdp, outcome, by_queue)
     return rows
 
 
-def _between_states(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, FloatArray]:
+def _carry(mdp: StructuredMDP, outcome: Outcome, values: FloatArray) -> None:
+    """Add to the entries of states that drop those of the states that this leads to.
+
+    ``values`` is of shape (N+1, D+1, …). A drop takes no time.
+    """
+    assert mdp.second is not None
+    for n in range(1, len(values)):
+        drops = outcome.service[n] < 0
+        values[n, drops] += mdp.second[n, drops] @ values[n - 1]
+
+
+def _between_states(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
     """F·A and F·excess, shapes (S, S) and (S,), without F: its rows have only K dimensions."""
     size = len(mdp.reached[0])
     kernel, beyond = np.empty((size, size)), np.empty(size)
     onward = csr_array(mdp.continuation.T)
     excess = mdp.charged_excess
-    for states, missing, (reach, landing) in _groups(mdp, policy):
+    for states, missing, (reach, landing) in _groups(mdp, outcome):
         upto, last = len(reach), len(excess) - len(landing)
         law = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ landing)
         kernel[states] = missing @ law.T
@@ -164,24 +182,23 @@ def _between_states(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, F
     return kernel, beyond
 
 
-def _to_nodes(mdp: StructuredMDP, policy: IntArray, visits: FloatArray) -> FloatArray:
+def _to_nodes(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> FloatArray:
     """v·F: visits to the nodes that visits to the states bring; shape (I+L,)."""
     found = np.zeros(len(mdp.excess))
-    for states, missing, (reach, landing) in _groups(mdp, policy):
+    for states, missing, (reach, landing) in _groups(mdp, outcome):
         weight = visits[states] @ missing
         found[: len(reach)] += reach @ weight
         found[-len(landing) :] += landing @ weight
     return found
 
 
-def _reward_and_cost(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Reward r and cost c of the reached states; shape (S,) each."""
-    problem = mdp.problem
-    queued, bins = mdp.reached
-    accuracy = np.zeros((problem.max_queue + 1, problem.bins + 1))
-    accuracy[:-1] = np.where(problem.in_time(policy), problem.latency.accuracy[policy], 0.0)
-    cost = mdp.costs[queued]
-    return cost * accuracy[queued, bins], cost
+def _reward_and_cost(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+    """Reward r and cost c of the reached states, up to the end of a drop; shape (S,) each."""
+    reward, cost = mdp.problem.earned(outcome)
+    if mdp.second is not None:
+        _carry(mdp, outcome, reward)
+        _carry(mdp, outcome, cost)
+    return reward[mdp.reached], cost[mdp.reached]
 
 
 def evaluate_on_nodes(
@@ -231,26 +248,31 @@ def _evaluate(
     mdp: StructuredMDP, policy: IntArray, reference: int | None, restart: float
 ) -> NodeEvaluation:
     law = mdp.continuation
-    reward, cost = _reward_and_cost(mdp, policy)
+    outcome = mdp.problem.outcome(policy)
+    reward, cost = _reward_and_cost(mdp, outcome)
     excess = mdp.charged_excess
+    fined = mdp.problem.violation_price * excess
     empty = np.zeros(len(excess))
     empty[-1] = 1.0
-    if len(reward) > len(excess):
-        rows = _policy_rows(mdp, policy)
-        chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward),
+    if mdp.second is not None or len(reward) > len(excess):
+        rows = _policy_rows(mdp, outcome)
+        chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward) - fined,
                        np.asarray(law @ cost) + excess, empty)
         del rows  # the largest array: its memory serves the factorisation
         found = _solve_chain(chain, restart, reference)
         value, visits = found.value, found.visits
     else:
-        kernel, beyond = _between_states(mdp, policy)
+        kernel, beyond = _between_states(mdp, outcome)
         beyond += restart * (excess[-1] - beyond)
-        chain = _Chain(kernel, reward, cost + beyond, np.asarray(law.T @ empty))
+        price = mdp.problem.violation_price
+        chain = _Chain(kernel, reward - price * beyond, cost + beyond,
+                       np.asarray(law.T @ empty))
         found = _solve_chain(chain, restart, reference)
-        value = np.asarray(law @ found.value) - found.gain * excess
-        visits = _to_nodes(mdp, policy, found.visits)
+        value = np.asarray(law @ found.value) - found.gain * excess - fined
+        visits = _to_nodes(mdp, outcome, found.visits)
         visits += restart * (found.visits.sum() * empty - visits)
-    return NodeEvaluation(found.gain, value, visits, found.reference, found.residual, restart)
+    return NodeEvaluation(policy, found.gain, value, visits, found.reference, found.residual,
+                          restart)
 
 
 class _Chain(NamedTuple):
@@ -310,9 +332,16 @@ def _much_visited(kernel: FloatArray, law: FloatArray) -> int:
 
 
 def state_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatArray, float]:
-    """Stationary visits to the states, (N+1, D+1), and requests beyond N + 1, per unit of cost."""
+    """Stationary visits to the states, (N+1, D+1), and requests beyond N + 1, per unit of cost.
+
+    States that drop a request count, and so do those that this leads to.
+    """
     visits = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     visits[mdp.reached] = np.asarray(evaluation.node_visits @ mdp.continuation)
+    if mdp.second is not None:
+        service = mdp.problem.outcome(evaluation.policy).service
+        for n in range(len(visits) - 1, 0, -1):
+            visits[n - 1] += np.where(service[n] < 0, visits[n], 0.0) @ mdp.second[n]
     return visits, float(evaluation.node_visits @ mdp.excess)
 
 

@@ -184,7 +184,7 @@ def _policy(
         service=settings.service,
         dispatch="round-robin",
         batching="maximal",
-        late="serve",
+        late=problem.late.value,
         objective=problem.objective.value,
         max_queue=problem.max_queue,
         slack_ms=problem.slack_ms,

@@ -116,11 +116,8 @@ def verify_policy(
 
 def _table_check(policy: WorkerPolicy, problem: WorkerProblem) -> Check:
     """Share of the table's entries that are allowed by the model: all of them."""
-    fits = problem.in_time(policy.model_table)
-    late = problem.fastest_policy()
-    forced = ~problem.in_time(late) & (policy.model_table == problem.latency.fastest)
-    queued = np.arange(1, problem.max_queue + 1)[:, None]
-    allowed = (fits | forced) & (policy.batch_table == queued)
+    codes = problem.every_state(problem.policy_of(policy.model_table, policy.batch_table))
+    allowed = problem.choices.place(codes)[:-1] >= 0
     share = float(allowed.mean())
     return Check("table entries that the model allows", 1.0, share, share == 1.0)
 
