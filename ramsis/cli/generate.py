@@ -8,9 +8,9 @@ from typing import get_args
 import click
 
 from ramsis import profiles
-from ramsis.cli.options import fleet_options, load_option
+from ramsis.cli.options import fleet_options, given, load_option
 from ramsis.cli.own_modules import see_own_modules
-from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
+from ramsis.cli.rows import Column, budget_row, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.grid import DEFAULT_GRID
 from ramsis.mdp.problem import Objective
@@ -61,6 +61,9 @@ PROMISE_COLUMNS = (
 @click.option("--violation-price", type=float, default=1.0, show_default=True,
               help="For a fleet: what a late or dropped query costs, in units of accuracy; at 0 "
                    "effective accuracy alone counts.")
+@click.option("--max-violation", type=float, default=None, metavar="X",
+              help="Budget of violations, such as 0.001: the most accurate policy that keeps to it "
+                   "in simulation. The price is found; takes some ten seconds a load.")
 @click.option("--max-queue", type=int, default=32, show_default=True,
               help="Longest queue that a worker's table tells apart; a fleet's largest batch.")
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",
@@ -83,6 +86,7 @@ def generate(
     arrivals: str,
     service: str | None,
     violation_price: float,
+    max_violation: float | None,
     max_queue: int,
     max_accuracy_step: float | None,
     solver: SolverName,
@@ -107,17 +111,19 @@ def generate(
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
       $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --scheme fleet --out out3
     """  # noqa: E501 - an example is one line
+    if max_violation is not None and given("violation_price"):
+        raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
     see_own_modules(arrivals)
     settings: SynthesisSettings | FleetSettings
     if scheme == "fleet":
         settings = _fleet_settings(slo_ms, workers, grid, objective, arrivals, service,
-                                   violation_price, max_queue, solver)
+                                   violation_price, max_violation, max_queue, solver)
     else:
         settings = SynthesisSettings(
             slo_ms=slo_ms, workers=workers, arrivals=arrivals,
             service=service or SERVICES[0],  # type: ignore[arg-type]  # checked by it
             objective=objective, grid=DEFAULT_GRID if grid is None else grid,
-            max_queue=max_queue, solver=solver,
+            max_queue=max_queue, solver=solver, max_violation=max_violation,
         )
     loads = parse_loads(load)
     profile = profiles.load(profile_name)
@@ -139,7 +145,8 @@ def generate(
 
 def _fleet_settings(
     slo_ms: float, workers: int, grid: str | None, objective: str, arrivals: str,
-    service: str | None, violation_price: float, max_queue: int, solver: str,
+    service: str | None, violation_price: float, max_violation: float | None, max_queue: int,
+    solver: str,
 ) -> FleetSettings:
     """Settings of a fleet; options that it does not have must be at their defaults."""
     for option, value, only in (("--objective", objective, "per-query"),
@@ -149,10 +156,14 @@ def _fleet_settings(
             raise InvalidValueError(describe("not for --scheme fleet", where=option, value=value,
                                              allowed=only))
     return FleetSettings(slo_ms=slo_ms, workers=workers, service=service, grid=grid,
-                         violation_price=violation_price, max_batch=max_queue)
+                         violation_price=violation_price, max_batch=max_queue,
+                         max_violation=max_violation)
 
 
 def _row(policy: Policy, folder: Path) -> dict[str, object]:
     name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
-    return {**policy_row(policy), "file": str(folder / name), "state": state}
+    if policy.mixture is not None:
+        state += ", one answer by chance"
+    return {**policy_row(policy), **budget_row(policy), "file": str(folder / name),
+            "state": state}

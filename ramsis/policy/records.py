@@ -224,7 +224,7 @@ class BudgetRecord:
     violation_half_width, effective_half_width
         Halves of their 95 % intervals.
     queries, runs, seed
-        Queries in all; runs, each with a seed of its own, and the first of these.
+        Queries in all, on average; runs, each with a seed of its own, and the first of these.
     """
 
     max_violation_rate: float

@@ -89,6 +89,7 @@ class WorkerPolicy:
     certificate: CertificateRecord
     inputs: Inputs
     created_by: str
+    violation_price: float = 0.0
     mixture: Mixture | None = None
     budget: BudgetRecord | None = None
 

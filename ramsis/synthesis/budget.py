@@ -36,12 +36,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.policy import BudgetRecord, FleetPolicy, Policy, WorkerPolicy
+from ramsis.errors import InfeasibleError, describe
+from ramsis.policy import BudgetRecord, Policy, WorkerPolicy
 from ramsis.runtime.mixture import Mixture
+from ramsis.synthesis.settings import check_budget
 from ramsis.synthesis.simulated import Simulated, simulated
 
-__all__ = ["HIGHEST_PRICE", "check_budget", "policy_within"]
+__all__ = ["HIGHEST_PRICE", "policy_within"]
 
 Cells = NDArray[np.int64]
 
@@ -55,18 +56,6 @@ _FEWEST, _MOST, _LATE = 4_000_000, 20_000_000, 2000  # queries; late ones wanted
 _WORTH = 1e-5
 _PRICES, _CHANCES = 40, 10  # steps of bisection, at most
 _FAR = 4.0  # times the budget: more than that is seen in a few runs
-
-
-def check_budget(max_violation: float) -> None:
-    """Refuse what is not a budget of violations.
-
-    Raises
-    ------
-    InvalidValueError
-    """
-    if not 0 < max_violation <= 1:
-        raise InvalidValueError(describe("not a violation rate", where="max_violation",
-                                         value=max_violation, allowed="a fraction in (0, 1]"))
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from ramsis.policy import (
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.profiles.service import DISTRIBUTION, ServiceLaw, carries_quantiles
+from ramsis.synthesis.settings import check_budget
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.fleet.problem import FleetProblem
@@ -56,6 +57,9 @@ class FleetSettings:
         statistic, ``fixed:60`` for the distribution.
     max_batch : int
         Largest batch.
+    max_violation : float, optional
+        Budget of violations, in (0, 1]: the price is found at which the policy is the most
+        accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
 
     Raises
     ------
@@ -70,6 +74,7 @@ class FleetSettings:
     violation_price: float = 1.0
     grid: str | None = None
     max_batch: int = 32
+    max_violation: float | None = None
 
     def __post_init__(self) -> None:
         if self.service is not None and self.service not in FLEET_SERVICES:
@@ -81,6 +86,7 @@ class FleetSettings:
                                              value=self.max_batch,
                                              allowed=f"a whole number from 1 to {MAX_QUEUE}"))
         self.steps()
+        check_budget(self.max_violation)
 
     def steps(self) -> int | None:
         """Number of equal slack bins; None for the distinct latencies, or by default."""
@@ -101,8 +107,11 @@ class FleetSettings:
 
     def as_dict(self) -> Mapping[str, Any]:
         """The settings as plain JSON values, the same for 100 and 100.0 ms."""
-        return {**asdict(self), "scheme": "fleet", "slo_ms": float(self.slo_ms),
-                "violation_price": float(self.violation_price)}
+        known = {**asdict(self), "scheme": "fleet", "slo_ms": float(self.slo_ms),
+                 "violation_price": float(self.violation_price)}
+        if self.max_violation is None:
+            del known["max_violation"]
+        return known
 
 
 def fleet_problem(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 
@@ -47,6 +48,8 @@ from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["choose_loads", "generate_policy", "generate_set", "latency_table", "worker_problem"]
 
+Settings = TypeVar("Settings", SynthesisSettings, FleetSettings)
+
 _ORIGIN_LETTERS = "mpie"
 _HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the rest says nothing
 
@@ -79,6 +82,7 @@ def worker_problem(
         grid=settings.grid,
         max_queue=settings.max_queue,
         objective=settings.objective,
+        violation_price=settings.violation_price,
     )
 
 
@@ -104,7 +108,7 @@ def generate_policy(
     InvalidValueError
         A number out of range, or an SLO below every latency.
     InfeasibleError
-        For a fleet, an SLO below every latency.
+        For a fleet, an SLO below every latency; a budget of violations that cannot be met.
     NotConvergedError
         The solver stopped before its rule was met.
     """
@@ -115,10 +119,32 @@ def _prepared(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
 ) -> Callable[[], Policy]:
     """The synthesis for one load, its input checked."""
+    if settings.max_violation is not None:
+        _prepared(profile, load_qps, priced(settings, 1.0))
+        return partial(_within_budget, profile, load_qps, settings)
     if isinstance(settings, FleetSettings):
         return partial(fleet_policy, profile, fleet_problem(profile, load_qps, settings), settings)
     problem = worker_problem(profile, load_qps, settings)
     return partial(_policy, problem, load_qps, settings, _inputs(profile, settings))
+
+
+def priced(settings: Settings, price: float) -> Settings:
+    """The settings with a price instead of a budget of violations."""
+    return replace(settings, violation_price=price, max_violation=None)
+
+
+def _within_budget(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+) -> Policy:
+    from ramsis.synthesis.budget import policy_within
+
+    assert settings.max_violation is not None
+    own = settings.arrivals if isinstance(settings, SynthesisSettings) else None
+    policy = policy_within(lambda price: _prepared(profile, load_qps, priced(settings, price))(),
+                           settings.max_violation, own_arrivals=own)
+    # The search's own settings had a price instead.
+    inputs = replace(policy.inputs, settings=fingerprint(settings.as_dict()))
+    return replace(policy, inputs=inputs)
 
 
 def choose_loads(

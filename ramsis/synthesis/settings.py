@@ -13,7 +13,7 @@ from ramsis.policy import SERVICES
 from ramsis.profiles import Statistic
 from ramsis.solvers.worker import SOLVERS, SolverName
 
-__all__ = ["SynthesisSettings"]
+__all__ = ["SynthesisSettings", "check_budget"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,13 @@ class SynthesisSettings:
         Slack grid: ``fixed:D`` or ``model``.
     max_queue : int
         Longest queue N that the table tells apart.
+    violation_price : float
+        What a query that is late or dropped costs, in units of accuracy, >= 0.
     solver : str
         One of :data:`ramsis.solvers.worker.SOLVERS`.
+    max_violation : float, optional
+        Budget of violations, in (0, 1]: the price is found at which the policy is the most
+        accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
 
     Raises
     ------
@@ -53,7 +58,9 @@ class SynthesisSettings:
     objective: str = Objective.PER_QUERY.value
     grid: str = DEFAULT_GRID
     max_queue: int = 32
+    violation_price: float = 0.0
     solver: SolverName = "policy-iteration"
+    max_violation: float | None = None
 
     def __post_init__(self) -> None:
         words = {"service": SERVICES, "objective": tuple(Objective), "solver": SOLVERS}
@@ -64,6 +71,7 @@ class SynthesisSettings:
                     describe(f"unknown {name}", where=name, value=value,
                              allowed=", ".join(known))
                 )
+        check_budget(self.max_violation)
 
     def as_dict(self) -> Mapping[str, Any]:
         """What the policies of one set share, as plain JSON values; the arrivals are not.
@@ -72,9 +80,23 @@ class SynthesisSettings:
         """
         shared = asdict(self)
         del shared["arrivals"]
+        if self.max_violation is None:
+            del shared["max_violation"]
         return {
             **shared,
             "slo_ms": float(self.slo_ms),
             "workers": int(self.workers),
             "max_queue": int(self.max_queue),
         }
+
+
+def check_budget(max_violation: float | None) -> None:
+    """Refuse what is not a budget of violations.
+
+    Raises
+    ------
+    InvalidValueError
+    """
+    if max_violation is not None and not 0 < max_violation <= 1:
+        raise InvalidValueError(describe("not a violation rate", where="max_violation",
+                                         value=max_violation, allowed="a fraction in (0, 1]"))

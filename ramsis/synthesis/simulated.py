@@ -42,7 +42,7 @@ class Simulated:
     violation_rate, violation_half_width : float
     effective_accuracy, effective_half_width : float
     queries, runs, seed : int
-        Queries in all, runs, and the first run's seed.
+        Queries in all, on average; runs, and the first one's seed.
     """
 
     violation_rate: float
@@ -68,7 +68,7 @@ def simulated(
     Parameters
     ----------
     queries : int
-        In all runs together, about.
+        In all runs together, on average.
     runs : int
         >= 2, with the seeds ``seed``, ``seed`` + 1, ….
     hopeless : float
@@ -83,21 +83,21 @@ def simulated(
     """
     fleet, plan = _prepared(policy)
     workload = _workload(policy, queries / runs, own_arrivals)
-    late, earned, count = list[float](), list[float](), 0
+    late, earned = list[float](), list[float]()
     for one in range(seed, seed + runs):
         run = run_plan(fleet, plan, workload, seed=one)
         late.append(1.0 - float(run.in_time.mean()))
         earned.append(float(run.reward.mean()))
-        count += run.queries
         if len(late) == _A_FEW and Estimate.of(late).mean > hopeless:
             break
+    made = queries * len(late) // runs
     violations, effective = Estimate.of(late), Estimate.of(earned)
     return Simulated(
         violation_rate=violations.mean,
-        violation_half_width=max(violations.half_width or 0.0, _RULE_OF_THREE / count),
+        violation_half_width=max(violations.half_width or 0.0, _RULE_OF_THREE / made),
         effective_accuracy=effective.mean,
         effective_half_width=effective.half_width or 0.0,
-        queries=count, runs=len(late), seed=seed,
+        queries=made, runs=len(late), seed=seed,
     )
 
 
