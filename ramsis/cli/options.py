@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-__all__ = ["fleet_options", "given", "load_option"]
+__all__ = ["fleet_options", "load_option"]
 
 _Command = Callable[..., Any]
 
@@ -29,9 +29,3 @@ def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
     """``--load``: the load levels."""
     return click.option("--load", required=required, metavar="QPS",
                         help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
-
-
-def given(parameter: str) -> bool:
-    """Whether the command line of the running command names an option."""
-    source = click.get_current_context().get_parameter_source(parameter)
-    return source is click.core.ParameterSource.COMMANDLINE

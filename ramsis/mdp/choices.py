@@ -134,7 +134,7 @@ class ChoiceSet:
     def _places(self) -> IntArray:
         """Index into ``flat`` by [n − 1, code, j], −1 where there is no such choice."""
         codes = 2 + max(choice.code for choice in self.flat)
-        places = np.full((len(self.rows), codes, self.bins), -1, dtype=np.int32)
+        places = np.full((len(self.rows), codes, self.bins), -1, dtype=np.int64)
         index = 0
         for row, choices in zip(places, self.rows, strict=True):
             for choice in choices:

@@ -211,13 +211,13 @@ class WorkerProblem:
     def met(self, model: int, batch: int) -> FloatArray:
         """P(a batch takes at most T_j), shape (D+1,)."""
         if self.quantiles_ms is None:
-            within = self.latency.latency_ms[model, batch - 1] <= self.slack_ms
-            return within.astype(float)
+            latency_ms = float(self.latency.latency_ms[model, batch - 1])
+            return (latency_ms <= self.slack_ms).astype(np.float64)
         quantiles = self.quantiles_ms[model, batch - 1]
         if not np.isfinite(quantiles[-1]):
             return np.zeros(len(self.slack_ms))
         level = (np.arange(len(quantiles)) + 0.5) / len(quantiles)
-        return np.interp(self.slack_ms, quantiles, level, left=0.0, right=1.0)
+        return np.asarray(np.interp(self.slack_ms, quantiles, level, left=0.0, right=1.0))
 
     def _choices(self, queued: int) -> tuple[Choice, ...]:
         """Admissible models, fastest first, then what may be done with a late request."""

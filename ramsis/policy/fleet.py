@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.policy.records import BudgetRecord, CertificateRecord, Expectations, Inputs, names
-from ramsis.policy.worker import arrivals_in, budget_in, extras, frozen, plain
-from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.policy.records import (
+    BudgetRecord,
+    CertificateRecord,
+    Expectations,
+    Inputs,
+    names,
+    quantile_rows,
+)
+from ramsis.policy.worker import SERVICES, arrivals_in, budget_in, extras, frozen, plain
+from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, Fields
 from ramsis.runtime.fleet import fleet_table
 from ramsis.runtime.mixture import Mixture
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label
 
 __all__ = ["FLEET_SERVICES", "FleetModel", "FleetPolicy"]
 
-FLEET_SERVICES = ("p95", "p99", "mean", "distribution")
+FLEET_SERVICES = SERVICES
 """What service times are: a statistic of the profile, or drawn from the distribution."""
 
 
@@ -46,16 +52,8 @@ class FleetModel:
     def from_fields(cls, model: Fields, size: int | None) -> FleetModel:
         """The model in an entry of ``models``, with ``size`` quantiles for each batch."""
         model.only(names(cls))
-        service = []
-        for b in range(len(model.items("service_ms"))):
-            row = Fields({f"service_ms[{b}]": model.value("service_ms")[b]}, model.file,
-                         model.path)
-            times = row.numbers(f"service_ms[{b}]", POSITIVE, length=size)
-            size = len(times)
-            if any(later < one for one, later in pairwise(times)):
-                raise row.refusal(f"service_ms[{b}]", "quantiles fall", value=times)
-            service.append(tuple(times))
-        return cls(model.text("name"), model.number("accuracy", FRACTION), tuple(service))
+        return cls(model.text("name"), model.number("accuracy", FRACTION),
+                   quantile_rows(model, "service_ms", size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,12 +17,12 @@ from pathlib import Path
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import read_json
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.fleet import DROP, Drop, FleetSelector, Wait, fleet_table
+from ramsis.runtime.fleet import FleetSelector, Wait, fleet_table
 from ramsis.runtime.manifest import listed_policies
 from ramsis.runtime.mixture import Uniform
 from ramsis.runtime.monitor import LoadMonitor
 from ramsis.runtime.policy_set import Choice, PolicySet
-from ramsis.runtime.selector import Decision, Selector
+from ramsis.runtime.selector import DROP, Decision, Drop, Selector
 from ramsis.runtime.table import KINDS, POLICY_FORMAT, check_format, lookup_table
 
 __all__ = ["DROP", "Choice", "Decision", "Drop", "FleetSelector", "LoadMonitor", "PolicySet",

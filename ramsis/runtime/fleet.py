@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.fields import POSITIVE, Fields
 from ramsis.runtime.mixture import Either, Mixture, Uniform, drawn_from, mixture_in
-from ramsis.runtime.selector import Decision, check_slack
+from ramsis.runtime.selector import DROP, Decision, Drop, check_slack
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_of, check_format, model_names, slack_grid
 
-__all__ = ["DROP", "Drop", "FleetSelector", "FleetTable", "Wait", "fleet_table"]
+__all__ = ["FleetSelector", "FleetTable", "Wait", "fleet_table"]
 
 WAIT_CODE, DROP_CODE = -1, -2
 """Entries of a table that are not an option's index."""
@@ -30,13 +30,6 @@ class Wait(NamedTuple):
     """
 
     below_ms: float | None
-
-
-class Drop(NamedTuple):
-    """Take the head out of the queue and do not answer it in time; then ask again."""
-
-
-DROP = Drop()
 
 
 class FleetTable(NamedTuple):

@@ -15,7 +15,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.mixture import Either, Uniform, drawn_from
 from ramsis.runtime.table import LookupTable
 
-__all__ = ["Decision", "Selector", "check_slack"]
+__all__ = ["DROP", "Decision", "Drop", "Selector", "check_slack"]
 
 
 class Decision(NamedTuple):
@@ -23,6 +23,13 @@ class Decision(NamedTuple):
 
     model: str
     batch: int
+
+
+class Drop(NamedTuple):
+    """Take the head out of the queue and do not answer it in time; then ask again."""
+
+
+DROP = Drop()
 
 
 class Selector:
@@ -55,14 +62,15 @@ class Selector:
         self.table = table
         self._max_queue = table.max_queue
         self._inner_edges = table.slack_ms[1:]
-        known: dict[tuple[int, int], Decision] = {}
+        known: dict[tuple[int, int], Decision | Drop] = {}
 
-        def decision(model: int, batch: int) -> Decision:
-            return known.setdefault((model, batch), Decision(table.models[model], batch))
+        def decision(model: int, batch: int) -> Decision | Drop:
+            answer = Decision(table.models[model], batch) if batch else DROP
+            return known.setdefault((model, batch), answer)
 
         rows: list[list[Any]] = [list(map(decision, *row))
                                  for row in zip(table.model, table.batch, strict=True)]
-        self._either: Either[Decision] | None = None
+        self._either: Either[Decision | Drop] | None = None
         if table.mixture is not None:
             self._uniform = drawn_from(uniform)
             row, column = table.mixture.place
@@ -72,8 +80,10 @@ class Selector:
         self._rows: tuple[tuple[Any, ...], ...] = ((), *map(tuple, rows))
         self._overflow = decision(*table.overflow)
 
-    def __call__(self, queued: int, slack_ms: float) -> Decision:
+    def __call__(self, queued: int, slack_ms: float) -> Decision | Drop:
         """The decision for ``queued`` requests, the earliest deadline ``slack_ms`` away.
+
+        Only a policy made with the late rule ``drop`` answers with a :class:`Drop`.
 
         Parameters
         ----------
@@ -95,7 +105,7 @@ class Selector:
                 raise InvalidValueError(_bad_slack(slack_ms))
             column = bisect_right(self._inner_edges, slack_ms)
             if 1 <= queued <= self._max_queue:
-                found: Decision | Either[Decision] = self._rows[queued][column]
+                found: Decision | Drop | Either[Decision | Drop] = self._rows[queued][column]
                 return found.drawn(self._uniform) if found is self._either else found
             if index(queued) >= 1:
                 return self._overflow

@@ -79,8 +79,10 @@ def _bin(tables: Tables, level: int, slack_ms: float) -> int:
 def _decide(
     tables: Tables, terms: Terms, level: int, queued: int, slack_ms: float, query: int
 ) -> tuple[int, int]:
-    """Model and batch for a queue whose head, this query, has this slack."""
+    """Model and batch for a queue whose head, this query, has this slack; a batch of 0 drops it."""
     if queued > tables.rows[level]:
+        if tables.overflow_batch[level] < 0:
+            return 0, 0
         if tables.overflow_batch[level] > 0:
             return int(tables.overflow_model[level]), int(tables.overflow_batch[level])
         queued = tables.rows[level]
@@ -139,7 +141,7 @@ def _level(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def round_robin(
-    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches
+    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
     """Every K-th query to a worker, which serves its queue by the table."""
     n, workers = arrival_ms.size, terms.workers
@@ -168,6 +170,11 @@ def round_robin(
                 level = _level(tables, terms, arrival_ms, now_ms, recorded, gone)
             model, batch = _decide(
                 tables, terms, level, queued, first_ms + terms.slo_ms - now_ms, head)
+            if batch == 0:
+                out.batch_of[head] = -2
+                drop_ms[head] = now_ms
+                head += workers
+                continue
             free_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
             out.start_ms[count] = now_ms
             out.finish_ms[count] = free_ms
@@ -207,7 +214,7 @@ def _ring_size(workers: int) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def central(
-    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches
+    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
     """One queue; a worker that has been idle longest takes from its head by the table."""
     n, workers = arrival_ms.size, terms.workers
@@ -237,6 +244,11 @@ def central(
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
             slack_ms = arrival_ms[head] + terms.slo_ms - now_ms
             model, batch = _decide(tables, terms, level, arrived - head, slack_ms, head)
+            if batch == 0:
+                out.batch_of[head] = -2
+                drop_ms[head] = now_ms
+                head += 1
+                continue
             finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
             worker = idle[first_idle & mask]
             first_idle += 1
@@ -257,7 +269,7 @@ def central(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def shortest_queue(
-    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches
+    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
     """Each query to the worker with fewest waiting or in service, the next in turn among these."""
     n, workers = arrival_ms.size, terms.workers
@@ -303,8 +315,18 @@ def shortest_queue(
             gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
             level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
         query = head[worker]
-        slack_ms = arrival_ms[query] + terms.slo_ms - now_ms
-        model, batch = _decide(tables, terms, level, waiting[worker], slack_ms, query)
+        model, batch = 0, 0
+        while batch == 0 and waiting[worker] > 0:
+            slack_ms = arrival_ms[query] + terms.slo_ms - now_ms
+            model, batch = _decide(tables, terms, level, waiting[worker], slack_ms, query)
+            if batch == 0:
+                out.batch_of[query] = -2
+                drop_ms[query] = now_ms
+                query = following[query]
+                head[worker] = query
+                waiting[worker] -= 1
+        if batch == 0:
+            continue
         finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, query)
         _insert(times, who, first, busy, finish_ms, worker)
         busy += 1
@@ -367,7 +389,6 @@ def fleet_queue(
     level = terms.level
     timer_ms, wake_ms, drawn = np.inf, np.inf, 0
     out.batch_of[:] = -1
-    drop_ms[:] = np.nan
     while True:
         next_ms = arrival_ms[arrived] if arrived < n else np.inf
         finish_ms = times[first & mask] if busy > 0 else np.inf

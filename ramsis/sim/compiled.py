@@ -73,7 +73,7 @@ def replay(
     if isinstance(tables, FleetTables):
         count = _kernels.fleet_queue(given, tables, terms, out, drop_ms)
     else:
-        count = _KERNELS[scheme.dispatch](given, tables, terms, out)
+        count = _KERNELS[scheme.dispatch](given, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
     return Run(
         fleet=fleet,
@@ -97,6 +97,6 @@ def _check(tables: Tables, fleet: Fleet) -> None:
         ("batch", tables.batch, tables.overflow_batch, fleet.max_batch),
     ):
         highest = int(max(own.max(), longer.max()))
-        if highest > most or min(own.min(), longer.min()) < 0:
+        if highest > most or own.min() < 0:
             raise SchemeError(describe(f"no such {what}", where="tables of the scheme",
                                        value=highest, allowed=f"at most {most}"))

@@ -45,8 +45,10 @@ class Tables(NamedTuple):
     first_bin : ndarray, shape (L, G)
         For each bucket of slack a bin at or below that of any slack in it.
     model, batch : ndarrays, shape (L, N, J)
+        A batch of 0 drops the earliest query.
     overflow_model, overflow_batch : ndarrays, shape (L,)
-        The answer to a longer queue; where the batch is 0, it is that of the last row.
+        The answer to a longer queue; where the batch is 0, it is that of the last row, and where
+        it is -1, the earliest query is dropped.
     mixed : ndarray, shape (L, 4)
         Row, bin, model and batch of the second answer that a level's table has at one place; row
         -1 where it has none.
@@ -132,8 +134,9 @@ class Level(NamedTuple):
     def of(cls, table: LookupTable, index: Sequence[int]) -> Level:
         """A policy file's table; ``index`` gives the fleet's index of each of its models."""
         indices = np.asarray(index)
+        model, batch = table.overflow
         return cls(table.load_qps, table.slack_ms, indices[np.array(table.model)], table.batch,
-                   (int(indices[table.overflow[0]]), table.overflow[1]),
+                   (int(indices[model]), batch or -1),
                    None if table.mixture is None else table.mixture._replace(answer=(
                        int(indices[table.mixture.answer[0]]), table.mixture.answer[1])))
 

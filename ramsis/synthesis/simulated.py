@@ -105,10 +105,7 @@ def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
     """The workers that a policy's file describes, and the policy ready to be replayed on them."""
     names = [model.name for model in policy.models]
     accuracy = [model.accuracy for model in policy.models]
-    if isinstance(policy, WorkerPolicy):
-        quantiles = policy.latency_ms[:, :, None]
-    else:
-        quantiles = _quantiles(policy)
+    quantiles = _worker_times(policy) if isinstance(policy, WorkerPolicy) else _fleet_times(policy)
     table = LatencyTable.measured(names, accuracy,
                                   np.maximum.accumulate(quantiles.mean(axis=2), axis=1))
     fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
@@ -118,8 +115,16 @@ def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
     return fleet, scheme.prepare(fleet)
 
 
-def _quantiles(policy: FleetPolicy) -> FloatArray:
-    """Service quantiles (M, B, Q); a batch that a model does not run takes for ever."""
+def _worker_times(policy: WorkerPolicy) -> FloatArray:
+    """Service quantiles (M, B, Q) of a worker; a batch that a model does not run takes for ever."""
+    drawn = policy.quantiles_ms
+    if drawn is None:
+        return policy.latency_ms[:, :, None]
+    return np.where(np.isfinite(drawn), drawn, _FOR_EVER_MS)
+
+
+def _fleet_times(policy: FleetPolicy) -> FloatArray:
+    """The same of a fleet."""
     longest = max(len(model.service_ms) for model in policy.models)
     size = len(policy.models[0].service_ms[0])
     quantiles = np.full((len(policy.models), longest, size), _FOR_EVER_MS)

@@ -3,7 +3,8 @@
 Queries go to the workers by round robin (every K-th to one), or to the worker with the fewest
 queries waiting or in service, ties to the next in turn. When a worker is idle and its queue is
 not empty it looks up the number that wait and the slack of the first, in the policy of the lowest
-load level that meets the anticipated load (``docs/lookup.md``). Nothing but files decides: what a
+load level that meets the anticipated load (``docs/lookup.md``), and again after each query that it
+is told to drop. Nothing but files decides: what a
 policy promises is never looked at.
 """
 
@@ -19,7 +20,7 @@ from typing import ClassVar, get_args
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.policy import WorkerPolicy, read, read_set
-from ramsis.runtime import PolicySet, Selector
+from ramsis.runtime import Drop, PolicySet, Selector
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import LookupTable, lookup_table
 from ramsis.sim.engine import Engine, Scheme
@@ -176,7 +177,13 @@ class _Run(Scheme):
         selector = self.selector
         if engine.monitored:
             selector = self.policies.at(engine.load_qps()).selector
-        self.head = queue[0]
-        model, batch = selector(len(queue), engine.deadline_ms(queue[0]) - engine.now_ms)
-        self.serving[worker] = batch
-        engine.dispatch(worker, [queue.popleft() for _ in range(batch)], self.index[model])
+        while queue:
+            self.head = queue[0]
+            answer = selector(len(queue), engine.deadline_ms(queue[0]) - engine.now_ms)
+            if isinstance(answer, Drop):
+                engine.drop(queue.popleft())
+                continue
+            self.serving[worker] = answer.batch
+            queries = [queue.popleft() for _ in range(answer.batch)]
+            engine.dispatch(worker, queries, self.index[answer.model])
+            return
