@@ -32,6 +32,9 @@ class Wait(NamedTuple):
     below_ms: float | None
 
 
+_Answer = Decision | Wait | Drop
+
+
 class FleetTable(NamedTuple):
     """What a fleet's lookup reads, checked.
 
@@ -131,7 +134,7 @@ class FleetSelector:
     Drop()
     """
 
-    __slots__ = ("_either", "_queue", "_rows", "_uniform", "_workers", "table")
+    __slots__ = ("_queue", "_rows", "_uniform", "_workers", "table")
 
     def __init__(self, table: FleetTable, uniform: Uniform | None = None) -> None:
         self.table = table
@@ -140,11 +143,10 @@ class FleetSelector:
         options = [Decision(table.models[m], b) for m, b in table.options]
         rows = [_row(row, table.slack_ms, options) for row in table.rows]
         by_level = [[rows[r] for r in line] for line in table.places]
-        self._either: Either[Decision | Wait | Drop] | None = None
         if table.mixture is not None:
             self._uniform = drawn_from(uniform)
             i, n, j = table.mixture.place
-            by_level[i][n], self._either = _mixed_row(
+            by_level[i][n] = _mixed_row(
                 table.rows[table.places[i][n]], j, table.mixture, table.slack_ms, options)
         self._rows: list[list[tuple[tuple[float, ...], tuple[Any, ...]]]] = [[]]
         for (low, high), line in zip(pairwise(table.idle[1:]), by_level, strict=False):
@@ -185,10 +187,8 @@ class FleetSelector:
         if idle == 0:
             return _NEVER
         edges, answers = self._rows[min(idle, self._workers)][bisect_right(levels, queued) - 2]
-        found: Any = answers[bisect_right(edges, slack_ms)]
-        answer: Decision | Wait | Drop = (
-            found.drawn(self._uniform) if found is self._either else found)
-        return answer
+        found: _Answer | Either[_Answer] = answers[bisect_right(edges, slack_ms)]
+        return found.drawn(self._uniform) if isinstance(found, Either) else found
 
 
 _NEVER = Wait(None)
@@ -216,26 +216,24 @@ def _row(
 def _mixed_row(
     row: list[int], j: int, mixture: Mixture, slack_ms: tuple[float, ...],
     options: list[Decision],
-) -> tuple[tuple[tuple[float, ...], tuple[Any, ...]], Either[Decision | Wait | Drop]]:
+) -> tuple[tuple[float, ...], tuple[Any, ...]]:
     """A row whose bin j has two answers: it is cut there, so that a wait above ends at it."""
     starts = sorted({*row[::2], j, j + 1} - {len(slack_ms)})
     codes = [row[2 * (bisect_right(row[::2], b) - 1) + 1] for b in starts]
     at = starts.index(j)
 
-    def answers(code: int) -> tuple[tuple[float, ...], tuple[Decision | Wait | Drop, ...]]:
+    def answers(code: int) -> tuple[tuple[float, ...], tuple[_Answer, ...]]:
         here = [*codes[:at], code, *codes[at + 1:]]
         return _row([x for pair in zip(starts, here, strict=True) for x in pair], slack_ms,
                     options)
 
     edges, usual = answers(codes[at])
     _, other = answers(mixture.answer[0])
-    either = Either(_lasting(usual, at, edges), _lasting(other, at, edges), mixture.probability)
-    return (edges, (*usual[:at], either, *usual[at + 1:])), either
+    either = Either(_lasting(usual, at), _lasting(other, at), mixture.probability)
+    return edges, (*usual[:at], either, *usual[at + 1:])
 
 
-def _lasting(
-    answers: tuple[Decision | Wait | Drop, ...], at: int, edges: tuple[float, ...]
-) -> Decision | Wait | Drop:
+def _lasting(answers: tuple[_Answer, ...], at: int) -> _Answer:
     """The answer at a place of a row; a wait goes on through a wait below it."""
     if not (isinstance(answers[at], Wait) and at > 0 and isinstance(answers[at - 1], Wait)):
         return answers[at]

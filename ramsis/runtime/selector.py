@@ -55,8 +55,7 @@ class Selector:
     Decision(model='small', batch=3)
     """
 
-    __slots__ = ("_either", "_inner_edges", "_max_queue", "_overflow", "_rows", "_uniform",
-                 "table")
+    __slots__ = ("_inner_edges", "_max_queue", "_overflow", "_rows", "_uniform", "table")
 
     def __init__(self, table: LookupTable, uniform: Uniform | None = None) -> None:
         self.table = table
@@ -70,13 +69,12 @@ class Selector:
 
         rows: list[list[Any]] = [list(map(decision, *row))
                                  for row in zip(table.model, table.batch, strict=True)]
-        self._either: Either[Decision | Drop] | None = None
         if table.mixture is not None:
             self._uniform = drawn_from(uniform)
             row, column = table.mixture.place
             model, batch = table.mixture.answer
-            self._either = rows[row][column] = Either(
-                rows[row][column], decision(model, batch), table.mixture.probability)
+            rows[row][column] = Either(rows[row][column], decision(model, batch),
+                                       table.mixture.probability)
         self._rows: tuple[tuple[Any, ...], ...] = ((), *map(tuple, rows))
         self._overflow = decision(*table.overflow)
 
@@ -106,7 +104,7 @@ class Selector:
             column = bisect_right(self._inner_edges, slack_ms)
             if 1 <= queued <= self._max_queue:
                 found: Decision | Drop | Either[Decision | Drop] = self._rows[queued][column]
-                return found.drawn(self._uniform) if found is self._either else found
+                return found.drawn(self._uniform) if isinstance(found, Either) else found
             if index(queued) >= 1:
                 return self._overflow
         except TypeError:

@@ -79,7 +79,7 @@ def _bin(tables: Tables, level: int, slack_ms: float) -> int:
 def _decide(
     tables: Tables, terms: Terms, level: int, queued: int, slack_ms: float, query: int
 ) -> tuple[int, int]:
-    """Model and batch for a queue whose head, this query, has this slack; a batch of 0 drops it."""
+    """Model and batch for a queue whose head, this query, has this slack; 0 drops it."""
     if queued > tables.rows[level]:
         if tables.overflow_batch[level] < 0:
             return 0, 0
@@ -350,8 +350,7 @@ def _ask(
     tables: FleetTables, terms: Terms, level: int, idle: int, queued: int, slack_ms: float,
     drawn: int,
 ) -> tuple[int, float, int]:
-    """A fleet policy's answer, if it is to wait the slack below which to ask again, and how many
-    numbers were drawn by then."""
+    """A fleet policy's answer, the slack below which to ask again after waiting, and ``drawn``."""
     if queued > tables.longest[level]:
         return -2, -np.inf, drawn
     if idle == 0:

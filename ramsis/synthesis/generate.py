@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -49,8 +49,6 @@ from ramsis.synthesis.service import bounded_by, latency_table, service_times
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["choose_loads", "generate_policy", "generate_set", "latency_table", "worker_problem"]
-
-Settings = TypeVar("Settings", SynthesisSettings, FleetSettings)
 
 _ORIGIN_LETTERS = "mpie"
 _HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the rest says nothing
@@ -124,7 +122,9 @@ def _prepared(
     return partial(_policy, problem, load_qps, settings, _inputs(profile, settings))
 
 
-def priced(settings: Settings, price: float) -> Settings:
+def priced(
+    settings: SynthesisSettings | FleetSettings, price: float
+) -> SynthesisSettings | FleetSettings:
     """The settings with a price instead of a budget of violations."""
     return replace(settings, violation_price=price, max_violation=None)
 

@@ -116,7 +116,7 @@ def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
 
 
 def _worker_times(policy: WorkerPolicy) -> FloatArray:
-    """Service quantiles (M, B, Q) of a worker; a batch that a model does not run takes for ever."""
+    """Service quantiles (M, B, Q) of a worker; a batch that is not to be run takes for ever."""
     drawn = policy.quantiles_ms
     if drawn is None:
         return policy.latency_ms[:, :, None]
