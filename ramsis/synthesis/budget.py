@@ -18,11 +18,11 @@ simulation disposes; the file holds what was measured.
 **Steps.** 1. p = 0: when that is within the budget, no price is needed. 2. p = 1/4, 1, 4, … up to
 1024, until one is within it; if none is, the budget is infeasible. 3. Bisection on the logarithm
 of p, between A and B, until (p_B − p_A)·(V_A − V_B), what the edge between them can hide, is worth
-less than 1e-5. 4. Bisection on the number of states, by queue length, that do as A does. 5.
+less than 3e-5. 4. Bisection on the number of states, by queue length, that do as A does. 5.
 Bisection on q, ten times. It **stops** at any step when what is left of the budget, v less the
-interval's upper end, is worth less than 1e-5 at the price, or is less than half of what the
-simulation can tell apart, the interval's half width. Of all that was tried within the budget, the
-most accurate is kept.
+interval's upper end, is worth less than 3e-5 at the price, or is less than the simulation can tell
+apart, the interval's half width. Of all that was tried within the budget, the most accurate is
+kept.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ HIGHEST_PRICE = 1024.0
 SEED = 1 << 20
 """First seed of the runs, away from those that are used for checks."""
 RUNS = 16
-_FEWEST, _MOST, _LATE = 4_000_000, 20_000_000, 2000  # queries; late ones wanted at the budget
-_WORTH = 1e-5
+_FEWEST, _MOST, _LATE = 4_000_000, 20_000_000, 1000  # queries; late ones wanted at the budget
+_WORTH = 3e-5
 _PRICES, _CHANCES = 40, 10  # steps of bisection, at most
 _FAR = 4.0  # times the budget: more than that is seen in a few runs
 
@@ -99,7 +99,7 @@ class _Search:
     def settled(self, within: _Tried) -> bool:
         """Whether what is left of the budget is worth next to nothing, or cannot be told."""
         left = self.budget - within.found.upper
-        return within.price * left < _WORTH or left < within.found.violation_half_width / 2
+        return within.price * left < _WORTH or left < within.found.violation_half_width
 
 
 def policy_within(

@@ -92,6 +92,12 @@ def generate_policy(
 ) -> FleetPolicy: ...
 
 
+@overload
+def generate_policy(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+) -> Policy: ...
+
+
 def generate_policy(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
 ) -> Policy:
