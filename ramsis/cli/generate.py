@@ -11,7 +11,7 @@ from ramsis import profiles
 from ramsis.cli.mixed import MixedFleet, fleet_of, generate_mixed, mixed_fleet_options
 from ramsis.cli.options import load_option
 from ramsis.cli.own_modules import see_own_modules
-from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
+from ramsis.cli.rows import Column, budget_row, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.choices import Batching, LateRule
 from ramsis.mdp.grid import DEFAULT_GRID
@@ -70,6 +70,10 @@ PROMISE_COLUMNS = (
 @click.option("--violation-price", type=float, default=None,
               help="What a late or dropped query costs, in units of accuracy; at 0 effective "
                    "accuracy alone counts.  [default: 0; for a fleet 1]")
+@click.option("--max-violation", type=float, default=None, metavar="X",
+              help="Budget of violations, such as 0.001: makes the most accurate policy that "
+                   "keeps to it in simulation, at the price that this takes; some ten seconds a "
+                   "load.")
 @click.option("--max-queue", type=int, default=32, show_default=True,
               help="Longest queue that a worker's table tells apart; a fleet's largest batch.")
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",
@@ -94,6 +98,7 @@ def generate(
     late: str | None,
     batching: str,
     violation_price: float | None,
+    max_violation: float | None,
     max_queue: int,
     max_accuracy_step: float | None,
     solver: SolverName,
@@ -124,19 +129,22 @@ def generate(
       $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --scheme fleet --out out3
       $ ramsis generate --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers 8 --load 400 --scheme fleet --out out4
     """  # noqa: E501 - an example is one line
+    if None not in (max_violation, violation_price):
+        raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
     see_own_modules(arrivals)
     serving = fleet_of(profile_name, slo_ms, workers)
     settings: SynthesisSettings | FleetSettings
     if scheme == "fleet":
         settings = _fleet_settings(serving.slo_ms, serving.workers, grid, objective, arrivals,
-                                   service, late, batching, violation_price, max_queue, solver)
+                                   service, late, batching, violation_price, max_violation,
+                                   max_queue, solver)
     else:
         settings = SynthesisSettings(
             slo_ms=serving.slo_ms, workers=serving.workers, arrivals=arrivals,
             service=service,
             objective=objective, grid=DEFAULT_GRID if grid is None else grid,
             max_queue=max_queue, late=late or LateRule.SERVE.value, batching=batching,
-            violation_price=violation_price or 0.0, solver=solver,
+            violation_price=violation_price or 0.0, solver=solver, max_violation=max_violation,
         )
     loads = parse_loads(load)
     if isinstance(serving, MixedFleet):
@@ -165,7 +173,7 @@ def generate(
 def _fleet_settings(
     slo_ms: float, workers: int, grid: str | None, objective: str, arrivals: str,
     service: str | None, late: str | None, batching: str, violation_price: float | None,
-    max_queue: int, solver: str,
+    max_violation: float | None, max_queue: int, solver: str,
 ) -> FleetSettings:
     """Settings of a fleet; options that it does not have must be at their defaults."""
     for option, value, only in (("--objective", objective, "per-query"),
@@ -178,10 +186,13 @@ def _fleet_settings(
                                              allowed=only))
     return FleetSettings(slo_ms=slo_ms, workers=workers, service=service, grid=grid,
                          violation_price=1.0 if violation_price is None else violation_price,
-                         max_batch=max_queue)
+                         max_batch=max_queue, max_violation=max_violation)
 
 
 def _row(policy: Policy, folder: Path) -> dict[str, object]:
     name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
-    return {**policy_row(policy), "file": str(folder / name), "state": state}
+    if policy.mixture is not None:
+        state += ", one answer by chance"
+    return {**policy_row(policy), **budget_row(policy), "file": str(folder / name),
+            "state": state}

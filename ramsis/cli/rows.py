@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ramsis.policy import Policy
 
-__all__ = ["Column", "policy_row", "print_json", "print_rows", "progress"]
+__all__ = ["Column", "budget_row", "policy_row", "print_json", "print_rows", "progress"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,19 @@ def policy_row(policy: Policy) -> dict[str, Any]:
         "capacity_qps": expected.capacity_qps,
         "utilisation": expected.utilisation,
         "overloaded": expected.overloaded,
+    }
+
+
+def budget_row(policy: Policy) -> dict[str, Any]:
+    """What a policy within a budget of violations says of it; empty for another one."""
+    if policy.budget is None:
+        return {}
+    return {
+        "max_violation_rate": policy.budget.max_violation_rate,
+        "violation_price": policy.violation_price,
+        "violation_half_width": policy.budget.violation_half_width,
+        "queries": policy.budget.queries,
+        "mixture_probability": policy.mixture.probability if policy.mixture else None,
     }
 
 

@@ -11,10 +11,18 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError
 from ramsis.policy.classes import SloClass, merged_classes
-from ramsis.policy.records import CertificateRecord, Expectations, Inputs, names, quantile_rows
-from ramsis.policy.worker import SERVICES, arrivals_in, frozen, plain
+from ramsis.policy.records import (
+    BudgetRecord,
+    CertificateRecord,
+    Expectations,
+    Inputs,
+    names,
+    quantile_rows,
+)
+from ramsis.policy.worker import SERVICES, arrivals_in, budget_in, extras, frozen, plain
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.fleet import fleet_table
+from ramsis.runtime.mixture import Mixture
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label
 
 __all__ = ["FLEET_SERVICES", "FleetModel", "FleetPolicy"]
@@ -87,6 +95,10 @@ class FleetPolicy:
     slo_classes
         Two or more by rising SLO where queries have several, ``slo_ms`` being the longest; the
         queue then stands by deadline. Else none.
+    mixture
+        The place of the table that has a second answer, drawn by chance, if any.
+    budget
+        The budget of violations that the policy was made for, if any.
     """
 
     models: tuple[FleetModel, ...]
@@ -108,6 +120,8 @@ class FleetPolicy:
     inputs: Inputs
     created_by: str
     slo_classes: tuple[SloClass, ...] = ()
+    mixture: Mixture | None = None
+    budget: BudgetRecord | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -157,6 +171,7 @@ class FleetPolicy:
             "expectations": plain(asdict(self.expectations)),
             "certificate": plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
+            **extras(self.mixture, self.budget),
         }
 
     @classmethod
@@ -202,6 +217,8 @@ class FleetPolicy:
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
             slo_classes=_classes(fields, table.slo_ms) if "slo_classes" in fields else (),
+            mixture=table.mixture,
+            budget=budget_in(fields),
         )
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields
 
-__all__ = ["CertificateRecord", "Expectations", "Inputs", "PerDecision", "PolicyModel", "Spread",
-           "names", "quantile_rows"]
+__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "Inputs", "PerDecision",
+           "PolicyModel", "Spread", "names", "quantile_rows"]
 
 _ORIGINS = "mpie"
 
@@ -242,6 +242,52 @@ class CertificateRecord:
             truncated_mass=record.number("truncated_mass", NON_NEGATIVE),
             nodes_per_bin=record.whole_or_none("nodes_per_bin", 1),
             tolerance=record.number_or_none("tolerance", NON_NEGATIVE),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """The budget of violations that a policy was made for, and the simulation that it met it in.
+
+    Attributes
+    ----------
+    max_violation_rate
+        The budget, in (0, 1].
+    violation_rate, effective_accuracy
+        Means over the runs.
+    violation_half_width, effective_half_width
+        Halves of their 95 % intervals.
+    queries, runs, seed
+        Queries in all, on average; runs, each with a seed of its own, and the first of these.
+    """
+
+    max_violation_rate: float
+    violation_rate: float
+    violation_half_width: float
+    effective_accuracy: float
+    effective_half_width: float
+    queries: int
+    runs: int
+    seed: int
+
+    @property
+    def upper(self) -> float:
+        """Upper end of the violation rate's interval."""
+        return self.violation_rate + self.violation_half_width
+
+    @classmethod
+    def from_fields(cls, record: Fields) -> BudgetRecord:
+        """The record in a policy file."""
+        record.only(names(cls))
+        return cls(
+            max_violation_rate=record.number("max_violation_rate", FRACTION),
+            violation_rate=record.number("violation_rate", FRACTION),
+            violation_half_width=record.number("violation_half_width", NON_NEGATIVE),
+            effective_accuracy=record.number("effective_accuracy", FRACTION),
+            effective_half_width=record.number("effective_half_width", NON_NEGATIVE),
+            queries=record.whole("queries", 1),
+            runs=record.whole("runs", 2),
+            seed=record.whole("seed", 0),
         )
 
 

@@ -9,12 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.policy.records import CertificateRecord, Expectations, Inputs, PolicyModel, names
+from ramsis.policy.records import (
+    BudgetRecord,
+    CertificateRecord,
+    Expectations,
+    Inputs,
+    PolicyModel,
+    names,
+)
 from ramsis.runtime.fields import NON_NEGATIVE, Fields
+from ramsis.runtime.mixture import Mixture
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label, lookup_table
 
-__all__ = ["DISPATCHES", "OBJECTIVES", "SERVICES", "WorkerPolicy", "arrivals_in", "frozen",
-           "plain"]
+__all__ = ["DISPATCHES", "OBJECTIVES", "SERVICES", "WorkerPolicy", "arrivals_in", "budget_in",
+           "extras", "frozen", "plain"]
 
 SERVICES = ("p95", "p99", "mean", "distribution")
 """What service times are: a statistic of the profile, or drawn from the distribution."""
@@ -57,6 +65,10 @@ class WorkerPolicy:
         Program and version.
     violation_price
         What a query that is late or dropped was taken to cost, in units of accuracy.
+    mixture
+        The place of the table that has a second answer, drawn by chance, if any.
+    budget
+        The budget of violations that the policy was made for, if any.
     """
 
     models: tuple[PolicyModel, ...]
@@ -80,6 +92,8 @@ class WorkerPolicy:
     inputs: Inputs
     created_by: str
     violation_price: float = 0.0
+    mixture: Mixture | None = None
+    budget: BudgetRecord | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrivals", plain(self.arrivals))
@@ -142,6 +156,7 @@ class WorkerPolicy:
             "expectations": plain(asdict(self.expectations)),
             "certificate": plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
+            **extras(self.mixture, self.budget),
         }
 
     @classmethod
@@ -180,6 +195,8 @@ class WorkerPolicy:
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
             violation_price=0.0 if price is None else price,
+            mixture=table.mixture,
+            budget=budget_in(fields),
         )
 
 
@@ -216,6 +233,23 @@ def arrivals_in(fields: Fields) -> dict[str, Any]:
             raise arrivals.refusal(key, "not a parameter", value=value,
                                    allowed="a number, text, truth value, or list")
     return values
+
+
+def budget_in(fields: Fields) -> BudgetRecord | None:
+    """The record of a budget, where the file has one."""
+    if "budget" not in fields or fields.value("budget") is None:
+        return None
+    return BudgetRecord.from_fields(fields.child("budget"))
+
+
+def extras(mixture: Mixture | None, budget: BudgetRecord | None) -> dict[str, Any]:
+    """The fields of a document that stand only in the files that need them."""
+    found: dict[str, Any] = {}
+    if mixture is not None:
+        found["mixture"] = {key: plain(value) for key, value in mixture._asdict().items()}
+    if budget is not None:
+        found["budget"] = asdict(budget)
+    return found
 
 
 def frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ramsis.runtime.fields import POSITIVE, Fields
+from ramsis.runtime.mixture import Mixture, mixture_in
 
 __all__ = [
     "BATCHINGS",
@@ -60,6 +61,8 @@ class LookupTable(NamedTuple):
         0 drops the earliest request.
     overflow
         Model index and batch for a queue longer than ``max_queue``.
+    mixture
+        The place that has a second answer, if any.
     """
 
     models: tuple[str, ...]
@@ -73,6 +76,7 @@ class LookupTable(NamedTuple):
     model: list[list[int]]
     batch: list[list[int]]
     overflow: tuple[int, int]
+    mixture: Mixture | None = None
 
 
 def check_format(fields: Fields, known: str) -> None:
@@ -144,7 +148,22 @@ def lookup_table(fields: Fields) -> LookupTable:
         batch=batch,
         overflow=(overflow.whole("model", 0, len(models) - 1),
                   overflow.whole("batch", 0 if drops else 1, max_queue + 1)),
+        mixture=_mixture(fields, (max_queue, len(slack_ms)), len(models), batching, drops),
     )
+
+
+def _mixture(
+    fields: Fields, shape: tuple[int, int], models: int, batching: str, drops: bool
+) -> Mixture | None:
+    def refused(place: tuple[int, ...], answer: tuple[int, ...]) -> str | None:
+        queued = place[0] + 1
+        least = queued if batching == "maximal" else 1
+        batch = least <= answer[1] <= queued or (drops and answer[1] == 0)
+        if 0 <= answer[0] < models and batch:
+            return None
+        return f"[0 to {models - 1}, {least} to {queued}]" + (" or a batch of 0" if drops else "")
+
+    return mixture_in(fields, shape, 2, refused)
 
 
 def arrivals_of(arrivals: Fields) -> str:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ramsis.errors import describe
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
-from ramsis.sim.engine import SchemeError
+from ramsis.sim.engine import SchemeError, coins
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
 from ramsis.sim.tables import Compiled, FleetTables, Tables
@@ -67,6 +67,7 @@ def replay(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
         quantiles_ms=fleet.quantiles_ms, uniform=rng.random(n if fleet.draws else 0),
+        coin=coins(rng, n) if scheme.by_chance else np.empty(0),
     )
     out = _kernels.Batches(
         np.empty(n), np.empty(n), *(np.empty(n, dtype=np.int32) for _ in range(4))

@@ -35,10 +35,15 @@ from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 if TYPE_CHECKING:
     from ramsis.sim.workload import ClosedLoop
 
-__all__ = ["Engine", "Scheme", "SchemeError"]
+__all__ = ["Engine", "Scheme", "SchemeError", "coins"]
 
 _BLOCK = 4096  # uniform numbers drawn at a time
 _MOST = 200_000  # timers in a row, or drops at one instant of users who do not think
+
+
+def coins(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Uniform numbers for answers that are drawn, from a stream apart from the service draws'."""
+    return rng.spawn(1)[0].random(count)
 
 
 class SchemeError(InvalidValueError):
@@ -119,7 +124,7 @@ class Engine:
         self._slos: list[float] | None = None if query_slo_ms is None else query_slo_ms.tolist()
         self._draws = fleet.draws
         self._service: list[list[list[float]]] = fleet.quantiles_ms.tolist()
-        self._rng, self._uniform = rng, list[float]()
+        self._rng, self._uniform, self._coins = rng, list[float](), list[float]()
         self._arrival_ms: list[float] = []
         self._batch_of: list[int] = []
         self._starts: list[float] = []
@@ -142,6 +147,14 @@ class Engine:
         """When the answer to a query is due."""
         slo_ms = self._slo_ms if self._slos is None else self._slos[query]
         return self._arrival_ms[query] + slo_ms
+
+    @property
+    def coins(self) -> list[float]:
+        """Uniform numbers for schemes that draw answers; one for each arrival that is given."""
+        if not self._coins:
+            count = len(self._arrival_ms) + len(self._coming) if self._loop is None else _BLOCK
+            self._coins = coins(self._rng, count).tolist()
+        return self._coins
 
     @property
     def monitored(self) -> bool:

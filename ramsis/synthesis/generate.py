@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -91,6 +92,12 @@ def generate_policy(
 ) -> FleetPolicy: ...
 
 
+@overload
+def generate_policy(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+) -> Policy: ...
+
+
 def generate_policy(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
 ) -> Policy:
@@ -101,7 +108,7 @@ def generate_policy(
     InvalidValueError
         A number out of range, or an SLO below every latency.
     InfeasibleError
-        For a fleet, an SLO below every latency.
+        For a fleet, an SLO below every latency; a budget of violations that cannot be met.
     NotConvergedError
         The solver stopped before its rule was met.
     """
@@ -112,10 +119,34 @@ def _prepared(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
 ) -> Callable[[], Policy]:
     """The synthesis for one load, its input checked."""
+    if settings.max_violation is not None:
+        _prepared(profile, load_qps, priced(settings, 1.0))
+        return partial(_within_budget, profile, load_qps, settings)
     if isinstance(settings, FleetSettings):
         return partial(fleet_policy, profile, fleet_problem(profile, load_qps, settings), settings)
     problem = worker_problem(profile, load_qps, settings)
     return partial(_policy, problem, load_qps, settings, _inputs(profile, settings))
+
+
+def priced(
+    settings: SynthesisSettings | FleetSettings, price: float
+) -> SynthesisSettings | FleetSettings:
+    """The settings with a price instead of a budget of violations."""
+    return replace(settings, violation_price=price, max_violation=None)
+
+
+def _within_budget(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+) -> Policy:
+    from ramsis.synthesis.budget import policy_within
+
+    assert settings.max_violation is not None
+    own = settings.arrivals if isinstance(settings, SynthesisSettings) else None
+    policy = policy_within(lambda price: _prepared(profile, load_qps, priced(settings, price))(),
+                           settings.max_violation, own_arrivals=own)
+    # The search's own settings had a price instead.
+    inputs = replace(policy.inputs, settings=fingerprint(settings.as_dict()))
+    return replace(policy, inputs=inputs)
 
 
 def choose_loads(

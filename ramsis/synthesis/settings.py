@@ -15,7 +15,7 @@ from ramsis.profiles import ProfileSet
 from ramsis.profiles.service import DISTRIBUTION, carries_quantiles
 from ramsis.solvers.worker import SOLVERS, SolverName
 
-__all__ = ["SynthesisSettings"]
+__all__ = ["SynthesisSettings", "check_budget"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ class SynthesisSettings:
         What a query that is late or dropped costs, in units of accuracy, >= 0.
     solver : str
         One of :data:`ramsis.solvers.worker.SOLVERS`.
+    max_violation : float, optional
+        Budget of violations, in (0, 1]: the price is found at which the policy is the most
+        accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
 
     Raises
     ------
@@ -66,6 +69,7 @@ class SynthesisSettings:
     batching: str = Batching.MAXIMAL.value
     violation_price: float = 0.0
     solver: SolverName = "policy-iteration"
+    max_violation: float | None = None
 
     def __post_init__(self) -> None:
         words = {"service": (None, *SERVICES), "objective": tuple(Objective),
@@ -77,6 +81,7 @@ class SynthesisSettings:
                     describe(f"unknown {name}", where=name, value=value,
                              allowed=", ".join(word for word in known if word))
                 )
+        check_budget(self.max_violation)
 
     def chosen_service(self, profile: ProfileSet) -> str:
         """The service times for a profile."""
@@ -91,6 +96,8 @@ class SynthesisSettings:
         """
         shared = asdict(self)
         del shared["arrivals"]
+        if self.max_violation is None:
+            del shared["max_violation"]
         return {
             **shared,
             "slo_ms": float(self.slo_ms),
@@ -98,3 +105,15 @@ class SynthesisSettings:
             "max_queue": int(self.max_queue),
             "violation_price": float(self.violation_price),
         }
+
+
+def check_budget(max_violation: float | None) -> None:
+    """Refuse what is not a budget of violations.
+
+    Raises
+    ------
+    InvalidValueError
+    """
+    if max_violation is not None and not 0 < max_violation <= 1:
+        raise InvalidValueError(describe("not a violation rate", where="max_violation",
+                                         value=max_violation, allowed="a fraction in (0, 1]"))
