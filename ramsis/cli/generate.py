@@ -71,7 +71,8 @@ PROMISE_COLUMNS = (
                    "accuracy alone counts.  [default: 0; for a fleet 1]")
 @click.option("--max-violation", type=float, default=None, metavar="X",
               help="Budget of violations, such as 0.001: makes the most accurate policy that "
-                   "keeps to it in simulation, at the price that this takes; some ten seconds a load.")
+                   "keeps to it in simulation, at the price that this takes; some ten seconds "
+                   "a load.")
 @click.option("--max-queue", type=int, default=32, show_default=True,
               help="Longest queue that a worker's table tells apart; a fleet's largest batch.")
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",
