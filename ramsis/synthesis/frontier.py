@@ -6,10 +6,10 @@ every point is reached by chance (:mod:`ramsis.synthesis.budget`), and none abov
 
 The corners are found from the two ends inwards: the edge between two of them has a slope; the
 policy that is optimal at this price either lies above the edge, a new corner with two new edges,
-or proves that the edge belongs to the hull. Of the edges that are left, the one that can hide most
-is looked at first: the hull lies below the line of slope p through each corner found at price p, so
-what an edge hides is at most the height of a triangle. It **stops** when no edge can hide 1e-5 of
-effective accuracy, or at the number of corners asked for.
+or proves that the edge belongs to the hull. The edge that can hide most is looked at first: the
+hull lies below the line of slope p through each corner found at price p, so what an edge hides is
+at most the height of a triangle. It **stops** when no edge can hide 1e-5 of effective accuracy, or
+at the number of corners asked for.
 """
 
 from __future__ import annotations
