@@ -3,8 +3,8 @@
 With π(s) the stationary frequency of decisions in state s = (n, T_j), model m(s) and q(s) the
 queries that are served there (n; in the full state all that it holds),
 
-    violation rate      = Σ_late π·q / Σ π·q             per query,
-    accuracy            = Σ_in time π·q·accuracy(m) / Σ_in time π·q,
+    violation rate      = Σ π·(q − t) / Σ π·q             per query,
+    accuracy            = Σ π·t·accuracy(m) / Σ π·t,
     effective accuracy  = accuracy·(1 − violation rate),
 
 and the same with q = 1 per decision, as the paper weighs. A batch counts as in time when its
@@ -107,12 +107,14 @@ class WorkerAnalysis:
 
     @property
     def model_share(self) -> dict[str, float]:
-        """Share of the queries that each model serves; models that serve none are left out."""
+        """Share of the queries served that each model serves; those that serve none left out."""
         served = self._outcome.service >= 0
         share = np.bincount(
             self._outcome.model[served], weights=self.queries[served],
             minlength=len(self.problem.latency.models),
         )
+        if not served.all():
+            share = share / share.sum()
         names = self.problem.latency.models
         return {m: _fraction(s) for m, s in zip(names, share, strict=True) if s > 0}
 
@@ -133,11 +135,14 @@ class WorkerAnalysis:
         """Values and probabilities of the batch size, queue length and slack.
 
         The batch size is that of a query's batch (per query); queue length and slack in ms are
-        those found at a decision (per decision). The full state counts as N + 1.
+        those found at a decision (per decision; a drop is one). The full state counts as N + 1.
         """
         queued = np.arange(1.0, self.problem.max_queue + 2)
+        served = self._outcome.service >= 0
+        by_size = np.bincount(self._outcome.batch[served] - 1, weights=self.queries[served],
+                              minlength=len(queued))
         return {
-            "batch_size": (queued, self.queries.sum(axis=1)),
+            "batch_size": (queued, by_size / by_size.sum()),
             "queue_length": (queued, self.decisions.sum(axis=1)),
             "slack_ms": (self.problem.slack_ms, self.decisions.sum(axis=0)),
         }

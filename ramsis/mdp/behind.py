@@ -11,8 +11,7 @@ for Poisson arrivals an order statistic, a Beta law for each N. Summed over i it
 Where requests come in clumps the arrivals of the earliest one's own clump behind it count in B.
 Markov-modulated arrivals are taken to be spread over T_A as Poisson ones are, given their number.
 
-States whose window is all but impossible (below 1e-10) are never met; there the requests
-stand evenly.
+Where the window is impossible within what a float can hold, the requests stand evenly.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["behind_within", "later_by_bin", "second_by_bin"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_IMPOSSIBLE = 1e-10
+_IMPOSSIBLE = 1e-290
 
 
 def behind_within(
@@ -75,6 +74,7 @@ def behind_within(
     good = within.T > _IMPOSSIBLE
     with np.errstate(divide="ignore", invalid="ignore"):
         result /= within.T[:, :, None]
+    np.minimum(result, result[:, :, -1:], out=result)
     result[~good] = counted(_evenly(slack_ms, rows, workers, arrivals.rate_per_ms))[~good]
     return np.maximum.accumulate(result, axis=2, out=result)
 
@@ -90,9 +90,10 @@ def second_by_bin(
         Entry ``[n-1, j, j']``; rows add up to 1, those of n = 1 to 0.
     """
     upto = behind_within(arrivals, workers, slack_ms, rows, lambda b: (b >= 1.0).astype(float))
-    law = np.diff(upto, axis=2, append=upto[:, :, -1:])
-    own = np.arange(len(slack_ms))
-    law[:, own, own] += upto[:, own, own]
+    law = np.zeros_like(upto)
+    law[:, :, :-1], own = _steps(upto)
+    at = np.arange(len(slack_ms))
+    law[:, at, at] += own
     return law
 
 
@@ -109,13 +110,21 @@ def later_by_bin(
         Entry ``[n-1, j, j']``; rows add up to n − 1.
     """
     upto = behind_within(arrivals, workers, slack_ms, rows, np.floor)
-    between = np.diff(upto, axis=2) / 2.0
+    between, own = _steps(upto)
     law = np.zeros_like(upto)
-    law[:, :, :-1] += between
-    law[:, :, 1:] += between
-    own = np.arange(len(slack_ms))
-    law[:, own, own] += upto[:, own, own]
+    law[:, :, :-1] += between / 2.0
+    law[:, :, 1:] += between / 2.0
+    at = np.arange(len(slack_ms))
+    law[:, at, at] += own
     return law
+
+
+def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """What comes between one slack and the next, (rows, D+1, D), and at the earliest one's own."""
+    between = np.diff(upto, axis=2)
+    at = np.arange(upto.shape[1])
+    between[:, at[1:], at[:-1]] = 0.0
+    return between, upto[:, at, at]
 
 
 def _in_first(
@@ -136,9 +145,13 @@ def _windows(
 ) -> FloatArray:
     """P((n−1)K <= b + N(rest) <= nK − 1) for b and n; shape (B, rows)."""
     edges = np.arange(rows + 1)[None, :] * workers - 1 - number[:, None]
-    cdf = np.exp(arrivals.log_pf(np.arange(rows * workers), np.array([rest_ms])))
-    cdf = np.append(np.cumsum(cdf), 0.0)  # the last for counts below 0
-    return np.asarray(np.diff(cdf[np.maximum(edges, -1)], axis=1))
+    law = np.exp(arrivals.log_pf(np.arange(rows * workers), np.array([rest_ms])))
+    below = np.append(np.cumsum(law), 0.0)  # the last for counts below 0
+    above = np.append(np.cumsum(law[::-1])[::-1][1:], [0.0, below[-2]])
+    last = np.maximum(edges, -1)
+    lower, upper = np.diff(below[last], axis=1), -np.diff(above[last], axis=1)
+    # Each where its terms are small: differences of numbers near 1 lose all digits.
+    return np.where(below[last[:, 1:]] < 0.5, lower, upper)
 
 
 def _evenly(slack_ms: FloatArray, rows: int, workers: int, rate_per_ms: float) -> FloatArray:

@@ -181,10 +181,7 @@ class WorkerProblem:
     def services(self) -> Services:
         """Laws of the service times of all batches that may be run, late ones too."""
         pairs = [(self.latency.fastest, b) for b in range(1, self.max_queue + 2)]
-        for batch in range(1, self.max_queue + 1):
-            pairs += [(m, batch) for m in self._usable[batch]]
-            if self.late is LateRule.FREE:
-                pairs.append((self._least(batch), batch))
+        pairs += [(m, b) for b in range(1, self.max_queue + 1) for m in self._usable[b]]
         if self.quantiles_ms is None:
             return fixed_services(pairs, self.latency.latency_ms)
         return drawn_services(pairs, self.quantiles_ms, self.slo_ms)
@@ -196,11 +193,6 @@ class WorkerProblem:
         return [[], *([m for m in range(len(first)) if first[m, b] <= self.slo_ms]
                       for b in range(self.max_queue + 1))]
 
-    def _least(self, batch: int) -> int:
-        """The fastest model at a batch size; the more accurate one of equals."""
-        column = self.latency.latency_ms[:, batch - 1]
-        return int(np.lexsort((-self.latency.accuracy, column))[0])
-
     @cached_property
     def _later(self) -> FloatArray | None:
         """Where queries behind the earliest one count by themselves, how many there are."""
@@ -209,15 +201,20 @@ class WorkerProblem:
         return later_by_bin(self.arrivals, self.workers, self.slack_ms, self.max_queue)
 
     def met(self, model: int, batch: int) -> FloatArray:
-        """P(a batch takes at most T_j), shape (D+1,)."""
+        """P(a batch takes at most T_j), shape (D+1,); drawn times are linear between quantiles."""
         if self.quantiles_ms is None:
             latency_ms = float(self.latency.latency_ms[model, batch - 1])
             return (latency_ms <= self.slack_ms).astype(np.float64)
         quantiles = self.quantiles_ms[model, batch - 1]
         if not np.isfinite(quantiles[-1]):
             return np.zeros(len(self.slack_ms))
-        level = (np.arange(len(quantiles)) + 0.5) / len(quantiles)
-        return np.asarray(np.interp(self.slack_ms, quantiles, level, left=0.0, right=1.0))
+        size = len(quantiles)
+        below = np.searchsorted(quantiles, self.slack_ms, side="right")
+        at = np.clip(below, 1, size - 1)
+        low, high = quantiles[at - 1], quantiles[at]
+        share = (self.slack_ms - low) / np.where(high > low, high - low, 1.0)
+        inner = (at - 0.5 + np.clip(share, 0.0, 1.0)) / size
+        return np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))
 
     def _choices(self, queued: int) -> tuple[Choice, ...]:
         """Admissible models, fastest first, then what may be done with a late request."""
@@ -235,7 +232,7 @@ class WorkerProblem:
             return (*found, Choice(DROP, -1, 1, -1, 0, top, none, none))
         models = [self.latency.fastest]
         if self.late is LateRule.FREE and not full:
-            models = order or [self._least(queued)]
+            models += [m for m in order if m != self.latency.fastest]
         nothing = np.zeros(top)
         return (*(self._batch(queued, m, queued, 0, late, met.get(m, nothing))
                   for m in models if late), *found)

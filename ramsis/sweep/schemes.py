@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.profiles import STATISTICS
+from ramsis.policy import SERVICES
 from ramsis.sim import RateTrace, SchemeSpec, scheme
 from ramsis.synthesis import SynthesisSettings
 
@@ -26,6 +26,7 @@ DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
 _NUMBERS = {"max_queue": 1, "levels": 2}
+_PRICE = "violation_price"
 _KEYS = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
                            if item.name not in ("slo_ms", "workers")))
 _BETWEEN = re.compile(rf",(?=(?:{'|'.join(_KEYS)})=)")
@@ -50,10 +51,10 @@ class PolicyScheme:
     levels: int = DEFAULT_LEVELS
 
     def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
-        """The settings for a cell: its own service statistic (p95 where it draws) by default."""
-        statistic = service if service in STATISTICS else "p95"
+        """The settings for a cell: by default its own service times."""
+        known = service if service in SERVICES else "p95"
         return SynthesisSettings(slo_ms=slo_ms, workers=workers,
-                                 **{"service": statistic, **self.given})
+                                 **{"service": known, **self.given})
 
     def loads(self, trace: RateTrace) -> tuple[float, ...]:
         """Equally spaced loads that cover what the load monitor will read on a trace.
@@ -91,14 +92,21 @@ def sweep_scheme(text: str) -> PolicyScheme | SchemeSpec:
         if not (equals and value) or key in given or key not in _KEYS:
             raise InvalidValueError(describe("not a parameter of the scheme", where="worker",
                                              value=part, allowed=", ".join(_KEYS)))
-        given[key] = _whole(key, value) if key in _NUMBERS else value
+        given[key] = _number(key, value) if key in _NUMBERS or key == _PRICE else value
     levels = given.pop("levels", DEFAULT_LEVELS)
     made = PolicyScheme(given, levels)
     made.settings(slo_ms=1.0, workers=1, service="p95")  # refuses unknown words
     return made
 
 
-def _whole(key: str, value: str) -> int:
+def _number(key: str, value: str) -> float:
+    if key == _PRICE:
+        try:
+            return float(value)
+        except ValueError:
+            raise InvalidValueError(describe("not a value of the parameter",
+                                             where=f"worker: {key}", value=value,
+                                             allowed="a number >= 0")) from None
     if not value.isdecimal() or int(value) < _NUMBERS[key]:
         raise InvalidValueError(describe("not a value of the parameter", where=f"worker: {key}",
                                          value=value,
