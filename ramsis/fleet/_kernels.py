@@ -136,19 +136,18 @@ def _within(quantiles: FloatArray, slack: float) -> float:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def count_in_time(
-    queue: IntArray, age_ms: FloatArray, batch: IntArray, quantiles: FloatArray, slo_ms: float
+    queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray
 ) -> FloatArray:
-    """Expected queries in time of each option at each (n, j), shape (N, J, O)."""
-    result = np.zeros((queue.size, age_ms.shape[1], batch.size))
+    """Expected queries in time of each option, (N, J, O); ``slack_ms`` of the k-th: (N, J, B)."""
+    result = np.zeros((queue.size, slack_ms.shape[1], batch.size))
     for n in range(1, queue.size):
-        for j in range(age_ms.shape[1]):
+        for j in range(slack_ms.shape[1]):
             for o in range(batch.size):
                 if batch[o] > queue[n]:
                     continue
                 total = 0.0
                 for k in range(batch[o]):
-                    slack = slo_ms - age_ms[n, j] * (1.0 - k / queue[n])
-                    total += _within(quantiles[o], slack * (1.0 + 1e-12))
+                    total += _within(quantiles[o], slack_ms[n, j, k] * (1.0 + 1e-12))
                 result[n, j, o] = total
     return result
 

@@ -47,6 +47,7 @@ from numpy.typing import NDArray
 from scipy.stats import gamma, nbinom, poisson
 
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.policy.classes import SloClass
 from ramsis.profiles.service import ServiceLaw
 
 __all__ = ["MAX_WORKERS", "SMALL_FLEET", "FleetProblem", "idle_levels", "queue_levels"]
@@ -175,6 +176,11 @@ class FleetProblem:
                    idle_levels(workers), queue_levels(int(batch.max()), load * slo_ms))
 
     @property
+    def classes(self) -> tuple[SloClass, ...]:
+        """Several SLOs, in :class:`~ramsis.fleet.classes.ClassesProblem`; here none."""
+        return ()
+
+    @property
     def carries_age(self) -> bool:
         """Whether the head's age is kept when the last idle worker starts."""
         work = len(self.queue) * len(self.slack_ms) * self.arrivals_between.size
@@ -233,6 +239,16 @@ class FleetProblem:
         mean = np.where(mass > _UNLIKELY,
                         between(n + 1) * n / self.load / np.where(mass > 0, mass, 1.0), centre)
         return np.clip(mean, low, high)
+
+    @cached_property
+    def slack_in_queue_ms(self) -> FloatArray:
+        """Slack of the k-th query of the queue, from 0, by bin of the head, shape (N, J, B)."""
+        age = self.mean_age_ms
+        if self.quantiles_ms.shape[1] == 1:  # the head must be in time anywhere in its bin
+            age = np.where(self.slack_ms > 0, self.slo_ms - self.slack_ms, age)
+        behind = np.arange(int(self.option_batch.max()))
+        younger = 1.0 - behind / np.maximum(self.queue, 1)[:, None]
+        return self.slo_ms - age[:, :, None] * younger[:, None, :]
 
     @cached_property
     def after_drop(self) -> NDArray[np.int16]:

@@ -226,15 +226,11 @@ def evaluate_fleet(problem: FleetProblem, to: Choices, option: Choices) -> Fleet
 @lru_cache(maxsize=4)
 def fleet_model(problem: FleetProblem) -> _kernels.Model:
     """The arrays of a problem."""
-    drawn = problem.quantiles_ms.shape[1] > 1
-    age = problem.mean_age_ms
-    if not drawn:  # the head must be in time anywhere in its bin
-        age = np.where(problem.slack_ms > 0, problem.slo_ms - problem.slack_ms, age)
     lowest, highest = _kernels.needed_bins(problem.bin_law, problem.after_drop)
     low, share = _kernels.place(problem.queue, int(problem.queue[-1]))
     batch = problem.option_batch
-    in_time = _kernels.count_in_time(problem.queue, age, batch, problem.quantiles_ms,
-                                     problem.slo_ms)
+    in_time = _kernels.count_in_time(problem.queue, problem.slack_in_queue_ms, batch,
+                                     problem.quantiles_ms)
     return _kernels.Model(
         queue=problem.queue, idle=problem.idle, batch=batch,
         accuracy=np.ascontiguousarray(problem.accuracy), mean_ms=problem.mean_ms,

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.policy.records import CertificateRecord, Expectations, Inputs, names
-from ramsis.policy.worker import arrivals_in, frozen, plain
+from ramsis.errors import InvalidValueError
+from ramsis.policy.classes import SloClass, merged_classes
+from ramsis.policy.records import (
+    BudgetRecord,
+    CertificateRecord,
+    Expectations,
+    Inputs,
+    names,
+    quantile_rows,
+)
+from ramsis.policy.worker import SERVICES, arrivals_in, budget_in, extras, frozen, plain
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.fleet import fleet_table
+from ramsis.runtime.mixture import Mixture
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label
 
 __all__ = ["FLEET_SERVICES", "FleetModel", "FleetPolicy"]
 
-FLEET_SERVICES = ("p95", "p99", "mean", "distribution")
+FLEET_SERVICES = SERVICES
 """What service times are: a statistic of the profile, or drawn from the distribution."""
 
 
@@ -45,16 +54,8 @@ class FleetModel:
     def from_fields(cls, model: Fields, size: int | None) -> FleetModel:
         """The model in an entry of ``models``, with ``size`` quantiles for each batch."""
         model.only(names(cls))
-        service = []
-        for b in range(len(model.items("service_ms"))):
-            row = Fields({f"service_ms[{b}]": model.value("service_ms")[b]}, model.file,
-                         model.path)
-            times = row.numbers(f"service_ms[{b}]", POSITIVE, length=size)
-            size = len(times)
-            if any(later < one for one, later in pairwise(times)):
-                raise row.refusal(f"service_ms[{b}]", "quantiles fall", value=times)
-            service.append(tuple(times))
-        return cls(model.text("name"), model.number("accuracy", FRACTION), tuple(service))
+        return cls(model.text("name"), model.number("accuracy", FRACTION),
+                   quantile_rows(model, "service_ms", size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +92,13 @@ class FleetPolicy:
         The promises, the solution's quality, and where it all came from.
     created_by
         Program and version.
+    slo_classes
+        Two or more by rising SLO where queries have several, ``slo_ms`` being the longest; the
+        queue then stands by deadline. Else none.
+    mixture
+        The place of the table that has a second answer, drawn by chance, if any.
+    budget
+        The budget of violations that the policy was made for, if any.
     """
 
     models: tuple[FleetModel, ...]
@@ -111,6 +119,9 @@ class FleetPolicy:
     certificate: CertificateRecord
     inputs: Inputs
     created_by: str
+    slo_classes: tuple[SloClass, ...] = ()
+    mixture: Mixture | None = None
+    budget: BudgetRecord | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -137,7 +148,9 @@ class FleetPolicy:
     def to_document(self) -> dict[str, Any]:
         """The policy as the JSON object that stands in its file."""
         rows, index = _rows(self.table)
+        classes = {"slo_classes": [asdict(one) for one in self.slo_classes]}
         return {
+            **(classes if self.slo_classes else {}),
             "format": POLICY_FORMAT,
             "kind": self.kind,
             "created_by": self.created_by,
@@ -158,6 +171,7 @@ class FleetPolicy:
             "expectations": plain(asdict(self.expectations)),
             "certificate": plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
+            **extras(self.mixture, self.budget),
         }
 
     @classmethod
@@ -202,7 +216,27 @@ class FleetPolicy:
             certificate=CertificateRecord.from_fields(fields.child("certificate")),
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
+            slo_classes=_classes(fields, table.slo_ms) if "slo_classes" in fields else (),
+            mixture=table.mixture,
+            budget=budget_in(fields),
         )
+
+
+def _classes(fields: Fields, slo_ms: float) -> tuple[SloClass, ...]:
+    """The SLO classes of a document."""
+    numbers = []
+    for one in fields.children("slo_classes"):
+        one.only(names(SloClass))
+        numbers.append((one.number("slo_ms", POSITIVE), one.number("share", FRACTION)))
+    try:
+        found = [SloClass(*pair) for pair in numbers]
+        classes = merged_classes(found)
+    except InvalidValueError as error:
+        raise fields.refusal("slo_classes", str(error)) from None
+    if classes != tuple(found) or len(found) < 2 or found[-1].slo_ms != slo_ms:
+        raise fields.refusal("slo_classes", "not two or more rising SLOs up to slo_ms",
+                             value=[one.slo_ms for one in found], allowed=f"…, {slo_ms:g}")
+    return classes
 
 
 _KEYS = (*names(FleetPolicy), "format", "kind")

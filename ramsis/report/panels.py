@@ -77,12 +77,15 @@ class Row:
         In proportion to the other rows.
     log_like : bool
         Whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there.
+    whole : bool
+        Whether the axis is of counts: only whole numbers are marked.
     """
 
     quantity: str
     panels: Sequence[Panel]
     height: float = 1.0
     log_like: bool = False
+    whole: bool = False
 
 
 def plot_panels(
@@ -129,6 +132,8 @@ def plot_panels(
                                     rotation_mode="anchor")
             if row.log_like:  # once all is drawn: the panels share the axis
                 _log_like(axes_row[0])
+            if row.whole:
+                axes_row[0].yaxis.get_major_locator().set_params(integer=True)
         for axes, panel in zip(grid[0], rows[0].panels, strict=True):
             axes.set_title(panel.title, loc="left", fontsize=9)
         for axes, panel in zip(grid[-1], rows[-1].panels, strict=True):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from ramsis.errors import describe
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
-from ramsis.sim.engine import SchemeError
+from ramsis.sim.engine import SchemeError, coins
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
 from ramsis.sim.tables import Compiled, FleetTables, Tables
@@ -32,6 +32,7 @@ def replay(
     rng: np.random.Generator,
     load_qps: float | None,
     monitor_ms: float = WINDOW_MS,
+    query_slo_ms: FloatArray | None = None,
 ) -> Run:
     """The same run as the plain engine's, by a kernel.
 
@@ -48,6 +49,8 @@ def replay(
         The load that the scheme is told; ``None``: what the load monitor anticipates.
     monitor_ms : float
         The monitor's window, > 0.
+    query_slo_ms : ndarray, shape (n,), optional
+        Deadline of each query after its arrival; for fleet policies.
 
     Raises
     ------
@@ -64,6 +67,7 @@ def replay(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
         quantiles_ms=fleet.quantiles_ms, uniform=rng.random(n if fleet.draws else 0),
+        coin=coins(rng, n) if scheme.by_chance else np.empty(0),
     )
     out = _kernels.Batches(
         np.empty(n), np.empty(n), *(np.empty(n, dtype=np.int32) for _ in range(4))
@@ -71,9 +75,10 @@ def replay(
     given = np.ascontiguousarray(arrival_ms)
     drop_ms = np.full(n, np.nan)
     if isinstance(tables, FleetTables):
-        count = _kernels.fleet_queue(given, tables, terms, out, drop_ms)
+        count = _kernels.fleet_queue(given, _lines(n, fleet.slo_ms, query_slo_ms), tables, terms,
+                                     out, drop_ms)
     else:
-        count = _KERNELS[scheme.dispatch](given, tables, terms, out)
+        count = _KERNELS[scheme.dispatch](given, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
     return Run(
         fleet=fleet,
@@ -87,7 +92,18 @@ def replay(
         size=out.size[:count],
         drop_query=dropped,
         drop_ms=drop_ms[dropped],
+        slo_ms=query_slo_ms,
     )
+
+
+def _lines(n: int, slo_ms: float, query_slo_ms: FloatArray | None) -> _kernels.Lines:
+    """Queries of one SLO stand in one line."""
+    if query_slo_ms is None:
+        return _kernels.Lines(np.array([slo_ms]), np.zeros(n, dtype=np.int64), np.arange(n),
+                              np.array([0, n]))
+    slos, line = np.unique(query_slo_ms, return_inverse=True)
+    starts = np.searchsorted(np.sort(line), np.arange(len(slos) + 1))
+    return _kernels.Lines(slos, line, np.argsort(line, kind="stable"), starts)
 
 
 def _check(tables: Tables, fleet: Fleet) -> None:
@@ -97,6 +113,6 @@ def _check(tables: Tables, fleet: Fleet) -> None:
         ("batch", tables.batch, tables.overflow_batch, fleet.max_batch),
     ):
         highest = int(max(own.max(), longer.max()))
-        if highest > most or min(own.min(), longer.min()) < 0:
+        if highest > most or own.min() < 0:
             raise SchemeError(describe(f"no such {what}", where="tables of the scheme",
                                        value=highest, allowed=f"at most {most}"))

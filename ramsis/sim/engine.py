@@ -35,10 +35,15 @@ from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 if TYPE_CHECKING:
     from ramsis.sim.workload import ClosedLoop
 
-__all__ = ["Engine", "Scheme", "SchemeError"]
+__all__ = ["Engine", "Scheme", "SchemeError", "coins"]
 
 _BLOCK = 4096  # uniform numbers drawn at a time
 _MOST = 200_000  # timers in a row, or drops at one instant of users who do not think
+
+
+def coins(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Uniform numbers for answers that are drawn, from a stream apart from the service draws'."""
+    return rng.spawn(1)[0].random(count)
 
 
 class SchemeError(InvalidValueError):
@@ -84,6 +89,8 @@ class Engine:
         The load that schemes are told; ``None``: what the load monitor anticipates.
     monitor_ms : float
         The monitor's window.
+    query_slo_ms : ndarray, shape (n,), optional
+        Deadline of each query after its arrival; by default the fleet's for all.
 
     Attributes
     ----------
@@ -102,6 +109,7 @@ class Engine:
         rng: np.random.Generator,
         load_qps: float | None,
         monitor_ms: float = WINDOW_MS,
+        query_slo_ms: NDArray[np.float64] | None = None,
     ) -> None:
         self.fleet = fleet
         self.now_ms = 0.0
@@ -112,9 +120,11 @@ class Engine:
         self._event = "start"
         self._about: int | object = 0
         self._slo_ms, self._network_ms = fleet.slo_ms, fleet.network_ms
+        self._query_slo_ms = query_slo_ms
+        self._slos: list[float] | None = None if query_slo_ms is None else query_slo_ms.tolist()
         self._draws = fleet.draws
         self._service: list[list[list[float]]] = fleet.quantiles_ms.tolist()
-        self._rng, self._uniform = rng, list[float]()
+        self._rng, self._uniform, self._coins = rng, list[float](), list[float]()
         self._arrival_ms: list[float] = []
         self._batch_of: list[int] = []
         self._starts: list[float] = []
@@ -135,7 +145,16 @@ class Engine:
 
     def deadline_ms(self, query: int) -> float:
         """When the answer to a query is due."""
-        return self._arrival_ms[query] + self._slo_ms
+        slo_ms = self._slo_ms if self._slos is None else self._slos[query]
+        return self._arrival_ms[query] + slo_ms
+
+    @property
+    def coins(self) -> list[float]:
+        """Uniform numbers for schemes that draw answers; one for each arrival that is given."""
+        if not self._coins:
+            count = len(self._arrival_ms) + len(self._coming) if self._loop is None else _BLOCK
+            self._coins = coins(self._rng, count).tolist()
+        return self._coins
 
     @property
     def monitored(self) -> bool:
@@ -301,4 +320,5 @@ class Engine:
             size=np.array(self._sizes, dtype=np.int32),
             drop_query=np.array(query, dtype=np.int32),
             drop_ms=np.array(when, dtype=np.float64),
+            slo_ms=self._query_slo_ms,
         )

@@ -134,19 +134,26 @@ def run_plan(
     engine: EngineName = "auto",
 ) -> Run:
     """One run of a prepared scheme; parameters and errors as :func:`simulate`."""
-    arrivals, service = (np.random.default_rng(part)
-                         for part in np.random.SeedSequence(seed).spawn(2))
+    arrivals, service, classes = (np.random.default_rng(part)
+                                   for part in np.random.SeedSequence(seed).spawn(3))
     load_qps = _told_qps(workload, monitored, told)
+    if isinstance(workload, ClosedLoop) and fleet.classes:
+        raise InvalidValueError(describe("a closed loop has no SLO classes", where="workload",
+                                         value=workload))
     given = workload if isinstance(workload, ClosedLoop) else workload.arrivals_ms(arrivals)
-    if engine != "plain" and plan.compiled is not None and isinstance(given, np.ndarray):
+    slos = fleet.drawn_slos(len(given), classes) if isinstance(given, np.ndarray) else None
+    compiled = plan.compiled
+    if compiled is not None and slos is not None and compiled.dispatch != "fleet":
+        compiled = None  # its kernel knows one deadline for all
+    if engine != "plain" and compiled is not None and isinstance(given, np.ndarray):
         from ramsis.sim.compiled import replay
 
-        return replay(fleet, plan.compiled, given, workload.duration_ms, service, load_qps,
-                      monitor_ms)
+        return replay(fleet, compiled, given, workload.duration_ms, service, load_qps,
+                      monitor_ms, slos)
     if engine == "compiled":
         raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
                                          allowed="engine plain or auto"))
-    return Engine(fleet, given, workload.duration_ms, service, load_qps, monitor_ms).run(
+    return Engine(fleet, given, workload.duration_ms, service, load_qps, monitor_ms, slos).run(
         plan.start)
 
 

@@ -16,34 +16,26 @@ from ramsis import __version__
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.fleet import realised_bound
-from ramsis.policy import FleetPolicy, Policy, WorkerPolicy, read, write
+from ramsis.policy import Policy, read, write
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import (
     Fleet,
-    FleetPolicies,
     ModelSwitching,
     PoissonLoad,
     RateTrace,
     Renewal,
     SchemeSpec,
     SimulationResult,
-    WorkerPolicies,
     Workload,
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.schemes import (
-    FLEET,
-    PolicyScheme,
-    Settings,
-    scheme_document,
-    settings_document,
-    sweep_scheme,
-)
+from ramsis.sweep.schemes import scheme_document, settings_document
 from ramsis.sweep.spec import Cell
 from ramsis.synthesis import generate_policy
+from ramsis.synthesis.schemes import PolicyScheme, Settings, policy_scheme
 
 __all__ = ["CELL_FORMAT", "CellJob", "Job", "Models", "PolicyJob", "ResponseJob"]
 
@@ -211,7 +203,7 @@ class CellJob:
 
     @cached_property
     def _scheme(self) -> PolicyScheme | SchemeSpec:
-        return sweep_scheme(self.cell.scheme)
+        return policy_scheme(self.cell.scheme)
 
     @cached_property
     def _settings(self) -> Settings:
@@ -227,10 +219,8 @@ class CellJob:
 
     def _ready(self, policies: tuple[Policy, ...]) -> SchemeSpec:
         """The scheme, with the files that it needs."""
-        if policies and cast(PolicyScheme, self._scheme).name == FLEET:
-            return FleetPolicies(cast(tuple[FleetPolicy, ...], policies), self.cell.scheme)
         if policies:
-            return WorkerPolicies(cast(tuple[WorkerPolicy, ...], policies), self.cell.scheme)
+            return cast(PolicyScheme, self._scheme).replay(policies, self.cell.scheme)
         first = next(iter(self.needs), None)
         return first.stored if isinstance(first, ResponseJob) else cast(SchemeSpec, self._scheme)
 

@@ -9,8 +9,8 @@ from typing import Any
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
-from ramsis.sweep.schemes import sweep_scheme
 from ramsis.synthesis import parse_loads
+from ramsis.synthesis.schemes import policy_scheme
 
 __all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SETTINGS", "read_axis", "read_setting"]
 
@@ -60,7 +60,7 @@ def _one_of(*words: str) -> _Check:
 def _scheme(value: Any) -> str:
     text = _text(value)
     try:
-        sweep_scheme(text)
+        policy_scheme(text)
     except InvalidValueError as error:
         raise _RefusedError(value, str(error)) from None
     return text

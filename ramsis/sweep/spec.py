@@ -17,7 +17,7 @@ from typing import Any
 
 from ramsis.errors import InputFileError, describe
 from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
-from ramsis.sweep.schemes import PolicyScheme, sweep_scheme
+from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
 __all__ = ["MAX_CELLS", "Cell", "SweepSpec"]
 
@@ -166,7 +166,7 @@ def _cells(
                                           value=name,
                                           allowed=", ".join((*model_sets, *MODEL_SETS))))
     if settings.get("duration_s") == 0 and not (
-        axes["load_qps"][0] and all(isinstance(sweep_scheme(s), PolicyScheme)
+        axes["load_qps"][0] and all(isinstance(policy_scheme(s), PolicyScheme)
                                     for s in axes["scheme"])
     ):
         raise InputFileError(describe("only policies have promises", where=f"{where}: duration_s",

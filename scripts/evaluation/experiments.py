@@ -48,6 +48,8 @@ EXPERIMENTS: dict[str, Experiment] = {
                        shown=tables.promises),
     "fig8": Experiment("Fig. 8: more models", specs.many_models, figures.draw_many_models),
     "fig10": Experiment("Fig. 10: slack grids", specs.grids, figures.draw_grids),
+    "fig11": Experiment("Fig. 11: maximal and variable batching", specs.batchings,
+                        figures.draw_batchings),
     "fig12": Experiment("Fig. 12: three models", specs.three_models, figures.draw_by_load),
     "table3": Experiment("Table 3: violations on a trace (%)", specs.trace,
                          figures.draw_violations_by_workers, tables.violations("workers"),

@@ -11,8 +11,9 @@ from evaluation.savings import OVERLOAD, savings
 from evaluation.specs import POLICIES, label, rank
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
-__all__ = ["draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models", "draw_promises",
-           "draw_savings", "draw_violations_by_load", "draw_violations_by_workers"]
+__all__ = ["draw_batchings", "draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models",
+           "draw_promises", "draw_savings", "draw_violations_by_load",
+           "draw_violations_by_workers"]
 
 Cell = Mapping[str, Any]
 Key = Callable[[Cell], str]
@@ -127,6 +128,28 @@ def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
     plot_panels([
         Row("effective accuracy", panels(rows, slo, grid, "load_qps", effective, bound=True), 1.3),
         Row("from model-based, × 1000", panels(rows, slo, grid, "load_qps", difference), 0.9),
+    ], path, LOAD, log_x=not case.given_loads)
+
+
+def draw_batchings(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 11: accuracy and violations, and what variable batching adds."""
+    def batching(row: Cell) -> str:
+        return f"{row['scheme'].partition('=')[2]} batching"
+
+    whole = {(row["slo_ms"], row["load_qps"]): effective(row) for row in rows
+             if batching(row).startswith("maximal")}
+
+    def gained(row: Cell) -> float | None:
+        own, other = effective(row), whole[row["slo_ms"], row["load_qps"]]
+        return None if own is None or other is None else 1000.0 * (own - other)
+
+    parts = [row for row in rows if not batching(row).startswith("maximal")]
+    plot_panels([
+        Row("effective accuracy", panels(rows, slo, batching, "load_qps", effective, bound=True),
+            1.2),
+        Row("gain × 1000", panels(parts, slo, batching, "load_qps", gained), 0.7),
+        Row("violations (%)", panels(rows, slo, batching, "load_qps", violations), 0.7,
+            log_like=True),
     ], path, LOAD, log_x=not case.given_loads)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from evaluation.case import FLEET, STEP, TRACE, Case
 
-__all__ = ["POLICIES", "WORKER", "baselines", "constant_loads", "grids", "headline", "label",
-           "many_models", "promises", "rank", "three_models", "trace"]
+__all__ = ["POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids", "headline",
+           "label", "many_models", "promises", "rank", "three_models", "trace"]
 
 CENTRAL, WORKER = "fleet", "worker"
 POLICIES = (CENTRAL, WORKER)
@@ -96,6 +96,11 @@ def grids(case: Case) -> Document:
     divisions = (5, 100) if case.quick else (5, 10, 25, 100, 400)
     return constant(case, slo_ms=case.slo_ms,
                     scheme=[*(f"worker:grid=fixed:{d}" for d in divisions), "worker:grid=model"])
+
+
+def batchings(case: Case) -> Document:
+    """Fig. 11: maximal and variable batching."""
+    return constant(case, scheme=[f"worker:batching={name}" for name in ("maximal", "variable")])
 
 
 def three_models(case: Case) -> Document:

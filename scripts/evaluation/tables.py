@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evaluation import savings as saving
-from evaluation.specs import POLICIES, label, rank
+from evaluation.specs import POLICIES, WORKER, label, rank
 
 __all__ = ["cells", "figures", "promises", "savings", "savings_summary", "violations"]
 
@@ -84,8 +84,8 @@ def savings_summary(rows: Rows) -> Rows:
 
 
 def _name(row: Row) -> str:
-    grid = row["scheme"].partition("grid=")[2]
-    name = grid or label(row["scheme"])
+    setting = row["scheme"].partition("=")[2] if row["scheme"].startswith(f"{WORKER}:") else ""
+    name = setting or label(row["scheme"])
     return name if row["model_set"] in ("pareto", "three") else f"{name}, more models"
 
 

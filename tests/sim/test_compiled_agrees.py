@@ -38,10 +38,14 @@ POLICY = tiny_policy(400.0)
 def same(one: Run, two: Run) -> None:
     """Query by query: the same worker, model, batch, start and finish, to the last bit."""
     assert one.arrival_ms.tolist() == two.arrival_ms.tolist()
-    assert (one.batch_of >= 0).all()
+    answered = one.batch_of >= 0
+    assert (two.batch_of[~answered] == one.batch_of[~answered]).all()
+    assert dict(zip(one.drop_query.tolist(), one.drop_ms.tolist(), strict=True)) == dict(
+        zip(two.drop_query.tolist(), two.drop_ms.tolist(), strict=True))
     assert len(one.size) == len(two.size)
     for name in ("start_ms", "finish_ms", "worker", "model", "size"):
-        assert (getattr(one, name)[one.batch_of] == getattr(two, name)[two.batch_of]).all(), name
+        mine, other = (getattr(run, name)[run.batch_of[answered]] for run in (one, two))
+        assert (mine == other).all(), name
 
 
 def agree(fleet: Fleet, plan: Plan, workload: Any, monitored: bool, **more: Any) -> Run:
@@ -62,22 +66,25 @@ def small_fleet(workers: int, **changes: Any) -> Fleet:
 @given(
     arrivals=lattice_arrivals(), seed=st.integers(0, 2**32), workers=st.integers(1, 5),
     dispatch=st.sampled_from(["round-robin", "shortest-queue"]), variable=st.booleans(),
+    drops=st.booleans(),
     load=st.sampled_from([None, 0.0, 150.0, 400.0, 1e5]), network_ms=st.sampled_from([0.0, 1.5]),
 )
 def test_worker_policies_with_any_tables(
     arrivals: np.ndarray, seed: int, workers: int, dispatch: Any, variable: bool,
-    load: float | None, network_ms: float,
+    drops: bool, load: float | None, network_ms: float,
 ) -> None:
     if not len(arrivals):
         return
     rng = np.random.default_rng(seed)
     own = dataclasses.replace(POLICY, workers=workers)
-    levels = tuple(with_table(own, qps, rng, variable=variable) for qps in (150.0, 300.0, 900.0))
+    levels = tuple(with_table(own, qps, rng, variable=variable, drops=drops)
+                   for qps in (150.0, 300.0, 900.0))
     fleet = small_fleet(workers, network_ms=network_ms)
     plan = WorkerPolicies(levels, dispatch=dispatch).prepare(fleet)
     workload = Recorded(arrivals, duration_ms=1e6)
     plain, fast = _both(fleet, plan, workload, load)
     same(plain, fast)
+    assert drops or (fast.batch_of >= 0).all()
 
 
 def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> tuple[Run, Run]:

@@ -9,7 +9,7 @@ import pytest
 
 from ramsis.errors import InputFileError
 from ramsis.sweep import SweepSpec
-from ramsis.sweep.schemes import PolicyScheme, sweep_scheme
+from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 from tests.sweep.samples import document, spec
 
 
@@ -94,6 +94,6 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
 
 
 def test_commas_within_a_value_do_not_end_it() -> None:
-    scheme = sweep_scheme("worker:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
+    scheme = policy_scheme("worker:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
     assert isinstance(scheme, PolicyScheme)
     assert scheme.given == {"arrivals": "mmpp:ratio=4,burst-ms=50,share=0.1", "grid": "fixed:10"}

@@ -24,8 +24,8 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
-from ramsis.sweep.schemes import PolicyScheme
 from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
+from ramsis.synthesis.schemes import PolicyScheme
 from tests.sweep.samples import WORKER, document, spec, tables
 
 

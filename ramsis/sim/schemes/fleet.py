@@ -2,8 +2,9 @@
 
 After each arrival and each end of a batch, and when the slack of the head has fallen as far as the
 last answer said, the table is asked with the idle workers, the queue and the head's slack: it
-starts a batch on the worker that has been idle longest, drops the head, or waits. Nothing but
-files decides: what a policy promises is never looked at.
+starts a batch on the worker that has been idle longest, drops the head, or waits. The queue stands
+by deadline, which with one SLO is the order of arrival. Nothing but files decides: what a policy
+promises is never looked at.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
 from math import inf
 from typing import ClassVar
 
 from ramsis.policy import FleetPolicy
 from ramsis.runtime import Drop, FleetSelector, PolicySet, Wait
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.fleet import fleet_table, wake_slack
+from ramsis.runtime.fleet import FleetTable, fleet_table, wake_slack
 from ramsis.sim.engine import Engine, Scheme
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
@@ -71,7 +73,7 @@ class FleetPolicies:
             check_fits(policy, fleet, source=self.source, max_batch=self.max_batch)
         tables = [fleet_table(Fields(p.to_document(), self.source)) for p in self.policies]
         index = {name: i for i, name in enumerate(fleet.models)}
-        start = partial(_Run, policies=PolicySet([FleetSelector(t) for t in tables]), index=index)
+        start = partial(_Run, tables=tables, index=index)
         stacked = stack_fleet([(table, [index[name] for name in table.models], policy.table)
                                for table, policy in zip(tables, self.policies, strict=True)])
         return Plan(self.name, start, Compiled("fleet", stacked), self.max_batch)
@@ -81,17 +83,25 @@ class _Run(Scheme):
     """Lookups through the runtime, at the moment of each decision."""
 
     def __init__(
-        self, engine: Engine, policies: PolicySet[FleetSelector], index: dict[str, int]
+        self, engine: Engine, tables: Sequence[FleetTable], index: dict[str, int]
     ) -> None:
         super().__init__(engine)
+        self.drawn = 0
+        policies = PolicySet([FleetSelector(table, self.chance) for table in tables])
         self.policies, self.index = policies, index
         self.selector = policies.at(0.0 if engine.monitored else engine.load_qps()).selector
-        self.queue: deque[int] = deque()
+        self.queue: list[tuple[float, int]] = []  # a heap by deadline
         self.idle = deque(range(engine.fleet.workers))
         self.asked = 0
 
+    def chance(self) -> float:
+        """The next uniform number."""
+        coins, drawn = self.engine.coins, self.drawn
+        self.drawn += 1
+        return coins[drawn % len(coins)]
+
     def on_arrival(self, query: int) -> None:
-        self.queue.append(query)
+        heappush(self.queue, (self.engine.deadline_ms(query), query))
         self.act()
 
     def on_idle(self, worker: int) -> None:
@@ -110,7 +120,7 @@ class _Run(Scheme):
         while queue:
             if engine.monitored:
                 self.selector = self.policies.at(engine.load_qps()).selector
-            deadline_ms = engine.deadline_ms(queue[0])
+            deadline_ms = queue[0][0]
             slack_ms = min(deadline_ms - engine.now_ms, at_most_ms)
             answer = self.selector(len(self.idle), len(queue), slack_ms)
             if isinstance(answer, Wait):
@@ -120,7 +130,7 @@ class _Run(Scheme):
                 return
             at_most_ms = inf
             if isinstance(answer, Drop):
-                engine.drop(queue.popleft())
+                engine.drop(heappop(queue)[1])
             else:
-                batch: Sequence[int] = [queue.popleft() for _ in range(answer.batch)]
+                batch = [heappop(queue)[1] for _ in range(answer.batch)]
                 engine.dispatch(self.idle.popleft(), batch, self.index[answer.model])
