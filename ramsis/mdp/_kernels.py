@@ -182,7 +182,8 @@ def remainder_rows(
     below: NDArray[np.float64],
     log_weight: NDArray[np.float64],
     negligible: float,
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    size: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
     """Rows of :func:`ramsis.mdp.remainder.remainder`, as the parts of a CSR matrix.
 
     Parameters
@@ -201,6 +202,8 @@ def remainder_rows(
         For each edge as in ``_joint_below``.
     negligible : float
         Entries up to this are left out, and the rows scaled to make up for them.
+    size : int
+        At least the number of entries.
 
     Returns
     -------
@@ -209,8 +212,7 @@ def remainder_rows(
     workers, most = new.shape[1], new.shape[2]
     top, pairs = columns.shape[0] - 1, len(batches)
     indptr = np.zeros(pairs + 1, dtype=np.int64)
-    size = (start[-1] + pairs) * most
-    indices, data = np.empty(size, dtype=np.int64), np.empty(size)
+    indices, data = np.empty(size, dtype=np.int32), np.empty(size)
     excess = np.zeros(pairs)
     share = np.empty((workers, most))
     total, joint, before = np.empty(most), np.empty(most), np.empty(most)

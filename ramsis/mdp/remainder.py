@@ -36,11 +36,13 @@ from scipy.sparse import csr_array
 from scipy.special import betainc, betaincinv, gammaln
 
 from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.errors import InvalidValueError, describe
 
 if TYPE_CHECKING:
     from ramsis.mdp.problem import WorkerProblem
 
 __all__ = [
+    "MAX_ENTRIES",
     "SERVICE_POINTS",
     "PartialBatches",
     "Remainder",
@@ -58,7 +60,9 @@ IntArray = NDArray[np.int64]
 
 SERVICE_POINTS = 4
 """Values that stand for a drawn service time."""
-_NEGLIGIBLE = 1e-16
+MAX_ENTRIES = 200_000_000
+"""Most transitions of partial batches that are held at once, of 12 bytes each."""
+_NEGLIGIBLE = 1e-15
 _UNLIKELY = 1e-15
 
 
@@ -157,6 +161,15 @@ def remainder(
         problem, batches.queued, batches.batch, slack[batches.slack_bin], batches.latency_ms
     )
     edges = last - first
+    counted = (new > _NEGLIGIBLE).any(axis=1).sum(axis=1)
+    size = int(((edges + 1) * counted[service]).sum())
+    if size > MAX_ENTRIES:
+        raise InvalidValueError(
+            describe("the problem is too large for variable batching", where="worker problem",
+                     value=f"{len(edges)} batches of part of a queue, {size:.3g} transitions",
+                     allowed=f"up to {MAX_ENTRIES:.0e}: fewer models, a coarser grid, a smaller "
+                             "max_queue, or maximal batching")
+        )
     start = np.concatenate([[0], np.cumsum(edges)])
     pair = np.repeat(np.arange(len(edges)), edges)
     upper = problem.slack_ms[first[pair] + 1 + np.arange(start[-1]) - start[pair]]
@@ -169,7 +182,7 @@ def remainder(
     which = np.stack([*batches[:3], service, first], axis=1)
     indptr, indices, data, excess = remainder_rows(
         np.ascontiguousarray(missing[:, :, ::-1]), new, columns, which, start,
-        y, below, log_weight, _NEGLIGIBLE,
+        y, below, log_weight, _NEGLIGIBLE, size,
     )
     shape = (len(edges), int(columns.max()) + 1)
     law: csr_array[np.float64] = csr_array((data, indices, indptr), shape=shape)

@@ -23,12 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.behind import second_by_bin
 from ramsis.mdp.choices import Choice
-from ramsis.mdp.problem import MAX_NUMBERS, Objective, WorkerProblem
+from ramsis.mdp.problem import Objective, WorkerProblem
 from ramsis.mdp.remainder import (
-    SERVICE_POINTS,
     PartialBatches,
     likely_states,
     remainder,
@@ -43,7 +41,6 @@ IntArray = NDArray[np.int64]
 
 _ROUNDING = 1e-11
 _NEGLIGIBLE = 1e-16
-_ENTRIES_PER_ROW = 40
 _FILL_SWEEPS = 200
 _FILLED = 1e-9
 
@@ -257,7 +254,6 @@ def _parts(
         for choice in choices
         if (choice.drops or choice.batch <= n) and wanted(choice)
     ]
-    _check_size(problem, sum(len(bins) for *_, bins in chosen))
     size = [len(bins) for *_, bins in chosen]
     row = np.repeat(np.array([n for _, n, _ in chosen], dtype=np.int64), size)
     slack_bin = np.concatenate([np.empty(0, dtype=np.int64), *(bins for *_, bins in chosen)])
@@ -311,14 +307,3 @@ def _drop_rows(
     pair, bin_after = np.nonzero(law > _NEGLIGIBLE)
     column = columns[np.maximum(row[pair] - 1, 0), bin_after]
     return csr_array((law[pair, bin_after], (pair, column)), shape=(len(row), states))
-
-
-def _check_size(problem: WorkerProblem, pairs: int) -> None:
-    """Refuse rows that would fill the memory."""
-    points = 1 if problem.quantiles_ms is None else SERVICE_POINTS
-    if pairs * points * _ENTRIES_PER_ROW > MAX_NUMBERS:
-        raise InvalidValueError(
-            describe("the problem is too large for variable batching", where="worker problem",
-                     value=f"{pairs} batches of part of a queue",
-                     allowed="fewer models, a coarser grid, a smaller max_queue, or maximal")
-        )
