@@ -9,7 +9,7 @@ from evaluation.case import FLEET, STEP, TRACE, Case
 __all__ = ["OWN", "WORKER", "constant_loads", "grids", "headline", "label", "many_models",
            "promises", "rank", "three_models", "trace"]
 
-WORKER, CENTRAL = "worker", "fleet:levels=10"
+WORKER, CENTRAL = "worker", "fleet"
 OWN = (WORKER, CENTRAL)
 """Schemes that are policies, each compared with those before it and with the baselines."""
 LABELS = {WORKER: "worker policies", "fleet": "fleet policies", "jellyfish-plus": "Jellyfish+",
