@@ -36,7 +36,8 @@ def simulated(profile: ProfileSet, name: str, workers: int) -> Trial:
     spec = policy_scheme(name)
     ready: Any = spec
     if isinstance(spec, PolicyScheme):
-        ready = spec.replay([generate_policy(profile, LOAD.load_qps, spec.settings(**terms))], name)
+        policy: Any = generate_policy(profile, LOAD.load_qps, spec.settings(**terms))
+        ready = spec.replay([policy], name)
     return Trial(workers, None, simulate(profile, ready, LOAD, seeds=SEEDS, **terms), WANTED)
 
 
