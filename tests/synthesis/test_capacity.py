@@ -147,6 +147,16 @@ def test_more_workers_than_are_searched_for_are_refused(tiny: ProfileSet) -> Non
         found(tiny, FLEET, PoissonLoad(1e8, 10.0))
 
 
+def test_larger_batches_than_usual_lower_the_bound(tiny: ProfileSet) -> None:
+    """Batches go on at 2 ms a query beyond the measured ones: 66 in 134 ms, 33 in 68 ms."""
+    usual = fewest_by_bound(tiny, LOAD, Targets(0.0), slo_ms=500.0)
+    wide = found(tiny, "worker:grid=fixed:10,max_queue=65", targets=Targets(0.0), seeds=(0,))
+    assert usual == pytest.approx(1.5 * 68 / 33)
+    assert fewest_by_bound(tiny, LOAD, Targets(0.0), slo_ms=500.0,
+                           max_batch=66) == pytest.approx(1.5 * 134 / 66)
+    assert wide.bound_workers <= fewest_by_bound(tiny, LOAD, Targets(0.0), slo_ms=100.0)
+
+
 def test_a_closed_loop_has_no_load_to_plan_for(tiny: ProfileSet) -> None:
     with pytest.raises(InvalidValueError, match="the load is not known beforehand"):
         found(tiny, FLEET, ClosedLoop(3, 1.0, 100.0))
