@@ -291,14 +291,20 @@ def _check(
 
 
 def _options(law: ServiceLaw, slo_ms: float) -> tuple[IntArray, IntArray]:
-    """Batches that can be in time, less those that another model of that size always beats."""
+    """Batches that can be in time, fastest first, less those that are never worth starting.
+
+    These are batches for which another model takes no longer at that size and is no less
+    accurate, or for which smaller ones, one after the other on the same worker, take no longer
+    altogether.
+    """
     model, column = np.nonzero(law.quantiles_ms[:, :, 0] <= slo_ms)
-    order = np.lexsort((-law.accuracy[model], law.mean_ms[model, column]))
+    order = np.lexsort((column, -law.accuracy[model], law.mean_ms[model, column]))
     kept: list[tuple[int, int]] = []
     for m, c in zip(model[order].tolist(), column[order].tolist(), strict=True):
         times = law.quantiles_ms[m, c]
-        beaten = any(size == c and law.accuracy[other] >= law.accuracy[m]
-                     and (law.quantiles_ms[other, c] <= times).all() for other, size in kept)
+        beaten = any(other_c <= c and law.accuracy[other] >= law.accuracy[m]
+                     and (-(-(c + 1) // (other_c + 1)) * law.quantiles_ms[other, other_c]
+                          <= times).all() for other, other_c in kept)
         if not beaten:
             kept.append((m, c))
     chosen = np.array(kept, dtype=np.int64).reshape(-1, 2)
