@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["around", "bin_below", "count_in_time", "needed_bins", "place", "slack_then"]
+__all__ = ["around", "bin_below", "count_in_time", "needed_bins", "oldest", "place"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -101,15 +101,14 @@ def around(
     return below, (slack_ms - middle_ms[below]) / step
 
 
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def slack_then(
-    slo_ms: float, age_ms: float, left: float, spacing_ms: float, k: int, part: int
-) -> float:
-    """Slack of the head when the next worker is free, after a spacing in which k queries came.
-
-    Of a queue whose head has some age a share ``left`` is left. Where that is 0 the head is the
-    oldest of the k, of whose law ``part`` is a third.
-    """
-    if left > 0:
-        return slo_ms - age_ms * left - spacing_ms
-    return float(slo_ms - spacing_ms * ((2 * part + 1) / 6.0) ** (1.0 / k))
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def oldest(edge_ms: FloatArray, slo_ms: float, spacing_ms: float, k: int) -> FloatArray:
+    """Law of the slack bin of the oldest of k >= 1 queries that came within a spacing, (J,)."""
+    law = np.empty(edge_ms.size)
+    upto = 0.0
+    for j in range(edge_ms.size - 1, -1, -1):
+        age = (slo_ms - edge_ms[j]) / spacing_ms
+        more = 1.0 if age >= 1.0 or j == 0 else age**k
+        law[j] = more - upto
+        upto = more
+    return law

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.fleet import _kernels
-from ramsis.fleet.problem import FleetProblem
+from ramsis.fleet.problem import PARTS, FleetProblem
 
 __all__ = ["Model", "fleet_model"]
 
@@ -36,8 +36,10 @@ class Model(NamedTuple):
         Bin after dropping from a level to a lower one.
     lowest, highest : (N,)
         First and last needed bin.
-    slack_ms, age_ms : (J,), (N, J)
-        Middle of each bin; mean age of the head in it.
+    edge_ms, slack_ms, age_ms : (J,), (J,), (N, J)
+        Low edge and middle of each bin; mean age of the head in it.
+    left_age : (N, O, P), parts : (P,)
+        Age of the next head as a share of the head's, in parts of its law; their probabilities.
     spacing_ms : (O, k)
         Mean time until the next worker is free, given the arrivals meanwhile.
     low, share : (longest + 1,)
@@ -63,8 +65,11 @@ class Model(NamedTuple):
     earned: FloatArray
     lowest: IntArray
     highest: IntArray
+    edge_ms: FloatArray
     slack_ms: FloatArray
     age_ms: FloatArray
+    left_age: FloatArray
+    parts: FloatArray
     spacing_ms: FloatArray
     after_drop: NDArray[np.int16]
     low: IntArray
@@ -97,9 +102,10 @@ def fleet_model(problem: FleetProblem, restart: float) -> Model:
         arrivals=problem.arrivals_between * stays[:, None], law=problem.bin_law,
         in_time=in_time,
         earned=problem.accuracy * in_time - problem.price * (batch - in_time),
-        lowest=lowest, highest=highest,
+        lowest=lowest, highest=highest, edge_ms=problem.slack_ms,
         slack_ms=(problem.slack_ms + np.append(problem.slack_ms[1:], problem.slo_ms)) / 2,
-        age_ms=problem.mean_age_ms, spacing_ms=problem.spacing_ms,
+        age_ms=problem.mean_age_ms, left_age=problem.left_age, parts=PARTS,
+        spacing_ms=problem.spacing_ms,
         after_drop=problem.after_drop, low=low, share=share, slo_ms=problem.slo_ms,
         carries=problem.carries_age, load=problem.load,
         leave=1.0 / problem.slo_ms, price=problem.price, workers=problem.workers,

@@ -44,7 +44,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import gamma, nbinom, poisson
+from scipy.stats import beta, gamma, nbinom, poisson
 
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.profiles.service import ServiceLaw
@@ -59,6 +59,9 @@ MAX_WORKERS = 10_000
 
 SMALL_FLEET = 15
 """Up to so many workers the head's age is carried along from one end of a batch to the next."""
+
+PARTS = np.array([0.5, 0.3, 0.15, 0.05])
+"""Parts of the law of the next head's age, where age is kept: finest at its oldest."""
 
 _UNLIKELY = 1e-12  # probabilities below this are left out
 _MOST_WORK = 30_000_000  # outcomes of all batches with the head's age kept
@@ -243,6 +246,19 @@ class FleetProblem:
         here = np.arange(len(self.queue))
         bins[here, here] = np.arange(len(self.slack_ms))
         return bins.astype(np.int16)
+
+    @cached_property
+    def left_age(self) -> FloatArray:
+        """Age of the next head as a share of the head's when an option is started, (N, O, P).
+
+        Of n queries the n - 1 behind the head came at random times since it did; so the age of the
+        b-th of them has a beta law. Of each of the parts of that law the median.
+        """
+        n, b = self.queue[:, None], self.option_batch
+        median = np.cumsum(PARTS) - PARTS / 2
+        left = (n > b)[:, :, None] & self.carries_age
+        share = beta.ppf(median, np.maximum(n - b, 1)[:, :, None], b[:, None])
+        return np.where(left, share, 0.0)
 
     @cached_property
     def spacing_ms(self) -> FloatArray:

@@ -98,9 +98,10 @@ def evaluate(model: Model, to: Choices, option: Choices) -> Values | None:
     gain = float(value[home])
     value[home] = 0.0
     shape, last = (3, len(model.idle), lengths), 3 * len(model.idle) * lengths
-    parts = value[:last].reshape(shape)
-    return Values(gain, parts[0].copy(), parts[1].copy(), value[last:].reshape(lengths, -1),
-                  visits[:last].reshape(shape), visits[last:].reshape(lengths, -1))
+    end = last + model.law[0].size
+    parts, bins = value[:last].reshape(shape), (lengths, model.law.shape[2])
+    return Values(gain, parts[0].copy(), parts[1].copy(), value[last:end].reshape(bins),
+                  visits[:last].reshape(shape), visits[last:end].reshape(bins))
 
 
 def totals_of(model: Model, to: Choices, option: Choices, values: Values) -> FleetTotals:

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ramsis.fleet._kernels import around, bin_below, slack_then
+from ramsis.fleet._kernels import around, bin_below, oldest
 from ramsis.fleet.model import Model
 
 __all__ = ["Totals", "rows", "totals"]
@@ -52,7 +52,8 @@ def rows(
     """The linear system of a policy's values; see :mod:`ramsis.fleet.solve`.
 
     Unknowns: waiting at i·N + n, deciding at an end of a batch at S + i·N + n, after an arrival at
-    2S + i·N + n, with S = I·N, and deciding with one worker idle at 3S + n·J + j.
+    2S + i·N + n, with S = I·N; deciding with one worker idle at 3S + n·J + j; and, where the
+    head's age is kept, what follows option o when it takes the whole queue at 3S + N·J + o.
 
     Returns
     -------
@@ -62,9 +63,10 @@ def rows(
     lengths, bins = model.queue.size, model.law.shape[2]
     size = model.idle.size * lengths
     row, column, weight = _room(model, to, option)
-    constant, cost = np.zeros(3 * size + lengths * bins), np.zeros(3 * size + lengths * bins)
+    unknowns = 3 * size + lengths * bins + (model.batch.size if model.carries else 0)
+    constant, cost = np.zeros(unknowns), np.zeros(unknowns)
     e = 0
-    for r in range(3 * size + lengths * bins):
+    for r in range(unknowns):
         row[e], column[e], weight[e] = r, r, 1.0
         e += 1
     for i in range(1, model.idle.size):
@@ -132,6 +134,9 @@ def rows(
     for j in range(bins):
         row[e], column[e], weight[e] = 3 * size + j, lengths, -1.0
         e += 1
+    if model.carries:
+        for o in range(model.batch.size):
+            e = _anew_row(model, o, row, column, weight, constant, cost, e)
     for n in range(1, lengths):
         for j in range(model.lowest[n], model.highest[n] + 1):
             e = _last_row(model, n, j, to[1, n, j], option[1, n, j], row, column, weight, constant,
@@ -154,9 +159,9 @@ def _room(
                     room += 8
     for n in range(1, lengths):
         for j in range(model.lowest[n], model.highest[n] + 1):
-            empty = to[1, n, j] > 0 and option[1, n, j] >= 0 \
-                and model.queue[to[1, n, j]] == model.batch[option[1, n, j]]
-            room += model.arrivals.shape[1] * (12 if empty else 4) + 4
+            room += model.arrivals.shape[1] * (4 * model.parts.size if model.carries else 2) + 4
+    if model.carries:
+        room += model.batch.size * model.arrivals.shape[1] * 2 * bins
     return np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)
 
 
@@ -175,42 +180,88 @@ def _last_row(
         return e + 1
     jj = model.after_drop[n, level, j]
     constant[r] += model.earned[level, jj, o]
-    cost[r] += model.mean_ms[o] / model.workers
     left = model.queue[level] - model.batch[o]
-    parts = 3 if left == 0 and model.carries else 1
+    if model.carries and left == 0:
+        row[e], column[e], weight[e] = r, first + lengths * bins + o, -1.0
+        return e + 1
+    cost[r] += model.mean_ms[o] / model.workers
+    if model.carries:
+        return _kept_row(model, level, jj, o, r, row, column, weight, constant, e)
     for k in range(model.arrivals.shape[1]):
         w = model.arrivals[o, k]
         if w == 0.0:
             continue
-        if left + k == 0:
-            row[e], column[e], weight[e] = r, lengths, -w
-            e += 1
-            continue
         over = max(left + k - model.queue[-1], 0)
         constant[r] -= w * model.price * over
         at, x = model.low[left + k - over], model.share[left + k - over]
-        for part in range(parts):
-            slack, below = 0.0, 0
-            if model.carries:
-                slack = slack_then(model.slo_ms, model.age_ms[level, jj],
-                                   left / model.queue[level], model.spacing_ms[o, k], k, part)
-                below = bin_below(model.slack_ms, slack, bins - 1)
+        for more, share in ((0, 1.0 - x), (1, x)):
+            if share > 0.0:
+                row[e], column[e] = r, (model.idle.size + 1) * lengths + at + more
+                weight[e] = -w * share
+                e += 1
+    return e
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _kept_row(
+    model: Model, n: int, j: int, o: int, r: int, row: IntArray, column: IntArray,
+    weight: FloatArray, constant: FloatArray, e: int,
+) -> int:
+    """Write the row of an option that takes part of a queue and the last idle worker."""
+    lengths, bins = model.queue.size, model.law.shape[2]
+    first = 3 * model.idle.size * lengths
+    left = model.queue[n] - model.batch[o]
+    for part in range(model.parts.size):
+        head = model.slo_ms - model.age_ms[n, j] * model.left_age[n, o, part]
+        below = bins - 1
+        for k in range(model.arrivals.shape[1]):
+            w = model.parts[part] * model.arrivals[o, k]
+            if w == 0.0:
+                continue
+            over = max(left + k - model.queue[-1], 0)
+            constant[r] -= w * model.price * over
+            at, x = model.low[left + k - over], model.share[left + k - over]
+            slack = head - model.spacing_ms[o, k]
+            below = bin_below(model.slack_ms, slack, below)
             for more, share in ((0, 1.0 - x), (1, x)):
                 if share == 0.0:
                     continue
-                if not model.carries:
-                    row[e], column[e] = r, (model.idle.size + 1) * lengths + at + more
-                    weight[e] = -w * share
-                    e += 1
-                    continue
                 b, y = around(model.slack_ms, slack, below, model.lowest[at + more],
                               model.highest[at + more])
-                row[e], column[e] = r, first + (at + more) * bins + b
-                weight[e] = -w / parts * share * (1.0 - y)
+                to = first + (at + more) * bins + b
+                row[e], column[e], weight[e] = r, to, -w * share * (1.0 - y)
                 e += 1
                 if y > 0.0:
-                    row[e], column[e] = r, first + (at + more) * bins + b + 1
-                    weight[e] = -w / parts * share * y
+                    row[e], column[e], weight[e] = r, to + 1, -w * share * y
+                    e += 1
+    return e
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _anew_row(
+    model: Model, o: int, row: IntArray, column: IntArray, weight: FloatArray,
+    constant: FloatArray, cost: FloatArray, e: int,
+) -> int:
+    """Write the row of what follows an option that takes the whole queue; the entries then."""
+    lengths, bins = model.queue.size, model.law.shape[2]
+    first = 3 * model.idle.size * lengths
+    r = first + lengths * bins + o
+    cost[r] = model.mean_ms[o] / model.workers
+    row[e], column[e], weight[e] = r, lengths, -model.arrivals[o, 0]
+    e += 1
+    for k in range(1, model.arrivals.shape[1]):
+        w = model.arrivals[o, k]
+        if w == 0.0:
+            continue
+        law = oldest(model.edge_ms, model.slo_ms, model.spacing_ms[o, k], k)
+        length = min(k, model.queue[-1])
+        constant[r] -= w * model.price * (k - length)
+        for more, share in ((0, 1.0 - model.share[length]), (1, model.share[length])):
+            at = model.low[length] + more
+            for j in range(bins):
+                if w * share * law[j] > 0.0:
+                    b = min(max(j, model.lowest[at]), model.highest[at])
+                    row[e], column[e], weight[e] = r, first + at * bins + b, -w * share * law[j]
                     e += 1
     return e
 

@@ -87,8 +87,9 @@ def _after_starts(model: Model, values: Values, i: int) -> FloatArray:
     if i == 1 and model.carries:
         return np.asarray(_kernels.after_last_kept(
             model.queue, model.batch, model.arrivals, model.spacing_ms, model.age_ms,
-            model.slack_ms, model.lowest, model.highest, model.low, model.share, model.in_time,
-            values.last, values.gain * model.mean_ms / model.workers, model.price, model.slo_ms))
+            model.edge_ms, model.slack_ms, model.lowest, model.highest, model.low, model.share,
+            model.left_age, model.parts, model.in_time, values.last,
+            values.gain * model.mean_ms / model.workers, model.price, model.slo_ms))
     if i == 1:
         return np.asarray(_kernels.after_last(
             model.queue, model.batch, model.arrivals, model.low, model.share, values.free[1],

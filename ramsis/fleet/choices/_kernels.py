@@ -9,9 +9,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ramsis.fleet._kernels import around, bin_below, slack_then
+from ramsis.fleet._kernels import around, bin_below, oldest
 
-__all__ = ["after_last", "after_last_kept", "best_starts", "improve_level", "settle_level"]
+__all__ = ["after_last", "after_last_anew", "after_last_kept", "best_starts", "improve_level",
+           "settle_level"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -56,48 +57,45 @@ def after_last(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def after_last_kept(
     queue: IntArray, batch: IntArray, arrivals: FloatArray, spacing_ms: FloatArray,
-    age_ms: FloatArray, middle_ms: FloatArray, lowest: IntArray, highest: IntArray,
-    low: IntArray, share: FloatArray, in_time: FloatArray, last: FloatArray, cost: FloatArray,
-    price: float, slo_ms: float,
+    age_ms: FloatArray, edge_ms: FloatArray, middle_ms: FloatArray, lowest: IntArray,
+    highest: IntArray, low: IntArray, share: FloatArray, left_age: FloatArray, parts: FloatArray,
+    in_time: FloatArray, last: FloatArray, cost: FloatArray, price: float, slo_ms: float,
 ) -> FloatArray:
     """The same with the head's age kept, (N, J, O); -inf where nothing would be in time.
 
     Parameters
     ----------
+    left_age : (N, O, P), parts : (P,)
+        Age of the next head as a share of the head's, and the parts' probabilities.
     last : (N, J)
         Values of deciding with one worker idle.
     """
     lengths, bins, options = queue.size, middle_ms.size, batch.size
     longest = queue[-1]
+    anew = after_last_anew(batch, arrivals, spacing_ms, edge_ms, lowest, highest, low, share,
+                           last, cost, price, slo_ms)
     result = np.full((lengths, bins, options), -np.inf)
     for n in range(1, lengths):
         for o in range(options):
             left = queue[n] - batch[o]
             if left < 0:
                 continue
-            parts = 1 if left > 0 else 3
-            for j in range(bins - 1, -1, -1):
+            for j in range(bins):
                 if in_time[n, j, o] == 0.0:
                     continue
-                if left == 0 and j < bins - 1 and result[n, j + 1, o] > -np.inf:
-                    result[n, j, o] = result[n, j + 1, o]  # of the old queue nothing is left
+                if left == 0:
+                    result[n, j, o] = anew[o]
                     continue
-                value, below = -cost[o], bins - 1
-                for k in range(arrivals.shape[1]):
-                    weight = arrivals[o, k]
-                    if weight == 0.0:
-                        continue
-                    if left + k == 0:
-                        value += weight * last[0, 0]
-                        continue
-                    over = max(left + k - longest, 0)
-                    at, x = low[left + k - over], share[left + k - over]
-                    total = 0.0
-                    for part in range(parts):
-                        slack = slack_then(slo_ms, age_ms[n, j], left / queue[n],
-                                           spacing_ms[o, k], k, part)
-                        if left == 0:
-                            below = bins - 1
+                value = -cost[o]
+                for part in range(parts.size):
+                    head, below = slo_ms - age_ms[n, j] * left_age[n, o, part], bins - 1
+                    for k in range(arrivals.shape[1]):
+                        weight = parts[part] * arrivals[o, k]
+                        if weight == 0.0:
+                            continue
+                        over = max(left + k - longest, 0)
+                        at, x = low[left + k - over], share[left + k - over]
+                        slack = head - spacing_ms[o, k]
                         below = bin_below(middle_ms, slack, below)
                         b, y = around(middle_ms, slack, below, lowest[at], highest[at])
                         found = last[at, b]
@@ -110,9 +108,34 @@ def after_last_kept(
                             if y > 0.0:
                                 more += y * (last[at + 1, b + 1] - more)
                             found += x * (more - found)
-                        total += found
-                    value += weight * (total / parts - price * over)
+                        value += weight * (found - price * over)
                 result[n, j, o] = value
+    return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def after_last_anew(
+    batch: IntArray, arrivals: FloatArray, spacing_ms: FloatArray, edge_ms: FloatArray,
+    lowest: IntArray, highest: IntArray, low: IntArray, share: FloatArray, last: FloatArray,
+    cost: FloatArray, price: float, slo_ms: float,
+) -> FloatArray:
+    """The same where the batch takes the whole queue, (O,): the next head has yet to come."""
+    result = -cost
+    for o in range(batch.size):
+        result[o] += arrivals[o, 0] * last[0, 0]
+        for k in range(1, arrivals.shape[1]):
+            if arrivals[o, k] == 0.0:
+                continue
+            law = oldest(edge_ms, slo_ms, spacing_ms[o, k], k)
+            length = min(k, low.size - 1)
+            result[o] -= arrivals[o, k] * price * (k - length)
+            for more, part in ((0, 1.0 - share[length]), (1, share[length])):
+                if part == 0.0:
+                    continue
+                at = low[length] + more
+                for j in range(law.size):
+                    b = min(max(j, lowest[at]), highest[at])
+                    result[o] += arrivals[o, k] * part * law[j] * last[at, b]
     return result
 
 
