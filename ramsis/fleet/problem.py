@@ -11,10 +11,10 @@ less p times the violation rate.
 waited for as long as the n queries took to arrive, so its age is drawn anew at each event from the
 Erlang law of n gaps (n - 1 of them just after an arrival), which is exact where the decisions
 before did not depend on it. Within a decision it is kept: dropping d heads of n leaves the age
-times (n - d)/n. The k-th query of n has the age times 1 - k/n. In small fleets (up to 15 workers)
+times (n - d)/n. The k-th query of n has the age times 1 - k/n. In small fleets (up to 8 workers)
 batches end so far apart that this is too rough: there the age is also kept while the only idle
 worker runs a batch, which makes the model of a single worker exact but for the bins. Where that
-takes more than 3e7 outcomes (at high loads) it is drawn anew all the same.
+takes more than 1.5e7 outcomes (at high loads) it is drawn anew all the same.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
@@ -57,14 +57,14 @@ IntArray = NDArray[np.int64]
 MAX_WORKERS = 10_000
 """Largest fleet that a table is made for."""
 
-SMALL_FLEET = 15
+SMALL_FLEET = 8
 """Up to so many workers the head's age is carried along from one end of a batch to the next."""
 
 PARTS = np.array([0.5, 0.3, 0.15, 0.05])
 """Parts of the law of the next head's age, where age is kept: finest at its oldest."""
 
 _UNLIKELY = 1e-12  # probabilities below this are left out
-_MOST_WORK = 30_000_000  # outcomes of all batches with the head's age kept
+_MOST_WORK = 15_000_000  # outcomes of all batches with the head's age kept
 _STEPS = 60  # slack bins where service times are drawn
 _FINEST = 256  # distinct latencies as slack bins are no closer than SLO / this
 

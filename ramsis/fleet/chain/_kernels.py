@@ -157,11 +157,11 @@ def _room(
                 if j == 0 or to[i, n, j] != to[i, n, j - 1] \
                         or option[i, n, j] != option[i, n, j - 1]:
                     room += 8
+    each = model.arrivals.shape[1] * (4 * model.parts.size if model.carries else 2) + 4
     for n in range(1, lengths):
-        for j in range(model.lowest[n], model.highest[n] + 1):
-            room += model.arrivals.shape[1] * (4 * model.parts.size if model.carries else 2) + 4
+        room += max(model.highest[n] - model.lowest[n] + 1, 0) * each
     if model.carries:
-        room += model.batch.size * model.arrivals.shape[1] * 2 * bins
+        room += model.batch.size * (model.arrivals.shape[1] * 2 * bins + 2)
     return np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)
 
 
