@@ -165,7 +165,8 @@ def _windows(
     last = np.maximum(edges, -1)
     lower, upper = np.diff(below[last], axis=1), -np.diff(above[last], axis=1)
     # Each where its terms are small: differences of numbers near 1 lose all digits.
-    return np.where(below[last[:, 1:]] < 0.5, lower, upper)
+    found: FloatArray = np.where(below[last[:, 1:]] < 0.5, lower, upper)
+    return found
 
 
 def _likeliest(
