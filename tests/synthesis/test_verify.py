@@ -55,7 +55,8 @@ def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
      (1000.0, {"objective": "per-decision"}), (700.0, {"grid": "model"}),
      (700.0, {"solver": "value-iteration"}), (700.0, {"solver": "linear-program"}),
      (300.0, {"workers": 1}), (5000.0, {"workers": 60}), (300.0, {"grid": "fixed:1"}),
-     (1000.0, {"max_queue": 1})],
+     (1000.0, {"max_queue": 1}), (900.0, {"batching": "variable"}),
+     (1600.0, {"batching": "variable", "late": "drop"})],
     ids=str,
 )
 def test_every_claim_of_a_generated_file_holds(
