@@ -42,9 +42,9 @@ _COLUMNS = (
 @click.command("capacity")
 @serving_options
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME", default=("fleet",),
-              show_default=True,
               help="fleet or worker policies, with settings as worker:objective=per-decision, or "
-              "a scheme of `simulate`, as jellyfish-plus:headroom=1.05; repeat to compare.")
+              "a scheme of `simulate`, as jellyfish-plus:headroom=1.05; repeat to compare.  "
+              "[default: fleet]")
 @click.option("--min-accuracy", type=float, metavar="X",
               help="Least mean accuracy of the queries answered in time, such as 0.74.")
 @click.option("--min-effective-accuracy", type=float, metavar="X",

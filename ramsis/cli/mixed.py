@@ -106,29 +106,29 @@ def fleet_of(profile_name: str, slo_ms: str, workers: str) -> OneFleet | MixedFl
         Not of these forms, a type without workers or without a profile, or shares that do not
         sum to 1.
     """
-    counts = _by_type(workers, "workers")
-    files = {} if os.path.exists(profile_name) else _by_type(profile_name, "profiles")
+    counts = _by_type(workers, "--workers")
+    files = {} if os.path.exists(profile_name) else _by_type(profile_name, "--profiles")
     classes = _classes(slo_ms)
     if not (counts or files) and isinstance(classes, float):
-        return OneFleet(classes, _count(workers, "workers"))
+        return OneFleet(classes, _count(workers, "--workers"))
     if not counts:
         if files:
             raise InvalidValueError(describe("worker types have profiles but no numbers",
-                                             where="workers", value=workers,
+                                             where="--workers", value=workers,
                                              allowed=",".join(f"{name}=N" for name in files)))
         counts = {"all": workers}
     for name in files:
         if name not in counts:
-            raise InvalidValueError(describe("unknown worker type", where="profiles", value=name,
+            raise InvalidValueError(describe("unknown worker type", where="--profiles", value=name,
                                              allowed=", ".join(counts)))
     for name in counts:
         if files and name not in files:
             raise InvalidValueError(describe("unknown worker type: it has no profile",
-                                             where="workers", value=name,
+                                             where="--workers", value=name,
                                              allowed=", ".join(files)))
     read = {file: profiles.load(file) for file in (files.values() or (profile_name,))}
     types = tuple(WorkerType(name, read[files.get(name, profile_name)],
-                             _count(count, f"workers: {name}"))
+                             _count(count, f"--workers: {name}"))
                   for name, count in counts.items())
     several = (SloClass(classes),) if isinstance(classes, float) else classes
     return MixedFleet(types, merged_classes(several))
@@ -222,7 +222,7 @@ def _count(text: str, where: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InvalidValueError(describe("not a number of workers", where=where, value=text,
+        raise InvalidValueError(describe("not a valid integer", where=where, value=text,
                                          allowed="a whole number, or TYPE=N,TYPE=N,…")) from None
 
 
@@ -236,6 +236,6 @@ def _classes(text: str) -> float | tuple[SloClass, ...]:
     except InvalidValueError:
         raise
     except ValueError:
-        raise InvalidValueError(describe("not an SLO", where="slo_ms", value=text,
+        raise InvalidValueError(describe("not a valid float", where="--slo-ms", value=text,
                                          allowed="a number of ms, or MS:SHARE,MS:SHARE,… with "
                                          "shares of the queries that sum to 1")) from None

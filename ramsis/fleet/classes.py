@@ -47,6 +47,7 @@ FloatArray = NDArray[np.float64]
 
 _NODES = 200  # values of τ that stand for its law
 _PARTS = 4  # of a slack bin, for the mean slack in it
+_BELOW = 64  # of the slacks below 0
 _POINTS = 129  # of H
 _UNLIKELY = 1e-12
 
@@ -152,11 +153,10 @@ class ClassesProblem(FleetProblem):
     def _head(self) -> tuple[FloatArray, FloatArray]:
         """Mean slack of the head, and of τ, in each bin and queue, shapes (N, J)."""
         edges = np.append(self.slack_ms, self.slo_ms)
-        width = np.diff(edges)[:, None] / _PARTS
-        low = (edges[:-1, None] + width * np.arange(_PARTS)).ravel()
-        middle = low + np.repeat(width[:, 0], _PARTS) / 2
-        # Bin 0 is also for negative slack, down to that of the oldest query that is ever kept.
-        low, middle = np.append(-self.slo_ms, low), np.append(-self.slo_ms / 2, middle)
+        below = np.linspace(-self.slo_ms, 0.0, _BELOW + 1)[:-1]  # bin 0 is also for these
+        inner = edges[:-1, None] + np.diff(edges)[:, None] / _PARTS * np.arange(_PARTS)
+        low = np.append(below, inner)
+        middle = (low + np.append(low[1:], self.slo_ms)) / 2
         bins = np.searchsorted(self.slack_ms, middle, side="right") - 1
         place = np.arange(len(self.slack_ms)) == np.maximum(bins, 0)[:, None]
         centre = (edges[1:] + edges[:-1]) / 2

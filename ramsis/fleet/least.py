@@ -87,8 +87,8 @@ class Targets:
         """Whether figures reach the targets; ``accuracy`` is that of the queries in time."""
         effective = accuracy * (1.0 - violation_rate)
         return (violation_rate <= self.max_violation
-                and accuracy >= (self.min_accuracy or 0.0)
-                and effective >= (self.min_effective_accuracy or 0.0))
+                and accuracy >= (self.min_accuracy or 0.0) - _ROUNDING
+                and effective >= (self.min_effective_accuracy or 0.0) - _ROUNDING)
 
 
 def least_workers(

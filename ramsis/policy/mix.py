@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError, OutputError, describe
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.policy.classes import SloClass
 from ramsis.policy.fleet import FleetPolicy
 from ramsis.policy.manifest import entry_for, policy_file_name, write_manifest
 from ramsis.policy.schema import check_schema
 from ramsis.policy.storage import Policy, policy_of, validate, write
+from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.runtime.mix import MIX_FORMAT, MIX_NAME, ListedLevel, ListedPart, Mix, read_mix
 
-__all__ = ["Figures", "MixLevel", "MixPart", "figures_of", "mix_policies", "validate_mix",
-           "write_mix"]
+__all__ = ["Figures", "MixLevel", "MixPart", "figures_of", "mix_policies", "remove_mix",
+           "validate_mix", "write_mix"]
 
 _TOLERANCE = 1e-6
 
@@ -162,6 +163,32 @@ def write_mix(
         "levels": listed,
     }))
     return path
+
+
+def remove_mix(folder: str | os.PathLike[str]) -> None:
+    """Remove a mix, the policy files that it names, and their manifests.
+
+    Raises
+    ------
+    OutputError
+        A file cannot be removed.
+    """
+    try:
+        files = [part.file for level in read_mix(folder).levels for part in level.parts]
+    except InputFileError:
+        files = []  # damaged: whose files these are is not known
+    try:
+        (Path(folder) / MIX_NAME).unlink()
+        for file in files:
+            path = Path(folder) / file
+            path.unlink(missing_ok=True)
+            (path.parent / MANIFEST_NAME).unlink(missing_ok=True)
+        for parent in {(Path(folder) / file).parent for file in files}:
+            if parent != Path(folder) and parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
+    except OSError as error:
+        raise OutputError(describe(f"cannot replace the mix ({error.strerror})",
+                                   where=str(folder))) from error
 
 
 def mix_policies(mix: Mix, level: ListedLevel) -> list[tuple[ListedPart, Policy]]:

@@ -39,7 +39,8 @@ from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
-__all__ = ["SPAN", "Capacity", "Targets", "Trial", "fewest_by_bound", "fewest_workers"]
+__all__ = ["MOST_WORKERS", "SPAN", "Capacity", "Targets", "Trial", "fewest_by_bound",
+           "fewest_workers", "try_workers"]
 
 SPAN = 10
 """Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
@@ -151,11 +152,12 @@ class Capacity:
 
 def fewest_by_bound(
     profile: ProfileSet, workload: Workload, targets: Targets, *, slo_ms: float,
-    service: str = "p95",
+    service: str = "p95", max_batch: int = MAX_BATCH,
 ) -> float:
-    """Busy workers without which no scheme meets the targets; parameters as for the search.
+    """Busy workers without which no scheme with batches up to ``max_batch`` meets the targets.
 
-    At a constant load in the long run; on a trace of rates for their mean arrivals.
+    At a constant load in the long run; on a trace of rates for their mean arrivals. Other
+    parameters are as of :func:`fewest_workers`.
 
     Raises
     ------
@@ -164,7 +166,7 @@ def fewest_by_bound(
     InfeasibleError
         No number of workers meets the targets; with the nearest that can be reached.
     """
-    law = ServiceLaw.of(profile, service, MAX_BATCH)
+    law = ServiceLaw.of(profile, service, max_batch)
     if isinstance(workload, RateTrace | Recorded) and workload.varies:
         counts, window_ms = _windows(workload, slo_ms)
         return least_workers_over_time(law, targets, slo_ms=slo_ms, counts=counts,
@@ -218,7 +220,8 @@ def fewest_workers(
         A solver stopped before its rule was met.
     """
     spec = policy_scheme(scheme)
-    bound = fewest_by_bound(profile, workload, targets, slo_ms=slo_ms, service=service)
+    bound = fewest_by_bound(profile, workload, targets, slo_ms=slo_ms, service=service,
+                            max_batch=max(MAX_BATCH, _largest_batch(spec)))
     lowest = _whole(bound)
     if lowest > MOST_WORKERS:
         raise InfeasibleError(describe("more workers than are searched for", where="workers",
@@ -226,10 +229,9 @@ def fewest_workers(
 
     @cache
     def tried(workers: int) -> Trial:
-        terms = {"slo_ms": slo_ms, "workers": workers, "service": service}
-        ready, promise = _ready(profile, spec, workload, scheme, terms)
-        result = simulate(profile, ready, workload, seeds=seeds, **terms)  # type: ignore[arg-type]
-        trial = trials[workers] = Trial(workers, promise, result, targets)
+        trial = trials[workers] = try_workers(
+            profile, workload, targets, workers, slo_ms=slo_ms, scheme=scheme, service=service,
+            seeds=seeds)
         if on_trial is not None:
             on_trial(trial)
         return trial
@@ -240,6 +242,36 @@ def fewest_workers(
     if answer is None:
         _not_reached(scheme, trials[max(trials)])
     return Capacity(scheme, tried(answer), bound, tuple(trials[k] for k in sorted(trials)))
+
+
+def try_workers(
+    profile: ProfileSet,
+    workload: Workload,
+    targets: Targets,
+    workers: int,
+    *,
+    slo_ms: float,
+    scheme: str = "fleet",
+    service: str = "p95",
+    seeds: Sequence[int] = range(5),
+) -> Trial:
+    """What a scheme does on one number of workers; parameters as of :func:`fewest_workers`.
+
+    Raises
+    ------
+    InvalidValueError, InfeasibleError, NotConvergedError
+        As when its policies are made and simulated.
+    """
+    spec, promise = policy_scheme(scheme), None
+    terms: dict[str, Any] = {"slo_ms": slo_ms, "workers": workers, "service": service}
+    if isinstance(spec, PolicyScheme):
+        settings = spec.settings(**terms)
+        policies: list[Policy] = [generate_policy(profile, load_qps, settings)
+                                  for load_qps in _levels(spec, workload)]
+        promise = None if workload.varies else policies[0].expectations
+        spec = spec.replay(policies, scheme)
+    result = simulate(profile, spec, workload, seeds=seeds, **terms)
+    return Trial(workers, promise, result, targets)
 
 
 def _whole(workers: float) -> int:
@@ -269,17 +301,11 @@ def _one_by_one(met: Callable[[int], bool], lowest: int, highest: int) -> int | 
     return next((k for k in range(max(lowest, reached - stride + 1), reached) if met(k)), reached)
 
 
-def _ready(
-    profile: ProfileSet, spec: PolicyScheme | SchemeSpec, workload: Workload, source: str,
-    terms: dict[str, Any],
-) -> tuple[SchemeSpec, Expectations | None]:
-    """What is simulated on a fleet, with what its policy for a constant load promises."""
-    if not isinstance(spec, PolicyScheme):
-        return spec, None
-    loads = _levels(spec, workload)
-    settings = spec.settings(**terms)
-    policies: list[Policy] = [generate_policy(profile, load, settings) for load in loads]
-    return spec.replay(policies, source), None if workload.varies else policies[0].expectations
+def _largest_batch(spec: PolicyScheme | SchemeSpec) -> int:
+    """What a scheme may run beyond what every fleet can."""
+    if isinstance(spec, PolicyScheme):
+        return max(int(spec.given.get("max_batch", 1)), 1 + int(spec.given.get("max_queue", 1)))
+    return int(getattr(spec, "max_batch", 1))
 
 
 def _levels(spec: PolicyScheme, workload: Workload) -> tuple[float, ...]:

@@ -32,7 +32,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError, OutputError, descr
 from ramsis.fleet.mixed import MixedBound, check_reachable, merged_types, mixed_bound
 from ramsis.policy import MANIFEST_NAME, FleetPolicy, Policy
 from ramsis.policy.classes import SloClass, merged_classes
-from ramsis.policy.mix import Figures, MixLevel, MixPart, figures_of, write_mix
+from ramsis.policy.mix import Figures, MixLevel, MixPart, figures_of, remove_mix, write_mix
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.service import ServiceLaw
 from ramsis.runtime.mix import MIX_NAME
@@ -108,6 +108,8 @@ def generate_mix(
         levels.append(problem.level(load_qps))
         if on_level is not None:
             on_level(levels[-1])
+    if overwrite and (Path(folder) / MIX_NAME).exists():
+        remove_mix(folder)
     write_mix(folder, levels, kind="fleet" if isinstance(settings, FleetSettings) else "worker",
               types={one.name: one.workers for one in types}, classes=problem.classes,
               created_by=f"ramsis {__version__}")

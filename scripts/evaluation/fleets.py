@@ -155,7 +155,8 @@ def shown(rows: Rows) -> Rows:
 def _text(row: Cell) -> str:
     """Effective accuracy, and violations where there are any."""
     late = 100.0 * row["violation_rate"]
-    return f"{row['effective_accuracy']:.4f}" + (f" ({late:.2g} %)" if late >= 0.0005 else "")
+    share = f"{late:.2g}" if late < 99.5 else "100"
+    return f"{row['effective_accuracy']:.4f}" + (f" ({share} %)" if late >= 0.0005 else "")
 
 
 def draw_promises(rows: Rows, path: Path, case: Case) -> None:

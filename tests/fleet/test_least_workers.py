@@ -118,7 +118,7 @@ def test_a_target_that_nothing_reaches_names_the_nearest(
 
 def test_drawn_times_that_are_often_too_long_limit_violations() -> None:
     law = ServiceLaw(("m",), np.array([0.8]), np.array([[[10.0, 20.0, 30.0, 40.0]]]), "x")
-    with pytest.raises(InfeasibleError, match="max_violation: .* at least 0") as refused:
+    with pytest.raises(InfeasibleError, match=r"max_violation: .* at least 0") as refused:
         least_workers(law, Targets(0.01), slo_ms=30.0, load_qps=10.0)
     nearest = float(str(refused.value).split()[-1])
     found = least_workers(law, Targets(nearest), slo_ms=30.0, load_qps=10.0)
@@ -126,7 +126,7 @@ def test_drawn_times_that_are_often_too_long_limit_violations() -> None:
 
 
 def test_an_slo_below_every_latency_is_refused() -> None:
-    with pytest.raises(InfeasibleError, match="slo_ms: SLO is below every latency.* 4 ms"):
+    with pytest.raises(InfeasibleError, match=r"slo_ms: SLO is below every latency.* 4 ms"):
         least(slo_ms=3.0)
 
 

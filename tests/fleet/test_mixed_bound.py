@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.fleet import MixedBound, fluid_bound, mixed_bound
 from ramsis.fleet.mixed import _solved
 from ramsis.policy.classes import SloClass
+from ramsis.profiles import ProfileSet
 from ramsis.profiles.service import ServiceLaw
+from ramsis.sim import Fleet, PoissonLoad, run_plan, scheme
+from tests.synthesis import samples
 
 
 def law(accuracy: list[float], latency_ms: list[list[float]]) -> ServiceLaw:
@@ -125,3 +130,25 @@ def test_contradictions_are_named() -> None:
         bound([(SLOW, 0)], [SloClass(20.0)], 10.0)
     with pytest.raises(InvalidValueError, match="no worker types"):
         bound([], [SloClass(20.0)], 10.0)
+
+
+@settings(max_examples=25, deadline=None)
+@given(profile=samples.linear_profiles(), workers=st.integers(1, 5), demand=st.floats(0.2, 2.0),
+       tight_ms=st.floats(45.0, 90.0), share=st.floats(0.1, 0.9), seed=st.integers(0, 99))
+def test_no_run_with_classes_beats_it(
+    profile: ProfileSet, workers: int, demand: float, tight_ms: float, share: float, seed: int
+) -> None:
+    """Greedy by the deadline, on a queue in order of arrival: the bound of the realised counts."""
+    classes = (SloClass(tight_ms, share), SloClass(100.0, 1.0 - share))
+    fleet = replace(Fleet.of(profile, workers=workers, slo_ms=100.0, max_batch=9),
+                    classes=classes)
+    run = run_plan(fleet, scheme("greedy").prepare(fleet),
+                   PoissonLoad(demand * fleet.capacity_qps, 2000.0), seed=seed)
+    assume(run.queries > 0)
+    assert run.slo_ms is not None
+    counts = np.array([(run.slo_ms == one.slo_ms).sum() for one in classes])
+    present = [SloClass(one.slo_ms, float(count / run.queries))
+               for one, count in zip(classes, counts, strict=True) if count]
+    limit = mixed_bound([(ServiceLaw.of(profile, "p95", 9), workers)], present,
+                        load_qps=run.queries / 2.1, max_batch=9)
+    assert float(run.reward.mean()) <= limit.effective_accuracy + 1e-9

@@ -17,7 +17,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.append(str(SCRIPTS))
 
 from evaluation import case as rules  # noqa: E402
-from evaluation import fleets, savings  # noqa: E402
+from evaluation import fleets, savings, tables  # noqa: E402
 from evaluation.case import Case  # noqa: E402
 from evaluation.experiments import EXPERIMENTS  # noqa: E402
 
@@ -111,6 +111,18 @@ def test_needing_more_workers_counts_below_zero() -> None:
             for scheme, workers, accuracy in (("own", 20, 0.5), ("own", 40, 0.7),
                                               ("other", 20, 0.6))]
     assert savings.savings(rows, ["own"])[0]["saved"] == pytest.approx(-0.5)
+
+
+def test_policies_are_compared_with_the_baselines_and_the_policies_before_them() -> None:
+    rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
+             "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0}
+            for scheme, accuracy in (("worker", 0.6), ("fleet", 0.7), ("jellyfish-plus", 0.5))
+            for workers in (20, 40)]
+    pairs = {(row["scheme"], row["baseline"]) for row in tables.savings(rows)}
+    assert pairs == {("worker policies", "Jellyfish+"), ("fleet policies", "Jellyfish+"),
+                     ("fleet policies", "worker policies")}
+    assert {row["by"] for row in tables.savings_summary(rows)} == {"worker policies",
+                                                                   "fleet policies"}
 
 
 @pytest.fixture(scope="module")

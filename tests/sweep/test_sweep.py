@@ -15,6 +15,7 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import read_json
 from ramsis.policy import read
 from ramsis.profiles import ProfileSet, save
+from ramsis.profiles import load as read_profile
 from ramsis.sim import (
     FleetPolicies,
     JellyfishPlus,
@@ -224,6 +225,23 @@ def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
         own = [float(row["share"]) for row in shares
                if (row["load_qps"], row["scheme"]) == (cell["load_qps"], cell["scheme"])]
         assert sum(own) == pytest.approx(1.0)
+
+
+def test_fleet_policies_are_generated_and_replayed(tiny_file: Path, tmp_path: Path) -> None:
+    given = spec(tiny_file, scheme=["fleet:grid=fixed:10,max_batch=8", WORKER])
+    sweep = Sweep(given, tmp_path)
+    assert sweep.todo == 8
+    result = sweep.run()
+    profile = read_profile(tiny_file)
+    for row in result.rows[::2]:
+        settings = FleetSettings(slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
+                                 max_batch=8)
+        policy = generate_policy(profile, row["load_qps"], settings)
+        alone = simulate(profile, FleetPolicies((policy,)), PoissonLoad(row["load_qps"], 500.0),
+                         workers=2, slo_ms=100.0)
+        assert row["effective_accuracy"] == alone.effective_accuracy
+        assert row["expected_accuracy"] == policy.expectations.accuracy
+    assert Sweep(given, tmp_path).todo == 0
 
 
 def test_model_switching_is_profiled_once_for_a_fleet(tiny_file: Path, tmp_path: Path) -> None:
