@@ -12,6 +12,7 @@ import importlib
 from typing import Any
 
 _PUBLIC = {
+    "CapacityTargets": "ramsis.fleet:Targets",
     "FleetPolicy": "ramsis.policy",
     "FleetSettings": "ramsis.synthesis",
     "Poisson": "ramsis.arrivals",
@@ -24,6 +25,7 @@ _PUBLIC = {
     "WorkerProblem": "ramsis.mdp.problem",
     "analyse_policy": "ramsis.synthesis",
     "choose_loads": "ramsis.synthesis",
+    "fewest_workers": "ramsis.synthesis.capacity",
     "fluid_bound": "ramsis.fleet",
     "generate_mix": "ramsis.synthesis.mix",
     "generate_policy": "ramsis.synthesis",

@@ -50,7 +50,8 @@ def test_importing_loads_nothing_but_the_package_itself() -> None:
 
 def test_the_steps_of_the_command_line_in_python(tmp_path: Path) -> None:
     profile = ramsis.load_profile("digits-cpu")
-    settings = ramsis.SynthesisSettings(slo_ms=100.0, workers=4, grid="fixed:10", max_queue=4)
+    settings = ramsis.SynthesisSettings(slo_ms=100.0, workers=4, grid="fixed:10", max_queue=4,
+                                        service="p95")
     loads = ramsis.parse_loads("50:100:50")
     made = ramsis.generate_set(profile, loads, settings, tmp_path)
     assert [policy.load_qps for policy in made] == [50.0, 100.0]

@@ -3,8 +3,8 @@
 With π(s) the stationary frequency of decisions in state s = (n, T_j), model m(s) and q(s) the
 queries that are served there (n; in the full state all that it holds),
 
-    violation rate      = Σ_late π·q / Σ π·q             per query,
-    accuracy            = Σ_in time π·q·accuracy(m) / Σ_in time π·q,
+    violation rate      = Σ π·(q − t) / Σ π·q             per query,
+    accuracy            = Σ π·t·accuracy(m) / Σ π·t,
     effective accuracy  = accuracy·(1 − violation rate),
 
 and the same with q = 1 per decision, as the paper weighs. A batch counts as in time when its
@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.mdp.choices import Outcome
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.policy import Expectations, PerDecision, Spread
 
@@ -65,57 +66,63 @@ class WorkerAnalysis:
     queries_per_decision: float
 
     @cached_property
-    def _accuracy(self) -> FloatArray:
-        """Accuracy earned in each state, 0 where late; shape (N+1, D+1)."""
-        earned = np.zeros_like(self.decisions)
-        accuracy = self.problem.latency.accuracy[self.policy]
-        earned[:-1] = np.where(self.problem.in_time(self.policy), accuracy, 0.0)
-        return earned
+    def _outcome(self) -> Outcome:
+        """What the policy does in each state."""
+        return self.problem.outcome(self.policy)
 
     @cached_property
-    def _in_time(self) -> NDArray[np.bool_]:
-        late = np.zeros((1, self.decisions.shape[1]), dtype=bool)
-        return np.vstack([self.problem.in_time(self.policy), late])
+    def _in_time(self) -> FloatArray:
+        """Share of each state's queries that is in time; shape (N+1, D+1)."""
+        share: FloatArray = self._outcome.in_time / self._outcome.batch
+        return share
+
+    @cached_property
+    def _accuracy(self) -> FloatArray:
+        """Accuracy of the model of each state; shape (N+1, D+1)."""
+        accuracy: FloatArray = self.problem.latency.accuracy[self._outcome.model]
+        return accuracy
 
     @property
     def violation_rate(self) -> float:
-        """Share of the queries that are late, in [0, 1]."""
-        return _fraction(self.queries[~self._in_time].sum())
+        """Share of the queries that are late or dropped, in [0, 1]."""
+        return _fraction((self.queries * (1.0 - self._in_time)).sum())
 
     @property
     def effective_accuracy(self) -> float:
         """Accuracy summed over the queries in time, over all queries."""
-        return _fraction((self.queries * self._accuracy).sum())
+        return _fraction((self.queries * self._in_time * self._accuracy).sum())
 
     @property
     def accuracy(self) -> float | None:
         """Mean accuracy of the queries in time; None when there is none."""
-        return _ratio(self.effective_accuracy, float(self.queries[self._in_time].sum()))
+        return _ratio(self.effective_accuracy, float((self.queries * self._in_time).sum()))
 
     @property
     def per_decision(self) -> PerDecision:
         """The paper's unweighted figures."""
-        earned = float((self.decisions * self._accuracy).sum())
-        met = float(self.decisions[self._in_time].sum())
-        return PerDecision(_ratio(earned, met), _fraction(self.decisions[~self._in_time].sum()))
+        met = self.decisions * self._outcome.met
+        in_time = float(met.sum())
+        earned = float((met * self._accuracy).sum())
+        return PerDecision(_ratio(earned, in_time), _fraction(self.decisions.sum() - in_time))
 
     @property
     def model_share(self) -> dict[str, float]:
-        """Share of the queries that each model serves; models that serve none are left out."""
+        """Share of the queries served that each model serves; those that serve none left out."""
+        served = self._outcome.service >= 0
         share = np.bincount(
-            self._model().ravel(), weights=self.queries.ravel(),
+            self._outcome.model[served], weights=self.queries[served],
             minlength=len(self.problem.latency.models),
         )
+        if not served.all():
+            share = share / share.sum()
         names = self.problem.latency.models
         return {m: _fraction(s) for m, s in zip(names, share, strict=True) if s > 0}
 
     @property
     def utilisation(self) -> float:
         """Share of the time that a worker is busy, at the latencies of the profile."""
-        queued = np.arange(self.problem.max_queue + 1)[:, None]
-        busy_ms = float(
-            (self.decisions * self.problem.latency.latency_ms[self._model(), queued]).sum()
-        )
+        service_ms = np.append(self.problem.services.mean_ms, 0.0)  # the last of drops
+        busy_ms = float((self.decisions * service_ms[self._outcome.service]).sum())
         cycle_ms = self.queries_per_decision * self.problem.workers
         return _fraction(busy_ms * self.problem.arrivals.rate_per_ms / cycle_ms)
 
@@ -128,11 +135,14 @@ class WorkerAnalysis:
         """Values and probabilities of the batch size, queue length and slack.
 
         The batch size is that of a query's batch (per query); queue length and slack in ms are
-        those found at a decision (per decision). The full state counts as N + 1.
+        those found at a decision (per decision; a drop is one). The full state counts as N + 1.
         """
         queued = np.arange(1.0, self.problem.max_queue + 2)
+        served = self._outcome.service >= 0
+        by_size = np.bincount(self._outcome.batch[served] - 1, weights=self.queries[served],
+                              minlength=len(queued))
         return {
-            "batch_size": (queued, self.queries.sum(axis=1)),
+            "batch_size": (queued, by_size / by_size.sum()),
             "queue_length": (queued, self.decisions.sum(axis=1)),
             "slack_ms": (self.problem.slack_ms, self.decisions.sum(axis=0)),
         }
@@ -173,11 +183,6 @@ class WorkerAnalysis:
             upper_bound=upper_bound,
         )
 
-    def _model(self) -> IntArray:
-        """Model of each state; shape (N+1, D+1)."""
-        full = np.full((1, self.decisions.shape[1]), self.problem.latency.fastest)
-        return np.vstack([self.policy, full])
-
 
 def analyse_worker(
     problem: WorkerProblem, policy: IntArray, visits: FloatArray, excess: float
@@ -192,7 +197,7 @@ def analyse_worker(
     excess : float
         Requests of the full state beyond N + 1, at the same factor.
     """
-    served = visits * np.arange(1.0, problem.max_queue + 2)[:, None]
+    served = visits * problem.outcome(policy).batch
     served[-1, 0] += excess
     return WorkerAnalysis(
         problem=problem,

@@ -11,11 +11,12 @@ from ramsis import profiles
 from ramsis.cli.mixed import MixedFleet, fleet_of, generate_mixed, mixed_fleet_options
 from ramsis.cli.options import load_option
 from ramsis.cli.own_modules import see_own_modules
-from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
+from ramsis.cli.rows import Column, budget_row, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.choices import Batching, LateRule
 from ramsis.mdp.grid import DEFAULT_GRID
 from ramsis.mdp.problem import Objective
-from ramsis.policy import FLEET_SERVICES, MANIFEST_NAME, SERVICES, Policy, policy_file_name
+from ramsis.policy import FLEET_SERVICES, MANIFEST_NAME, Policy, policy_file_name
 from ramsis.solvers.worker import SOLVERS, SolverName
 from ramsis.synthesis import (
     FleetSettings,
@@ -56,12 +57,23 @@ PROMISE_COLUMNS = (
               help="poisson, negative-binomial:I (I = variance/mean of the counts), "
                    "mmpp:ratio=R,burst-ms=B,share=S, or package.module:name of your own.")
 @click.option("--service", type=click.Choice(FLEET_SERVICES), default=None,
-              help="Latency statistic that service times are taken to be, or for a fleet drawn "
-                   "from the distribution.  [default: p95; for a fleet the distribution where the "
-                   "profile has quantiles]")
-@click.option("--violation-price", type=float, default=1.0, show_default=True,
-              help="For a fleet: what a late or dropped query costs, in units of accuracy; at 0 "
-                   "effective accuracy alone counts.")
+              help="Latency statistic that service times are taken to be, or drawn from the "
+                   "distribution.  [default: the distribution where the profile has quantiles, "
+                   "else p95]")
+@click.option("--late", type=click.Choice([rule.value for rule in LateRule]), default=None,
+              help="Requests that nothing can answer in time: a worker's fastest model serves the "
+                   "whole queue, they are dropped, or any model may serve.  [default: serve; a "
+                   "fleet drops them]")
+@click.option("--batching", type=click.Choice([way.value for way in Batching]),
+              default=Batching.MAXIMAL.value, show_default=True,
+              help="Batches of a worker: its whole queue, or any part of it.")
+@click.option("--violation-price", type=float, default=None,
+              help="What a late or dropped query costs, in units of accuracy; at 0 effective "
+                   "accuracy alone counts.  [default: 0; for a fleet 1]")
+@click.option("--max-violation", type=float, default=None, metavar="X",
+              help="Budget of violations, such as 0.001: makes the most accurate policy that "
+                   "keeps to it in simulation, at the price that this takes; some ten seconds a "
+                   "load.")
 @click.option("--max-queue", type=int, default=32, show_default=True,
               help="Longest queue that a worker's table tells apart; a fleet's largest batch.")
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",
@@ -83,7 +95,10 @@ def generate(
     objective: str,
     arrivals: str,
     service: str | None,
-    violation_price: float,
+    late: str | None,
+    batching: str,
+    violation_price: float | None,
+    max_violation: float | None,
     max_queue: int,
     max_accuracy_step: float | None,
     solver: SolverName,
@@ -93,7 +108,7 @@ def generate(
     """Make a model-selection policy for each load level.
 
     With --scheme fleet the policy decides about one central queue for all workers; --objective,
-    --arrivals and --solver are those of workers.
+    --arrivals, --late, --batching and --solver are those of workers.
 
     Writes one policy file per level and a manifest into DIR, and prints what each policy will
     deliver: accuracy of the queries answered in time, share of SLO violations, effective
@@ -114,18 +129,22 @@ def generate(
       $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --scheme fleet --out out3
       $ ramsis generate --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers 8 --load 400 --scheme fleet --out out4
     """  # noqa: E501 - an example is one line
+    if None not in (max_violation, violation_price):
+        raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
     see_own_modules(arrivals)
     serving = fleet_of(profile_name, slo_ms, workers)
     settings: SynthesisSettings | FleetSettings
     if scheme == "fleet":
         settings = _fleet_settings(serving.slo_ms, serving.workers, grid, objective, arrivals,
-                                   service, violation_price, max_queue, solver)
+                                   service, late, batching, violation_price, max_violation,
+                                   max_queue, solver)
     else:
         settings = SynthesisSettings(
             slo_ms=serving.slo_ms, workers=serving.workers, arrivals=arrivals,
-            service=service or SERVICES[0],  # type: ignore[arg-type]  # checked by it
+            service=service,
             objective=objective, grid=DEFAULT_GRID if grid is None else grid,
-            max_queue=max_queue, solver=solver,
+            max_queue=max_queue, late=late or LateRule.SERVE.value, batching=batching,
+            violation_price=violation_price or 0.0, solver=solver, max_violation=max_violation,
         )
     loads = parse_loads(load)
     if isinstance(serving, MixedFleet):
@@ -153,20 +172,27 @@ def generate(
 
 def _fleet_settings(
     slo_ms: float, workers: int, grid: str | None, objective: str, arrivals: str,
-    service: str | None, violation_price: float, max_queue: int, solver: str,
+    service: str | None, late: str | None, batching: str, violation_price: float | None,
+    max_violation: float | None, max_queue: int, solver: str,
 ) -> FleetSettings:
     """Settings of a fleet; options that it does not have must be at their defaults."""
     for option, value, only in (("--objective", objective, "per-query"),
                                 ("--arrivals", arrivals, "poisson"),
+                                ("--late", late or "drop", "drop"),
+                                ("--batching", batching, Batching.MAXIMAL.value),
                                 ("--solver", solver, SOLVERS[0])):
         if value != only:
             raise InvalidValueError(describe("not for --scheme fleet", where=option, value=value,
                                              allowed=only))
     return FleetSettings(slo_ms=slo_ms, workers=workers, service=service, grid=grid,
-                         violation_price=violation_price, max_batch=max_queue)
+                         violation_price=1.0 if violation_price is None else violation_price,
+                         max_batch=max_queue, max_violation=max_violation)
 
 
 def _row(policy: Policy, folder: Path) -> dict[str, object]:
     name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
-    return {**policy_row(policy), "file": str(folder / name), "state": state}
+    if policy.mixture is not None:
+        state += ", one answer by chance"
+    return {**policy_row(policy), **budget_row(policy), "file": str(folder / name),
+            "state": state}

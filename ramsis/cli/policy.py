@@ -20,6 +20,8 @@ from ramsis.policy import FleetPolicy, WorkerPolicy, read
 __all__ = ["policy_group"]
 
 _SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_WHOLE = -1  # in place of a batch that is the whole queue
+_DROP = -1  # in place of a model where the table says to drop the earliest request
 _COLOURS = ("green", "yellow", "cyan", "magenta", "blue", "red", "bright_green", "bright_yellow",
             "bright_cyan", "bright_magenta", "bright_blue", "bright_red")
 
@@ -36,6 +38,8 @@ def policy_group() -> None:
               help="Columns of text to fit into; the terminal's by default.")
 def show(file: str, as_json: bool, width: int | None) -> None:
     """Show the table of a policy FILE: queued requests by slack, which model answers.
+
+    With variable batching a second grid shows how many of the queued requests it takes.
 
     Of a fleet policy: for each number of idle workers and queued requests, the answer while the
     head has all its slack.
@@ -57,10 +61,13 @@ def show(file: str, as_json: bool, width: int | None) -> None:
         click.echo(json.dumps(_document(policy), indent=2))
         return
     console = Console(width=width, highlight=False, emoji=False, markup=False)
-    columns = _columns(policy.model_table, max(console.width - _label_width(policy) - 1, 1))
+    columns = _columns(_answers(policy), max(console.width - _label_width(policy) - 1, 1))
     console.print(_header(policy))
     console.print(_legend(policy), "")
-    for line in _grid(policy, columns):
+    lines = _grid(policy, columns)
+    if policy.batching == "variable":
+        lines += _batch_grid(policy, columns)
+    for line in lines:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
     console.print(_footnote(columns))
 
@@ -77,7 +84,8 @@ def _document(policy: WorkerPolicy) -> dict[str, Any]:
             end = start + len(list(run))
             below = float(policy.slack_ms[end]) if end < len(policy.slack_ms) else None
             rows.append({"queued": n, "slack_from_ms": float(policy.slack_ms[start]),
-                         "slack_below_ms": below, "model": names[model], "batch": batch})
+                         "slack_below_ms": below, "model": names[model] if batch else None,
+                         "batch": batch})
             start = end
     expected = policy.expectations
     return {
@@ -87,7 +95,8 @@ def _document(policy: WorkerPolicy) -> dict[str, Any]:
         "expected_violation_rate": expected.violation_rate,
         "expected_effective_accuracy": expected.effective_accuracy,
         "upper_bound": expected.upper_bound,
-        "overflow": {"queued_above": policy.max_queue, "model": names[policy.overflow_model],
+        "overflow": {"queued_above": policy.max_queue,
+                     "model": names[policy.overflow_model] if policy.overflow_batch else None,
                      "batch": policy.overflow_batch},
         "rows": rows,
     }
@@ -95,10 +104,11 @@ def _document(policy: WorkerPolicy) -> dict[str, Any]:
 
 def _header(policy: WorkerPolicy) -> Text:
     expected = policy.expectations
+    late = "" if policy.late == "serve" else f", late: {policy.late}"
     lines = [
         f"SLO {policy.slo_ms:g} ms, load {policy.load_qps:g} QPS ({policy.arrivals_label}), "
         f"{policy.workers} workers, service {policy.service}, {policy.dispatch}, "
-        f"{policy.batching} batching",
+        f"{policy.batching} batching{late}",
         f"expected accuracy {_percent(expected.accuracy)}, "
         f"violations {_percent(expected.violation_rate)}, "
         f"effective accuracy {_percent(expected.effective_accuracy)} "
@@ -113,12 +123,19 @@ def _percent(rate: float | None) -> str:
     return "n/a" if rate is None else f"{100 * rate:.2f} %"
 
 
+def _shown(policy: WorkerPolicy) -> NDArray[np.int64]:
+    """The model of each cell, or that it drops."""
+    return np.where(policy.batch_table == 0, _DROP, policy.model_table)
+
+
 def _symbols(policy: WorkerPolicy) -> dict[int, tuple[str, str]]:
-    """Symbol and colour of every model that the table or the overflow names."""
-    used = sorted({*np.unique(policy.model_table).tolist(), policy.overflow_model})
+    """Symbol and colour of every model that the table or the overflow names, and of drops."""
+    last = policy.overflow_model if policy.overflow_batch else _DROP
+    used = sorted({*np.unique(_shown(policy)).tolist(), last} - {_DROP})
     return {
-        model: (_SYMBOLS[i] if i < len(_SYMBOLS) else "*", _COLOURS[i % len(_COLOURS)])
-        for i, model in enumerate(used)
+        _DROP: (".", "white"),
+        **{model: (_SYMBOLS[i] if i < len(_SYMBOLS) else "*", _COLOURS[i % len(_COLOURS)])
+           for i, model in enumerate(used)},
     }
 
 
@@ -128,11 +145,16 @@ def _legend(policy: WorkerPolicy) -> Table:
     table.add_column("model", overflow="fold")
     for title in ("accuracy", "of the table", "of the queries"):
         table.add_column(title, justify="right")
+    shown = _shown(policy)
     for model, (symbol, colour) in _symbols(policy).items():
+        if model == _DROP:
+            continue
         share = policy.expectations.model_share.get(policy.models[model].name, 0.0)
-        cells = float((policy.model_table == model).mean())
+        cells = float((shown == model).mean())
         table.add_row(Text(symbol, colour), Text(policy.models[model].name),
                       *map(_percent, (policy.models[model].accuracy, cells, share)))
+    if (shown == _DROP).any():
+        table.add_row(".", "(drop the earliest)", "", _percent(float((shown == _DROP).mean())), "")
     return table
 
 
@@ -158,6 +180,15 @@ def _columns(table: NDArray[np.int64], room: int) -> _Columns:
     return _Columns(shown, distinct, bins)
 
 
+def _answers(policy: WorkerPolicy) -> NDArray[np.int64]:
+    """One number for each answer of the table: its model, and what the batch leaves."""
+    queued = np.arange(1, policy.max_queue + 1)[:, None]
+    answers: NDArray[np.int64] = (
+        policy.model_table * (policy.max_queue + 1) + queued - policy.batch_table
+    )
+    return answers
+
+
 def _label_width(policy: WorkerPolicy) -> int:
     return max(len("slack ms"), 2 * len(str(policy.max_queue)) + 1)
 
@@ -168,17 +199,40 @@ def _grid(policy: WorkerPolicy, columns: _Columns) -> list[Text]:
     slack_ms = policy.slack_ms[columns.shown]
     lines = [Text(f"{name:>{label}} {marks}")
              for name, marks in zip(("slack ms", "queued"), _axis(slack_ms), strict=True)]
-    rows = enumerate(policy.model_table[:, columns.shown].tolist(), start=1)
+    lines += _rows(_shown(policy)[:, columns.shown], symbols, label)
+    overflow = Text(f"{f'>{policy.max_queue}':>{label}} ")
+    if not policy.overflow_batch:
+        return [*lines, overflow.append(*symbols[_DROP]), Text()]
+    overflow.append(*symbols[policy.overflow_model])
+    return [*lines, overflow.append(f" in batches of {policy.overflow_batch}"), Text()]
+
+
+def _batch_grid(policy: WorkerPolicy, columns: _Columns) -> list[Text]:
+    """The batches in the same columns, the whole queue as a dot and a drop as a blank."""
+    queued = np.arange(1, policy.max_queue + 1)[:, None]
+    part = np.where(policy.batch_table == queued, _WHOLE, policy.batch_table)
+    symbols = {batch: (_SYMBOLS[batch - 1] if batch <= len(_SYMBOLS) else "*", "")
+               for batch in np.unique(part).tolist()} | {0: (" ", ""), _WHOLE: (".", "")}
+    label = _label_width(policy)
+    title = Text(f"{'batch':>{label}} of each queue; {_SYMBOLS[9]} is 10, a dot the whole queue")
+    return [title, *_rows(part[:, columns.shown], symbols, label), Text()]
+
+
+def _rows(
+    table: NDArray[np.int64], symbols: dict[int, tuple[str, str]], label: int
+) -> list[Text]:
+    """A line for each run of equal rows."""
+    lines = []
+    rows = enumerate(table.tolist(), start=1)
     for row, run in groupby(rows, key=lambda numbered: numbered[1]):
         queued = [str(n) for n, _ in run]
         name = queued[0] if len(queued) == 1 else f"{queued[0]}-{queued[-1]}"
         line = Text(f"{name:>{label}} ")
-        for model, same in groupby(row):
-            symbol, colour = symbols[model]
+        for value, same in groupby(row):
+            symbol, colour = symbols[value]
             line.append(symbol * len(list(same)), colour)
         lines.append(line)
-    overflow = Text(f"{f'>{policy.max_queue}':>{label}} ").append(*symbols[policy.overflow_model])
-    return [*lines, overflow.append(f" in batches of {policy.overflow_batch}"), Text()]
+    return lines
 
 
 def _axis(slack_ms: NDArray[np.float64]) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from ramsis.policy import Policy
 
-__all__ = ["Column", "policy_row", "print_json", "print_rows", "progress"]
+__all__ = ["Column", "budget_row", "policy_row", "print_json", "print_rows", "progress"]
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,19 @@ def policy_row(policy: Policy) -> dict[str, Any]:
     }
 
 
+def budget_row(policy: Policy) -> dict[str, Any]:
+    """What a policy within a budget of violations says of it; empty for another one."""
+    if policy.budget is None:
+        return {}
+    return {
+        "max_violation_rate": policy.budget.max_violation_rate,
+        "violation_price": policy.violation_price,
+        "violation_half_width": policy.budget.violation_half_width,
+        "queries": policy.budget.queries,
+        "mixture_probability": policy.mixture.probability if policy.mixture else None,
+    }
+
+
 def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
     """A table on stdout, the numbers aligned; as wide as it needs to be, so that none is cut."""
     table = Table(box=None, pad_edge=False)
@@ -86,8 +99,8 @@ def print_json(rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Any]:
-    """A bar on stderr when it is a terminal; yields ``advance()``."""
+def progress(what: str, total: int | None) -> Iterator[Any]:
+    """A bar on stderr when it is a terminal, or a count; yields ``advance()``."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),

@@ -19,13 +19,16 @@ clumps on average, whatever else the state tells of it. For orderly arrivals f(1
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess, is_orderly
 from ramsis.errors import InvalidValueError, describe
-from ramsis.mdp.problem import WorkerProblem
+
+if TYPE_CHECKING:
+    from ramsis.mdp.problem import WorkerProblem
 
 __all__ = ["Landing", "clump_law", "landing", "own_overshoot"]
 

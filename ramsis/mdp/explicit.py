@@ -23,11 +23,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
+from scipy.special import betainc
 
+from ramsis.arrivals import is_orderly
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp._kernels import four_intervals
+from ramsis.mdp.behind import second_by_bin
+from ramsis.mdp.choices import Batching
 from ramsis.mdp.clumps import Landing, landing
+from ramsis.mdp.explicit_parts import PartRows
 from ramsis.mdp.phases import missing_arrivals
 from ramsis.mdp.problem import Objective, WorkerProblem
 from ramsis.mdp.sparse import SparseMDP
@@ -47,8 +52,8 @@ class ExplicitWorkerMDP:
     """A worker problem as a sparse MDP.
 
     State 0 is the empty one, state 1 + (n−1)·(D+1) + j is (n, j), the last one is the full
-    state. An action's label is its model; the empty state's only action has label 0 and costs
-    nothing.
+    state. An action's label is its entry in a policy's table; the empty state's only action
+    has label 0 and costs nothing.
 
     Attributes
     ----------
@@ -70,8 +75,8 @@ class ExplicitWorkerMDP:
 
     def labels(self, policy: IntArray) -> IntArray:
         """Action labels of all states for a table of shape (N, D+1)."""
-        fastest = self.problem.latency.fastest
-        return np.concatenate([[0], np.asarray(policy).ravel(), [fastest]])
+        full = self.problem.choices.rows[-1][0].code
+        return np.concatenate([[0], np.asarray(policy).ravel(), [full]])
 
     def table(self, labels: IntArray) -> IntArray:
         """The table of shape (N, D+1) of action labels of all states."""
@@ -100,30 +105,39 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
     missing, after, ends = missing_arrivals(problem), _counts_after(problem), landing(problem)
     columns, full = problem.bins + 1, problem.max_queue
     states, actions, rewards, costs, beyond, rows = [], [], [], [], [], []
-    for n in range(full + 1):
-        for model, bins in _pairs(problem, n).items():
-            latency_ms = float(problem.latency.latency_ms[model, n])
-            law, excess = _service_law(problem, latency_ms, after, ends)
-            probability = missing[n, bins] @ law
-            probability[probability < _NEGLIGIBLE] = 0.0
-            in_time = (latency_ms <= problem.slack_ms[bins]) & (n < full)
-            rows.append(csr_array(probability))
+    laws = _ServiceLaws(problem, after, ends)
+    parts = PartRows(problem, missing) if problem.batching is Batching.VARIABLE else None
+    for n, choices in enumerate(problem.choices.rows):
+        for choice in choices:
+            bins = np.arange(columns)[choice.bins] if n < full else np.array([0])
+            if parts is not None and choice.batch <= n and not choice.drops:
+                row, excess = parts.of(n, bins, choice)
+            else:
+                if choice.drops:
+                    probability, excess = _drop_law(problem, n, bins, missing, ends)
+                else:
+                    law, beyond_law = laws.of(choice.service)
+                    probability, excess = missing[n, bins] @ law, missing[n, bins] @ beyond_law
+                probability[probability < _NEGLIGIBLE] = 0.0
+                row = csr_array(probability)
+            rows.append(row)
             states.append(1 + n * columns + bins)
-            actions.append(np.full(len(bins), model))
-            rewards.append(np.where(in_time, problem.reward(n + 1, model), 0.0))
-            costs.append(np.full(len(bins), problem.cost(n + 1)))
-            beyond.append(missing[n, bins] @ excess)
+            actions.append(np.full(len(bins), choice.code))
+            rewards.append(problem.reward(choice)[: len(bins)])
+            costs.append(np.full(len(bins), problem.cost(choice.batch)))
+            beyond.append(excess)
     empty = csr_array(([1.0], ([0], [1 + problem.bins])), shape=(1, rows[0].shape[1]))
     state = np.concatenate([[0], *states])
     action = np.concatenate([[0], *actions])
     excess = np.concatenate([[0.0], *beyond])
     charged = excess if problem.objective is Objective.PER_QUERY else np.zeros_like(excess)
+    price = problem.violation_price
     order = np.lexsort((action, state))
     mdp = SparseMDP(
         state=state[order],
         action=action[order],
         transition=csr_array(vstack([empty, *rows], format="csr"))[order],
-        reward=np.concatenate([[0.0], *rewards])[order],
+        reward=(np.concatenate([[0.0], *rewards]) - price * charged)[order],
         cost=(np.concatenate([[0.0], *costs]) + charged)[order],
     )
     return ExplicitWorkerMDP(problem, mdp, excess[order])
@@ -132,7 +146,7 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
 def _check_size(problem: WorkerProblem) -> None:
     """Refuse what would take hours and fill the memory."""
     columns = problem.bins + 1
-    pairs = sum(columns - c.first_bin for row in problem.choices for c in row)
+    pairs = sum(c.stop_bin - c.first_bin for row in problem.choices.rows for c in row)
     states = 2 + problem.max_queue * columns
     if pairs * states > MAX_CELLS:
         raise InvalidValueError(
@@ -142,16 +156,40 @@ def _check_size(problem: WorkerProblem) -> None:
         )
 
 
-def _pairs(problem: WorkerProblem, n: int) -> dict[int, IntArray]:
-    """The bins j at which each model may serve n + 1 requests; n = N is the full state."""
-    if n == problem.max_queue:
-        return {problem.latency.fastest: np.array([0])}
-    every = np.arange(problem.bins + 1)
-    bins = {c.model: every[c.first_bin :] for c in problem.choices[n]}
-    late = every[: min((c.first_bin for c in problem.choices[n]), default=len(every))]
-    fastest = problem.latency.fastest
-    bins[fastest] = np.append(late, bins.get(fastest, every[:0]))
-    return {model: chosen for model, chosen in bins.items() if len(chosen)}
+def _drop_law(
+    problem: WorkerProblem, n: int, bins: IntArray, missing: FloatArray, ends: Landing
+) -> tuple[FloatArray, FloatArray]:
+    """Law of the next state when the earliest of n + 1 requests is dropped; and no excess.
+
+    Given k central Poisson arrivals in T_A, the K-th of them falls at a share of T_A with the law
+    Beta(K, k − K + 1).
+    """
+    columns, workers = problem.bins + 1, problem.workers
+    law = np.zeros((len(bins), 2 + problem.max_queue * columns))
+    if n == 0:
+        after = missing[0, bins] @ ends.law
+        for queued, probability in zip(ends.queued.tolist(), after.T, strict=True):
+            law[:, -1 if queued > problem.max_queue else queued * columns] += probability
+        if len(ends.queued) == 1:
+            law[:, 0], law[:, columns] = 1.0, 0.0
+        return law, after @ np.maximum(ends.queued - problem.max_queue - 1.0, 0.0)
+    start = 1 + (n - 1) * columns
+    if not is_orderly(problem.arrivals):
+        second = second_by_bin(problem.arrivals, workers, problem.slack_ms, n + 1)
+        law[:, start : start + columns] = second[n, bins]
+        return law, np.zeros(len(bins))
+    k = n * workers + np.arange(workers)
+    for row, j in enumerate(bins.tolist()):
+        waited = problem.slo_ms - problem.slack_ms[j]
+        if waited == 0.0:
+            law[row, start + j] = 1.0
+            continue
+        weight = missing[n, j, ::-1]  # of k, as r = K − (k mod K)
+        some = weight > _NEGLIGIBLE
+        share = (problem.slack_ms[j:] - problem.slack_ms[j]) / waited
+        upto = betainc(workers, k[some, None] - workers + 1.0, np.minimum(share, 1.0))
+        law[row, start + j : start + columns - 1] = np.diff(weight[some] @ upto)
+    return law, np.zeros(len(bins))
 
 
 def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
@@ -162,6 +200,34 @@ def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
         counts_cdf(arrivals, rest[j : j + 1], counts_support(arrivals, float(rest[j])))[0]
         for j in range(problem.bins)
     ]
+
+
+class _ServiceLaws:
+    """Laws of the next state for the problem's services, each made once where it is shared."""
+
+    def __init__(self, problem: WorkerProblem, after: list[FloatArray], ends: Landing) -> None:
+        self.problem, self.after, self.ends = problem, after, ends
+        self.known: dict[int, tuple[csr_array[np.float64], FloatArray]] = {}
+
+    def of(self, service: int) -> tuple[FloatArray, FloatArray]:
+        """Law of the next state given r, shape (K, S), and the excess, shape (K,)."""
+        services = self.problem.services
+        part = slice(services.mix.indptr[service], services.mix.indptr[service + 1])
+        law, excess = None, np.zeros(self.problem.workers)
+        for place, weight in zip(services.mix.indices[part].tolist(),
+                                 services.mix.data[part].tolist(), strict=True):
+            one, beyond = self._at(place)
+            law = weight * one if law is None else law + weight * one
+            excess += weight * beyond
+        assert law is not None
+        return law.toarray(), excess
+
+    def _at(self, place: int) -> tuple[csr_array[np.float64], FloatArray]:
+        if place not in self.known:
+            latency_ms = float(self.problem.services.latency_ms[place])
+            law, excess = _service_law(self.problem, latency_ms, self.after, self.ends)
+            self.known[place] = csr_array(law), excess
+        return self.known[place]
 
 
 def _service_law(

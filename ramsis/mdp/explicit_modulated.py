@@ -64,27 +64,25 @@ def build_modulated_chain(problem: WorkerProblem, table: IntArray) -> ModulatedC
         raise TypeError("the arrivals are not Markov-modulated")
     problem.check_policy(table)
     top, bins = problem.max_queue, problem.bins + 1
-    model = np.vstack([table, np.full((1, bins), problem.latency.fastest)])
+    outcome = problem.outcome(table)
     phases = phases_by_mode(problem, arrivals)
     service = _Service(problem, arrivals)
     rows = {}
     excess = np.empty((top + 1, bins, MODES))
     for n in range(top + 1):
-        for m in np.unique(model[n]).tolist():
-            law, beyond = service.law(float(problem.latency.latency_ms[m, n]))
-            for j in np.flatnonzero(model[n] == m).tolist():
+        for chosen in np.unique(outcome.service[n]).tolist():
+            law, beyond = service.mixed(chosen)
+            for j in np.flatnonzero(outcome.service[n] == chosen).tolist():
                 for z in range(MODES):
                     row = phases[j, z, n] @ law[z]
                     rows[n, j, z] = csr_array(np.where(row > _NEGLIGIBLE, row, 0.0)[None])
                     excess[n, j, z] = phases[j, z, n] @ beyond[z]
-    earned = np.zeros((top + 1, bins))
-    earned[:top] = np.where(problem.in_time(table), problem.latency.accuracy[table], 0.0)
-    each = np.array([problem.cost(n + 1) for n in range(top + 1)])
+    earned, each = problem.earned(outcome)
     charged = excess if problem.objective is Objective.PER_QUERY else np.zeros_like(excess)
     return ModulatedChain(
         csr_array(vstack([rows[key] for key in sorted(rows)], format="csr")),
-        np.repeat((each[:, None] * earned).ravel(), MODES),
-        (each[:, None, None] + charged).ravel(),
+        (earned[:, :, None] - problem.violation_price * charged).ravel(),
+        (each[:, :, None] + charged).ravel(),
         excess.ravel(),
     )
 
@@ -103,6 +101,17 @@ class _Service:
         self.jumps = np.array(
             [np.linalg.matrix_power(jump, r + 1) for r in range(problem.workers)]
         )
+
+    def mixed(self, service: int) -> tuple[FloatArray, FloatArray]:
+        """The same for one of the problem's services."""
+        services = self.problem.services
+        part = slice(services.mix.indptr[service], services.mix.indptr[service + 1])
+        laws = [self.law(float(latency))
+                for latency in services.latency_ms[services.mix.indices[part]]]
+        weights = services.mix.data[part].tolist()
+        law = sum(w * one for w, (one, _) in zip(weights, laws, strict=True))
+        excess = sum(w * beyond for w, (_, beyond) in zip(weights, laws, strict=True))
+        return np.asarray(law), np.asarray(excess)
 
     def law(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
         """Law of the next state given z and r, (2, K, S), and the excess, (2, K)."""

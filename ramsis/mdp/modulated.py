@@ -66,12 +66,12 @@ def build_modulated(
     InvalidValueError
         When modes or arrivals change so often that the passages would fill the memory.
     """
-    events = _Events.of(arrivals, problem.workers, float(problem.service_latencies_ms[-1]))
+    events = _Events.of(arrivals, problem.workers, float(problem.services.latency_ms[-1]))
     nodes = quadrature_nodes(problem, cells_per_slo)
     reached, continuation, excess = _continuation(problem, arrivals, nodes)
     passages = {
         float(latency): events.passage(nodes, float(latency))
-        for latency in problem.service_latencies_ms
+        for latency in problem.services.latency_ms
     }
     lost = max(
         float(np.abs(1.0 - p.reach.sum(axis=0) - p.none).max()) for p in passages.values()

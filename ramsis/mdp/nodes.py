@@ -100,7 +100,7 @@ class NodeSet:
 
 def _widest_cell(problem: WorkerProblem, finer: float) -> Callable[[float], float]:
     """How wide a cell may be that starts at x."""
-    slo, shortest = problem.slo_ms, float(problem.service_latencies_ms[0])
+    slo, shortest = problem.slo_ms, float(problem.services.latency_ms[0])
 
     def width_at(x: float) -> float:
         within = min(slo / CELLS_PER_SLO, max(x, shortest) / 8)
@@ -111,7 +111,7 @@ def _widest_cell(problem: WorkerProblem, finer: float) -> Callable[[float], floa
 
 def _cell_edges(problem: WorkerProblem, width_at: Callable[[float], float]) -> FloatArray:
     """Bin edges, latencies that are not too near another edge, and cuts of what is too wide."""
-    latencies = problem.service_latencies_ms
+    latencies = problem.services.latency_ms
     longest = float(latencies[-1])
     fixed = problem.slo_ms - problem.slack_ms[::-1]
     fixed = np.append(fixed[fixed < longest], longest)
@@ -156,7 +156,7 @@ def quadrature_nodes(problem: WorkerProblem, cells_per_slo: int = CELLS_PER_SLO)
 
 def exact_nodes(problem: WorkerProblem) -> NodeSet:
     """One node per slack bin and number of arrivals in it, but for those hardly ever seen."""
-    longest = float(problem.service_latencies_ms[-1])
+    longest = float(problem.services.latency_ms[-1])
     bins, offsets = [], []
     for j in range(problem.bins - 1, -1, -1):
         start = problem.slo_ms - float(problem.slack_ms[j + 1])

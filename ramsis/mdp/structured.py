@@ -25,6 +25,8 @@ from scipy.sparse import csr_array
 
 from ramsis.arrivals import is_orderly
 from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.behind import second_by_bin
+from ramsis.mdp.choices import Batching, LateRule
 from ramsis.mdp.clumps import Landing, landing
 from ramsis.mdp.nodes import (
     CELLS_PER_SLO,
@@ -55,7 +57,7 @@ class Backup(NamedTuple):
     value : ndarray, shape (N+1, D+1)
         max_m Q.
     policy : ndarray of int, shape (N, D+1)
-        The incumbent where it is among the best up to rounding, else the fastest best.
+        The incumbent where it is among the best up to rounding, else the first best.
     kept : ndarray, shape (N+1, D+1)
         Q of the incumbent.
     """
@@ -77,15 +79,20 @@ class StructuredMDP:
     missing : ndarray, shape (N+1, D+1, K)
         Law of r, the central arrivals missing to the worker's next request.
     reached : tuple of two int ndarrays, shape (S,)
-        The states (n − 1, j) that some node leads to with a probability above 1e-15.
+        The states (n − 1, j) that some node leads to with a probability above 1e-15; all of them,
+        in order, where requests may be dropped.
     continuation : csr_array, shape (I+L, S)
         Law of the reached state from each node, and last from each landing.
     excess : ndarray, shape (I+L,)
         Expected requests beyond N + 1 at each node.
     passages : dict of float to Passage
-        First passage for every service latency in ms.
+        First passage for every latency in ms of the problem's services.
     truncated_mass : float
         Largest probability that a row leaves out.
+    second : ndarray, shape (N+1, D+1, D+1), or None
+        Law of the bin of the next request's slack when the earliest one is dropped, for n >= 2.
+    emptied : ndarray, shape (L, K)
+        Law of the landing when the only request is dropped.
     """
 
     problem: WorkerProblem
@@ -96,6 +103,8 @@ class StructuredMDP:
     excess: FloatArray
     passages: dict[float, Passage]
     truncated_mass: float
+    second: FloatArray | None = None
+    emptied: FloatArray | None = None
 
     @property
     def charged_excess(self) -> FloatArray:
@@ -106,7 +115,8 @@ class StructuredMDP:
 
     def node_values(self, value: FloatArray, gain: float = 0.0) -> FloatArray:
         """Node values u, shape (I+L,), of state values of shape (N+1, D+1)."""
-        result: FloatArray = self.continuation @ value[self.reached] - gain * self.charged_excess
+        price = gain + self.problem.violation_price
+        result: FloatArray = self.continuation @ value[self.reached] - price * self.charged_excess
         return result
 
     def future(self, latency_ms: float, node_value: FloatArray) -> FloatArray:
@@ -116,53 +126,72 @@ class StructuredMDP:
         result += node_value[-len(passage.landing) :] @ passage.landing
         return result
 
+    def futures(self, node_value: FloatArray) -> FloatArray:
+        """What each of the problem's services is worth for each r; shape (S, K)."""
+        each = np.array([self.future(latency, node_value) for latency in self.passages])
+        return np.asarray(self.problem.services.mix @ each)
+
+    def passage(self, service: int) -> Passage:
+        """First passage of one of the problem's services."""
+        mix, latencies = self.problem.services.mix, self.problem.services.latency_ms
+        part = slice(mix.indptr[service], mix.indptr[service + 1])
+        places, weights = mix.indices[part], mix.data[part]
+        parts = [self.passages[float(latencies[place])] for place in places]
+        if len(parts) == 1:
+            return parts[0]
+        reach = np.zeros((max(len(p.reach) for p in parts), self.missing.shape[2]))
+        landing = np.zeros_like(parts[0].landing)
+        for weight, part_of in zip(weights.tolist(), parts, strict=True):
+            reach[: len(part_of.reach)] += weight * part_of.reach
+            landing += weight * part_of.landing
+        return Passage(reach, landing)
+
     @cached_property
     def costs(self) -> FloatArray:
-        """Cost of a decision for n = 1 … N+1; shape (N+1,)."""
-        return np.array([self.problem.cost(n) for n in range(1, self.problem.max_queue + 2)])
+        """Least cost of a decision for n = 1 … N+1; shape (N+1,)."""
+        problem = self.problem
+        return np.array([min(problem.cost(choice.batch) for choice in row)
+                         for row in problem.choices.rows])
 
     def greedy(self, node_value: FloatArray, gain: float, incumbent: IntArray) -> Backup:
-        """Back up every state, charging ``gain`` per unit of cost."""
-        problem = self.problem
-        value = np.empty((problem.max_queue + 1, problem.bins + 1))
-        kept = np.empty_like(value)
-        policy = incumbent.copy()
-        for n in range(problem.max_queue + 1):
-            late = self.future(float(problem.late_latency_ms[n]), node_value)
-            base = -gain * self.costs[n]
-            value[n] = kept[n] = base + self.missing[n] @ late
-            if n < problem.max_queue and problem.choices[n]:
-                self._choose(n, base, node_value, value[n], policy[n], kept[n])
-        return Backup(value, policy, kept)
+        """Back up every state, charging ``gain`` per unit of cost.
 
-    def _choose(
-        self,
-        n: int,
-        base: float,
-        node_value: FloatArray,
-        value: FloatArray,
-        policy: IntArray,
-        kept: FloatArray,
-    ) -> None:
-        """Write the backup of (n + 1, j) where some choice is admissible."""
+        A drop takes no time, so what it leads to has the value of the same backup.
+        """
         problem = self.problem
-        best = np.full(len(value), -np.inf)
-        arg = policy.copy()
-        for choice in problem.choices[n]:
-            span = slice(choice.first_bin, None)
-            reward = problem.reward(n + 1, choice.model)
-            h = self.future(choice.latency_ms, node_value)
-            q = base + reward + self.missing[n, span] @ h
-            better = q > best[span]
-            arg[span][better] = choice.model
-            best[span][better] = q[better]
-            mine = policy[span] == choice.model
-            kept[span][mine] = q[mine]
-        admissible = slice(min(c.first_bin for c in problem.choices[n]), None)
-        value[admissible] = best[admissible]
-        tolerance = _ROUNDING * (1.0 + np.abs(best[admissible]))
-        change = best[admissible] > kept[admissible] + tolerance
-        policy[admissible][change] = arg[admissible][change]
+        futures = self.futures(node_value)
+        codes = problem.every_state(incumbent)
+        value = np.full(codes.shape, -np.inf)
+        kept = np.full(codes.shape, -np.inf)
+        arg = codes.copy()
+        for n, choices in enumerate(problem.choices.rows):
+            for choice in choices:
+                span = choice.bins
+                base = problem.reward(choice) - gain * problem.cost(choice.batch)
+                mine = codes[n, span] == choice.code
+                if choice.drops:
+                    q = base + self._after_drop(n, value, node_value)
+                    own = base + self._after_drop(n, kept, node_value)
+                else:
+                    q = own = base + self.missing[n, span] @ futures[choice.service]
+                better = q > value[n, span]
+                arg[n, span][better] = choice.code
+                value[n, span][better] = q[better]
+                kept[n, span][mine] = own[mine]
+        tolerance = _ROUNDING * (1.0 + np.abs(value))
+        change = value > kept + tolerance
+        return Backup(value, np.where(change, arg, codes)[:-1], kept)
+
+    def _after_drop(
+        self, n: int, value: FloatArray, node_value: FloatArray
+    ) -> FloatArray:
+        """What is left when the earliest of n + 1 requests is dropped, for each bin."""
+        assert self.second is not None
+        assert self.emptied is not None
+        if n == 0:
+            ends = node_value[-len(self.emptied) :] @ self.emptied
+            return np.asarray(self.missing[0] @ ends)
+        return np.asarray(self.second[n] @ value[n - 1])
 
 
 def build_structured(
@@ -189,23 +218,30 @@ def build_structured(
     node_set = exact_nodes(problem) if exact else quadrature_nodes(problem, cells_per_slo)
     _check_passages(problem, node_set)
     ends = landing(problem)
-    reached, continuation, excess = _continuation(problem, node_set, ends)
+    drops = problem.late is LateRule.DROP and problem.batching is Batching.MAXIMAL
+    reached, continuation, excess = _continuation(problem, node_set, ends, every_state=drops)
     passages = {
         float(latency): first_passage(problem, node_set, float(latency), ends)
-        for latency in problem.service_latencies_ms
+        for latency in problem.services.latency_ms
     }
     lost = max(
         float(np.abs(1.0 - p.reach.sum(axis=0) - p.none).max()) for p in passages.values()
     )
     missing = missing_arrivals(problem)
+    second = emptied = None
+    if drops:
+        second = second_by_bin(
+            problem.arrivals, problem.workers, problem.slack_ms, problem.max_queue + 1
+        )
+        emptied = ends.law.T
     return StructuredMDP(
-        problem, node_set, missing, reached, continuation, excess, passages, lost
+        problem, node_set, missing, reached, continuation, excess, passages, lost, second, emptied
     )
 
 
 def _check_passages(problem: WorkerProblem, nodes: NodeSet) -> None:
     """Refuse first passages that would fill the memory: exact nodes can be very many."""
-    numbers = len(problem.service_latencies_ms) * len(nodes) * problem.workers
+    numbers = len(problem.services.latency_ms) * len(nodes) * problem.workers
     if numbers > MAX_NUMBERS:
         raise InvalidValueError(
             describe("the problem is too large", where="worker problem",
@@ -215,7 +251,7 @@ def _check_passages(problem: WorkerProblem, nodes: NodeSet) -> None:
 
 
 def _continuation(
-    problem: WorkerProblem, nodes: NodeSet, ends: Landing
+    problem: WorkerProblem, nodes: NodeSet, ends: Landing, *, every_state: bool
 ) -> tuple[tuple[IntArray, IntArray], csr_array[np.float64], FloatArray]:
     """The states that the nodes lead to, the law of them, and the excess."""
     weights, excess = continuation_weights(problem, nodes)
@@ -226,6 +262,8 @@ def _continuation(
     flat = np.append(column * (problem.bins + 1) + bins,
                      row * (problem.bins + 1) + np.where(row < top, problem.bins, 0))
     states, index = np.unique(flat, return_inverse=True)
+    if every_state:
+        states, index = np.arange((top + 1) * (problem.bins + 1)), flat
     law = csr_array(
         (np.append(weights[node, column], np.ones(len(landed))),
          (np.append(node, len(nodes) + landed), index)),

@@ -13,6 +13,7 @@ from ramsis.policy.manifest import (
     write_manifest,
 )
 from ramsis.policy.records import (
+    BudgetRecord,
     CertificateRecord,
     Expectations,
     Inputs,
@@ -36,6 +37,7 @@ __all__ = [
     "OBJECTIVES",
     "POLICY_FORMAT",
     "SERVICES",
+    "BudgetRecord",
     "CertificateRecord",
     "Expectations",
     "FleetModel",

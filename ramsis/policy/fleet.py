@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,23 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError
 from ramsis.policy.classes import SloClass, merged_classes
-from ramsis.policy.records import CertificateRecord, Expectations, Inputs, names
-from ramsis.policy.worker import arrivals_in, frozen, plain
+from ramsis.policy.records import (
+    BudgetRecord,
+    CertificateRecord,
+    Expectations,
+    Inputs,
+    names,
+    quantile_rows,
+)
+from ramsis.policy.worker import SERVICES, arrivals_in, budget_in, extras, frozen, plain
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.fleet import fleet_table
+from ramsis.runtime.mixture import Mixture
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label
 
 __all__ = ["FLEET_SERVICES", "FleetModel", "FleetPolicy"]
 
-FLEET_SERVICES = ("p95", "p99", "mean", "distribution")
+FLEET_SERVICES = SERVICES
 """What service times are: a statistic of the profile, or drawn from the distribution."""
 
 
@@ -47,16 +54,8 @@ class FleetModel:
     def from_fields(cls, model: Fields, size: int | None) -> FleetModel:
         """The model in an entry of ``models``, with ``size`` quantiles for each batch."""
         model.only(names(cls))
-        service = []
-        for b in range(len(model.items("service_ms"))):
-            row = Fields({f"service_ms[{b}]": model.value("service_ms")[b]}, model.file,
-                         model.path)
-            times = row.numbers(f"service_ms[{b}]", POSITIVE, length=size)
-            size = len(times)
-            if any(later < one for one, later in pairwise(times)):
-                raise row.refusal(f"service_ms[{b}]", "quantiles fall", value=times)
-            service.append(tuple(times))
-        return cls(model.text("name"), model.number("accuracy", FRACTION), tuple(service))
+        return cls(model.text("name"), model.number("accuracy", FRACTION),
+                   quantile_rows(model, "service_ms", size))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +95,10 @@ class FleetPolicy:
     slo_classes
         Two or more by rising SLO where queries have several, ``slo_ms`` being the longest; the
         queue then stands by deadline. Else none.
+    mixture
+        The place of the table that has a second answer, drawn by chance, if any.
+    budget
+        The budget of violations that the policy was made for, if any.
     """
 
     models: tuple[FleetModel, ...]
@@ -117,6 +120,8 @@ class FleetPolicy:
     inputs: Inputs
     created_by: str
     slo_classes: tuple[SloClass, ...] = ()
+    mixture: Mixture | None = None
+    budget: BudgetRecord | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -166,6 +171,7 @@ class FleetPolicy:
             "expectations": plain(asdict(self.expectations)),
             "certificate": plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
+            **extras(self.mixture, self.budget),
         }
 
     @classmethod
@@ -211,6 +217,8 @@ class FleetPolicy:
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
             slo_classes=_classes(fields, table.slo_ms) if "slo_classes" in fields else (),
+            mixture=table.mixture,
+            budget=budget_in(fields),
         )
 
 

@@ -8,12 +8,13 @@ so that a later version can add fields and still read older files.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields
 
-__all__ = ["CertificateRecord", "Expectations", "Inputs", "PerDecision", "PolicyModel", "Spread",
-           "names"]
+__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "Inputs", "PerDecision",
+           "PolicyModel", "Spread", "names", "quantile_rows"]
 
 _ORIGINS = "mpie"
 
@@ -38,17 +39,27 @@ class PolicyModel:
     latency_origin
         A letter for each of these: ``m`` measured, ``p`` padded (a larger batch measured
         faster), ``i`` interpolated, ``e`` extrapolated.
+    quantiles_ms
+        Where service times are drawn, for each batch of 1, 2, … that is of use: quantiles at
+        equal-probability midpoints, not falling; ``latency_ms`` are means then.
     """
 
     name: str
     accuracy: float
     latency_ms: tuple[float, ...]
     latency_origin: str
+    quantiles_ms: tuple[tuple[float, ...], ...] | None = None
 
     @classmethod
-    def from_fields(cls, model: Fields, batches: int) -> PolicyModel:
-        """The model in an entry of ``models``, with latencies for batches 1 to ``batches``."""
-        model.only(names(cls))
+    def from_fields(
+        cls, model: Fields, batches: int, *, drawn: bool = False, size: int | None = None
+    ) -> PolicyModel:
+        """The model in an entry of ``models``, with latencies for batches 1 to ``batches``.
+
+        Where times are drawn it has quantiles, ``size`` for each batch or as many as for the
+        first.
+        """
+        model.only(names(cls) if drawn else names(cls)[:-1])
         origin = model.text("latency_origin")
         if len(origin) != batches or not set(origin) <= set(_ORIGINS):
             raise model.refusal("latency_origin", "not one letter for each latency", value=origin,
@@ -58,7 +69,30 @@ class PolicyModel:
             accuracy=model.number("accuracy", FRACTION),
             latency_ms=tuple(model.numbers("latency_ms", POSITIVE, length=batches)),
             latency_origin=origin,
+            quantiles_ms=quantile_rows(model, "quantiles_ms", size) if drawn else None,
         )
+
+    def to_document(self) -> dict[str, Any]:
+        """The model as an entry of a document's ``models``."""
+        document = {"name": self.name, "accuracy": float(self.accuracy),
+                    "latency_ms": [float(value) for value in self.latency_ms],
+                    "latency_origin": self.latency_origin}
+        if self.quantiles_ms is not None:
+            document["quantiles_ms"] = [list(row) for row in self.quantiles_ms]
+        return document
+
+
+def quantile_rows(model: Fields, key: str, size: int | None) -> tuple[tuple[float, ...], ...]:
+    """Rows of positive numbers that do not fall, ``size`` in each or as many as in the first."""
+    rows = []
+    for b, values in enumerate(model.items(key)):
+        row = Fields({f"{key}[{b}]": values}, model.file, model.path)
+        times = row.numbers(f"{key}[{b}]", POSITIVE, length=size)
+        size = len(times)
+        if any(later < one for one, later in pairwise(times)):
+            raise row.refusal(f"{key}[{b}]", "quantiles fall", value=times)
+        rows.append(tuple(times))
+    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +242,52 @@ class CertificateRecord:
             truncated_mass=record.number("truncated_mass", NON_NEGATIVE),
             nodes_per_bin=record.whole_or_none("nodes_per_bin", 1),
             tolerance=record.number_or_none("tolerance", NON_NEGATIVE),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRecord:
+    """The budget of violations that a policy was made for, and the simulation that it met it in.
+
+    Attributes
+    ----------
+    max_violation_rate
+        The budget, in (0, 1].
+    violation_rate, effective_accuracy
+        Means over the runs.
+    violation_half_width, effective_half_width
+        Halves of their 95 % intervals.
+    queries, runs, seed
+        Queries in all, on average; runs, each with a seed of its own, and the first of these.
+    """
+
+    max_violation_rate: float
+    violation_rate: float
+    violation_half_width: float
+    effective_accuracy: float
+    effective_half_width: float
+    queries: int
+    runs: int
+    seed: int
+
+    @property
+    def upper(self) -> float:
+        """Upper end of the violation rate's interval."""
+        return self.violation_rate + self.violation_half_width
+
+    @classmethod
+    def from_fields(cls, record: Fields) -> BudgetRecord:
+        """The record in a policy file."""
+        record.only(names(cls))
+        return cls(
+            max_violation_rate=record.number("max_violation_rate", FRACTION),
+            violation_rate=record.number("violation_rate", FRACTION),
+            violation_half_width=record.number("violation_half_width", NON_NEGATIVE),
+            effective_accuracy=record.number("effective_accuracy", FRACTION),
+            effective_half_width=record.number("effective_half_width", NON_NEGATIVE),
+            queries=record.whole("queries", 1),
+            runs=record.whole("runs", 2),
+            seed=record.whole("seed", 0),
         )
 
 

@@ -9,15 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.policy.records import CertificateRecord, Expectations, Inputs, PolicyModel, names
-from ramsis.runtime.fields import Fields
+from ramsis.policy.records import (
+    BudgetRecord,
+    CertificateRecord,
+    Expectations,
+    Inputs,
+    PolicyModel,
+    names,
+)
+from ramsis.runtime.fields import NON_NEGATIVE, Fields
+from ramsis.runtime.mixture import Mixture
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label, lookup_table
 
-__all__ = ["DISPATCHES", "OBJECTIVES", "SERVICES", "WorkerPolicy", "arrivals_in", "frozen",
-           "plain"]
+__all__ = ["DISPATCHES", "OBJECTIVES", "SERVICES", "WorkerPolicy", "arrivals_in", "budget_in",
+           "extras", "frozen", "plain"]
 
-SERVICES = ("p95", "p99", "mean")
-"""The statistic of the profile that stands for a batch's service time."""
+SERVICES = ("p95", "p99", "mean", "distribution")
+"""What service times are: a statistic of the profile, or drawn from the distribution."""
 DISPATCHES = ("round-robin",)
 """How the workers share the arrivals; round robin gives a worker every K-th one."""
 OBJECTIVES = ("per-query", "per-decision")
@@ -48,13 +56,19 @@ class WorkerPolicy:
         Low edges of the slack bins, shape (D+1,), increasing from 0 to at most ``slo_ms``.
     model_table, batch_table
         Index of the model and size of the batch for n queued (row n-1) and slack bin j
-        (column j), shape (max_queue, D+1).
+        (column j), shape (max_queue, D+1). A batch of 0 drops the earliest request.
     overflow_model, overflow_batch
         The answer with more than ``max_queue`` queued.
     expectations, certificate, inputs
         The promises, the solution's quality, and where it all came from.
     created_by
         Program and version.
+    violation_price
+        What a query that is late or dropped was taken to cost, in units of accuracy.
+    mixture
+        The place of the table that has a second answer, drawn by chance, if any.
+    budget
+        The budget of violations that the policy was made for, if any.
     """
 
     models: tuple[PolicyModel, ...]
@@ -77,6 +91,9 @@ class WorkerPolicy:
     certificate: CertificateRecord
     inputs: Inputs
     created_by: str
+    violation_price: float = 0.0
+    mixture: Mixture | None = None
+    budget: BudgetRecord | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arrivals", plain(self.arrivals))
@@ -100,6 +117,17 @@ class WorkerPolicy:
         return np.array([model.latency_ms for model in self.models], dtype=np.float64)
 
     @property
+    def quantiles_ms(self) -> NDArray[np.float64] | None:
+        """Drawn service times, shape (models, max_queue+1, Q), infinite beyond what is known."""
+        rows = [model.quantiles_ms for model in self.models]
+        if rows[0] is None:
+            return None
+        result = np.full((len(rows), self.max_queue + 1, len(rows[0][0])), np.inf)
+        for one, known in zip(result, rows, strict=True):
+            one[: len(known or ())] = known
+        return result
+
+    @property
     def accuracy(self) -> NDArray[np.float64]:
         """Accuracies of the models, shape (models,)."""
         return np.array([model.accuracy for model in self.models], dtype=np.float64)
@@ -110,7 +138,7 @@ class WorkerPolicy:
             "format": POLICY_FORMAT,
             "kind": self.kind,
             "created_by": self.created_by,
-            "models": [plain(asdict(model)) for model in self.models],
+            "models": [plain(model.to_document()) for model in self.models],
             "slo_ms": float(self.slo_ms),
             "workers": int(self.workers),
             "load_qps": float(self.load_qps),
@@ -120,6 +148,7 @@ class WorkerPolicy:
             "batching": self.batching,
             "late": self.late,
             "objective": self.objective,
+            "violation_price": float(self.violation_price),
             "max_queue": int(self.max_queue),
             "slack_ms": self.slack_ms.tolist(),
             "table": {"model": self.model_table.tolist(), "batch": self.batch_table.tolist()},
@@ -127,6 +156,7 @@ class WorkerPolicy:
             "expectations": plain(asdict(self.expectations)),
             "certificate": plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
+            **extras(self.mixture, self.budget),
         }
 
     @classmethod
@@ -141,14 +171,15 @@ class WorkerPolicy:
         fields = Fields(document, where)
         table = lookup_table(fields)
         fields.only(_KEYS)
+        service = fields.text("service", SERVICES)
+        price = fields.number_or_none("violation_price", NON_NEGATIVE)
         return cls(
-            models=tuple(PolicyModel.from_fields(model, table.max_queue + 1)
-                         for model in fields.children("models")),
+            models=_models_in(fields, table.max_queue + 1, drawn=service == "distribution"),
             slo_ms=table.slo_ms,
             workers=table.workers,
             load_qps=table.load_qps,
             arrivals=arrivals_in(fields),
-            service=fields.text("service", SERVICES),
+            service=service,
             dispatch=fields.text("dispatch", DISPATCHES),
             batching=table.batching,
             late=fields.text("late"),
@@ -163,6 +194,9 @@ class WorkerPolicy:
             certificate=CertificateRecord.from_fields(fields.child("certificate")),
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
+            violation_price=0.0 if price is None else price,
+            mixture=table.mixture,
+            budget=budget_in(fields),
         )
 
 
@@ -171,6 +205,23 @@ _KEYS = (
       if name not in ("model_table", "batch_table", "overflow_model", "overflow_batch")),
     "format", "kind", "table", "overflow",
 )
+
+
+def _models_in(fields: Fields, batches: int, *, drawn: bool) -> tuple[PolicyModel, ...]:
+    """The models; where times are drawn, the first has quantiles for every batch."""
+    models: list[PolicyModel] = []
+    size = None
+    for i, child in enumerate(fields.children("models")):
+        model = PolicyModel.from_fields(child, batches, drawn=drawn, size=size)
+        if model.quantiles_ms is not None:
+            rows, least = len(model.quantiles_ms), 1 if i else batches
+            size = len(model.quantiles_ms[0])
+            if not least <= rows <= batches or size < 2:
+                raise child.refusal("quantiles_ms", "not two or more quantiles for each batch",
+                                    value=f"{rows} batches, {size} quantiles",
+                                    allowed=f"{least} to {batches} batches")
+        models.append(model)
+    return tuple(models)
 
 
 def arrivals_in(fields: Fields) -> dict[str, Any]:
@@ -182,6 +233,23 @@ def arrivals_in(fields: Fields) -> dict[str, Any]:
             raise arrivals.refusal(key, "not a parameter", value=value,
                                    allowed="a number, text, truth value, or list")
     return values
+
+
+def budget_in(fields: Fields) -> BudgetRecord | None:
+    """The record of a budget, where the file has one."""
+    if "budget" not in fields or fields.value("budget") is None:
+        return None
+    return BudgetRecord.from_fields(fields.child("budget"))
+
+
+def extras(mixture: Mixture | None, budget: BudgetRecord | None) -> dict[str, Any]:
+    """The fields of a document that stand only in the files that need them."""
+    found: dict[str, Any] = {}
+    if mixture is not None:
+        found["mixture"] = {key: plain(value) for key, value in mixture._asdict().items()}
+    if budget is not None:
+        found["budget"] = asdict(budget)
+    return found
 
 
 def frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:

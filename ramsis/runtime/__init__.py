@@ -17,19 +17,24 @@ from pathlib import Path
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import read_json
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.fleet import DROP, Drop, FleetSelector, Wait, fleet_table
+from ramsis.runtime.fleet import FleetSelector, Wait, fleet_table
 from ramsis.runtime.manifest import listed_policies
+from ramsis.runtime.mixture import Uniform
 from ramsis.runtime.monitor import LoadMonitor
 from ramsis.runtime.policy_set import Choice, PolicySet
-from ramsis.runtime.selector import Decision, Selector
+from ramsis.runtime.selector import DROP, Decision, Drop, Selector
 from ramsis.runtime.table import KINDS, POLICY_FORMAT, check_format, lookup_table
 
 __all__ = ["DROP", "Choice", "Decision", "Drop", "FleetSelector", "LoadMonitor", "PolicySet",
            "Selector", "Wait", "load", "load_selector", "load_set", "selector_of"]
 
 
-def selector_of(document: object, file: str) -> Selector | FleetSelector:
+def selector_of(
+    document: object, file: str, uniform: Uniform | None = None
+) -> Selector | FleetSelector:
     """The lookup of a policy document, by its kind; ``file`` names it in messages.
+
+    ``uniform`` is the source of chance for policies that draw an answer, see :class:`Selector`.
 
     Raises
     ------
@@ -39,25 +44,32 @@ def selector_of(document: object, file: str) -> Selector | FleetSelector:
     fields = Fields(document, file)
     check_format(fields, POLICY_FORMAT)
     if fields.text("kind", KINDS) == "fleet":
-        return FleetSelector(fleet_table(fields))
-    return Selector(lookup_table(fields))
+        return FleetSelector(fleet_table(fields), uniform)
+    return Selector(lookup_table(fields), uniform)
 
 
-def load_selector(path: str | os.PathLike[str]) -> Selector | FleetSelector:
+def load_selector(
+    path: str | os.PathLike[str], *, uniform: Uniform | None = None
+) -> Selector | FleetSelector:
     """The lookup of one policy file, of a worker or of a fleet.
+
+    ``uniform`` is the source of chance for policies that draw an answer, see :class:`Selector`.
 
     Raises
     ------
     InputFileError
         When the file cannot be read or what the lookup needs breaks the format.
     """
-    return selector_of(read_json(path), str(path))
+    return selector_of(read_json(path), str(path), uniform)
 
 
 def load_set(
-    folder: str | os.PathLike[str], *, on_above_highest: Callable[[float], object] | None = None
+    folder: str | os.PathLike[str], *, on_above_highest: Callable[[float], object] | None = None,
+    uniform: Uniform | None = None,
 ) -> PolicySet[Selector] | PolicySet[FleetSelector]:
     """The policies that a folder's ``manifest.json`` lists; see :class:`PolicySet`.
+
+    ``uniform`` is the source of chance for policies that draw an answer, see :class:`Selector`.
 
     Raises
     ------
@@ -66,7 +78,7 @@ def load_set(
         format, two are for the same load and arrival process, or they are of several kinds.
     """
     listed = listed_policies(Path(folder))
-    selectors = [selector_of(one.document, str(one.path)) for one in listed]
+    selectors = [selector_of(one.document, str(one.path), uniform) for one in listed]
     workers = [one for one in selectors if isinstance(one, Selector)]
     fleets = [one for one in selectors if isinstance(one, FleetSelector)]
     if workers and fleets:
@@ -81,7 +93,9 @@ def load_set(
 
 
 def load(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str], *, uniform: Uniform | None = None,
 ) -> Selector | FleetSelector | PolicySet[Selector] | PolicySet[FleetSelector]:
     """A folder as a :class:`PolicySet`, a policy file as its selector."""
-    return load_set(path) if Path(path).is_dir() else load_selector(path)
+    if Path(path).is_dir():
+        return load_set(path, uniform=uniform)
+    return load_selector(path, uniform=uniform)

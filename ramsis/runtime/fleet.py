@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.fields import POSITIVE, Fields
-from ramsis.runtime.selector import Decision, check_slack
+from ramsis.runtime.mixture import Either, Mixture, Uniform, drawn_from, mixture_in
+from ramsis.runtime.selector import DROP, Decision, Drop, check_slack
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_of, check_format, model_names, slack_grid
 
-__all__ = ["DROP", "Drop", "FleetSelector", "FleetTable", "Wait", "fleet_table"]
+__all__ = ["FleetSelector", "FleetTable", "Wait", "fleet_table"]
 
 WAIT_CODE, DROP_CODE = -1, -2
 """Entries of a table that are not an option's index."""
@@ -31,11 +32,7 @@ class Wait(NamedTuple):
     below_ms: float | None
 
 
-class Drop(NamedTuple):
-    """Take the head out of the queue and do not answer it in time; then ask again."""
-
-
-DROP = Drop()
+_Answer = Decision | Wait | Drop
 
 
 class FleetTable(NamedTuple):
@@ -60,6 +57,8 @@ class FleetTable(NamedTuple):
         is an index into ``options``, -1 to wait or -2 to drop.
     places
         Row for each idle level (but 0) and queue level (but 0).
+    mixture
+        The place that has a second answer, if any.
     """
 
     models: tuple[str, ...]
@@ -73,6 +72,7 @@ class FleetTable(NamedTuple):
     options: list[list[int]]
     rows: list[list[int]]
     places: list[list[int]]
+    mixture: Mixture | None = None
 
 
 def fleet_table(fields: Fields) -> FleetTable:
@@ -105,6 +105,7 @@ def fleet_table(fields: Fields) -> FleetTable:
         workers=workers, arrivals=arrivals_of(fields.child("arrivals")), idle=idle, queue=queue,
         slack_ms=slack_ms, options=options, rows=rows,
         places=_index(table, len(idle) - 1, queue, rows, options),
+        mixture=_mixture(fields, (len(idle) - 1, len(queue) - 1, len(slack_ms)), queue, options),
     )
 
 
@@ -115,6 +116,8 @@ class FleetSelector:
     ----------
     table
         The lookup's part of a policy file; kept as the attribute ``table``.
+    uniform
+        Source of chance, as of :class:`ramsis.runtime.Selector`.
 
     Examples
     --------
@@ -131,15 +134,20 @@ class FleetSelector:
     Drop()
     """
 
-    __slots__ = ("_queue", "_rows", "_workers", "table")
+    __slots__ = ("_queue", "_rows", "_uniform", "_workers", "table")
 
-    def __init__(self, table: FleetTable) -> None:
+    def __init__(self, table: FleetTable, uniform: Uniform | None = None) -> None:
         self.table = table
         self._workers = table.workers
         self._queue = table.queue
         options = [Decision(table.models[m], b) for m, b in table.options]
         rows = [_row(row, table.slack_ms, options) for row in table.rows]
         by_level = [[rows[r] for r in line] for line in table.places]
+        if table.mixture is not None:
+            self._uniform = drawn_from(uniform)
+            i, n, j = table.mixture.place
+            by_level[i][n] = _mixed_row(
+                table.rows[table.places[i][n]], j, table.mixture, table.slack_ms, options)
         self._rows: list[list[tuple[tuple[float, ...], tuple[Any, ...]]]] = [[]]
         for (low, high), line in zip(pairwise(table.idle[1:]), by_level, strict=False):
             self._rows += [line] * (high - low)
@@ -179,8 +187,8 @@ class FleetSelector:
         if idle == 0:
             return _NEVER
         edges, answers = self._rows[min(idle, self._workers)][bisect_right(levels, queued) - 2]
-        found: Decision | Wait | Drop = answers[bisect_right(edges, slack_ms)]
-        return found
+        found: _Answer | Either[_Answer] = answers[bisect_right(edges, slack_ms)]
+        return found.drawn(self._uniform) if isinstance(found, Either) else found
 
 
 _NEVER = Wait(None)
@@ -203,6 +211,47 @@ def _row(
         else:
             answers.append(DROP if code == DROP_CODE else options[code])
     return edges, tuple(answers)
+
+
+def _mixed_row(
+    row: list[int], j: int, mixture: Mixture, slack_ms: tuple[float, ...],
+    options: list[Decision],
+) -> tuple[tuple[float, ...], tuple[Any, ...]]:
+    """A row whose bin j has two answers: it is cut there, so that a wait above ends at it."""
+    starts = sorted({*row[::2], j, j + 1} - {len(slack_ms)})
+    codes = [row[2 * (bisect_right(row[::2], b) - 1) + 1] for b in starts]
+    at = starts.index(j)
+
+    def answers(code: int) -> tuple[tuple[float, ...], tuple[_Answer, ...]]:
+        here = [*codes[:at], code, *codes[at + 1:]]
+        return _row([x for pair in zip(starts, here, strict=True) for x in pair], slack_ms,
+                    options)
+
+    edges, usual = answers(codes[at])
+    _, other = answers(mixture.answer[0])
+    either = Either(_lasting(usual, at), _lasting(other, at), mixture.probability)
+    return edges, (*usual[:at], either, *usual[at + 1:])
+
+
+def _lasting(answers: tuple[_Answer, ...], at: int) -> _Answer:
+    """The answer at a place of a row; a wait goes on through a wait below it."""
+    if not (isinstance(answers[at], Wait) and at > 0 and isinstance(answers[at - 1], Wait)):
+        return answers[at]
+    return answers[at - 1]
+
+
+def _mixture(
+    fields: Fields, shape: tuple[int, int, int], queue: tuple[int, ...],
+    options: list[list[int]],
+) -> Mixture | None:
+    def refused(place: tuple[int, ...], answer: tuple[int, ...]) -> str | None:
+        queued = queue[place[1] + 1]
+        if DROP_CODE <= answer[0] < len(options) and (
+                answer[0] < 0 or options[answer[0]][1] <= queued):
+            return None
+        return f"{DROP_CODE} to {len(options) - 1}, a batch of up to {queued}"
+
+    return mixture_in(fields, shape, 1, refused)
 
 
 def _levels(fields: Fields, key: str) -> tuple[int, ...]:

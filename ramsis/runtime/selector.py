@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import index
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.runtime.mixture import Either, Uniform, drawn_from
 from ramsis.runtime.table import LookupTable
 
-__all__ = ["Decision", "Selector", "check_slack"]
+__all__ = ["DROP", "Decision", "Drop", "Selector", "check_slack"]
 
 
 class Decision(NamedTuple):
@@ -24,6 +25,13 @@ class Decision(NamedTuple):
     batch: int
 
 
+class Drop(NamedTuple):
+    """Take the head out of the queue and do not answer it in time; then ask again."""
+
+
+DROP = Drop()
+
+
 class Selector:
     """Looks decisions up in one policy.
 
@@ -31,6 +39,9 @@ class Selector:
     ----------
     table
         The lookup's part of a policy file; kept as the attribute ``table``.
+    uniform
+        Source of chance where the policy has a place with two answers, such as
+        ``random.Random(7).random``; by default one of a fixed seed.
 
     Examples
     --------
@@ -44,23 +55,33 @@ class Selector:
     Decision(model='small', batch=3)
     """
 
-    __slots__ = ("_inner_edges", "_max_queue", "_overflow", "_rows", "table")
+    __slots__ = ("_inner_edges", "_max_queue", "_overflow", "_rows", "_uniform", "table")
 
-    def __init__(self, table: LookupTable) -> None:
+    def __init__(self, table: LookupTable, uniform: Uniform | None = None) -> None:
         self.table = table
         self._max_queue = table.max_queue
         self._inner_edges = table.slack_ms[1:]
-        known: dict[tuple[int, int], Decision] = {}
+        known: dict[tuple[int, int], Decision | Drop] = {}
 
-        def decision(model: int, batch: int) -> Decision:
-            return known.setdefault((model, batch), Decision(table.models[model], batch))
+        def decision(model: int, batch: int) -> Decision | Drop:
+            answer = Decision(table.models[model], batch) if batch else DROP
+            return known.setdefault((model, batch), answer)
 
-        rows = (tuple(map(decision, *row)) for row in zip(table.model, table.batch, strict=True))
-        self._rows = ((), *rows)
+        rows: list[list[Any]] = [list(map(decision, *row))
+                                 for row in zip(table.model, table.batch, strict=True)]
+        if table.mixture is not None:
+            self._uniform = drawn_from(uniform)
+            row, column = table.mixture.place
+            model, batch = table.mixture.answer
+            rows[row][column] = Either(rows[row][column], decision(model, batch),
+                                       table.mixture.probability)
+        self._rows: tuple[tuple[Any, ...], ...] = ((), *map(tuple, rows))
         self._overflow = decision(*table.overflow)
 
-    def __call__(self, queued: int, slack_ms: float) -> Decision:
+    def __call__(self, queued: int, slack_ms: float) -> Decision | Drop:
         """The decision for ``queued`` requests, the earliest deadline ``slack_ms`` away.
+
+        Only a policy made with the late rule ``drop`` answers with a :class:`Drop`.
 
         Parameters
         ----------
@@ -82,7 +103,8 @@ class Selector:
                 raise InvalidValueError(_bad_slack(slack_ms))
             column = bisect_right(self._inner_edges, slack_ms)
             if 1 <= queued <= self._max_queue:
-                return self._rows[queued][column]
+                found: Decision | Drop | Either[Decision | Drop] = self._rows[queued][column]
+                return found.drawn(self._uniform) if isinstance(found, Either) else found
             if index(queued) >= 1:
                 return self._overflow
         except TypeError:

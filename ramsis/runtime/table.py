@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ramsis.runtime.fields import POSITIVE, Fields
+from ramsis.runtime.mixture import Mixture, mixture_in
 
 __all__ = [
     "BATCHINGS",
@@ -32,8 +33,10 @@ KINDS = ("worker", "fleet")
 """What decides by the policy: one worker about its own queue, or a central queue for all."""
 BATCHINGS = ("maximal", "variable")
 """``maximal``: a batch is the whole queue; ``variable``: any part of it."""
-LATE_RULES = ("serve",)
-"""``serve``: the table's answer is served even where the deadline can no longer be met."""
+LATE_RULES = ("serve", "drop", "free")
+"""What the policy was made for: requests that nothing can answer in time are all served by the
+fastest model, or may be dropped, or served by any model. Only ``drop`` changes what a table may
+hold: a batch of 0 drops the earliest request."""
 
 
 class LookupTable(NamedTuple):
@@ -54,9 +57,12 @@ class LookupTable(NamedTuple):
     slack_ms
         Low edges of the D+1 slack bins, increasing from 0.
     model, batch
-        ``max_queue`` rows of D+1: row n-1 is for n queued, column j for slack bin j.
+        ``max_queue`` rows of D+1: row n-1 is for n queued, column j for slack bin j. A batch of
+        0 drops the earliest request.
     overflow
         Model index and batch for a queue longer than ``max_queue``.
+    mixture
+        The place that has a second answer, if any.
     """
 
     models: tuple[str, ...]
@@ -70,6 +76,7 @@ class LookupTable(NamedTuple):
     model: list[list[int]]
     batch: list[list[int]]
     overflow: tuple[int, int]
+    mixture: Mixture | None = None
 
 
 def check_format(fields: Fields, known: str) -> None:
@@ -118,13 +125,14 @@ def lookup_table(fields: Fields) -> LookupTable:
     """
     check_format(fields, POLICY_FORMAT)
     fields.text("kind", ("worker",))
-    fields.text("late", LATE_RULES)
+    drops = fields.text("late", LATE_RULES) == "drop"
     batching = fields.text("batching", BATCHINGS)
     max_queue = fields.whole("max_queue", 1)
     models = model_names(fields)
     slo_ms = fields.number("slo_ms", POSITIVE)
     slack_ms = slack_grid(fields, slo_ms)
-    model, batch = _tables(fields.child("table"), max_queue, len(slack_ms), len(models), batching)
+    model, batch = _tables(fields.child("table"), max_queue, len(slack_ms), len(models),
+                           batching == "maximal", drops)
     overflow = fields.child("overflow")
     overflow.only(("model", "batch"))
     return LookupTable(
@@ -139,8 +147,23 @@ def lookup_table(fields: Fields) -> LookupTable:
         model=model,
         batch=batch,
         overflow=(overflow.whole("model", 0, len(models) - 1),
-                  overflow.whole("batch", 1, max_queue + 1)),
+                  overflow.whole("batch", 0 if drops else 1, max_queue + 1)),
+        mixture=_mixture(fields, (max_queue, len(slack_ms)), len(models), batching, drops),
     )
+
+
+def _mixture(
+    fields: Fields, shape: tuple[int, int], models: int, batching: str, drops: bool
+) -> Mixture | None:
+    def refused(place: tuple[int, ...], answer: tuple[int, ...]) -> str | None:
+        queued = place[0] + 1
+        least = queued if batching == "maximal" else 1
+        batch = least <= answer[1] <= queued or (drops and answer[1] == 0)
+        if 0 <= answer[0] < models and batch:
+            return None
+        return f"[0 to {models - 1}, {least} to {queued}]" + (" or a batch of 0" if drops else "")
+
+    return mixture_in(fields, shape, 2, refused)
 
 
 def arrivals_of(arrivals: Fields) -> str:
@@ -184,19 +207,22 @@ def slack_grid(fields: Fields, slo_ms: float) -> tuple[float, ...]:
 
 
 def _tables(
-    table: Fields, rows: int, columns: int, models: int, batching: str
+    table: Fields, rows: int, columns: int, models: int, maximal: bool, drops: bool
 ) -> tuple[list[list[int]], list[list[int]]]:
     table.only(("model", "batch"))
     model, batch = table.items("model", rows), table.items("batch", rows)
     for row in range(rows):
         _check_row(table, "model", row, columns, 0, models - 1)
         queued = row + 1
-        _check_row(table, "batch", row, columns, queued if batching == "maximal" else 1, queued)
+        lowest = queued if maximal else 1
+        _check_row(table, "batch", row, columns, lowest, queued, also=0 if drops else lowest)
     return model, batch
 
 
-def _check_row(table: Fields, key: str, row: int, columns: int, low: int, high: int) -> None:
-    """A row of whole numbers in a range; the first bad cell is looked for only when needed."""
+def _check_row(
+    table: Fields, key: str, row: int, columns: int, low: int, high: int, also: int | None = None
+) -> None:
+    """A row of whole numbers in a range, or one more; a bad cell is looked for only if needed."""
     cells = table.value(key)[row]
     if not isinstance(cells, list) or len(cells) != columns:
         found = f"{len(cells)} cells" if isinstance(cells, list) else cells
@@ -205,7 +231,9 @@ def _check_row(table: Fields, key: str, row: int, columns: int, low: int, high: 
     if set(map(type, cells)) == {int} and min(cells) >= low and max(cells) <= high:
         return
     for column, cell in enumerate(cells):
-        if type(cell) is not int or not low <= cell <= high:
-            allowed = f"a whole number from {low} to {high}"
+        if type(cell) is not int or not (low <= cell <= high or cell == also):
+            allowed = str(low) if low == high else f"a whole number from {low} to {high}"
+            if also is not None and also < low:
+                allowed += f", or {also} to drop the earliest request"
             raise table.refusal(f"{key}[{row}][{column}]", f"{key} is out of range", value=cell,
-                                allowed=str(low) if low == high else allowed)
+                                allowed=allowed)

@@ -36,6 +36,9 @@ class Terms(NamedTuple):
         The load monitor's window, and the least span that it averages over.
     quantiles_ms : ndarray, shape (M, B, Q)
     uniform : ndarray, shape (n,), or empty where Q = 1
+    coin : ndarray, shape (n,), or empty where no table has a place with two answers
+        A uniform number for each head of a worker's queue, or, in turn, for each time that such a
+        place of a fleet's table is asked.
     """
 
     slo_ms: float
@@ -46,6 +49,7 @@ class Terms(NamedTuple):
     shortest_ms: float
     quantiles_ms: FloatArray
     uniform: FloatArray
+    coin: FloatArray
 
 
 class Lines(NamedTuple):
@@ -93,13 +97,20 @@ def _bin(tables: Tables, level: int, slack_ms: float) -> int:
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _decide(tables: Tables, level: int, queued: int, slack_ms: float) -> tuple[int, int]:
-    """Model and batch for a queue whose head has this slack."""
+def _decide(
+    tables: Tables, terms: Terms, level: int, queued: int, slack_ms: float, query: int
+) -> tuple[int, int]:
+    """Model and batch for a queue whose head, this query, has this slack; 0 drops it."""
     if queued > tables.rows[level]:
+        if tables.overflow_batch[level] < 0:
+            return 0, 0
         if tables.overflow_batch[level] > 0:
             return int(tables.overflow_model[level]), int(tables.overflow_batch[level])
         queued = tables.rows[level]
     j = _bin(tables, level, slack_ms)
+    mixed = tables.mixed[level]
+    if mixed[0] == queued - 1 and mixed[1] == j and terms.coin[query] < tables.chance[level]:
+        return int(mixed[2]), int(mixed[3])
     return int(tables.model[level, queued - 1, j]), int(tables.batch[level, queued - 1, j])
 
 
@@ -151,7 +162,7 @@ def _level(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def round_robin(
-    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches
+    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
     """Every K-th query to a worker, which serves its queue by the table."""
     n, workers = arrival_ms.size, terms.workers
@@ -178,7 +189,13 @@ def round_robin(
                 recorded = head + 1 if triggered else _first(arrival_ms, now_ms, recorded, False)
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, recorded, gone)
-            model, batch = _decide(tables, level, queued, first_ms + terms.slo_ms - now_ms)
+            model, batch = _decide(
+                tables, terms, level, queued, first_ms + terms.slo_ms - now_ms, head)
+            if batch == 0:
+                out.batch_of[head] = -2
+                drop_ms[head] = now_ms
+                head += workers
+                continue
             free_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
             out.start_ms[count] = now_ms
             out.finish_ms[count] = free_ms
@@ -218,7 +235,7 @@ def _ring_size(workers: int) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def central(
-    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches
+    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
     """One queue; a worker that has been idle longest takes from its head by the table."""
     n, workers = arrival_ms.size, terms.workers
@@ -247,7 +264,12 @@ def central(
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
             slack_ms = arrival_ms[head] + terms.slo_ms - now_ms
-            model, batch = _decide(tables, level, arrived - head, slack_ms)
+            model, batch = _decide(tables, terms, level, arrived - head, slack_ms, head)
+            if batch == 0:
+                out.batch_of[head] = -2
+                drop_ms[head] = now_ms
+                head += 1
+                continue
             finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
             worker = idle[first_idle & mask]
             first_idle += 1
@@ -268,7 +290,7 @@ def central(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def shortest_queue(
-    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches
+    arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
     """Each query to the worker with fewest waiting or in service, the next in turn among these."""
     n, workers = arrival_ms.size, terms.workers
@@ -314,8 +336,18 @@ def shortest_queue(
             gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
             level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
         query = head[worker]
-        slack_ms = arrival_ms[query] + terms.slo_ms - now_ms
-        model, batch = _decide(tables, level, waiting[worker], slack_ms)
+        model, batch = 0, 0
+        while batch == 0 and waiting[worker] > 0:
+            slack_ms = arrival_ms[query] + terms.slo_ms - now_ms
+            model, batch = _decide(tables, terms, level, waiting[worker], slack_ms, query)
+            if batch == 0:
+                out.batch_of[query] = -2
+                drop_ms[query] = now_ms
+                query = following[query]
+                head[worker] = query
+                waiting[worker] -= 1
+        if batch == 0:
+            continue
         finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, query)
         _insert(times, who, first, busy, finish_ms, worker)
         busy += 1
@@ -336,22 +368,29 @@ def shortest_queue(
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _ask(
-    tables: FleetTables, level: int, idle: int, queued: int, slack_ms: float
-) -> tuple[int, float]:
-    """A fleet policy's answer, and if it is to wait the slack below which to ask again."""
+    tables: FleetTables, terms: Terms, level: int, idle: int, queued: int, slack_ms: float,
+    drawn: int,
+) -> tuple[int, float, int]:
+    """A fleet policy's answer, the slack below which to ask again after waiting, and ``drawn``."""
     if queued > tables.longest[level]:
-        return -2, -np.inf
+        return -2, -np.inf, drawn
     if idle == 0:
-        return -1, -np.inf
+        return -1, -np.inf, drawn
     i, n = tables.idle_row[level, idle], tables.queue_row[level, queued]
     edges = tables.slack_ms[level]
     j = max(int(np.searchsorted(edges, slack_ms, side="right")) - 1, 0)
     answer = int(tables.answer[level, i, n, j])
+    mixed = tables.mixed[level]
+    here = mixed[0] == i and mixed[1] == n  # the place with two answers is in this row
+    if here and mixed[2] == j:
+        if terms.coin[drawn % terms.coin.size] < tables.chance[level]:
+            answer = int(mixed[3])
+        drawn += 1
     if answer != -1:
-        return answer, -np.inf
-    while j > 0 and tables.answer[level, i, n, j - 1] == -1:
+        return answer, -np.inf, drawn
+    while j > 0 and tables.answer[level, i, n, j - 1] == -1 and not (here and mixed[2] == j - 1):
         j -= 1
-    return -1, float(edges[j]) if j > 0 else -np.inf
+    return -1, float(edges[j]) if j > 0 else -np.inf, drawn
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -386,9 +425,8 @@ def fleet_queue(
     arrived, queued, count, gone = 0, 0, 0, 0
     head_of, end = lines.starts[:-1].copy(), lines.starts[:-1].copy()
     level = terms.level
-    timer_ms, wake_ms = np.inf, np.inf
+    timer_ms, wake_ms, drawn = np.inf, np.inf, 0
     out.batch_of[:] = -1
-    drop_ms[:] = np.nan
     while True:
         next_ms = arrival_ms[arrived] if arrived < n else np.inf
         finish_ms = times[first & mask] if busy > 0 else np.inf
@@ -417,7 +455,7 @@ def fleet_queue(
             head = lines.order[head_of[c]]
             deadline_ms = arrival_ms[head] + lines.slo_ms[c]
             slack_ms = min(deadline_ms - now_ms, at_most)
-            answer, below = _ask(tables, level, idles, queued, slack_ms)
+            answer, below, drawn = _ask(tables, terms, level, idles, queued, slack_ms, drawn)
             if answer == -1:
                 if below > -np.inf:
                     wake_ms = np.nextafter(below, -np.inf)

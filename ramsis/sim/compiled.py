@@ -6,10 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import describe
-from ramsis.runtime import LoadMonitor
-from ramsis.runtime.monitor import SHORTEST_SPAN
+from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
-from ramsis.sim.engine import SchemeError
+from ramsis.sim.engine import SchemeError, coins
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
 from ramsis.sim.tables import Compiled, FleetTables, Tables
@@ -32,6 +31,7 @@ def replay(
     duration_ms: float,
     rng: np.random.Generator,
     load_qps: float | None,
+    monitor_ms: float = WINDOW_MS,
     query_slo_ms: FloatArray | None = None,
 ) -> Run:
     """The same run as the plain engine's, by a kernel.
@@ -47,6 +47,8 @@ def replay(
         For service draws.
     load_qps : float or None
         The load that the scheme is told; ``None``: what the load monitor anticipates.
+    monitor_ms : float
+        The monitor's window, > 0.
     query_slo_ms : ndarray, shape (n,), optional
         Deadline of each query after its arrival; for fleet policies.
 
@@ -58,14 +60,14 @@ def replay(
     n, tables = len(arrival_ms), scheme.tables
     if isinstance(tables, Tables):  # those of fleet policies are checked when they are read
         _check(tables, fleet)
-    window_ms = LoadMonitor().window_ms
     level = -1
     if load_qps is not None:
         level = min(int(np.searchsorted(tables.load_qps, load_qps)), len(tables.load_qps) - 1)
     terms = _kernels.Terms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
-        window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
+        window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
         quantiles_ms=fleet.quantiles_ms, uniform=rng.random(n if fleet.draws else 0),
+        coin=coins(rng, n) if scheme.by_chance else np.empty(0),
     )
     out = _kernels.Batches(
         np.empty(n), np.empty(n), *(np.empty(n, dtype=np.int32) for _ in range(4))
@@ -76,7 +78,7 @@ def replay(
         count = _kernels.fleet_queue(given, _lines(n, fleet.slo_ms, query_slo_ms), tables, terms,
                                      out, drop_ms)
     else:
-        count = _KERNELS[scheme.dispatch](given, tables, terms, out)
+        count = _KERNELS[scheme.dispatch](given, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
     return Run(
         fleet=fleet,
@@ -111,6 +113,6 @@ def _check(tables: Tables, fleet: Fleet) -> None:
         ("batch", tables.batch, tables.overflow_batch, fleet.max_batch),
     ):
         highest = int(max(own.max(), longer.max()))
-        if highest > most or min(own.min(), longer.min()) < 0:
+        if highest > most or own.min() < 0:
             raise SchemeError(describe(f"no such {what}", where="tables of the scheme",
                                        value=highest, allowed=f"at most {most}"))

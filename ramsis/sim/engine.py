@@ -28,16 +28,22 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime import LoadMonitor
+from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 
 if TYPE_CHECKING:
     from ramsis.sim.workload import ClosedLoop
 
-__all__ = ["Engine", "Scheme", "SchemeError"]
+__all__ = ["Engine", "Scheme", "SchemeError", "coins"]
 
 _BLOCK = 4096  # uniform numbers drawn at a time
 _MOST = 200_000  # timers in a row, or drops at one instant of users who do not think
+
+
+def coins(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
+    """Uniform numbers for answers that are drawn, from a stream apart from the service draws'."""
+    return rng.spawn(1)[0].random(count)
 
 
 class SchemeError(InvalidValueError):
@@ -81,6 +87,8 @@ class Engine:
         For service draws.
     load_qps : float or None
         The load that schemes are told; ``None``: what the load monitor anticipates.
+    monitor_ms : float
+        The monitor's window.
     query_slo_ms : ndarray, shape (n,), optional
         Deadline of each query after its arrival; by default the fleet's for all.
 
@@ -100,6 +108,7 @@ class Engine:
         duration_ms: float,
         rng: np.random.Generator,
         load_qps: float | None,
+        monitor_ms: float = WINDOW_MS,
         query_slo_ms: NDArray[np.float64] | None = None,
     ) -> None:
         self.fleet = fleet
@@ -107,7 +116,7 @@ class Engine:
         self.idle = [True] * fleet.workers
         self._duration_ms = duration_ms
         self._known_qps = load_qps
-        self._monitor = LoadMonitor()
+        self._monitor = LoadMonitor(monitor_ms)
         self._event = "start"
         self._about: int | object = 0
         self._slo_ms, self._network_ms = fleet.slo_ms, fleet.network_ms
@@ -115,7 +124,7 @@ class Engine:
         self._slos: list[float] | None = None if query_slo_ms is None else query_slo_ms.tolist()
         self._draws = fleet.draws
         self._service: list[list[list[float]]] = fleet.quantiles_ms.tolist()
-        self._rng, self._uniform = rng, list[float]()
+        self._rng, self._uniform, self._coins = rng, list[float](), list[float]()
         self._arrival_ms: list[float] = []
         self._batch_of: list[int] = []
         self._starts: list[float] = []
@@ -138,6 +147,14 @@ class Engine:
         """When the answer to a query is due."""
         slo_ms = self._slo_ms if self._slos is None else self._slos[query]
         return self._arrival_ms[query] + slo_ms
+
+    @property
+    def coins(self) -> list[float]:
+        """Uniform numbers for schemes that draw answers; one for each arrival that is given."""
+        if not self._coins:
+            count = len(self._arrival_ms) + len(self._coming) if self._loop is None else _BLOCK
+            self._coins = coins(self._rng, count).tolist()
+        return self._coins
 
     @property
     def monitored(self) -> bool:

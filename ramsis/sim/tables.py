@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.runtime.fleet import FleetTable
+from ramsis.runtime.mixture import Mixture
 from ramsis.runtime.table import LookupTable
 
 __all__ = ["Compiled", "Dispatch", "FleetTables", "Level", "Tables", "stack", "stack_fleet"]
@@ -44,8 +45,15 @@ class Tables(NamedTuple):
     first_bin : ndarray, shape (L, G)
         For each bucket of slack a bin at or below that of any slack in it.
     model, batch : ndarrays, shape (L, N, J)
+        A batch of 0 drops the earliest query.
     overflow_model, overflow_batch : ndarrays, shape (L,)
-        The answer to a longer queue; where the batch is 0, it is that of the last row.
+        The answer to a longer queue; where the batch is 0, it is that of the last row, and where
+        it is -1, the earliest query is dropped.
+    mixed : ndarray, shape (L, 4)
+        Row, bin, model and batch of the second answer that a level's table has at one place; row
+        -1 where it has none.
+    chance : ndarray, shape (L,)
+        Probability of the second answer.
     """
 
     load_qps: NDArray[np.float64]
@@ -57,6 +65,8 @@ class Tables(NamedTuple):
     batch: NDArray[np.int16]
     overflow_model: NDArray[np.int64]
     overflow_batch: NDArray[np.int64]
+    mixed: NDArray[np.int64]
+    chance: NDArray[np.float64]
 
 
 class FleetTables(NamedTuple):
@@ -78,6 +88,11 @@ class FleetTables(NamedTuple):
         An option's index, -1 to wait, -2 to drop.
     model, batch : ndarrays, shape (L, O)
         Of each option.
+    mixed : ndarray, shape (L, 4)
+        Indices of the place that has a second answer, and that answer; the first -1 where there
+        is none.
+    chance : ndarray, shape (L,)
+        Probability of the second answer.
     """
 
     load_qps: NDArray[np.float64]
@@ -88,6 +103,8 @@ class FleetTables(NamedTuple):
     answer: NDArray[np.int16]
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
+    mixed: NDArray[np.int64]
+    chance: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -96,6 +113,11 @@ class Compiled:
 
     dispatch: Dispatch
     tables: Tables | FleetTables
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether an answer is drawn."""
+        return bool(self.tables.chance.any())
 
 
 class Level(NamedTuple):
@@ -106,13 +128,17 @@ class Level(NamedTuple):
     model: ArrayLike
     batch: ArrayLike
     overflow: tuple[int, int]
+    mixture: Mixture | None = None
 
     @classmethod
     def of(cls, table: LookupTable, index: Sequence[int]) -> Level:
         """A policy file's table; ``index`` gives the fleet's index of each of its models."""
         indices = np.asarray(index)
+        model, batch = table.overflow
         return cls(table.load_qps, table.slack_ms, indices[np.array(table.model)], table.batch,
-                   (int(indices[table.overflow[0]]), table.overflow[1]))
+                   (int(indices[model]), batch or -1),
+                   None if table.mixture is None else table.mixture._replace(answer=(
+                       int(indices[table.mixture.answer[0]]), table.mixture.answer[1])))
 
 
 def stack(levels: Sequence[Level]) -> Tables:
@@ -142,7 +168,18 @@ def stack(levels: Sequence[Level]) -> Tables:
         rows=np.array([shape[0] for shape in shapes]),
         slack_ms=slack, per_ms=per_ms, first_bin=first_bin, model=model, batch=batch,
         overflow_model=overflow[:, 0].copy(), overflow_batch=overflow[:, 1].copy(),
+        mixed=_mixed([level.mixture for level in ordered]),
+        chance=_chance([level.mixture for level in ordered]),
     )
+
+
+def _mixed(mixtures: Sequence[Mixture | None]) -> NDArray[np.int64]:
+    return np.array([(-1, 0, 0, 0) if one is None else (*one.place, *one.answer)
+                     for one in mixtures], dtype=np.int64)
+
+
+def _chance(mixtures: Sequence[Mixture | None]) -> NDArray[np.float64]:
+    return np.array([0.0 if one is None else one.probability for one in mixtures])
 
 
 def stack_fleet(
@@ -168,4 +205,6 @@ def stack_fleet(
         for o, (m, b) in enumerate(table.options):
             model[i, o], batch[i, o] = index[m], b
     return FleetTables(np.array([table.load_qps for table in tables]), longest, idle_row,
-                       queue_row, slack, answer, model, batch)
+                       queue_row, slack, answer, model, batch,
+                       _mixed([table.mixture for table in tables]),
+                       _chance([table.mixture for table in tables]))

@@ -96,16 +96,15 @@ def _improvement(
     visits = visits[:-1].reshape(*table.shape, MODES)
     total = visits.sum(axis=2)
     change, merit = table.copy(), np.zeros(table.shape)
-    for n, choices in enumerate(problem.choices):
+    futures = mdp.futures(evaluation.onward_value)
+    for n, choices in enumerate(problem.choices.rows[:-1]):
         q = np.full((len(problem.latency.models), table.shape[1]), -np.inf)
         for choice in choices:
-            span = slice(choice.first_bin, None)
-            future = mdp.missing[n, span] @ mdp.future(choice.latency_ms, evaluation.onward_value)
-            each = (problem.reward(n + 1, choice.model) + future).reshape(-1, MODES)
-            first = choice.first_bin // MODES
-            q[choice.model, first:] = (each * visits[n, first:]).sum(axis=1)
+            future = mdp.missing[n, choice.bins] @ futures[choice.service]
+            each = (problem.reward(choice) + future).reshape(-1, MODES)
+            span = slice(choice.first_bin // MODES, choice.stop_bin // MODES)
+            q[choice.code, span] = (each * visits[n, span]).sum(axis=1)
         kept = q[table[n], np.arange(table.shape[1])]
-        kept[np.isneginf(kept)] = np.inf  # late: nothing to choose
         more = q.max(axis=0) - kept
         better = more > _LEAST_GAIN * total[n]
         change[n][better] = q.argmax(axis=0)[better]

@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.structured import StructuredMDP
 from ramsis.solvers.result import Status
 from ramsis.solvers.slack_nodes import NodeSolution, certify, evaluate_on_nodes
@@ -38,7 +39,18 @@ def iterate_on_nodes(
         Largest span of B, in units of the gain.
     max_iterations : int
         Sweeps after which the best policy so far is returned, marked as not converged.
+
+    Raises
+    ------
+    InvalidValueError
+        When the choices of a state differ in cost, as a drop and a batch do.
     """
+    if any(len({mdp.problem.cost(choice.batch) for choice in row}) > 1
+           for row in mdp.problem.choices.rows):
+        raise InvalidValueError(
+            describe("choices that differ in cost need another solver", where="solver",
+                     value="value-iteration", allowed="policy-iteration or linear-program")
+        )
     policy = mdp.problem.fastest_policy()
     value = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     costs = mdp.costs[:, None]
@@ -64,11 +76,9 @@ def iterate_on_nodes(
 
 def _excess_per_cost(mdp: StructuredMDP) -> float:
     """Most requests beyond the table that a decision leaves behind, per unit of its cost."""
-    problem = mdp.problem
-    slowest_ms = [float(latency_ms) for latency_ms in problem.late_latency_ms]
-    for n, choices in enumerate(problem.choices):
-        slowest_ms[n] = max([slowest_ms[n], *(choice.latency_ms for choice in choices)])
-    beyond = [float(mdp.future(latency_ms, mdp.charged_excess).max()) for latency_ms in slowest_ms]
+    each = mdp.futures(mdp.charged_excess).max(axis=1)
+    beyond = [max(each[choice.service] for choice in choices)
+              for choices in mdp.problem.choices.rows]
     return float((beyond / mdp.costs).max())
 
 

@@ -32,9 +32,9 @@ Each round raises the gain, or keeps it and raises V; the argument for semi-Mark
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,27 +42,38 @@ from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
 from scipy.sparse import csr_array
 
 from ramsis.errors import NotConvergedError, describe
+from ramsis.mdp.choices import Outcome
 from ramsis.mdp.passage import Passage
 from ramsis.mdp.structured import Backup, StructuredMDP
 from ramsis.solvers.result import Certificate, Criterion, Status
 
 __all__ = [
+    "RESTART",
+    "Chain",
     "NodeEvaluation",
     "NodeSolution",
+    "Surplus",
+    "average_certificate",
+    "between_states",
     "certify",
     "evaluate_on_nodes",
+    "rounded",
+    "settled_evaluation",
+    "solve_chain",
     "solve_on_nodes",
     "state_visits",
     "table_visits",
+    "to_nodes",
 ]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+_Found = TypeVar("_Found")
 
 _WALK_STEPS = 64
 _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
 _PRECISION = 1e-6  # error of the gain beyond which rounding has the last word
-_RESTART = 1e-7
+RESTART = 1e-7
 _LARGEST_ERROR = 1e-5  # of a gain that is still certified
 
 
@@ -72,6 +83,8 @@ class NodeEvaluation:
 
     Attributes
     ----------
+    policy : ndarray of int, shape (N, D+1)
+        The policy itself.
     gain : float
     node_value : ndarray, shape (I+L,)
         u, up to a constant; the landings after an empty queue last.
@@ -85,6 +98,7 @@ class NodeEvaluation:
         Probability ε of a restart from the empty state at a decision; mostly 0.
     """
 
+    policy: IntArray
     gain: float
     node_value: FloatArray
     node_visits: FloatArray
@@ -119,44 +133,58 @@ class NodeSolution:
 
 
 class _Group(NamedTuple):
-    """Reached states with one queue length and model: their rows are missing · passage."""
+    """Reached states with one queue length and service: their rows are missing · passage."""
 
     states: IntArray
     missing: FloatArray
     passage: Passage
 
 
-def _groups(mdp: StructuredMDP, policy: IntArray) -> Iterator[_Group]:
-    """The reached states by queue length and chosen model."""
-    problem = mdp.problem
+def _groups(mdp: StructuredMDP, outcome: Outcome) -> Iterator[_Group]:
+    """The reached states by queue length and chosen service; not those that drop."""
     queued, bins = mdp.reached
-    model = np.full(len(queued), problem.latency.fastest)
-    listed = queued < problem.max_queue
-    model[listed] = policy[queued[listed], bins[listed]]
-    key = queued * len(problem.latency.models) + model
+    service = outcome.service[queued, bins]
+    key = queued * (service.max() + 2) + service
     order = np.argsort(key, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
-        n, chosen = queued[group[0]], model[group[0]]
-        passage = mdp.passages[float(problem.latency.latency_ms[chosen, n])]
-        yield _Group(group, mdp.missing[n, bins[group]], passage)
+        chosen = int(service[group[0]])
+        if chosen >= 0:
+            missing = mdp.missing[queued[group[0]], bins[group]]
+            yield _Group(group, missing, mdp.passage(chosen))
 
 
-def _policy_rows(mdp: StructuredMDP, policy: IntArray) -> FloatArray:
+def _policy_rows(mdp: StructuredMDP, outcome: Outcome) -> FloatArray:
     """F: rows of the reached states to the nodes and the landings; shape (S, I+L)."""
     rows = np.zeros((len(mdp.reached[0]), len(mdp.excess)))
-    for states, missing, passage in _groups(mdp, policy):
+    for states, missing, passage in _groups(mdp, outcome):
         rows[states, : len(passage.reach)] = missing @ passage.reach.T
         rows[states, -len(passage.landing) :] = missing @ passage.landing.T
+    if mdp.emptied is not None:
+        by_queue = rows.reshape(*outcome.service.shape, -1)
+        drops = outcome.service[0] < 0
+        by_queue[0, drops, -len(mdp.emptied) :] = mdp.missing[0, drops] @ mdp.emptied.T
+        _carry(mdp, outcome, by_queue)
     return rows
 
 
-def _between_states(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, FloatArray]:
+def _carry(mdp: StructuredMDP, outcome: Outcome, values: FloatArray) -> None:
+    """Add to the entries of states that drop those of the states that this leads to.
+
+    ``values`` is of shape (N+1, D+1, …). A drop takes no time.
+    """
+    assert mdp.second is not None
+    for n in range(1, len(values)):
+        drops = outcome.service[n] < 0
+        values[n, drops] += mdp.second[n, drops] @ values[n - 1]
+
+
+def between_states(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
     """F·A and F·excess, shapes (S, S) and (S,), without F: its rows have only K dimensions."""
     size = len(mdp.reached[0])
     kernel, beyond = np.empty((size, size)), np.empty(size)
     onward = csr_array(mdp.continuation.T)
     excess = mdp.charged_excess
-    for states, missing, (reach, landing) in _groups(mdp, policy):
+    for states, missing, (reach, landing) in _groups(mdp, outcome):
         upto, last = len(reach), len(excess) - len(landing)
         law = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ landing)
         kernel[states] = missing @ law.T
@@ -164,24 +192,23 @@ def _between_states(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, F
     return kernel, beyond
 
 
-def _to_nodes(mdp: StructuredMDP, policy: IntArray, visits: FloatArray) -> FloatArray:
+def to_nodes(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> FloatArray:
     """v·F: visits to the nodes that visits to the states bring; shape (I+L,)."""
     found = np.zeros(len(mdp.excess))
-    for states, missing, (reach, landing) in _groups(mdp, policy):
+    for states, missing, (reach, landing) in _groups(mdp, outcome):
         weight = visits[states] @ missing
         found[: len(reach)] += reach @ weight
         found[-len(landing) :] += landing @ weight
     return found
 
 
-def _reward_and_cost(mdp: StructuredMDP, policy: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Reward r and cost c of the reached states; shape (S,) each."""
-    problem = mdp.problem
-    queued, bins = mdp.reached
-    accuracy = np.zeros((problem.max_queue + 1, problem.bins + 1))
-    accuracy[:-1] = np.where(problem.in_time(policy), problem.latency.accuracy[policy], 0.0)
-    cost = mdp.costs[queued]
-    return cost * accuracy[queued, bins], cost
+def _reward_and_cost(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+    """Reward r and cost c of the reached states, up to the end of a drop; shape (S,) each."""
+    reward, cost = mdp.problem.earned(outcome)
+    if mdp.second is not None:
+        _carry(mdp, outcome, reward)
+        _carry(mdp, outcome, cost)
+    return reward[mdp.reached], cost[mdp.reached]
 
 
 def evaluate_on_nodes(
@@ -213,47 +240,62 @@ def evaluate_on_nodes(
     mdp.problem.check_policy(policy)
     if restart is not None:
         return _evaluate(mdp, policy, reference, restart)
+    return settled_evaluation(
+        lambda start, chance: _evaluate(mdp, policy, start, chance), reference,
+        lambda found: rounded(found.node_value, mdp.costs),
+    )
+
+
+def settled_evaluation(
+    evaluate: Callable[[int | None, float], _Found],
+    reference: int | None,
+    error: Callable[[_Found], float],
+) -> _Found:
+    """``evaluate(reference, 0)``, or with restarts where rounding has the last word."""
     try:
-        found = _evaluate(mdp, policy, reference, 0.0)
+        found = evaluate(reference, 0.0)
     except NotConvergedError:
-        return _evaluate(mdp, policy, None, _RESTART)
-    if _rounding(mdp, found) > _PRECISION:
-        return _evaluate(mdp, policy, None, _RESTART)
-    return found
+        return evaluate(None, RESTART)
+    return evaluate(None, RESTART) if error(found) > _PRECISION else found
 
 
-def _rounding(mdp: StructuredMDP, evaluation: NodeEvaluation) -> float:
-    """What the rounding of the values may move the gain by."""
-    return float(_ROUNDINGS * np.ptp(evaluation.node_value) / mdp.costs.min())
+def rounded(value: FloatArray, costs: FloatArray) -> float:
+    """What the rounding of values may move the gain by, at decisions of these costs."""
+    return float(_ROUNDINGS * np.ptp(value) / costs.min())
 
 
 def _evaluate(
     mdp: StructuredMDP, policy: IntArray, reference: int | None, restart: float
 ) -> NodeEvaluation:
     law = mdp.continuation
-    reward, cost = _reward_and_cost(mdp, policy)
+    outcome = mdp.problem.outcome(policy)
+    reward, cost = _reward_and_cost(mdp, outcome)
     excess = mdp.charged_excess
+    fined = mdp.problem.violation_price * excess
     empty = np.zeros(len(excess))
     empty[-1] = 1.0
-    if len(reward) > len(excess):
-        rows = _policy_rows(mdp, policy)
-        chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward),
+    if mdp.second is not None or len(reward) > len(excess):
+        rows = _policy_rows(mdp, outcome)
+        chain = Chain(np.asarray(law @ rows), np.asarray(law @ reward) - fined,
                        np.asarray(law @ cost) + excess, empty)
         del rows  # the largest array: its memory serves the factorisation
-        found = _solve_chain(chain, restart, reference)
+        found = solve_chain(chain, restart, reference)
         value, visits = found.value, found.visits
     else:
-        kernel, beyond = _between_states(mdp, policy)
+        kernel, beyond = between_states(mdp, outcome)
         beyond += restart * (excess[-1] - beyond)
-        chain = _Chain(kernel, reward, cost + beyond, np.asarray(law.T @ empty))
-        found = _solve_chain(chain, restart, reference)
-        value = np.asarray(law @ found.value) - found.gain * excess
-        visits = _to_nodes(mdp, policy, found.visits)
+        price = mdp.problem.violation_price
+        chain = Chain(kernel, reward - price * beyond, cost + beyond,
+                       np.asarray(law.T @ empty))
+        found = solve_chain(chain, restart, reference)
+        value = np.asarray(law @ found.value) - found.gain * excess - fined
+        visits = to_nodes(mdp, outcome, found.visits)
         visits += restart * (found.visits.sum() * empty - visits)
-    return NodeEvaluation(found.gain, value, visits, found.reference, found.residual, restart)
+    return NodeEvaluation(policy, found.gain, value, visits, found.reference, found.residual,
+                          restart)
 
 
-class _Chain(NamedTuple):
+class Chain(NamedTuple):
     """A policy's chain between nodes, or between reached states."""
 
     kernel: FloatArray
@@ -262,7 +304,7 @@ class _Chain(NamedTuple):
     start: FloatArray  # the law after a restart
 
 
-class _Solved(NamedTuple):
+class Solved(NamedTuple):
     gain: float
     value: FloatArray
     visits: FloatArray
@@ -270,7 +312,7 @@ class _Solved(NamedTuple):
     residual: float
 
 
-def _solve_chain(chain: _Chain, restart: float, reference: int | None) -> _Solved:
+def solve_chain(chain: Chain, restart: float, reference: int | None) -> Solved:
     """Solve B·x = reward and v·B = unit, with the costs in the reference's column of B."""
     size = len(chain.kernel)
     if restart:
@@ -297,7 +339,7 @@ def _solve_chain(chain: _Chain, restart: float, reference: int | None) -> _Solve
     gain = float(value[reference])
     value[reference] = 0.0
     visits = np.maximum(visits, 0.0)
-    return _Solved(gain, value, visits, int(visits.argmax()), residual)
+    return Solved(gain, value, visits, int(visits.argmax()), residual)
 
 
 def _much_visited(kernel: FloatArray, law: FloatArray) -> int:
@@ -310,9 +352,16 @@ def _much_visited(kernel: FloatArray, law: FloatArray) -> int:
 
 
 def state_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatArray, float]:
-    """Stationary visits to the states, (N+1, D+1), and requests beyond N + 1, per unit of cost."""
+    """Stationary visits to the states, (N+1, D+1), and requests beyond N + 1, per unit of cost.
+
+    States that drop a request count, and so do those that this leads to.
+    """
     visits = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     visits[mdp.reached] = np.asarray(evaluation.node_visits @ mdp.continuation)
+    if mdp.second is not None:
+        service = mdp.problem.outcome(evaluation.policy).service
+        for n in range(len(visits) - 1, 0, -1):
+            visits[n - 1] += np.where(service[n] < 0, visits[n], 0.0) @ mdp.second[n]
     return visits, float(evaluation.node_visits @ mdp.excess)
 
 
@@ -357,18 +406,45 @@ def certify(
     surplus = float((residual / mdp.costs[:, None]).max())
     values = evaluation.node_value
     missed = np.abs(mdp.node_values(backup.kept, evaluation.gain) - values).max()
-    error = float(missed / mdp.costs.min()) + _rounding(mdp, evaluation)
-    notes = ((f"restarts empty with probability {evaluation.restart:g} at a decision",)
-             if evaluation.restart else ())
-    if status is Status.OPTIMAL and error > _LARGEST_ERROR:
+    error = float(missed / mdp.costs.min()) + rounded(values, mdp.costs)
+    return average_certificate(mdp, evaluation.gain, evaluation.restart, iterations, status,
+                               Surplus(float(residual.max()), surplus, error))
+
+
+class Surplus(NamedTuple):
+    """What one backup of a policy's values says.
+
+    Attributes
+    ----------
+    residual : float
+        Most that a choice is better than the policy's.
+    per_cost : float
+        Most that it is better per unit of its cost.
+    error : float
+        What the gain may be off by.
+    """
+
+    residual: float
+    per_cost: float
+    error: float
+
+
+def average_certificate(
+    mdp: StructuredMDP, gain: float, restart: float, iterations: int, status: Status,
+    surplus: Surplus,
+) -> Certificate:
+    """Bounds on the optimal gain from a policy's gain and one backup."""
+    notes = ((f"restarts empty with probability {restart:g} at a decision",)
+             if restart else ())
+    if status is Status.OPTIMAL and surplus.error > _LARGEST_ERROR:
         status = Status.PRECISION
     return Certificate(
         criterion=Criterion.AVERAGE,
         status=status,
         iterations=iterations,
-        bellman_residual=float(residual.max()),
-        lower_bound=evaluation.gain - error,
-        upper_bound=evaluation.gain + max(0.0, surplus) + error,
+        bellman_residual=surplus.residual,
+        lower_bound=gain - surplus.error,
+        upper_bound=gain + max(0.0, surplus.per_cost) + surplus.error,
         truncated_mass=mdp.truncated_mass,
         notes=notes,
     )

@@ -26,6 +26,7 @@ from ramsis.policy.classes import SloClass, merged_classes
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.profiles.service import DISTRIBUTION, ServiceLaw, carries_quantiles
+from ramsis.synthesis.settings import check_budget
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.fleet.problem import FleetProblem
@@ -61,6 +62,9 @@ class FleetSettings:
     classes : tuple of SloClass
         Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
         shares that sum to 1. Else none.
+    max_violation : float, optional
+        Budget of violations, in (0, 1]: the price is found at which the policy is the most
+        accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
 
     Raises
     ------
@@ -76,6 +80,7 @@ class FleetSettings:
     grid: str | None = None
     max_batch: int = 32
     classes: tuple[SloClass, ...] = ()
+    max_violation: float | None = None
 
     def __post_init__(self) -> None:
         if self.service is not None and self.service not in FLEET_SERVICES:
@@ -91,6 +96,7 @@ class FleetSettings:
             raise InvalidValueError(describe("not two or more rising SLOs up to slo_ms",
                                              where="classes", value=self.classes))
         self.steps()
+        check_budget(self.max_violation)
 
     def steps(self) -> int | None:
         """Number of equal slack bins; None for the distinct latencies, or by default."""
@@ -111,11 +117,13 @@ class FleetSettings:
 
     def as_dict(self) -> Mapping[str, Any]:
         """The settings as plain JSON values, the same for 100 and 100.0 ms."""
-        plain = {**asdict(self), "scheme": "fleet", "slo_ms": float(self.slo_ms),
+        known = {**asdict(self), "scheme": "fleet", "slo_ms": float(self.slo_ms),
                  "violation_price": float(self.violation_price)}
         if not self.classes:
-            del plain["classes"]
-        return plain
+            del known["classes"]
+        if self.max_violation is None:
+            del known["max_violation"]
+        return known
 
 
 def fleet_problem(

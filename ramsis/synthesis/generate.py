@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,7 +22,8 @@ from ramsis.arrivals import describe_process, is_orderly, process_factory
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import fingerprint
 from ramsis.fleet import fluid_bound
-from ramsis.mdp.problem import MAX_QUEUE, WorkerProblem
+from ramsis.mdp.choices import LateRule
+from ramsis.mdp.problem import WorkerProblem
 from ramsis.policy import (
     MANIFEST_NAME,
     CertificateRecord,
@@ -38,27 +40,18 @@ from ramsis.policy import (
     write,
     write_manifest,
 )
-from ramsis.profiles import LatencyTable, ProfileSet, prune
+from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.solvers.worker import WorkerSolution, solve_worker
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from ramsis.synthesis.levels import adaptive_levels
+from ramsis.synthesis.service import bounded_by, latency_table, service_times
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["choose_loads", "generate_policy", "generate_set", "latency_table", "worker_problem"]
 
 _ORIGIN_LETTERS = "mpie"
 _HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the rest says nothing
-
-
-def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTable:
-    """The pruned latencies that the settings' policies are made from, batches 1 … N+1."""
-    if not 1 <= settings.max_queue <= MAX_QUEUE:
-        raise InvalidValueError(
-            describe("max_queue is out of range", where="max_queue", value=settings.max_queue,
-                     allowed=f"a whole number from 1 to {MAX_QUEUE}")
-        )
-    return prune(profile.latency_table(settings.service, settings.max_queue + 1))
 
 
 def worker_problem(
@@ -71,14 +64,19 @@ def worker_problem(
     InvalidValueError
         A number out of range, or an SLO below every latency.
     """
+    table, quantiles_ms = service_times(profile, settings)
     return WorkerProblem.create(
-        latency_table(profile, settings),
+        table,
         slo_ms=settings.slo_ms,
         workers=settings.workers,
         arrivals=process_factory(settings.arrivals)(load_qps),
         grid=settings.grid,
         max_queue=settings.max_queue,
         objective=settings.objective,
+        late=settings.late,
+        batching=settings.batching,
+        violation_price=settings.violation_price,
+        quantiles_ms=quantiles_ms,
     )
 
 
@@ -94,6 +92,12 @@ def generate_policy(
 ) -> FleetPolicy: ...
 
 
+@overload
+def generate_policy(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+) -> Policy: ...
+
+
 def generate_policy(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
 ) -> Policy:
@@ -104,7 +108,7 @@ def generate_policy(
     InvalidValueError
         A number out of range, or an SLO below every latency.
     InfeasibleError
-        For a fleet, an SLO below every latency.
+        For a fleet, an SLO below every latency; a budget of violations that cannot be met.
     NotConvergedError
         The solver stopped before its rule was met.
     """
@@ -115,10 +119,34 @@ def _prepared(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
 ) -> Callable[[], Policy]:
     """The synthesis for one load, its input checked."""
+    if settings.max_violation is not None:
+        _prepared(profile, load_qps, priced(settings, 1.0))
+        return partial(_within_budget, profile, load_qps, settings)
     if isinstance(settings, FleetSettings):
         return partial(fleet_policy, profile, fleet_problem(profile, load_qps, settings), settings)
     problem = worker_problem(profile, load_qps, settings)
     return partial(_policy, problem, load_qps, settings, _inputs(profile, settings))
+
+
+def priced(
+    settings: SynthesisSettings | FleetSettings, price: float
+) -> SynthesisSettings | FleetSettings:
+    """The settings with a price instead of a budget of violations."""
+    return replace(settings, violation_price=price, max_violation=None)
+
+
+def _within_budget(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+) -> Policy:
+    from ramsis.synthesis.budget import policy_within
+
+    assert settings.max_violation is not None
+    own = settings.arrivals if isinstance(settings, SynthesisSettings) else None
+    policy = policy_within(lambda price: _prepared(profile, load_qps, priced(settings, price))(),
+                           settings.max_violation, own_arrivals=own)
+    # The search's own settings had a price instead.
+    inputs = replace(policy.inputs, settings=fingerprint(settings.as_dict()))
+    return replace(policy, inputs=inputs)
 
 
 def choose_loads(
@@ -164,7 +192,7 @@ def _policy(
     solution = solve_worker(problem, settings.solver)
     solution.certificate.require_converged(f"load {load_qps:g} QPS")
     bound = fluid_bound(
-        table,
+        bounded_by(problem),
         slo_ms=settings.slo_ms,
         workers=settings.workers,
         load_qps=load_qps,
@@ -174,28 +202,30 @@ def _policy(
     expectations = analysis.expectations(
         capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy
     )
-    queued = np.arange(1, problem.max_queue + 1)[:, None]
+    model, batch = problem.model_and_batch(solution.policy)
+    drops = problem.late is LateRule.DROP
     return WorkerPolicy(
-        models=_models(table),
+        models=_models(problem),
         slo_ms=problem.slo_ms,
         workers=problem.workers,
         load_qps=load_qps,
         arrivals=_arrivals(problem, settings),
-        service=settings.service,
+        service=table.statistic,
         dispatch="round-robin",
-        batching="maximal",
-        late="serve",
+        batching=problem.batching.value,
+        late=problem.late.value,
         objective=problem.objective.value,
         max_queue=problem.max_queue,
         slack_ms=problem.slack_ms,
-        model_table=solution.policy,
-        batch_table=np.broadcast_to(queued, solution.policy.shape),
+        model_table=model,
+        batch_table=batch,
         overflow_model=table.fastest,
-        overflow_batch=problem.max_queue,
+        overflow_batch=0 if drops else problem.max_queue,
         expectations=expectations,
         certificate=_certificate(solution),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
+        violation_price=problem.violation_price,
     )
 
 
@@ -206,16 +236,25 @@ def _arrivals(problem: WorkerProblem, settings: SynthesisSettings) -> dict[str, 
     return {"process": settings.arrivals}
 
 
-def _models(table: LatencyTable) -> tuple[PolicyModel, ...]:
+def _models(problem: WorkerProblem) -> tuple[PolicyModel, ...]:
+    table = problem.latency
     return tuple(
         PolicyModel(
             name=name,
             accuracy=float(table.accuracy[m]),
             latency_ms=tuple(table.latency_ms[m].tolist()),
             latency_origin="".join(_ORIGIN_LETTERS[o] for o in table.origin[m]),
+            quantiles_ms=_finite_rows(problem, m),
         )
         for m, name in enumerate(table.models)
     )
+
+
+def _finite_rows(problem: WorkerProblem, model: int) -> tuple[tuple[float, ...], ...] | None:
+    if problem.quantiles_ms is None:
+        return None
+    rows = problem.quantiles_ms[model]
+    return tuple(tuple(row.tolist()) for row in rows[np.isfinite(rows[:, -1])])
 
 
 def _certificate(solution: WorkerSolution) -> CertificateRecord:

@@ -333,9 +333,7 @@ def _with_shares(part: MixPart, classes: Sequence[SloClass], load_qps: float) ->
 
 
 def _law(profile: ProfileSet, settings: FleetSettings | SynthesisSettings) -> ServiceLaw:
-    service = (settings.chosen_service(profile) if isinstance(settings, FleetSettings)
-               else settings.service)
-    return ServiceLaw.of(profile, service, _max_batch(settings))
+    return ServiceLaw.of(profile, settings.chosen_service(profile), _max_batch(settings))
 
 
 def _max_batch(settings: FleetSettings | SynthesisSettings) -> int:

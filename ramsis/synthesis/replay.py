@@ -49,6 +49,10 @@ def problem_of(
             grid=policy.slack_ms,
             max_queue=policy.max_queue,
             objective=policy.objective,
+            late=policy.late,
+            batching=policy.batching,
+            violation_price=policy.violation_price,
+            quantiles_ms=policy.quantiles_ms,
         )
     except InvalidValueError as error:
         raise InputFileError(
@@ -72,5 +76,6 @@ def analyse_policy(
         As :func:`problem_of`.
     """
     problem = problem_of(policy, own_arrivals=own_arrivals)
-    visits, excess = evaluate_table(problem, policy.model_table)
-    return analyse_worker(problem, policy.model_table, visits, excess)
+    table = problem.policy_of(policy.model_table, policy.batch_table)
+    visits, excess = evaluate_table(problem, table)
+    return analyse_worker(problem, table, visits, excess)

@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.choices import Batching, LateRule
 from ramsis.mdp.grid import DEFAULT_GRID
 from ramsis.mdp.problem import Objective
 from ramsis.policy import SERVICES
-from ramsis.profiles import Statistic
+from ramsis.profiles import ProfileSet
+from ramsis.profiles.service import DISTRIBUTION, carries_quantiles
 from ramsis.solvers.worker import SOLVERS, SolverName
 
-__all__ = ["SynthesisSettings"]
+__all__ = ["SynthesisSettings", "check_budget"]
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,26 @@ class SynthesisSettings:
     arrivals : str
         ``poisson``, ``negative-binomial:I``, ``mmpp:ratio=R,burst-ms=B,share=S``, or
         ``package.module:name`` of a callable that makes a process of a load.
-    service : str
-        Latency statistic that service times are taken to be: p95, p99 or mean.
+    service : str, optional
+        Service times: ``p95``, ``p99``, ``mean`` or ``distribution``; by default the distribution
+        where the profile carries quantiles of every batch, else p95.
     objective : str
         ``per-query`` or ``per-decision``.
     grid : str
         Slack grid: ``fixed:D`` or ``model``.
     max_queue : int
         Longest queue N that the table tells apart.
+    late : str
+        What becomes of requests that nothing can answer in time: ``serve``, ``drop`` or ``free``.
+    batching : str
+        ``maximal`` or ``variable``.
+    violation_price : float
+        What a query that is late or dropped costs, in units of accuracy, >= 0.
     solver : str
         One of :data:`ramsis.solvers.worker.SOLVERS`.
+    max_violation : float, optional
+        Budget of violations, in (0, 1]: the price is found at which the policy is the most
+        accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
 
     Raises
     ------
@@ -49,21 +61,33 @@ class SynthesisSettings:
     slo_ms: float
     workers: int
     arrivals: str = "poisson"
-    service: Statistic = "p95"
+    service: str | None = None
     objective: str = Objective.PER_QUERY.value
     grid: str = DEFAULT_GRID
     max_queue: int = 32
+    late: str = LateRule.SERVE.value
+    batching: str = Batching.MAXIMAL.value
+    violation_price: float = 0.0
     solver: SolverName = "policy-iteration"
+    max_violation: float | None = None
 
     def __post_init__(self) -> None:
-        words = {"service": SERVICES, "objective": tuple(Objective), "solver": SOLVERS}
+        words = {"service": (None, *SERVICES), "objective": tuple(Objective),
+                 "late": tuple(LateRule), "batching": tuple(Batching), "solver": SOLVERS}
         for name, known in words.items():
             value = getattr(self, name)
             if value not in known:
                 raise InvalidValueError(
                     describe(f"unknown {name}", where=name, value=value,
-                             allowed=", ".join(known))
+                             allowed=", ".join(word for word in known if word))
                 )
+        check_budget(self.max_violation)
+
+    def chosen_service(self, profile: ProfileSet) -> str:
+        """The service times for a profile."""
+        if self.service is not None:
+            return self.service
+        return DISTRIBUTION if carries_quantiles(profile) else SERVICES[0]
 
     def as_dict(self) -> Mapping[str, Any]:
         """What the policies of one set share, as plain JSON values; the arrivals are not.
@@ -72,9 +96,24 @@ class SynthesisSettings:
         """
         shared = asdict(self)
         del shared["arrivals"]
+        if self.max_violation is None:
+            del shared["max_violation"]
         return {
             **shared,
             "slo_ms": float(self.slo_ms),
             "workers": int(self.workers),
             "max_queue": int(self.max_queue),
+            "violation_price": float(self.violation_price),
         }
+
+
+def check_budget(max_violation: float | None) -> None:
+    """Refuse what is not a budget of violations.
+
+    Raises
+    ------
+    InvalidValueError
+    """
+    if max_violation is not None and not 0 < max_violation <= 1:
+        raise InvalidValueError(describe("not a violation rate", where="max_violation",
+                                         value=max_violation, allowed="a fraction in (0, 1]"))

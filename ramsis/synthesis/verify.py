@@ -19,12 +19,14 @@ accounts for about 1e-6 at D = 100, and for much more in overload with a small t
 strictly are therefore the distributions, the models' shares and the utilisation, and everything
 in overload (ten times each); the accuracy of the queries in time, where hardly any is (1 in 100
 or fewer); and utilisation and full queues in overload, as requests beyond the table are counted
-to some per cent only.
+to some per cent only. A policy within a budget of violations promises what was measured; see
+:mod:`ramsis.synthesis.verify_budget`.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,13 +36,17 @@ from scipy.sparse import csr_array
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrivals import MarkovModulated
+from ramsis.mdp.choices import LateRule
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.policy import Expectations, FleetPolicy, Spread, WorkerPolicy, read
+from ramsis.profiles.service import ServiceLaw
 from ramsis.solvers.result import Certificate
 from ramsis.solvers.settings import check_tolerance
 from ramsis.solvers.stationary import power_iteration, stationary_distribution
 from ramsis.synthesis.checks import Check, close, least_dual
 from ramsis.synthesis.replay import problem_of
+from ramsis.synthesis.service import bounded_by
+from ramsis.synthesis.verify_budget import budget_checks
 
 if TYPE_CHECKING:
     from ramsis.mdp.explicit import ExplicitWorkerMDP
@@ -92,11 +98,20 @@ def verify_policy(
     table = _table_check(policy, problem)
     if not table.holds:
         return (table,)
+    bound, capacity = _dual_bound(policy, problem)
+    bounds = (
+        close("upper bound", policy.expectations.upper_bound, bound, tolerance),
+        close("capacity (QPS)", policy.expectations.capacity_qps, capacity, 1e-6 * capacity),
+        Check("effective accuracy within the bound", policy.expectations.effective_accuracy,
+              bound, policy.expectations.effective_accuracy <= bound + tolerance),
+    )
+    if policy.budget is not None:
+        return (table, _overflow_check(policy, problem),
+                *budget_checks(policy, tolerance, own_arrivals), *bounds)
     if isinstance(problem.arrivals, MarkovModulated):
         analysis, gain, proofs = _modulated(problem, policy, tolerance)
     else:
         analysis, gain, proofs = _memoryless(problem, policy, tolerance)
-    bound, capacity = _dual_bound(policy, problem)
     derived = analysis.expectations(capacity_qps=capacity, upper_bound=bound)
     if derived.overloaded:
         tolerance *= _LOOSER
@@ -107,26 +122,37 @@ def verify_policy(
         *_spread_checks(policy.expectations, analysis, _LOOSER * tolerance),
         close("gain", policy.certificate.gain, gain, tolerance),
         *proofs,
-        close("upper bound", policy.expectations.upper_bound, bound, tolerance),
-        close("capacity (QPS)", policy.expectations.capacity_qps, capacity, 1e-6 * capacity),
-        Check("effective accuracy within the bound", policy.expectations.effective_accuracy,
-              bound, policy.expectations.effective_accuracy <= bound + tolerance),
+        *bounds,
     )
 
 
 def _table_check(policy: WorkerPolicy, problem: WorkerProblem) -> Check:
     """Share of the table's entries that are allowed by the model: all of them."""
-    fits = problem.in_time(policy.model_table)
-    late = problem.fastest_policy()
-    forced = ~problem.in_time(late) & (policy.model_table == problem.latency.fastest)
-    queued = np.arange(1, problem.max_queue + 1)[:, None]
-    allowed = (fits | forced) & (policy.batch_table == queued)
-    share = float(allowed.mean())
+    tables = [policy]
+    if policy.mixture is not None:
+        model, batch = policy.model_table.copy(), policy.batch_table.copy()
+        model[policy.mixture.place], batch[policy.mixture.place] = policy.mixture.answer
+        tables.append(replace(policy, model_table=model, batch_table=batch))
+    share = float(np.mean([
+        problem.choices.place(problem.every_state(_table(problem, one)))[:-1] >= 0
+        for one in tables
+    ]))
     return Check("table entries that the model allows", 1.0, share, share == 1.0)
 
 
+def _table(problem: WorkerProblem, policy: WorkerPolicy) -> NDArray[np.int64]:
+    """The file's table in the problem's terms."""
+    return problem.policy_of(policy.model_table, policy.batch_table)
+
+
 def _overflow_check(policy: WorkerPolicy, problem: WorkerProblem) -> Check:
-    """A queue longer than the table is served by the fastest model, as the promise assumes."""
+    """A longer queue than the table's is treated as the promise assumes.
+
+    The fastest model serves it; under the rule ``drop`` its earliest request is dropped.
+    """
+    if problem.late is LateRule.DROP:
+        return Check("overflow drops", 0.0, float(policy.overflow_batch),
+                     policy.overflow_batch == 0)
     fastest = problem.latency.fastest
     holds = policy.overflow_model == fastest and policy.overflow_batch >= problem.max_queue
     return Check("overflow model", float(policy.overflow_model), float(fastest), holds)
@@ -157,14 +183,15 @@ def _modulated(
     from ramsis.solvers.slack_nodes import solve_on_nodes
 
     assert isinstance(problem.arrivals, MarkovModulated)
-    chain = build_modulated_chain(problem, policy.model_table)
+    table = _table(problem, policy)
+    chain = build_modulated_chain(problem, table)
     shape = (problem.max_queue + 1, problem.bins + 1, -1)
     start = np.zeros(len(chain.reward))
     start.reshape(shape)[0, -1] = problem.arrivals.at_arrivals  # (1, SLO)
     law = _long_run(chain.transition, start)
     excess = float(law @ chain.excess)
     by_mode = law.reshape(shape)
-    analysis = analyse_worker(problem, policy.model_table, by_mode.sum(axis=2), excess)
+    analysis = analyse_worker(problem, table, by_mode.sum(axis=2), excess)
     gain = float(law @ chain.reward) / float(law @ chain.cost)
     seeing = solve_on_nodes(build_modulated(problem, problem.arrivals, cells_per_slo=_FINER))
     if analysis.expectations().overloaded:
@@ -182,7 +209,8 @@ def _stationary(
     explicit: ExplicitWorkerMDP, policy: WorkerPolicy
 ) -> tuple[WorkerAnalysis, float]:
     """Behaviour and gain of the file's table, by power iteration on the explicit rows."""
-    rows = explicit.mdp.rows_of(explicit.labels(policy.model_table))
+    table = _table(explicit.problem, policy)
+    rows = explicit.mdp.rows_of(explicit.labels(table))
     chain = explicit.mdp.transition[rows]
     start = np.zeros(explicit.mdp.n_states)
     start[0] = 1.0  # empty; matters where the chain falls into parts up to rounding
@@ -190,7 +218,7 @@ def _stationary(
     gain = float(law @ explicit.mdp.reward[rows]) / float(law @ explicit.mdp.costs[rows])
     analysis = analyse_worker(
         explicit.problem,
-        policy.model_table,
+        table,
         explicit.by_queue_and_bin(law),
         float(law @ explicit.excess[rows]),
     )
@@ -290,10 +318,15 @@ def _gain_checks(
 def _dual_bound(policy: WorkerPolicy, problem: WorkerProblem) -> tuple[float, float]:
     """The fluid bound and the capacity in queries per second, without a linear program."""
     batch = np.arange(1, problem.max_queue + 1)
-    service_ms = problem.latency.latency_ms[:, : problem.max_queue]
-    usable = service_ms <= problem.slo_ms
-    accuracy = np.broadcast_to(problem.latency.accuracy[:, None], service_ms.shape)[usable]
+    times = bounded_by(problem)
+    if isinstance(times, ServiceLaw):
+        service_ms, in_time = times.mean_ms, times.within(problem.slo_ms)
+    else:
+        service_ms = times.latency_ms[:, : problem.max_queue]
+        in_time = (service_ms <= problem.slo_ms).astype(float)
+    usable = in_time > 0.0
+    reward = (problem.latency.accuracy[:, None] * in_time)[usable]
     rate = (np.broadcast_to(batch, service_ms.shape)[usable]) / service_ms[usable]
     capacity = 1000.0 * policy.workers * float(rate.max())
     price = policy.load_qps / (1000.0 * policy.workers * rate)
-    return least_dual(accuracy, price), capacity
+    return least_dual(reward, price), capacity

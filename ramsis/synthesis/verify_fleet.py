@@ -7,6 +7,9 @@ by its own deadline. The second must agree up to the model's measured error (0.0
 workers, one SLO and less than 1 % violations, else 0.02) and the confidence interval of the
 simulation. The upper bound is derived without a linear program; the certified gap is
 1 − expected effective accuracy / upper bound: no scheme can be better by more than that share.
+
+A policy within a budget of violations promises what was measured; see
+:mod:`ramsis.synthesis.verify_budget`.
 """
 
 from __future__ import annotations
@@ -19,10 +22,10 @@ from numpy.typing import NDArray
 from ramsis.errors import InvalidValueError
 from ramsis.policy import FleetPolicy
 from ramsis.policy.classes import SloClass
-from ramsis.profiles import LatencyTable
-from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, measure, run_plan
 from ramsis.synthesis.checks import Check, close, least_dual_of_classes
 from ramsis.synthesis.fleet import fleet_expectations_of, fleet_problem_of
+from ramsis.synthesis.simulated import simulated
+from ramsis.synthesis.verify_budget import budget_checks
 
 if TYPE_CHECKING:
     from ramsis.fleet.problem import FleetProblem
@@ -31,11 +34,9 @@ __all__ = ["verify_fleet"]
 
 FloatArray = NDArray[np.float64]
 
-_QUERIES = 100_000
-_SEEDS = 8
+_QUERIES, _RUNS = 800_000, 8
 _FEW_VIOLATIONS = 0.01
 _HELD_TO_LESS = range(60, 101)  # workers
-_FOR_EVER_MS = 1e9
 
 
 def verify_fleet(policy: FleetPolicy, where: str, tolerance: float) -> tuple[Check, ...]:
@@ -47,17 +48,18 @@ def verify_fleet(policy: FleetPolicy, where: str, tolerance: float) -> tuple[Che
         The file makes no problem.
     """
     problem = fleet_problem_of(policy, where)
+    if policy.budget is not None:
+        return (*budget_checks(policy, tolerance), *_bound_checks(policy, tolerance))
     derived, solution = fleet_expectations_of(problem)
     same = float((solution.table == policy.table).mean()) if (
         solution.table.shape == policy.table.shape) else 0.0
     stated = policy.expectations
-    simulated, half_width, violations = _replayed(policy)
+    replayed = simulated(policy, queries=_QUERIES, runs=_RUNS, seed=0)
+    half_width, violations = replayed.effective_half_width, replayed.violation_rate
     closely = (policy.workers in _HELD_TO_LESS and violations < _FEW_VIOLATIONS
                and not policy.slo_classes)
     error = 0.005 if closely else 0.02
-    bound = _bound(policy)
     effective = stated.effective_accuracy
-    gap = None if bound <= 0 else 1.0 - effective / bound
     return (
         close("expected effective accuracy", effective, derived.effective_accuracy, tolerance),
         close("expected violation rate", stated.violation_rate, derived.violation_rate,
@@ -65,35 +67,23 @@ def verify_fleet(policy: FleetPolicy, where: str, tolerance: float) -> tuple[Che
         close("utilisation", stated.utilisation, derived.utilisation, tolerance),
         close("gain", policy.certificate.gain, solution.totals.gain, tolerance),
         Check("table entries that are derived again", 1.0, same, same >= 1.0 - tolerance),
-        Check("effective accuracy in simulation", effective, simulated,
-              abs(effective - simulated) <= error + half_width),
+        Check("effective accuracy in simulation", effective, replayed.effective_accuracy,
+              abs(effective - replayed.effective_accuracy) <= error + half_width),
         Check("violation rate in simulation", stated.violation_rate, violations,
               abs(stated.violation_rate - violations) <= 2 * error + half_width),
-        close("upper bound", stated.upper_bound, bound, tolerance),
+        *_bound_checks(policy, tolerance),
+    )
+
+
+def _bound_checks(policy: FleetPolicy, tolerance: float) -> tuple[Check, ...]:
+    bound, effective = _bound(policy), policy.expectations.effective_accuracy
+    gap = None if bound <= 0 else 1.0 - effective / bound
+    return (
+        close("upper bound", policy.expectations.upper_bound, bound, tolerance),
         Check("effective accuracy within the bound", effective, bound,
               effective <= bound + tolerance),
         Check("certified_gap", gap, gap, gap is None or gap >= -tolerance),
     )
-
-
-def _replayed(policy: FleetPolicy) -> tuple[float, float, float]:
-    """Effective accuracy in simulation, half of its 95 % interval, and violation rate."""
-    quantiles = fleet_problem_of(policy).law.quantiles_ms
-    quantiles = np.where(np.isfinite(quantiles), quantiles, _FOR_EVER_MS)
-    table = LatencyTable.measured(
-        [model.name for model in policy.models], [model.accuracy for model in policy.models],
-        np.maximum.accumulate(quantiles.mean(axis=2), axis=1),
-    )
-    fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
-                  service=policy.service, classes=policy.slo_classes)
-    plan = FleetPolicies((policy,)).prepare(fleet)
-    workload = PoissonLoad(load_qps=policy.load_qps,
-                           duration_ms=1000.0 * _QUERIES / policy.load_qps)
-    found = [measure(run_plan(fleet, plan, workload, seed=seed)) for seed in range(_SEEDS)]
-    effective = np.array([one.effective_accuracy for one in found])
-    spread = float(effective.std(ddof=1)) / np.sqrt(_SEEDS)
-    return (float(effective.mean()), 2.4 * spread,
-            float(np.mean([one.violation_rate for one in found])))
 
 
 def _bound(policy: FleetPolicy) -> float:

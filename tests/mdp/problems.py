@@ -38,11 +38,10 @@ def random_policy(problem: WorkerProblem, seed: int) -> np.ndarray[Any, np.dtype
     """An admissible policy drawn at random."""
     rng = np.random.default_rng(seed)
     policy = problem.fastest_policy()
-    for n, choices in enumerate(problem.choices):
+    for n, choices in enumerate(problem.choices.rows[:-1]):
         for j in range(problem.bins + 1):
-            admissible = [c.model for c in choices if c.first_bin <= j]
-            if admissible:
-                policy[n, j] = rng.choice(admissible)
+            codes = [c.code for c in choices if c.first_bin <= j < c.stop_bin]
+            policy[n, j] = rng.choice(codes)
     return policy
 
 

@@ -79,12 +79,13 @@ def test_every_admissible_choice_is_a_pair_and_late_states_have_one(
     assert mdp.n_states == 2 + problem.max_queue * (problem.bins + 1)
     assert mdp.action[mdp.state == 0].tolist() == [0]
     assert mdp.action[mdp.state == mdp.n_states - 1].tolist() == [fastest]
-    for n, choices in enumerate(problem.choices, start=1):
+    for n in range(1, problem.max_queue + 1):
+        latency = problem.latency.latency_ms[:, n - 1]
         for j in range(problem.bins + 1):
-            models = sorted(c.model for c in choices if c.first_bin <= j)
+            models = np.flatnonzero(latency <= problem.slack_ms[j]).tolist()
             own = mdp.state == explicit.index(n, j)
             assert mdp.action[own].tolist() == (models or [fastest])
-            earned = [problem.reward(n, m) for m in models] or [0.0]
+            earned = [problem.cost(n) * problem.latency.accuracy[m] for m in models] or [0.0]
             assert mdp.reward[own].tolist() == earned
 
 

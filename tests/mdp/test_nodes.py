@@ -25,7 +25,7 @@ HUGE_SLO = LatencyTable.measured(["quick"], [0.6], [linear(0.2, 0.05, 9)])
 
 
 def check_cells(problem: WorkerProblem, nodes: NodeSet, cells_per_slo: int) -> None:
-    cells, longest = nodes.cells, float(problem.service_latencies_ms[-1])
+    cells, longest = nodes.cells, float(problem.services.latency_ms[-1])
     assert cells is not None
     edge, width = cells.edge_ms, np.diff(cells.edge_ms)
     assert edge[0] == 0.0
@@ -94,7 +94,7 @@ def test_cells_are_cut_at_every_latency_below_and_above_the_slo() -> None:
     nodes = quadrature_nodes(problem)
     assert nodes.cells is not None
     assert np.isin([11.13, 17.21, 45.0, 61.01, 90.0], nodes.cells.edge_ms).sum() >= 4
-    for latency in problem.service_latencies_ms:
+    for latency in problem.services.latency_ms:
         nearest = np.abs(nodes.cells.edge_ms - latency).min()
         assert nearest <= (0.4 if latency < 40.0 else latency / 16) / 8
 
@@ -116,7 +116,7 @@ def test_exact_nodes_count_all_arrivals_in_every_bin_that_a_service_reaches(
 ) -> None:
     nodes = exact_nodes(problem)
     assert nodes.cells is None
-    longest = float(problem.service_latencies_ms[-1])
+    longest = float(problem.services.latency_ms[-1])
     for j in range(problem.bins):
         mine = nodes.bin == j
         start = problem.slo_ms - problem.slack_ms[j + 1]

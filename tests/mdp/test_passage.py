@@ -19,7 +19,7 @@ from tests.reference.four_intervals import poisson
 def check_conserved(problem: WorkerProblem, tolerance: float = 1e-12) -> None:
     """Every passage reaches one node or none, and no node beyond the service."""
     for nodes in (quadrature_nodes(problem), exact_nodes(problem)):
-        for latency in problem.service_latencies_ms.tolist():
+        for latency in problem.services.latency_ms.tolist():
             passage = first_passage(problem, nodes, latency)
             assert passage.reach.shape[1] == len(passage.none) == problem.workers
             assert (passage.reach >= 0).all()
@@ -61,7 +61,7 @@ def test_probability_is_conserved_with_a_thousand_workers() -> None:
 def test_no_request_is_the_tail_of_the_arrivals(problem: WorkerProblem) -> None:
     order, rate = np.arange(1, problem.workers + 1), problem.arrivals.rate_per_ms
     for nodes in (quadrature_nodes(problem), exact_nodes(problem)):
-        for latency in problem.service_latencies_ms.tolist():
+        for latency in problem.services.latency_ms.tolist():
             none = first_passage(problem, nodes, latency).none
             np.testing.assert_allclose(none, 1 - gammainc(order, rate * latency), atol=1e-12)
 
@@ -73,7 +73,7 @@ def test_exact_passage_is_the_sum_over_arrivals_before_and_in_the_bin(
 ) -> None:
     nodes, slo, rate = exact_nodes(problem), problem.slo_ms, problem.arrivals.rate_per_ms
     slack, workers = problem.slack_ms.tolist(), problem.workers
-    for latency in problem.service_latencies_ms.tolist()[::3]:
+    for latency in problem.services.latency_ms.tolist()[::3]:
         reach = first_passage(problem, nodes, latency).reach
         for i in range(0, len(reach), max(1, len(reach) // 25)):
             j, c = int(nodes.bin[i]), int(nodes.offset[i])
@@ -114,7 +114,7 @@ def test_quadrature_keeps_the_mass_and_the_mean_of_each_cell(
         error = 1e-5
     cells = nodes.cells
     assert cells is not None
-    for latency in problem.service_latencies_ms.tolist()[::2]:
+    for latency in problem.services.latency_ms.tolist()[::2]:
         reach = first_passage(problem, nodes, latency).reach
         mass, mean = cell_moments(problem, cells.edge_ms, latency)
         for i in range(int(np.searchsorted(cells.edge_ms, latency))):

@@ -9,17 +9,22 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.mdp.problem import Choice, Objective
+from ramsis.mdp.problem import Objective, WorkerProblem
 from ramsis.profiles import LatencyTable
 from tests.arrivals.processes import Broken
 from tests.mdp.problems import TWO_MODELS, random_policy, small_problem
 
 
+def starts(problem: WorkerProblem, queued: int) -> list[tuple[int, int, int]]:
+    """Model, first bin and last bin of the choices with ``queued`` requests."""
+    return [(c.model, c.first_bin, c.stop_bin - 1) for c in problem.choices.rows[queued - 1]]
+
+
 def test_a_model_is_admissible_from_the_slack_that_equals_its_latency() -> None:
     """The grid 0, 4, 8, … holds 24 and 40, the latencies of (quick, 3) and (exact, 2)."""
     problem = small_problem()
-    assert problem.choices[2] == (Choice(0, 24.0, 6),)
-    assert problem.choices[1] == (Choice(0, 17.0, 5), Choice(1, 40.0, 10))
+    assert starts(problem, 3) == [(0, 0, 5), (0, 6, 10)]
+    assert starts(problem, 2) == [(0, 0, 4), (0, 5, 10), (1, 10, 10)]
 
 
 @pytest.mark.parametrize("slo_ms", [0.7, 47.3, 99.9, 115.103266])
@@ -27,7 +32,7 @@ def test_a_latency_equal_to_the_slo_is_in_time_at_full_slack(slo_ms: float) -> N
     table = LatencyTable.measured(["only"], [0.9], [[slo_ms, 2 * slo_ms]])
     for grid in ("fixed:3", "fixed:6", "fixed:100", "model"):
         problem = small_problem(latency=table, slo_ms=slo_ms, grid=grid, max_queue=1)
-        assert problem.choices == ((Choice(0, slo_ms, problem.bins),),)
+        assert starts(problem, 1) == [(0, 0, problem.bins - 1), (0, problem.bins, problem.bins)]
         assert problem.in_time(problem.fastest_policy())[0].tolist()[-2:] == [False, True]
 
 
@@ -37,7 +42,8 @@ def test_choices_stand_fastest_first_and_leave_out_what_can_never_be_in_time() -
         [[30.0, 41.0, 60.0], [15.0, 16.0, 17.0], [10.0, 20.0, 45.0]],
     )
     problem = small_problem(latency=table, max_queue=2)
-    assert [[c.model for c in row] for row in problem.choices] == [[2, 1, 0], [1, 2]]
+    in_time = [[c.model for c in row if c.met.all()] for row in problem.choices.rows]
+    assert in_time == [[2, 1, 0], [1, 2], []]
 
 
 def test_nothing_is_in_time_without_slack_and_the_fastest_model_serves() -> None:
@@ -45,7 +51,7 @@ def test_nothing_is_in_time_without_slack_and_the_fastest_model_serves() -> None
     policy = problem.fastest_policy()
     assert not problem.in_time(policy)[:, 0].any()
     assert (policy[:, 0] == problem.latency.fastest).all()
-    assert all(c.first_bin >= 1 for row in problem.choices for c in row)
+    assert all(c.first_bin >= 1 or c.met[0] == 0.0 for c in problem.choices.flat)
 
 
 def test_the_fastest_policy_takes_the_least_latency_that_is_in_time() -> None:
@@ -61,9 +67,11 @@ def test_the_fastest_policy_takes_the_least_latency_that_is_in_time() -> None:
 
 def test_late_batches_take_the_fastest_model_at_every_queue_length() -> None:
     problem = small_problem()
-    assert problem.late_latency_ms.tolist() == [10.0, 17.0, 24.0, 30.0, 38.0]
+    late = [row[0] for row in problem.choices.rows]
+    latencies = [problem.services.latency_ms[choice.service] for choice in late]
+    assert latencies == [10.0, 17.0, 24.0, 30.0, 38.0]
     within = {10.0, 17.0, 24.0, 30.0, 22.0, 40.0}
-    assert set(problem.service_latencies_ms.tolist()) == within | {38.0}
+    assert set(problem.services.latency_ms.tolist()) == within | {38.0}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +81,10 @@ def test_objectives_weigh_a_batch(objective: str, cost: float, reward: float) ->
     problem = small_problem(objective=objective)
     assert problem.objective is Objective(objective)
     assert problem.cost(3) == cost
-    assert problem.reward(3, 1) == pytest.approx(reward)
+    outcome = problem.outcome(problem.fastest_policy())
+    earned, costs = problem.earned(outcome)
+    assert earned[2, -1] == pytest.approx(0.75 * reward)
+    assert (earned[2, 0], costs[2, 0], costs[2, -1]) == (0.0, cost, cost)
 
 
 def test_slack_values_of_ones_own_are_taken_as_they_are() -> None:
@@ -119,7 +130,7 @@ def test_the_table_must_reach_the_batch_of_the_full_state() -> None:
 
 
 def test_an_slo_below_every_latency_is_refused() -> None:
-    assert small_problem(slo_ms=10.0).choices[0] == (Choice(0, 10.0, 10),)
+    assert starts(small_problem(slo_ms=10.0), 1) == [(0, 0, 9), (0, 10, 10)]
     with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 9.99; allowed: at least 10 ms"):
         small_problem(slo_ms=9.99)
 

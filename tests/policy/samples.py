@@ -65,6 +65,9 @@ def policies(draw: st.DrawFn) -> WorkerPolicy:
     cells = st.lists(st.integers(0, 1000), min_size=rows.size, max_size=rows.size)
     shape = rows.shape
     batch = np.array(draw(cells)).reshape(shape) % rows + 1 if batching == "variable" else rows
+    late = draw(st.sampled_from(policy.LATE_RULES))
+    if late == "drop":
+        batch = np.where(np.array(draw(cells)).reshape(shape) % 3 == 0, 0, batch)
     sample = small_policy()
     expected = dataclasses.replace(
         sample.expectations, accuracy=draw(st.none() | fraction), violation_rate=draw(fraction),
@@ -73,7 +76,7 @@ def policies(draw: st.DrawFn) -> WorkerPolicy:
     return dataclasses.replace(
         sample, models=models, max_queue=max_queue, slack_ms=slack_ms, batching=batching,
         slo_ms=float(slack_ms[-1] + draw(positive)), load_qps=draw(positive),
-        workers=draw(st.integers(1, 10**6)),
+        workers=draw(st.integers(1, 10**6)), late=late, violation_price=draw(fraction),
         model_table=np.array(draw(cells)).reshape(shape) % len(names), batch_table=batch,
         overflow_model=draw(st.integers(0, len(names) - 1)),
         overflow_batch=draw(st.integers(1, max_queue + 1)), expectations=expected)

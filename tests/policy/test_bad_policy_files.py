@@ -44,7 +44,7 @@ LOOKUP = {
     "no format": (drop("format"), "format: field is missing"),
     "an unknown kind": (put("kind", value="cell"),
                         "kind: unknown kind: got 'cell'; allowed: worker, fleet"),
-    "an unknown late rule": (put("late", value="drop"), "late: unknown late: got 'drop'"),
+    "an unknown late rule": (put("late", value="lose"), "late: unknown late: got 'lose'"),
     "an unknown batching": (put("batching", value="huge"), "batching: unknown batching"),
     "a model index out of range": (put("table", "model", 1, 2, value=3),
                                    "table.model[1][2]: model is out of range: got 3; allowed: "

@@ -36,6 +36,7 @@ POLICY: Case = {
     "batching": "variable",
     "late": "serve",
     "objective": "per-query",
+    "violation_price": 0.0,
     "max_queue": 3,
     "slack_ms": [0.0, 0.1, 33.300000000000004, 66.7, 90.0],
     "table": {
@@ -62,6 +63,17 @@ POLICY: Case = {
 }
 
 
+DROPPING: Case = {
+    **POLICY,
+    "late": "drop",
+    "table": {
+        "model": [[0, 0, 0, 1, 2], [0, 0, 1, 1, 2], [0, 0, 0, 2, 1]],
+        "batch": [[0, 1, 1, 1, 1], [0, 0, 1, 2, 1], [0, 0, 0, 0, 2]],
+    },
+    "overflow": {"model": 0, "batch": 0},
+}
+
+
 def decide(policy: Case, queued: int, slack_ms: float) -> Case:
     """The answer to a lookup, or :data:`ERROR`."""
     if math.isnan(slack_ms) or queued < 1:
@@ -75,6 +87,8 @@ def decide(policy: Case, queued: int, slack_ms: float) -> Case:
                 column = j
         model = policy["table"]["model"][queued - 1][column]
         batch = policy["table"]["batch"][queued - 1][column]
+    if batch == 0:
+        return {"drop": True}
     return {"model": policy["models"][model]["name"], "batch": batch}
 
 
@@ -112,14 +126,14 @@ def _written(number: float) -> float | str:
     return number
 
 
-def lookup_cases() -> list[Case]:
+def lookup_cases(policy: Case) -> list[Case]:
     """Every queue length that matters with slacks on, just below and just above every edge."""
-    edges = [*POLICY["slack_ms"], POLICY["slo_ms"]]
+    edges = [*policy["slack_ms"], policy["slo_ms"]]
     around = [f(edge) for edge in edges for f in (
         lambda x: math.nextafter(x, -math.inf), float, lambda x: math.nextafter(x, math.inf))]
     slacks = [-math.inf, -1e308, -250.0, *around, 1e9, 1e308, math.inf, math.nan]
     return [
-        {"queued": queued, "slack_ms": _written(slack), **decide(POLICY, queued, slack)}
+        {"queued": queued, "slack_ms": _written(slack), **decide(policy, queued, slack)}
         for queued, slack in itertools.product([-1, 0, 1, 2, 3, 4, 1_000_000_000], slacks)
         if queued in (1, 2, 3) or slack in (-math.inf, 0.0, 90.0) or math.isnan(slack)
     ]
@@ -200,9 +214,11 @@ def _one_monitor(window_ms: float, steps: list[Case]) -> Case:
 
 
 def vectors() -> Case:
-    """All vectors: the policy, lookups in it, choices in sets, and load monitors."""
-    return {"format": "ramsis.lookup-vectors/1", "policy": POLICY, "lookups": lookup_cases(),
-            "sets": set_cases(), "monitors": monitor_cases()}
+    """All vectors: policies with lookups in them, choices in sets, and load monitors."""
+    return {"format": "ramsis.lookup-vectors/1", "policy": POLICY,
+            "lookups": lookup_cases(POLICY), "dropping_policy": DROPPING,
+            "dropping_lookups": lookup_cases(DROPPING), "sets": set_cases(),
+            "monitors": monitor_cases()}
 
 
 def vectors_text() -> str:

@@ -33,7 +33,8 @@ def selector_for(document: dict[str, Any]) -> runtime.Selector:
 def answer(selector: runtime.Selector, queued: int, slack_ms: float) -> dict[str, Any]:
     """A selector's answer in the form of the vectors."""
     try:
-        return selector(queued, slack_ms)._asdict()
+        found = selector(queued, slack_ms)
+        return {"drop": True} if found == runtime.DROP else found._asdict()
     except InvalidValueError:
         return {"error": True}
 
@@ -42,9 +43,12 @@ def test_the_vectors_are_those_of_the_independent_twin() -> None:
     assert VECTORS_FILE.read_text() == twin.vectors_text()
 
 
-def test_every_lookup_vector_holds() -> None:
-    selector = selector_for(VECTORS["policy"])
-    for case in VECTORS["lookups"]:
+@pytest.mark.parametrize(
+    ("policy", "lookups"), [("policy", "lookups"), ("dropping_policy", "dropping_lookups")]
+)
+def test_every_lookup_vector_holds(policy: str, lookups: str) -> None:
+    selector = selector_for(VECTORS[policy])
+    for case in VECTORS[lookups]:
         given_, expected = {"queued", "slack_ms"}, dict(case)
         arguments = {key: expected.pop(key) for key in given_}
         found = answer(selector, arguments["queued"], float(arguments["slack_ms"]))

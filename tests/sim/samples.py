@@ -39,18 +39,21 @@ def tiny_policy(load_qps: float = 400.0, **changes: Any) -> WorkerPolicy:
 
 
 def with_table(
-    policy: WorkerPolicy, load_qps: float, rng: np.random.Generator, *, variable: bool = False
+    policy: WorkerPolicy, load_qps: float, rng: np.random.Generator, *, variable: bool = False,
+    drops: bool = False,
 ) -> WorkerPolicy:
     """The same policy for another load, with any table."""
     shape = policy.model_table.shape
     queued = np.arange(1, shape[0] + 1)[:, None]
     batch = rng.integers(1, queued + 1, shape) if variable else np.broadcast_to(queued, shape)
+    if drops:
+        batch = np.where(rng.random(shape) < 0.3, 0, batch)
     return dataclasses.replace(
-        policy, load_qps=load_qps, batch_table=batch,
+        policy, load_qps=load_qps, batch_table=batch, late="drop" if drops else policy.late,
         batching="variable" if variable else "maximal",
         model_table=rng.integers(0, len(policy.models), shape),
         overflow_model=int(rng.integers(len(policy.models))),
-        overflow_batch=int(rng.integers(1, shape[0] + 2)),
+        overflow_batch=int(rng.integers(0 if drops else 1, shape[0] + 2)),
     )
 
 

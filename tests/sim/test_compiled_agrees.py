@@ -22,6 +22,7 @@ from ramsis.sim import (
     ModelSwitching,
     Plan,
     PoissonLoad,
+    RateTrace,
     Recorded,
     Run,
     Sampled,
@@ -37,16 +38,21 @@ POLICY = tiny_policy(400.0)
 def same(one: Run, two: Run) -> None:
     """Query by query: the same worker, model, batch, start and finish, to the last bit."""
     assert one.arrival_ms.tolist() == two.arrival_ms.tolist()
-    assert (one.batch_of >= 0).all()
+    answered = one.batch_of >= 0
+    assert (two.batch_of[~answered] == one.batch_of[~answered]).all()
+    assert dict(zip(one.drop_query.tolist(), one.drop_ms.tolist(), strict=True)) == dict(
+        zip(two.drop_query.tolist(), two.drop_ms.tolist(), strict=True))
     assert len(one.size) == len(two.size)
     for name in ("start_ms", "finish_ms", "worker", "model", "size"):
-        assert (getattr(one, name)[one.batch_of] == getattr(two, name)[two.batch_of]).all(), name
+        mine, other = (getattr(run, name)[run.batch_of[answered]] for run in (one, two))
+        assert (mine == other).all(), name
 
 
-def agree(fleet: Fleet, plan: Plan, workload: Any, monitored: bool) -> Run:
+def agree(fleet: Fleet, plan: Plan, workload: Any, monitored: bool, **more: Any) -> Run:
     """Both engines on one workload."""
     assert plan.compiled is not None
-    plain, fast = (run_plan(fleet, plan, workload, seed=7, monitored=monitored, engine=engine)
+    plain, fast = (run_plan(fleet, plan, workload, seed=7, monitored=monitored, engine=engine,
+                            **more)
                    for engine in ("plain", "compiled"))  # type: ignore[arg-type]
     same(plain, fast)
     return fast
@@ -60,22 +66,25 @@ def small_fleet(workers: int, **changes: Any) -> Fleet:
 @given(
     arrivals=lattice_arrivals(), seed=st.integers(0, 2**32), workers=st.integers(1, 5),
     dispatch=st.sampled_from(["round-robin", "shortest-queue"]), variable=st.booleans(),
+    drops=st.booleans(),
     load=st.sampled_from([None, 0.0, 150.0, 400.0, 1e5]), network_ms=st.sampled_from([0.0, 1.5]),
 )
 def test_worker_policies_with_any_tables(
     arrivals: np.ndarray, seed: int, workers: int, dispatch: Any, variable: bool,
-    load: float | None, network_ms: float,
+    drops: bool, load: float | None, network_ms: float,
 ) -> None:
     if not len(arrivals):
         return
     rng = np.random.default_rng(seed)
     own = dataclasses.replace(POLICY, workers=workers)
-    levels = tuple(with_table(own, qps, rng, variable=variable) for qps in (150.0, 300.0, 900.0))
+    levels = tuple(with_table(own, qps, rng, variable=variable, drops=drops)
+                   for qps in (150.0, 300.0, 900.0))
     fleet = small_fleet(workers, network_ms=network_ms)
     plan = WorkerPolicies(levels, dispatch=dispatch).prepare(fleet)
     workload = Recorded(arrivals, duration_ms=1e6)
     plain, fast = _both(fleet, plan, workload, load)
     same(plain, fast)
+    assert drops or (fast.batch_of >= 0).all()
 
 
 def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> tuple[Run, Run]:
@@ -119,6 +128,19 @@ def test_on_poisson_arrivals_below_and_above_capacity(
     }.get(name) or WorkerPolicies((POLICY, tiny_policy(1000.0)), dispatch=name)  # type: ignore[arg-type]
     done = agree(fleet, spec.prepare(fleet), PoissonLoad(load_qps, 3000.0), monitored)
     assert done.queries > 400
+
+
+@pytest.mark.parametrize("anticipated", [{"monitored": True, "monitor_ms": 40.0},
+                                         {"monitored": True, "monitor_ms": 5000.0},
+                                         {"monitored": False, "told": 0.3}])
+def test_slow_monitors_and_wrong_loads(anticipated: dict[str, Any]) -> None:
+    fleet = small_fleet(4)
+    plan = WorkerPolicies((tiny_policy(100.0), POLICY, tiny_policy(1000.0))).prepare(fleet)
+    workload = RateTrace([0.0, 1000.0, 2000.0], [200.0, 900.0, 200.0])
+    done = agree(fleet, plan, workload, **anticipated)
+    usual = agree(fleet, plan, workload, anticipated["monitored"])
+    assert done.arrival_ms.tolist() == usual.arrival_ms.tolist()
+    assert len(done.model) != len(usual.model) or (done.model != usual.model).any()
 
 
 def test_what_is_not_table_driven_says_so() -> None:

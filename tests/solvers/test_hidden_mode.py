@@ -25,11 +25,11 @@ def test_no_single_change_of_the_table_gains(problem: WorkerProblem) -> None:
     solution = solve_worker(problem)
     mdp = build_modulated(problem, problem.arrivals)
     assert evaluate_on_nodes(mdp, every_mode(solution.policy)).gain == solution.gain
-    for n, choices in enumerate(problem.choices):
+    for n, choices in enumerate(problem.choices.rows[:-1]):
         for choice in choices:
-            for j in range(choice.first_bin, problem.bins + 1):
+            for j in range(choice.first_bin, choice.stop_bin):
                 other = solution.policy.copy()
-                other[n, j] = choice.model
+                other[n, j] = choice.code
                 assert evaluate_on_nodes(mdp, every_mode(other)).gain <= solution.gain + 1e-8
 
 

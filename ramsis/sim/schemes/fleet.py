@@ -10,6 +10,7 @@ promises is never looked at.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
@@ -19,7 +20,7 @@ from typing import ClassVar
 from ramsis.policy import FleetPolicy
 from ramsis.runtime import Drop, FleetSelector, PolicySet, Wait
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.fleet import fleet_table, wake_slack
+from ramsis.runtime.fleet import FleetTable, fleet_table, wake_slack
 from ramsis.sim.engine import Engine, Scheme
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
@@ -72,7 +73,7 @@ class FleetPolicies:
             check_fits(policy, fleet, source=self.source, max_batch=self.max_batch)
         tables = [fleet_table(Fields(p.to_document(), self.source)) for p in self.policies]
         index = {name: i for i, name in enumerate(fleet.models)}
-        start = partial(_Run, policies=PolicySet([FleetSelector(t) for t in tables]), index=index)
+        start = partial(_Run, tables=tables, index=index)
         stacked = stack_fleet([(table, [index[name] for name in table.models], policy.table)
                                for table, policy in zip(tables, self.policies, strict=True)])
         return Plan(self.name, start, Compiled("fleet", stacked), self.max_batch)
@@ -82,14 +83,22 @@ class _Run(Scheme):
     """Lookups through the runtime, at the moment of each decision."""
 
     def __init__(
-        self, engine: Engine, policies: PolicySet[FleetSelector], index: dict[str, int]
+        self, engine: Engine, tables: Sequence[FleetTable], index: dict[str, int]
     ) -> None:
         super().__init__(engine)
+        self.drawn = 0
+        policies = PolicySet([FleetSelector(table, self.chance) for table in tables])
         self.policies, self.index = policies, index
         self.selector = policies.at(0.0 if engine.monitored else engine.load_qps()).selector
         self.queue: list[tuple[float, int]] = []  # a heap by deadline
         self.idle = deque(range(engine.fleet.workers))
         self.asked = 0
+
+    def chance(self) -> float:
+        """The next uniform number."""
+        coins, drawn = self.engine.coins, self.drawn
+        self.drawn += 1
+        return coins[drawn % len(coins)]
 
     def on_arrival(self, query: int) -> None:
         heappush(self.queue, (self.engine.deadline_ms(query), query))

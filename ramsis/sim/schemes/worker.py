@@ -3,7 +3,8 @@
 Queries go to the workers by round robin (every K-th to one), or to the worker with the fewest
 queries waiting or in service, ties to the next in turn. When a worker is idle and its queue is
 not empty it looks up the number that wait and the slack of the first, in the policy of the lowest
-load level that meets the anticipated load (``docs/lookup.md``). Nothing but files decides: what a
+load level that meets the anticipated load (``docs/lookup.md``), and again after each query that it
+is told to drop. Nothing but files decides: what a
 policy promises is never looked at.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,9 +20,9 @@ from typing import ClassVar, get_args
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.policy import WorkerPolicy, read, read_set
-from ramsis.runtime import PolicySet, Selector
+from ramsis.runtime import Drop, PolicySet, Selector
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.table import lookup_table
+from ramsis.runtime.table import LookupTable, lookup_table
 from ramsis.sim.engine import Engine, Scheme
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
@@ -116,8 +118,7 @@ class WorkerPolicies:
         tables = [lookup_table(Fields(p.to_document(), self.source)) for p in self.policies]
         index = {name: i for i, name in enumerate(fleet.models)}
         levels = [Level.of(table, [index[name] for name in table.models]) for table in tables]
-        policies = PolicySet([Selector(table) for table in tables])
-        start = partial(_Run, policies=policies, index=index, dispatch=dispatch)
+        start = partial(_Run, tables=tables, index=index, dispatch=dispatch)
         return Plan(self.name, start, Compiled(dispatch, stack(levels)),
                     self.max_batch)
 
@@ -135,16 +136,23 @@ class _Run(Scheme):
     """Lookups through the runtime, at the moment of each decision."""
 
     def __init__(
-        self, engine: Engine, policies: PolicySet[Selector], index: dict[str, int],
+        self, engine: Engine, tables: Sequence[LookupTable], index: dict[str, int],
         dispatch: Dispatch,
     ) -> None:
         super().__init__(engine)
+        self.head = 0
+        policies = PolicySet([Selector(table, self.chance) for table in tables])
         self.policies, self.index = policies, index
         self.selector = policies.at(0.0 if engine.monitored else engine.load_qps()).selector
         self.by_turns = dispatch == "round-robin"
         self.queues: list[deque[int]] = [deque() for _ in range(engine.fleet.workers)]
         self.serving = [0] * engine.fleet.workers
         self.turn = 0
+
+    def chance(self) -> float:
+        """The uniform number of the query that is decided about."""
+        coins = self.engine.coins
+        return coins[self.head % len(coins)]
 
     def on_arrival(self, query: int) -> None:
         worker = self.turn if self.by_turns else self.shortest()
@@ -169,6 +177,13 @@ class _Run(Scheme):
         selector = self.selector
         if engine.monitored:
             selector = self.policies.at(engine.load_qps()).selector
-        model, batch = selector(len(queue), engine.deadline_ms(queue[0]) - engine.now_ms)
-        self.serving[worker] = batch
-        engine.dispatch(worker, [queue.popleft() for _ in range(batch)], self.index[model])
+        while queue:
+            self.head = queue[0]
+            answer = selector(len(queue), engine.deadline_ms(queue[0]) - engine.now_ms)
+            if isinstance(answer, Drop):
+                engine.drop(queue.popleft())
+                continue
+            self.serving[worker] = answer.batch
+            queries = [queue.popleft() for _ in range(answer.batch)]
+            engine.dispatch(worker, queries, self.index[answer.model])
+            return

@@ -1,0 +1,137 @@
+"""``ramsis frontier``: accuracy against violations."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis import profiles
+from ramsis.cli.options import fleet_options, load_option
+from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
+from ramsis.errors import InvalidValueError, describe
+from ramsis.files import write_atomic
+from ramsis.mdp.choices import LateRule
+from ramsis.policy import FLEET_SERVICES
+from ramsis.synthesis import FleetSettings, SynthesisSettings, parse_loads
+
+__all__ = ["frontier_command"]
+
+_COLUMNS = (
+    Column("load_qps", "load (QPS)", "g"),
+    Column("violation_price", "price", ".4g"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("violation_rate", "simulated", ".4%"),
+    Column("violation_half_width", "±", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"),
+)
+_RUNS, _SEED = 8, 0
+
+
+@click.command("frontier")
+@fleet_options
+@load_option()
+@click.option("--scheme", type=click.Choice(["worker", "fleet"]), default="worker",
+              show_default=True,
+              help="Policies for each worker's own queue, or for a central queue of the fleet.")
+@click.option("--late", type=click.Choice([rule.value for rule in LateRule]), default=None,
+              help="What a worker does with requests that nothing can answer in time.  [default: "
+                   "serve; a fleet drops them]")
+@click.option("--service", type=click.Choice(FLEET_SERVICES), default=None,
+              help="Latency statistic that service times are taken to be, or drawn from the "
+                   "distribution.  [default: the distribution where the profile has quantiles, "
+                   "else p95]")
+@click.option("--points", type=click.IntRange(2), default=20, show_default=True,
+              help="Most corners of a frontier.")
+@click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,
+              help="Queries that each corner is simulated with; 0: none is.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write the rows as CSV.")
+@click.option("--plot", metavar="FILE",
+              help="Draw the frontiers (png, pdf or svg; needs the extra 'plot').")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+def frontier_command(
+    profile_name: str,
+    slo_ms: float,
+    workers: int,
+    load: str,
+    scheme: str,
+    late: str | None,
+    service: str | None,
+    points: int,
+    queries: int,
+    out: Path | None,
+    plot: str | None,
+    as_json: bool,
+) -> None:
+    """Trace what accuracy costs in violations, from the fewest of them to none counted.
+
+    Each row is a policy that is optimal at a violation price: a corner of the upper concave hull
+    of all that policies of this model reach. What lies between two corners is reached by chance,
+    as `ramsis generate --max-violation` does. The model's figures stand first and those of a
+    simulation beside them: models count more violations than there are, most of all where these
+    are few.
+
+    \b
+    Examples:
+      $ ramsis frontier --profiles digits-cpu --slo-ms 25 --workers 2 --load 9000 --queries 100000
+      $ ramsis frontier --profiles digits-cpu --slo-ms 25 --workers 2 --load 9000 --queries 0 --json
+    """  # noqa: E501 - an example is one line
+    from ramsis.synthesis.frontier import frontier
+
+    settings = _settings(scheme, slo_ms, workers, late, service)
+    loads = parse_loads(load)
+    profile = profiles.load(profile_name)
+    rows: list[dict[str, Any]] = []
+    with progress("frontiers", len(loads)) as advance:
+        for load_qps in loads:
+            corners = frontier(profile, load_qps, settings, points=points).corners
+            rows += [{**policy_row(corner.policy), "violation_price": corner.price,
+                      **_simulated(corner.policy, queries)} for corner in corners]
+            advance()
+    if out is not None:
+        write_atomic(out, _csv(rows))
+        click.echo(f"rows in {out}", err=True)
+    if plot is not None:
+        from ramsis.report.frontier import plot_frontier
+
+        plot_frontier(rows, plot)
+        click.echo(f"figure in {plot}", err=True)
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(_COLUMNS, rows)
+
+
+def _settings(
+    scheme: str, slo_ms: float, workers: int, late: str | None, service: str | None
+) -> SynthesisSettings | FleetSettings:
+    if scheme == "worker":
+        return SynthesisSettings(slo_ms=slo_ms, workers=workers, service=service,
+                                 late=late or LateRule.SERVE.value)
+    if late not in (None, LateRule.DROP.value):
+        raise InvalidValueError(describe("not for --scheme fleet", where="--late", value=late,
+                                         allowed="drop"))
+    return FleetSettings(slo_ms=slo_ms, workers=workers, service=service)
+
+
+def _simulated(policy: Any, queries: int) -> dict[str, Any]:
+    if not queries:
+        return {}
+    from ramsis.synthesis.simulated import simulated
+
+    found = asdict(simulated(policy, queries=queries, runs=_RUNS, seed=_SEED))
+    return {key: value for key, value in found.items() if key not in ("runs", "seed")}
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -1,0 +1,85 @@
+"""Accuracy against violations: the frontier of a model, and how its corners do in simulation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.report.figure import COLOURS, saved_figure
+
+__all__ = ["plot_frontier"]
+
+_FLOOR = 1e-6
+"""Violation rates below this are drawn here: the axis is logarithmic."""
+_BETWEEN = 60
+_DASHES = ("-", "--", "-.", ":")
+
+
+def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Draw effective accuracy over the violation rate, a curve for each load.
+
+    Parameters
+    ----------
+    rows : sequence of mappings
+        Corners as ``ramsis frontier`` gives them: ``load_qps``, ``expected_violation_rate``,
+        ``expected_effective_accuracy``, and, where they were simulated, ``violation_rate``,
+        ``violation_half_width`` and ``effective_accuracy``. Between two corners of the model
+        stands what is reached by chance, a straight line but for the logarithmic axis.
+    path : path
+        Ends in .png, .pdf or .svg.
+
+    Raises
+    ------
+    InvalidValueError
+        No rows, or a file name of another kind.
+    OutputError
+        The file cannot be written.
+    """
+    if not rows:
+        raise InvalidValueError(describe("nothing to draw", where="plot", value="no corners"))
+    first = rows[0]
+    loads = sorted({float(row["load_qps"]) for row in rows})
+    with saved_figure(path, figsize=(6.4, 4.4)) as figure:
+        axes = figure.subplots()
+        for k, load_qps in enumerate(loads):
+            mine = [row for row in rows if row["load_qps"] == load_qps]
+            _draw(axes, mine, COLOURS[k % len(COLOURS)], _DASHES[k % len(_DASHES)],
+                  f"{load_qps:g} queries/s")
+        axes.set_xscale("log")
+        axes.set_xlabel("violation rate")
+        axes.set_ylabel("effective accuracy")
+        axes.set_title(f"{first['scheme']} policies, {first['workers']} workers, "
+                       f"SLO {first['slo_ms']:g} ms", loc="left", fontsize=10)
+        axes.legend(frameon=False, loc="best")
+        axes.grid(alpha=0.3, linewidth=0.5)
+        axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw(
+    axes: Any, rows: Sequence[Mapping[str, Any]], colour: str, dashes: str, name: str
+) -> None:
+    rate = np.array([row["expected_violation_rate"] for row in rows], dtype=float)
+    effective = np.array([row["expected_effective_accuracy"] for row in rows], dtype=float)
+    order = np.argsort(rate)
+    rate, effective = rate[order], effective[order]
+    dense = np.unique(np.concatenate([
+        np.geomspace(max(low, _FLOOR), max(high, _FLOOR), _BETWEEN)
+        for low, high in zip(rate, [*rate[1:], rate[-1]], strict=True)
+    ]))
+    axes.plot(dense, np.interp(dense, rate, effective), dashes, color=colour, linewidth=1.2,
+              label=f"{name}, model")
+    axes.plot(np.maximum(rate, _FLOOR), effective, "o", color=colour, markersize=3.5)
+    seen = [row for row in rows if row.get("violation_rate") is not None]
+    if seen:
+        axes.errorbar(
+            [max(row["violation_rate"], _FLOOR) for row in seen],
+            [row["effective_accuracy"] for row in seen],
+            xerr=[[min(row["violation_half_width"], max(row["violation_rate"] - _FLOOR, 0.0))
+                   for row in seen], [row["violation_half_width"] for row in seen]],
+            fmt="s", markersize=4, markerfacecolor="none", color=colour, elinewidth=0.8,
+            label=f"{name}, simulated",
+        )

@@ -1,0 +1,239 @@
+"""The most accurate policy whose violation rate stays within a budget.
+
+**Problem.** Maximise effective accuracy E subject to a violation rate V of at most v. With a price
+p for each violation the policies that maximise E − p·V trace, as p grows from 0, the upper concave
+hull of all (V, E): V falls and E falls with it. Where the hull's edge of slope p passes v, two
+policies A (V > v) and B (V <= v) are both optimal at that price, and so is every policy that does
+in each state what either of them does. One can therefore go from B to A state by state; somewhere
+on the way a single state takes V past v, and drawing its two answers with a probability q meets v.
+So **one state needs chance, at most**, and the file holds one second answer instead of a second
+table. (One constraint, one randomised state: the basic solutions of the constrained problem's
+linear program.)
+
+**Promise.** Neither a fleet's model nor slack that is rounded down is made for rates of 1e-4, so V
+is not the model's: every policy on the way is replayed in simulation, always with the same seeds,
+and it counts as within the budget when the upper end of its 95 % interval is. The model proposes,
+simulation disposes; the file holds what was measured.
+
+**Steps.** 1. p = 0: when that is within the budget, no price is needed. 2. p = 1/4, 1, 4, … up to
+1024, until one is within it; if none is, the budget is infeasible. 3. Bisection on the logarithm
+of p, between A and B, until (p_B − p_A)·(V_A − V_B), what the edge between them can hide, is worth
+less than 3e-5. 4. Bisection on the number of states, by queue length, that do as A does. 5.
+Bisection on q, ten times. It **stops** at any step when what is left of the budget, v less the
+interval's upper end, is worth less than 3e-5 at the price, or is less than the simulation can tell
+apart, the interval's half width. Of all that was tried within the budget, the most accurate is
+kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
+from ramsis.errors import InfeasibleError, describe
+from ramsis.policy import BudgetRecord, Policy, WorkerPolicy
+from ramsis.runtime.mixture import Mixture
+from ramsis.synthesis.settings import check_budget
+from ramsis.synthesis.simulated import Simulated, simulated
+
+__all__ = ["HIGHEST_PRICE", "policy_within"]
+
+Cells = NDArray[np.int64]
+
+HIGHEST_PRICE = 1024.0
+"""Price at which violations are as few as they get: one weighs as much as so many answers."""
+
+SEED = 1 << 20
+"""First seed of the runs, away from those that are used for checks."""
+RUNS = 16
+_FEWEST, _MOST, _LATE = 4_000_000, 20_000_000, 1000  # queries; late ones wanted at the budget
+_WORTH = 3e-5
+_PRICES, _CHANCES = 40, 10  # steps of bisection, at most
+_FAR = 4.0  # times the budget: more than that is seen in a few runs
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """A policy, the price that it is optimal at, and how it does."""
+
+    policy: Policy
+    price: float
+    found: Simulated
+
+
+class _Search:
+    """Tries policies against a budget, and keeps the best one within it."""
+
+    def __init__(self, make: Callable[[float], Policy], budget: float,
+                 own_arrivals: str | None) -> None:
+        self.make, self.budget, self.own_arrivals = make, budget, own_arrivals
+        self.queries = int(min(max(_FEWEST, _LATE / budget), _MOST))
+        self.best: _Tried | None = None
+        self.fewest = 1.0
+
+    def at(self, price: float) -> _Tried:
+        """The optimal policy at a price."""
+        return self.tried(self.make(price), price)
+
+    def tried(self, policy: Policy, price: float) -> _Tried:
+        """A policy, simulated."""
+        found = simulated(policy, queries=self.queries, runs=RUNS, seed=SEED,
+                          hopeless=_FAR * self.budget, own_arrivals=self.own_arrivals)
+        one = _Tried(policy, price, found)
+        self.fewest = min(self.fewest, found.upper)
+        if self.fits(one) and (self.best is None or found.effective_accuracy
+                               > self.best.found.effective_accuracy):
+            self.best = one
+        return one
+
+    def fits(self, one: _Tried) -> bool:
+        """Whether it is within the budget."""
+        return one.found.upper <= self.budget
+
+    def settled(self, within: _Tried) -> bool:
+        """Whether what is left of the budget is worth next to nothing, or cannot be told."""
+        left = self.budget - within.found.upper
+        return within.price * left < _WORTH or left < within.found.violation_half_width
+
+
+def policy_within(
+    make: Callable[[float], Policy], max_violation: float, *, own_arrivals: str | None = None
+) -> Policy:
+    """The most accurate policy whose violation rate stays within a budget.
+
+    Parameters
+    ----------
+    make : callable
+        The optimal policy at a violation price, >= 0.
+    max_violation : float
+        The budget, in (0, 1].
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own.
+
+    Returns
+    -------
+    Policy
+        Its ``budget`` says how it did in simulation, and its expected accuracy, violation rate
+        and effective accuracy are those; it has a ``mixture`` where chance was needed.
+
+    Raises
+    ------
+    InvalidValueError
+        The budget is out of range, or the arrival process cannot be drawn from.
+    InfeasibleError
+        No price meets the budget; the message names the lowest rate that one does.
+    """
+    check_budget(max_violation)
+    search = _Search(make, max_violation, own_arrivals)
+    free = search.at(0.0)
+    if not search.fits(free):
+        _improve(search, *_narrowed(search, *_bracket(search, free)))
+    assert search.best is not None
+    return _stated(search.best, max_violation)
+
+
+def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
+    """Policies beyond and within the budget, at neighbouring prices of a coarse grid."""
+    beyond, price = free, 0.25
+    while price <= HIGHEST_PRICE:
+        one = search.at(price)
+        if search.fits(one):
+            return beyond, one
+        beyond, price = one, 4.0 * price
+    policy = free.policy
+    digits = 10.0 ** (math.floor(math.log10(search.fewest)) - 1)
+    raise InfeasibleError(describe(
+        "no policy keeps the violation rate within the budget",
+        where=f"max_violation at {policy.load_qps:g} QPS", value=search.budget,
+        allowed=f"at least {math.ceil(1.02 * search.fewest / digits) * digits:.2g}"))
+
+
+def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, _Tried]:
+    """The same at prices so close that the edge between them hides nothing."""
+    for _ in range(_PRICES):
+        spread = beyond.found.violation_rate - within.found.violation_rate
+        if search.settled(within) or (within.price - beyond.price) * spread < _WORTH:
+            break
+        one = search.at(math.sqrt(max(beyond.price, within.price / 16.0) * within.price))
+        beyond, within = (beyond, one) if search.fits(one) else (one, within)
+    return beyond, within
+
+
+def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
+    """Try what lies between two policies: state by state, and then by chance in one state."""
+    price, policy = within.price, within.policy
+    ours, theirs = _cells(policy), _cells(beyond.policy)
+    differ = np.argwhere((ours != theirs).any(axis=-1))
+    differ = differ[np.argsort(differ[:, -2], kind="stable")]  # by queue length
+
+    def between(count: int) -> Cells:
+        mixed = ours.copy()
+        places = tuple(differ[:count].T)
+        mixed[places] = theirs[places]
+        return mixed
+
+    low, high = 0, len(differ)
+    while not search.settled(within) and high - low > 1:
+        middle = (low + high) // 2
+        one = search.tried(_with_cells(policy, between(middle), None), price)
+        if search.fits(one):
+            low, within = middle, one
+        else:
+            high = middle
+    if high == 0:
+        return
+    place = tuple(int(index) for index in differ[low])
+    answer = tuple(int(number) for number in theirs[place])
+    none, all_of_it = 0.0, 1.0
+    for _ in range(_CHANCES):
+        if search.settled(within):
+            return
+        chance = (none + all_of_it) / 2
+        mixture = Mixture(chance, place, answer)
+        one = search.tried(_with_cells(policy, between(low), mixture), price)
+        if search.fits(one):
+            none, within = chance, one
+        else:
+            all_of_it = chance
+
+
+def _cells(policy: Policy) -> Cells:
+    """The answers of a table, in the last axis."""
+    if isinstance(policy, WorkerPolicy):
+        return np.stack([policy.model_table, policy.batch_table], axis=-1)
+    return policy.table[..., None]
+
+
+def _with_cells(policy: Policy, cells: Cells, mixture: Mixture | None) -> Policy:
+    """The policy with other answers."""
+    if isinstance(policy, WorkerPolicy):
+        return replace(policy, model_table=cells[..., 0], batch_table=cells[..., 1],
+                       mixture=mixture)
+    return replace(policy, table=cells[..., 0], mixture=mixture)
+
+
+def _stated(best: _Tried, budget: float) -> Policy:
+    """The policy, promising what was measured."""
+    found, policy = best.found, best.policy
+    in_time = 1.0 - found.violation_rate
+    changes: dict[str, Any] = {
+        "expectations": replace(
+            policy.expectations,
+            accuracy=found.effective_accuracy / in_time if in_time > 0 else None,
+            violation_rate=found.violation_rate, effective_accuracy=found.effective_accuracy,
+            overloaded=_overloaded(policy, found.violation_rate)),
+        "budget": BudgetRecord(max_violation_rate=budget, **asdict(found)),
+    }
+    return replace(policy, **changes)
+
+
+def _overloaded(policy: Policy, violation_rate: float) -> bool:
+    capacity = policy.expectations.capacity_qps
+    return (capacity is not None and policy.load_qps > capacity) \
+        or violation_rate > OVERLOAD_VIOLATION_RATE

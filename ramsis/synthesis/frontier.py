@@ -1,0 +1,148 @@
+"""What a model trades: accuracy against violations, at every price of a violation.
+
+The policies that are optimal at some price p, for E − p·V with effective accuracy E and violation
+rate V, are the corners of the upper concave hull of all (V, E). Between two neighbouring corners
+every point is reached by chance (:mod:`ramsis.synthesis.budget`), and none above the edge is.
+
+The corners are found from the two ends inwards: the edge between two of them has a slope; the
+policy that is optimal at this price either lies above the edge, a new corner with two new edges,
+or proves that the edge belongs to the hull. The edge that can hide most is looked at first: the
+hull lies below the line of slope p through each corner found at price p, so what an edge hides is
+at most the height of a triangle. It **stops** when no edge can hide 1e-5 of effective accuracy, or
+at the number of corners asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.policy import Policy
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis.budget import HIGHEST_PRICE
+from ramsis.synthesis.fleet import FleetSettings
+from ramsis.synthesis.generate import generate_policy, priced
+from ramsis.synthesis.settings import SynthesisSettings
+
+__all__ = ["Corner", "Frontier", "frontier", "trace_frontier"]
+
+_WORTH = 1e-5
+
+
+@dataclass(frozen=True)
+class Corner:
+    """A policy that is optimal at a price.
+
+    Attributes
+    ----------
+    price : float
+        At which it was found; it is optimal at others too.
+    policy : Policy
+    """
+
+    price: float
+    policy: Policy
+
+    @property
+    def violation_rate(self) -> float:
+        """V, by the model."""
+        return self.policy.expectations.violation_rate
+
+    @property
+    def effective_accuracy(self) -> float:
+        """E, by the model."""
+        return self.policy.expectations.effective_accuracy
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The upper concave hull of what a model's policies reach.
+
+    Attributes
+    ----------
+    corners : tuple of Corner
+        By rising violation rate: from the fewest violations to the unconstrained policy.
+    hidden : float
+        Effective accuracy that the true hull has above the edges, at most.
+    """
+
+    corners: tuple[Corner, ...]
+    hidden: float
+
+
+def frontier(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings, *,
+    points: int = 20,
+) -> Frontier:
+    """The frontier for one load; ``settings`` may have any price.
+
+    Parameters
+    ----------
+    points : int
+        Most corners, >= 2.
+
+    Raises
+    ------
+    InvalidValueError, InfeasibleError, NotConvergedError
+        As :func:`ramsis.synthesis.generate_policy`, and for too few points.
+    """
+    return trace_frontier(lambda price: generate_policy(profile, load_qps,
+                                                        priced(settings, price)), points=points)
+
+
+def trace_frontier(make: Callable[[float], Policy], *, points: int = 20) -> Frontier:
+    """The frontier of the policies that ``make`` gives for prices; see :func:`frontier`."""
+    if points < 2:
+        raise InvalidValueError(describe("too few points", where="points", value=points,
+                                         allowed="2 or more"))
+    corners = [Corner(price, make(price)) for price in (HIGHEST_PRICE, 0.0)]
+    if corners[1].violation_rate <= corners[0].violation_rate:
+        return Frontier((corners[1],), 0.0)
+    done: set[tuple[float, float]] = set()
+    while len(corners) < points:
+        hidden, k = max(_hidden(corners, done))
+        if hidden < _WORTH:
+            break
+        few, many = corners[k], corners[k + 1]
+        corner = Corner(_slope(few, many), make(_slope(few, many)))
+        if _above(corner, few, many) > _WORTH / 10:
+            corners.insert(k + 1, corner)
+        else:
+            done.add((few.price, many.price))
+    return Frontier(tuple(corners), max(max(_hidden(corners, done))[0], 0.0))
+
+
+def _slope(few: Corner, many: Corner) -> float:
+    return ((many.effective_accuracy - few.effective_accuracy)
+            / (many.violation_rate - few.violation_rate))
+
+
+def _above(corner: Corner, few: Corner, many: Corner) -> float:
+    """How far a corner lies above an edge, measured at its violation rate."""
+    along = corner.violation_rate - few.violation_rate
+    inside = few.violation_rate < corner.violation_rate < many.violation_rate
+    if not inside:
+        return 0.0
+    return corner.effective_accuracy - few.effective_accuracy - _slope(few, many) * along
+
+
+def _hidden(
+    corners: Sequence[Corner], done: set[tuple[float, float]]
+) -> list[tuple[float, int]]:
+    """What each edge can hide, and its index."""
+    found = []
+    for k, (few, many) in enumerate(pairwise(corners)):
+        proved = (few.price, many.price) in done
+        found.append((0.0 if proved else _triangle(few, many), k))
+    return found
+
+
+def _triangle(few: Corner, many: Corner) -> float:
+    """Height, over an edge, of the triangle that it makes with the lines of its ends' prices."""
+    slope = _slope(few, many)
+    left, right = few.price - slope, slope - many.price
+    if left <= 0 or right <= 0:
+        return 0.0
+    return (many.violation_rate - few.violation_rate) * left * right / (left + right)

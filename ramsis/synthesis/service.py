@@ -1,0 +1,64 @@
+"""The service times that a worker's policies are made from: a statistic, or the distribution."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.problem import MAX_QUEUE, WorkerProblem
+from ramsis.profiles import LatencyTable, ProfileSet, Statistic, prune
+from ramsis.profiles.service import DISTRIBUTION, ServiceLaw
+from ramsis.synthesis.settings import SynthesisSettings
+
+__all__ = ["bounded_by", "latency_table", "service_times"]
+
+FloatArray = NDArray[np.float64]
+
+_DIGITS = 4  # of quantiles in ms
+
+
+def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTable:
+    """The latencies of batches 1 … N+1: of a statistic and pruned, or the means of drawn times."""
+    return service_times(profile, settings)[0]
+
+
+def service_times(
+    profile: ProfileSet, settings: SynthesisSettings
+) -> tuple[LatencyTable, FloatArray | None]:
+    """Latencies, and quantiles of shape (M, N+1, Q) where times are drawn.
+
+    These are of the models that may be in time; batches that never are stand as infinite, but for
+    those of the fastest model. Quantiles are rounded to 0.1 µs, as policy files hold them.
+    """
+    if not 1 <= settings.max_queue <= MAX_QUEUE:
+        raise InvalidValueError(
+            describe("max_queue is out of range", where="max_queue", value=settings.max_queue,
+                     allowed=f"a whole number from 1 to {MAX_QUEUE}")
+        )
+    batches, service = settings.max_queue + 1, settings.chosen_service(profile)
+    if service != DISTRIBUTION:
+        return prune(profile.latency_table(cast(Statistic, service), batches)), None
+    law = ServiceLaw.of(profile, DISTRIBUTION, batches)
+    quantiles = np.round(law.quantiles_ms, _DIGITS)
+    usable = quantiles[:, :, 0] <= settings.slo_ms
+    last = np.where(usable.any(axis=1), batches - np.argmax(usable[:, ::-1], axis=1), 0)
+    last[0] = batches
+    beyond = np.arange(batches) >= last[:, None]
+    origin = profile.latency_table("p95", batches).select(law.models).origin
+    means = np.maximum.accumulate(quantiles.mean(axis=2), axis=1)
+    keep = last > 0
+    names = tuple(name for name, kept in zip(law.models, keep.tolist(), strict=True) if kept)
+    table = LatencyTable(names, law.accuracy[keep], means[keep], origin[keep], DISTRIBUTION)
+    return table, np.where(beyond[:, :, None], np.inf, quantiles)[keep]
+
+
+def bounded_by(problem: WorkerProblem) -> LatencyTable | ServiceLaw:
+    """The service times of a problem as the fluid bound takes them."""
+    if problem.quantiles_ms is None:
+        return problem.latency
+    table, batches = problem.latency, problem.max_queue
+    return ServiceLaw(table.models, table.accuracy, problem.quantiles_ms[:, :batches],
+                      DISTRIBUTION)

@@ -1,0 +1,146 @@
+"""How a policy does in simulation: its rates, and how exactly they are known.
+
+What is simulated is the policy file alone: its table, its service times, its arrival process at
+its load, each query judged by its own deadline. The runs are independent; Student's t over their
+means gives the 95 % intervals, and where hardly any query is late the interval of the violation
+rate is at least 3 / queries wide (with none late in n independent queries the rate is below 3/n
+with probability 0.95).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals import from_description
+from ramsis.errors import InvalidValueError, describe
+from ramsis.policy import FleetPolicy, Policy, WorkerPolicy
+from ramsis.profiles import LatencyTable
+from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, Sampled, WorkerPolicies, run_plan
+from ramsis.sim.plan import Plan
+from ramsis.sim.result import Estimate
+from ramsis.sim.workload import Workload
+
+__all__ = ["Simulated", "simulated"]
+
+FloatArray = NDArray[np.float64]
+
+_FOR_EVER_MS = 1e9
+_RULE_OF_THREE = 3.0
+_A_FEW = 4  # runs
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Rates of a policy in simulation, with halves of their 95 % intervals.
+
+    Attributes
+    ----------
+    violation_rate, violation_half_width : float
+    effective_accuracy, effective_half_width : float
+    queries, runs, seed : int
+        Queries in all, on average; runs, and the first one's seed.
+    """
+
+    violation_rate: float
+    violation_half_width: float
+    effective_accuracy: float
+    effective_half_width: float
+    queries: int
+    runs: int
+    seed: int
+
+    @property
+    def upper(self) -> float:
+        """Upper end of the violation rate's interval."""
+        return self.violation_rate + self.violation_half_width
+
+
+def simulated(
+    policy: Policy, *, queries: int, runs: int, seed: int, hopeless: float = 1.0,
+    own_arrivals: str | None = None,
+) -> Simulated:
+    """Simulate a policy at its own load.
+
+    Parameters
+    ----------
+    queries : int
+        In all runs together, on average.
+    runs : int
+        >= 2, with the seeds ``seed``, ``seed`` + 1, ….
+    hopeless : float
+        No more than four runs are made when these have a higher violation rate.
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own.
+
+    Raises
+    ------
+    InvalidValueError
+        The arrival process cannot be drawn from.
+    """
+    fleet, plan = _prepared(policy)
+    workload = _workload(policy, queries / runs, own_arrivals)
+    late, earned = list[float](), list[float]()
+    for one in range(seed, seed + runs):
+        run = run_plan(fleet, plan, workload, seed=one)
+        late.append(1.0 - float(run.in_time.mean()))
+        earned.append(float(run.reward.mean()))
+        if len(late) == _A_FEW and Estimate.of(late).mean > hopeless:
+            break
+    made = queries * len(late) // runs
+    violations, effective = Estimate.of(late), Estimate.of(earned)
+    return Simulated(
+        violation_rate=violations.mean,
+        violation_half_width=max(violations.half_width or 0.0, _RULE_OF_THREE / made),
+        effective_accuracy=effective.mean,
+        effective_half_width=effective.half_width or 0.0,
+        queries=made, runs=len(late), seed=seed,
+    )
+
+
+def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
+    """The workers that a policy's file describes, and the policy ready to be replayed on them."""
+    names = [model.name for model in policy.models]
+    accuracy = [model.accuracy for model in policy.models]
+    quantiles = _worker_times(policy) if isinstance(policy, WorkerPolicy) else _fleet_times(policy)
+    table = LatencyTable.measured(names, accuracy,
+                                  np.maximum.accumulate(quantiles.mean(axis=2), axis=1))
+    classes = () if isinstance(policy, WorkerPolicy) else policy.slo_classes
+    fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
+                  service=policy.service, classes=classes)
+    scheme: Any = (WorkerPolicies((policy,)) if isinstance(policy, WorkerPolicy)
+                   else FleetPolicies((policy,)))
+    return fleet, scheme.prepare(fleet)
+
+
+def _worker_times(policy: WorkerPolicy) -> FloatArray:
+    """Service quantiles (M, B, Q) of a worker; a batch that is not to be run takes for ever."""
+    drawn = policy.quantiles_ms
+    if drawn is None:
+        return policy.latency_ms[:, :, None]
+    return np.where(np.isfinite(drawn), drawn, _FOR_EVER_MS)
+
+
+def _fleet_times(policy: FleetPolicy) -> FloatArray:
+    """The same of a fleet."""
+    longest = max(len(model.service_ms) for model in policy.models)
+    size = len(policy.models[0].service_ms[0])
+    quantiles = np.full((len(policy.models), longest, size), _FOR_EVER_MS)
+    for m, model in enumerate(policy.models):
+        quantiles[m, : len(model.service_ms)] = model.service_ms
+    return quantiles
+
+
+def _workload(policy: Policy, queries: float, own_arrivals: str | None) -> Workload:
+    duration_ms = 1000.0 * queries / policy.load_qps
+    if policy.arrivals_label == "poisson":
+        return PoissonLoad(load_qps=policy.load_qps, duration_ms=duration_ms)
+    process: Any = from_description(policy.arrivals, policy.load_qps, own=own_arrivals)
+    if not hasattr(process, "sample"):
+        raise InvalidValueError(describe("a process that cannot be drawn from cannot be simulated",
+                                         where="arrivals", value=policy.arrivals_label,
+                                         allowed="one with a method sample"))
+    return Sampled(process, duration_ms)

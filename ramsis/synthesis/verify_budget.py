@@ -1,0 +1,57 @@
+"""Check what a policy claims that was made within a budget of violations.
+
+What it promises was measured, so it is measured again: with the same seeds, which must give the
+same to the tolerance, and with others, whose intervals must overlap the stated ones and reach
+below the budget.
+"""
+
+from __future__ import annotations
+
+from ramsis.policy import Policy
+from ramsis.synthesis.checks import Check, close
+from ramsis.synthesis.simulated import simulated
+
+__all__ = ["budget_checks"]
+
+_OTHER_SEED = 1 << 30
+
+
+def budget_checks(
+    policy: Policy, tolerance: float, own_arrivals: str | None = None
+) -> tuple[Check, ...]:
+    """The claims of a policy that has a ``budget``.
+
+    Parameters
+    ----------
+    tolerance : float
+        Of figures that are derived in the same way.
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own.
+
+    Raises
+    ------
+    InvalidValueError
+        The arrival process cannot be drawn from.
+    """
+    budget, expected = policy.budget, policy.expectations
+    assert budget is not None
+    again, other = (
+        simulated(policy, queries=budget.queries, runs=budget.runs, seed=seed,
+                  own_arrivals=own_arrivals) for seed in (budget.seed, _OTHER_SEED)
+    )
+    limit = budget.max_violation_rate
+    most = budget.violation_rate + budget.violation_half_width
+    least = other.violation_rate - other.violation_half_width
+    return (
+        close("expected violation rate", expected.violation_rate, again.violation_rate,
+              tolerance),
+        close("expected effective accuracy", expected.effective_accuracy,
+              again.effective_accuracy, tolerance),
+        Check("violation rate within the budget", limit, most, most <= limit),
+        close("violation rate with other seeds", expected.violation_rate, other.violation_rate,
+              budget.violation_half_width + other.violation_half_width),
+        close("effective accuracy with other seeds", expected.effective_accuracy,
+              other.effective_accuracy,
+              budget.effective_half_width + other.effective_half_width),
+        Check("budget with other seeds", limit, least, least <= limit),
+    )

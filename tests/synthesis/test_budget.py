@@ -1,0 +1,137 @@
+"""Policies within a budget of violations: they keep to it, and give away no accuracy for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis import policy as files
+from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.policy import FleetPolicy, Policy, WorkerPolicy
+from ramsis.synthesis import FleetSettings, SynthesisSettings, budget, generate_policy
+from ramsis.synthesis.simulated import simulated
+from ramsis.synthesis.verify import verify_policy
+from tests.synthesis.samples import linear_profile
+
+PROFILE = linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0))
+FLEET = FleetSettings(slo_ms=60.0, workers=20, max_batch=4)
+WORKER = SynthesisSettings(slo_ms=60.0, workers=2, max_queue=8, grid="fixed:20", late="drop")
+CASES = {"fleet": (4400.0, FLEET), "worker": (400.0, WORKER)}
+QUERIES, RUNS = 200_000, 8
+
+
+@pytest.fixture(autouse=True)
+def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_FEWEST", QUERIES)
+    monkeypatch.setattr(budget, "_MOST", QUERIES)
+    monkeypatch.setattr(budget, "RUNS", RUNS)
+
+
+@cache
+def within(kind: str, max_violation: float) -> Policy:
+    load_qps, settings = CASES[kind]
+    return generate_policy(PROFILE, load_qps, replace(settings, max_violation=max_violation))
+
+
+@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("most", [0.01, 0.03])
+def test_the_budget_is_met_by_other_arrivals_too(kind: str, most: float) -> None:
+    made = within(kind, most)
+    stated = made.budget
+    assert stated is not None
+    assert stated.violation_rate + stated.violation_half_width <= most
+    assert made.expectations.violation_rate == stated.violation_rate
+    assert made.expectations.effective_accuracy == stated.effective_accuracy
+    other = simulated(made, queries=QUERIES, runs=RUNS, seed=5)
+    assert other.violation_rate - other.violation_half_width <= most
+    assert other.violation_rate == pytest.approx(
+        stated.violation_rate, abs=2 * (other.violation_half_width + stated.violation_half_width))
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind: str) -> None:
+    free = generate_policy(PROFILE, CASES[kind][0],
+                           replace(CASES[kind][1], violation_price=0.0))
+    small, large, all_of_it = (within(kind, most) for most in (0.01, 0.03, 1.0))
+    accuracies = [p.expectations.effective_accuracy for p in (small, large, all_of_it)]
+    assert accuracies[0] + 0.005 < accuracies[1] < accuracies[2] + 1e-12
+    assert all_of_it.mixture is None
+    for name in ("table", "model_table", "batch_table"):
+        assert np.array_equal(getattr(all_of_it, name, 0), getattr(free, name, 0))
+
+
+def test_the_budget_is_used_up_where_it_binds() -> None:
+    """By chance: no price has a violation rate between 1 and 10 per cent."""
+    made = within("fleet", 0.03)
+    assert made.mixture is not None
+    assert made.budget is not None
+    assert made.expectations.violation_rate + 2 * made.budget.violation_half_width > 0.03 / 1.2
+    without, other = _answers(made)
+    assert simulated(without, queries=QUERIES, runs=RUNS, seed=5).upper < 0.03
+    assert simulated(other, queries=QUERIES, runs=RUNS, seed=5).violation_rate > 0.03
+
+
+def _answers(made: Policy) -> tuple[Policy, Policy]:
+    """The policies that always give the one answer, and the other."""
+    assert isinstance(made, FleetPolicy)
+    assert made.mixture is not None
+    table = made.table.copy()
+    table[made.mixture.place] = made.mixture.answer[0]
+    return replace(made, mixture=None), replace(made, mixture=None, table=table)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_what_cannot_be_reached_names_what_can(kind: str) -> None:
+    with pytest.raises(InfeasibleError, match="no policy keeps the violation rate") as caught:
+        within(kind, 1e-5)
+    reachable = float(str(caught.value).split("at least ")[1])
+    made = within(kind, reachable)
+    assert made.budget is not None
+    assert made.budget.violation_rate <= reachable
+
+
+@pytest.mark.parametrize("bad", [0.0, -0.1, 1.1, float("nan")])
+@pytest.mark.parametrize("settings", [FLEET, WORKER])
+def test_a_budget_is_a_share(settings: Any, bad: float) -> None:
+    with pytest.raises(InvalidValueError, match="not a violation rate"):
+        replace(settings, max_violation=bad)
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_files_hold_the_budget_and_verify(kind: str, tmp_path: Path) -> None:
+    made = within(kind, 0.03)
+    path = tmp_path / "policy.json"
+    text = files.write(made, path)
+    assert len(text) < 200_000
+    found = files.validate(path)
+    assert (found.mixture, found.budget) == (made.mixture, made.budget)
+    assert files.policy_text(found) == text
+    assert [check for check in verify_policy(path) if not check.holds] == []
+
+
+def test_a_promise_that_was_not_measured_fails(tmp_path: Path) -> None:
+    made = within("worker", 0.03)
+    assert isinstance(made, WorkerPolicy)
+    assert made.budget is not None
+    rate = made.expectations.violation_rate / 2
+    better = made.expectations.effective_accuracy / (1 - made.expectations.violation_rate)
+    expected = replace(made.expectations, violation_rate=rate, accuracy=better,
+                       effective_accuracy=better * (1 - rate))
+    claimed = replace(made.budget, violation_rate=rate, effective_accuracy=better * (1 - rate),
+                      max_violation_rate=0.015)
+    path = tmp_path / "policy.json"
+    files.write(replace(made, expectations=expected, budget=claimed), path)
+    failed = {check.claim for check in verify_policy(path) if not check.holds}
+    assert {"expected violation rate", "violation rate with other seeds",
+            "budget with other seeds"} <= failed
+
+
+def test_the_settings_without_a_budget_keep_their_fingerprint() -> None:
+    for settings in (FLEET, WORKER):
+        assert "max_violation" not in settings.as_dict()
+        assert replace(settings, max_violation=0.1).as_dict()["max_violation"] == 0.1
