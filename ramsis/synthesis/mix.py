@@ -3,8 +3,9 @@
 A fleet is served in *parts*: some workers of one type with a policy of their own, and for each SLO
 class the share of its queries that comes to them. Each query goes to a part at random by these
 shares, so that arrivals at a part are Poisson again. What is maximised is the sum over the parts
-of load × what the part's policy promises: effective accuracy less, for fleet policies, violation
-price × violation rate.
+of load × what the part's policy promises: effective accuracy less violation price × violation
+rate. With a budget of violations the price divides the fleet, and then each part gets the best
+policy within the budget, so that the whole is within it.
 
 1. Worker types that are alike are merged, and so are classes of one SLO.
 2. *Between types* each class's load is divided in 128ths: from the fluid bound's division, from
@@ -30,7 +31,7 @@ import numpy as np
 from ramsis import __version__
 from ramsis.errors import InfeasibleError, InvalidValueError, OutputError, describe
 from ramsis.fleet.mixed import MixedBound, check_reachable, merged_types, mixed_bound
-from ramsis.policy import MANIFEST_NAME, FleetPolicy, Policy
+from ramsis.policy import MANIFEST_NAME, Policy
 from ramsis.policy.classes import SloClass, merged_classes
 from ramsis.policy.mix import Figures, MixLevel, MixPart, figures_of, remove_mix, write_mix
 from ramsis.profiles import ProfileSet
@@ -200,7 +201,7 @@ class MixProblem:
                                            where="workers",
                                            allowed="a worker for each class, or --scheme fleet"))
         ways = [self._within(t, loads) for t, loads in self._loads(division, load_qps)]
-        parts = [part for way in ways for part in self._better(way)]
+        parts = [self._within_budget(part) for way in ways for part in self._better(way)]
         several = len(self.classes) > 1
         shared = [part for way in ways for part in way.shared or ()]
         apart = [part for way in ways for part in way.apart or ()]
@@ -300,15 +301,28 @@ class MixProblem:
     def _part(self, t: int, workers: int, own: tuple[tuple[float, float], ...]) -> MixPart:
         return MixPart(self.names[t], workers, dict(own), self._policy(t, workers, own))
 
-    def _made(self, t: int, workers: int, own: tuple[tuple[float, float], ...]) -> Policy:
+    def _within_budget(self, part: MixPart) -> MixPart:
+        """The part with the best policy within the budget of violations, if there is one."""
+        if self.settings.max_violation is None:
+            return part
+        own = tuple(sorted(part.share.items()))
+        return replace(part, policy=self._made(self.names.index(part.types), part.workers, own,
+                                               self.settings.max_violation))
+
+    def _made(
+        self, t: int, workers: int, own: tuple[tuple[float, float], ...],
+        max_violation: float | None = None,
+    ) -> Policy:
         """The policy of a type for loads in QPS by SLO in ms."""
         total = sum(load for _, load in own)
-        changes = {"slo_ms": own[-1][0], "workers": workers}
-        if isinstance(self.settings, FleetSettings):
-            classes = tuple(SloClass(slo, load / total) for slo, load in own)
-            return generate_policy(self.profiles[t], total, replace(
-                self.settings, **changes, classes=classes if len(classes) > 1 else ()))  # type: ignore[arg-type]
-        return generate_policy(self.profiles[t], total, replace(self.settings, **changes))  # type: ignore[arg-type]
+        settings = replace(self.settings, slo_ms=own[-1][0], workers=workers,
+                           max_violation=max_violation)
+        if isinstance(settings, FleetSettings) and len(own) > 1:
+            settings = replace(settings, classes=tuple(SloClass(slo, load / total)
+                                                       for slo, load in own))
+        if isinstance(settings, FleetSettings):  # told apart for the checker of types
+            return generate_policy(self.profiles[t], total, settings)
+        return generate_policy(self.profiles[t], total, settings)
 
 
 def _worth(parts: Sequence[MixPart]) -> float:
@@ -316,8 +330,8 @@ def _worth(parts: Sequence[MixPart]) -> float:
     total = 0.0
     for part in parts:
         expected, policy = part.policy.expectations, part.policy
-        price = policy.violation_price if isinstance(policy, FleetPolicy) else 0.0
-        total += policy.load_qps * (expected.effective_accuracy - price * expected.violation_rate)
+        total += policy.load_qps * (expected.effective_accuracy
+                                    - policy.violation_price * expected.violation_rate)
     return total
 
 
