@@ -40,7 +40,8 @@ def main() -> None:
         load_qps = case.loads_qps[len(case.loads_qps) // 2]
         rows = []
         for grid, name in GRIDS.items():
-            settings = SynthesisSettings(slo_ms=case.slo_ms, workers=FLEET, grid=grid)
+            settings = SynthesisSettings(slo_ms=case.slo_ms, workers=FLEET, grid=grid,
+                                         service="p95")
             taken = [seconds(models, load_qps, settings, 2 if case.quick else 5)
                      for models in sets]
             rows.append({"slack grid": name, **{
