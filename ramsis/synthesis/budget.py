@@ -20,10 +20,10 @@ simulation disposes; the file holds what was measured.
 as accuracy rises: in the model it cannot. 3. Bisection on the logarithm of p, between A and B,
 until (p_B − p_A)·(V_A − V_B), what the edge between them can hide in the model, is less than
 3e-5. 4. Bisection on the number of states, by queue length, that do as A does. 5. Bisection on q,
-ten times. It **stops** at any step when what is left of the budget, v less the interval's upper end,
-is worth less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or less
-than the simulation can tell apart, a quarter of the interval's half width. Of all that was tried
-within the budget, the most accurate is kept.
+ten times. It **stops** at any step when what is left of the budget, v less the interval's upper
+end, is worth less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or
+less than the simulation can tell apart, a quarter of the interval's half width. Of all that was
+tried within the budget, the most accurate is kept.
 """
 
 from __future__ import annotations
