@@ -51,7 +51,7 @@ def fleet_expectations(
         queue_length=_spread(problem.queue.astype(float), totals.queue),
         slack_ms=_spread(problem.slack_ms, totals.slack),
         model_share={
-            problem.law.models[m]: float(share[problem.option_model == m].sum())
+            problem.law.models[m]: min(float(share[problem.option_model == m].sum()), 1.0)
             for m in np.unique(problem.option_model)
         },
         utilisation=float(np.clip(

@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.cli.options import fleet_options, load_option
+from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of, mixed_fleet_options
+from ramsis.cli.options import load_option
 from ramsis.cli.rows import Column, print_json, print_rows
 from ramsis.fleet import fluid_bound
 from ramsis.mdp.problem import MAX_QUEUE
@@ -29,7 +30,7 @@ _COLUMNS = (
 
 
 @click.command("bound")
-@fleet_options
+@mixed_fleet_options
 @load_option()
 @click.option("--service", type=click.Choice(FLEET_SERVICES), default=FLEET_SERVICES[0],
               show_default=True,
@@ -40,8 +41,8 @@ _COLUMNS = (
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
 def bound(
     profile_name: str,
-    slo_ms: float,
-    workers: int,
+    slo_ms: str,
+    workers: str,
     load: str,
     service: str,
     max_batch: int,
@@ -53,30 +54,39 @@ def bound(
     either. "Poisson" is a tighter bound for Poisson arrivals, whose batches take time to gather;
     there is none where service times are drawn. "served" is the share of the queries that the
     best mix answers in time, "one more worker" the effective accuracy that it would add, "best
-    mix" the models and batches (b) by their share of the queries.
+    mix" the models and batches (b) by their share of the queries. With several worker types or
+    SLO classes it says instead which share each type takes in the best mix, and what each class
+    gets.
 
     \b
     Examples:
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
+      $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
     """
     loads = parse_loads(load)
+    serving = fleet_of(profile_name, slo_ms, workers)
+    if isinstance(serving, MixedFleet):
+        bound_mixed(serving, loads, service=service, max_batch=max_batch, as_json=as_json)
+        return
     law = ServiceLaw.of(profiles.load(profile_name), service, max_batch)
     rows: list[dict[str, Any]] = []
     for load_qps in loads:
         found = fluid_bound(
-            law, slo_ms=slo_ms, workers=workers, load_qps=load_qps, max_batch=max_batch
+            law, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
+            max_batch=max_batch,
         )
         tighter = None
         if service != DISTRIBUTION:
-            tighter = fluid_bound(law, slo_ms=slo_ms, workers=workers, load_qps=load_qps,
-                                  max_batch=max_batch, gathering=True).effective_accuracy
+            tighter = fluid_bound(
+                law, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
+                max_batch=max_batch, gathering=True).effective_accuracy
         mix = [
             {"model": law.models[m], "batch": int(b) + 1, "share": float(found.mix[m, b])}
             for m, b in zip(*found.mix.nonzero(), strict=True)
         ]
         rows.append({
-            "load_qps": load_qps, "workers": workers, "slo_ms": slo_ms,
+            "load_qps": load_qps, "workers": serving.workers, "slo_ms": serving.slo_ms,
             "upper_bound": found.effective_accuracy, "poisson_upper_bound": tighter,
             "query_price": found.query_price, "served_fraction": found.served_fraction,
             "capacity_qps": found.capacity_qps, "worker_price": found.worker_price, "mix": mix,

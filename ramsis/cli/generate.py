@@ -8,7 +8,8 @@ from typing import get_args
 import click
 
 from ramsis import profiles
-from ramsis.cli.options import fleet_options, load_option
+from ramsis.cli.mixed import MixedFleet, fleet_of, generate_mixed, mixed_fleet_options
+from ramsis.cli.options import load_option
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, budget_row, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
@@ -39,7 +40,7 @@ PROMISE_COLUMNS = (
 
 
 @click.command("generate")
-@fleet_options
+@mixed_fleet_options
 @load_option()
 @click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
               help="Folder for the policy files and their manifest.")
@@ -71,8 +72,8 @@ PROMISE_COLUMNS = (
                    "accuracy alone counts.  [default: 0; for a fleet 1]")
 @click.option("--max-violation", type=float, default=None, metavar="X",
               help="Budget of violations, such as 0.001: makes the most accurate policy that "
-                   "keeps to it in simulation, at the price that this takes; some ten seconds "
-                   "a load.")
+                   "keeps to it in simulation, at the price that this takes; some ten seconds a "
+                   "load.")
 @click.option("--max-queue", type=int, default=32, show_default=True,
               help="Longest queue that a worker's table tells apart; a fleet's largest batch.")
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",
@@ -85,8 +86,8 @@ PROMISE_COLUMNS = (
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
 def generate(
     profile_name: str,
-    slo_ms: float,
-    workers: int,
+    slo_ms: str,
+    workers: str,
     load: str,
     out: Path,
     scheme: str,
@@ -116,29 +117,42 @@ def generate(
     the queries will be late. A set in DIR made from the same inputs is extended, also by
     policies for another arrival process. `ramsis arrivals fit` finds the process of a trace.
 
+    With several worker types or SLO classes DIR gets a folder of policies for each part that the
+    fleet is served in, and a mix.json that says which share of each class goes to which part;
+    "shared" and "apart" are what classes get from common workers and from workers of their own,
+    of which the better is made.
+
     \b
     Examples:
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50 --out out
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
       $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --scheme fleet --out out3
+      $ ramsis generate --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers 8 --load 400 --scheme fleet --out out4
     """  # noqa: E501 - an example is one line
     if None not in (max_violation, violation_price):
         raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
     see_own_modules(arrivals)
+    serving = fleet_of(profile_name, slo_ms, workers)
     settings: SynthesisSettings | FleetSettings
     if scheme == "fleet":
-        settings = _fleet_settings(slo_ms, workers, grid, objective, arrivals, service,
-                                   late, batching, violation_price, max_violation, max_queue,
-                                   solver)
+        settings = _fleet_settings(serving.slo_ms, serving.workers, grid, objective, arrivals,
+                                   service, late, batching, violation_price, max_violation,
+                                   max_queue, solver)
     else:
         settings = SynthesisSettings(
-            slo_ms=slo_ms, workers=workers, arrivals=arrivals,
+            slo_ms=serving.slo_ms, workers=serving.workers, arrivals=arrivals,
             service=service,
             objective=objective, grid=DEFAULT_GRID if grid is None else grid,
             max_queue=max_queue, late=late or LateRule.SERVE.value, batching=batching,
             violation_price=violation_price or 0.0, solver=solver, max_violation=max_violation,
         )
     loads = parse_loads(load)
+    if isinstance(serving, MixedFleet):
+        if max_accuracy_step is not None:
+            raise InvalidValueError(describe("not for a mixed fleet", where="--max-accuracy-step",
+                                             value=max_accuracy_step, allowed="levels in --load"))
+        generate_mixed(serving, loads, settings, out, overwrite=overwrite, as_json=as_json)
+        return
     profile = profiles.load(profile_name)
     if max_accuracy_step is not None:
         with progress("choosing load levels", 1):

@@ -29,6 +29,7 @@ _COMMANDS = {
     "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
     "simulate": ("ramsis.cli.simulate:simulate_command", "What schemes do on a workload."),
     "sweep": ("ramsis.cli.sweep:sweep_command", "Grids of simulations, computed once and kept."),
+    "capacity": ("ramsis.cli.capacity:capacity", "The fewest workers that are enough."),
     "frontier": ("ramsis.cli.frontier:frontier_command", "Accuracy against violations."),
     "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
     "place": ("ramsis.cli.place:place", "Decide which models run on which workers."),

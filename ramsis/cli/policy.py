@@ -21,6 +21,7 @@ from ramsis.policy import FleetPolicy, WorkerPolicy, read
 __all__ = ["policy_group"]
 
 _SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_WHOLE = -1  # in place of a batch that is the whole queue
 _DROP = -1  # in place of a model where the table says to drop the earliest request
 _COLOURS = ("green", "yellow", "cyan", "magenta", "blue", "red", "bright_green", "bright_yellow",
             "bright_cyan", "bright_magenta", "bright_blue", "bright_red")
@@ -38,6 +39,8 @@ def policy_group() -> None:
               help="Columns of text to fit into; the terminal's by default.")
 def show(file: str, as_json: bool, width: int | None) -> None:
     """Show the table of a policy FILE: queued requests by slack, which model answers.
+
+    With variable batching a second grid shows how many of the queued requests it takes.
 
     Of a fleet policy: for each number of idle workers and queued requests, the answer while the
     head has all its slack.
@@ -59,10 +62,13 @@ def show(file: str, as_json: bool, width: int | None) -> None:
         click.echo(json.dumps(_document(policy), indent=2))
         return
     console = Console(width=width, highlight=False, emoji=False, markup=False)
-    columns = _columns(_shown(policy), max(console.width - _label_width(policy) - 1, 1))
+    columns = _columns(_answers(policy), max(console.width - _label_width(policy) - 1, 1))
     console.print(_header(policy))
     console.print(_legend(policy), "")
-    for line in _grid(policy, columns):
+    lines = _grid(policy, columns)
+    if policy.batching == "variable":
+        lines += _batch_grid(policy, columns)
+    for line in lines:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
     console.print(_footnote(columns))
 
@@ -175,6 +181,15 @@ def _columns(table: NDArray[np.int64], room: int) -> _Columns:
     return _Columns(shown, distinct, bins)
 
 
+def _answers(policy: WorkerPolicy) -> NDArray[np.int64]:
+    """One number for each answer of the table: its model, and what the batch leaves."""
+    queued = np.arange(1, policy.max_queue + 1)[:, None]
+    answers: NDArray[np.int64] = (
+        policy.model_table * (policy.max_queue + 1) + queued - policy.batch_table
+    )
+    return answers
+
+
 def _label_width(policy: WorkerPolicy) -> int:
     return max(len("slack ms"), 2 * len(str(policy.max_queue)) + 1)
 
@@ -185,20 +200,40 @@ def _grid(policy: WorkerPolicy, columns: _Columns) -> list[Text]:
     slack_ms = policy.slack_ms[columns.shown]
     lines = [Text(f"{name:>{label}} {marks}")
              for name, marks in zip(("slack ms", "queued"), _axis(slack_ms), strict=True)]
-    rows = enumerate(_shown(policy)[:, columns.shown].tolist(), start=1)
-    for row, run in groupby(rows, key=lambda numbered: numbered[1]):
-        queued = [str(n) for n, _ in run]
-        name = queued[0] if len(queued) == 1 else f"{queued[0]}-{queued[-1]}"
-        line = Text(f"{name:>{label}} ")
-        for model, same in groupby(row):
-            symbol, colour = symbols[model]
-            line.append(symbol * len(list(same)), colour)
-        lines.append(line)
+    lines += _rows(_shown(policy)[:, columns.shown], symbols, label)
     overflow = Text(f"{f'>{policy.max_queue}':>{label}} ")
     if not policy.overflow_batch:
         return [*lines, overflow.append(*symbols[_DROP]), Text()]
     overflow.append(*symbols[policy.overflow_model])
     return [*lines, overflow.append(f" in batches of {policy.overflow_batch}"), Text()]
+
+
+def _batch_grid(policy: WorkerPolicy, columns: _Columns) -> list[Text]:
+    """The batches in the same columns, the whole queue as a dot and a drop as a blank."""
+    queued = np.arange(1, policy.max_queue + 1)[:, None]
+    part = np.where(policy.batch_table == queued, _WHOLE, policy.batch_table)
+    symbols = {batch: (_SYMBOLS[batch - 1] if batch <= len(_SYMBOLS) else "*", "")
+               for batch in np.unique(part).tolist()} | {0: (" ", ""), _WHOLE: (".", "")}
+    label = _label_width(policy)
+    title = Text(f"{'batch':>{label}} of each queue; {_SYMBOLS[9]} is 10, a dot the whole queue")
+    return [title, *_rows(part[:, columns.shown], symbols, label), Text()]
+
+
+def _rows(
+    table: NDArray[np.int64], symbols: dict[int, tuple[str, str]], label: int
+) -> list[Text]:
+    """A line for each run of equal rows."""
+    lines = []
+    rows = enumerate(table.tolist(), start=1)
+    for row, run in groupby(rows, key=lambda numbered: numbered[1]):
+        queued = [str(n) for n, _ in run]
+        name = queued[0] if len(queued) == 1 else f"{queued[0]}-{queued[-1]}"
+        line = Text(f"{name:>{label}} ")
+        for value, same in groupby(row):
+            symbol, colour = symbols[value]
+            line.append(symbol * len(list(same)), colour)
+        lines.append(line)
+    return lines
 
 
 def _axis(slack_ms: NDArray[np.float64]) -> tuple[str, str]:

@@ -114,8 +114,8 @@ def print_json(rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Any]:
-    """A bar on stderr when it is a terminal; yields ``advance()``."""
+def progress(what: str, total: int | None) -> Iterator[Any]:
+    """A bar on stderr when it is a terminal, or a count; yields ``advance()``."""
     console = Console(stderr=True)
     bar = Progress(
         TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),

@@ -14,15 +14,17 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.arrivals.timestamps import UNITS
-from ramsis.cli.options import fleet_options, load_option
+from ramsis.cli.mixed import MixedFleet, fleet_of, mixed_fleet_options
+from ramsis.cli.options import workload_options
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
 from ramsis.cli.workloads import constant_loads, traced_load
 from ramsis.files import write_atomic
 from ramsis.fleet import realised_bound
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.service import ServiceLaw
+from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import (
     Fleet,
     Plan,
@@ -55,6 +57,8 @@ _COLUMNS = (
     Column("models", "models"),
 )
 _FILES = (WorkerPolicies, FleetPolicies)
+_NOT_MIXED = ("schemes", "trace", "unit", "time_column", "scale", "arrivals", "network_ms",
+              "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -68,27 +72,13 @@ class _Entry:
 
 
 @click.command("simulate")
-@fleet_options
+@mixed_fleet_options
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to replay, of workers or of a fleet; repeat to compare.")
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
               "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
-@load_option(required=False)
-@click.option("--trace", metavar="FILE|NAME",
-              help="Lines of seconds and QPS, or Azure minute bins, or recorded timestamps; or a "
-              "shipped one.")
-@click.option("--unit", type=click.Choice(list(UNITS)), default=None,
-              help="Unit of the times in the trace.  [default: s for loads; timestamps need it, "
-              "unless they are dates or their column's name ends in it]")
-@click.option("--time-column", metavar="NAME", help="Column of the timestamps in a CSV trace.")
-@click.option("--scale", type=float, default=1.0, show_default=True,
-              help="Multiplies the loads of the trace; timestamps are played that much faster.")
-@click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
-              help="poisson, renewal:CV, fixed-rate (constant loads only), or what `generate` "
-              "takes and can be drawn from.")
-@click.option("--duration-s", type=float, metavar="SECONDS",
-              help="Until arrivals stop; the queues then drain.  [default: 30, or the trace]")
+@workload_options
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True,
               help="Runs to average over, of seed, seed+1, ...")
@@ -99,6 +89,11 @@ class _Entry:
 @click.option("--monitor", type=click.Choice(["on", "off"]),
               help="Anticipate the load by the load monitor, or be told the mean load.  "
               "[default: on for a trace]")
+@click.option("--monitor-ms", type=float, default=WINDOW_MS, show_default=True,
+              help="The load monitor's window: a longer one notices changes later.")
+@click.option("--told", type=float, default=1.0, show_default=True, metavar="FACTOR",
+              help="Schemes without the monitor are told the load times this: 0.8 is a fifth "
+              "too little.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path),
               metavar="FILE", help="Also write the rows there.")
@@ -110,8 +105,8 @@ def simulate_command(
     profile_name: str,
     policies: tuple[str, ...],
     schemes: tuple[str, ...],
-    workers: int,
-    slo_ms: float,
+    workers: str,
+    slo_ms: str,
     load: str | None,
     trace: str | None,
     unit: str | None,
@@ -124,6 +119,8 @@ def simulate_command(
     service: str,
     network_ms: float,
     monitor: str | None,
+    monitor_ms: float,
+    told: float,
     as_json: bool,
     csv_file: Path | None,
     plot: Path | None,
@@ -135,7 +132,8 @@ def simulate_command(
     time, share of the queries that were not, effective accuracy (those count 0) with the
     half-width of its 95 % confidence interval, and the bound that no scheme can beat on these
     arrivals. At a constant load schemes are told the load; on a trace the load monitor
-    anticipates it.
+    anticipates it. A DIR with the policies of a mixed fleet (mix.json) is replayed on Poisson
+    arrivals of constant --load.
 
     \b
     Examples:
@@ -146,10 +144,18 @@ def simulate_command(
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
     if (load is None) == (trace is None):
         raise click.UsageError("Give either --load or --trace.")
+    serving = fleet_of(profile_name, slo_ms, workers)
+    if isinstance(serving, MixedFleet):
+        refuse_beside_mix(click.get_current_context(), _NOT_MIXED)
+        simulate_mixed(serving, policies, str(load), duration_s=duration_s or 30.0,
+                       seeds=range(seed, seed + seeds), service=service, as_json=as_json)
+        return
     see_own_modules("" if arrivals.startswith("renewal:") else arrivals)
     profile = profiles.load(profile_name)
-    terms: dict[str, Any] = {"workers": workers, "slo_ms": slo_ms, "service": service,
-                             "network_ms": network_ms}
+    terms: dict[str, Any] = {"workers": serving.workers, "slo_ms": serving.slo_ms,
+                             "service": service, "network_ms": network_ms}
+    anticipation = {"monitor": None if monitor is None else monitor == "on",
+                    "monitor_ms": monitor_ms, "told": told}
     specs = [sim_policies(path) for path in policies] + [scheme(s) for s in schemes]
     fleet = Fleet.of(profile, max_batch=max([MAX_BATCH, *(getattr(s, "max_batch", 1)
                                                           for s in specs)]), **terms)
@@ -166,7 +172,7 @@ def simulate_command(
                for label, plan, spec in zip(labels, plans, specs, strict=True)]
     results, first = _simulated(
         profile, entries, workloads, range(seed, seed + seeds),
-        None if monitor is None else monitor == "on", terms,
+        {**terms, **anticipation},
         keep_first=plot is not None or timeline is not None,
     )
     bound = _bounds(fleet)
@@ -184,7 +190,7 @@ _Results = list[tuple[_Entry, SimulationResult]]
 
 def _simulated(
     profile: ProfileSet, entries: Sequence[_Entry], workloads: Sequence[Workload],
-    seeds: range, monitor: bool | None, terms: Mapping[str, Any], *, keep_first: bool,
+    seeds: range, terms: Mapping[str, Any], *, keep_first: bool,
 ) -> tuple[_Results, dict[str, Run]]:
     """Every scheme on every workload; and by label the runs of the first workload and seed."""
     results: _Results = []
@@ -197,7 +203,7 @@ def _simulated(
                     first.setdefault(label, run)
                 advance()
 
-            result = simulate(profile, entry.plan, workload, seeds=seeds, monitor=monitor,
+            result = simulate(profile, entry.plan, workload, seeds=seeds,
                               on_run=note, **terms)
             results.append((entry, result))
     return results, first
@@ -228,8 +234,8 @@ def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, An
     policy = None
     if entry.policies is not None:
         policy = entry.policies.source
-        if result.load_qps is not None and not result.monitored:
-            used = entry.policies.at(result.load_qps)
+        if result.told_qps is not None:
+            used = entry.policies.at(result.told_qps)
             if used.load_qps == result.load_qps:
                 promise = {f"expected_{name}": getattr(used.expectations, name)
                            for name in _PROMISE}
@@ -242,11 +248,12 @@ def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, An
 def _warn_above_highest(results: _Results) -> None:
     told: set[str] = set()
     for entry, result in results:
-        if entry.policies is None or result.load_qps is None or entry.label in told:
+        load_qps = result.load_qps if result.told_qps is None else result.told_qps
+        if entry.policies is None or load_qps is None or entry.label in told:
             continue
-        if result.load_qps > entry.policies.highest_qps:
+        if load_qps > entry.policies.highest_qps:
             told.add(entry.label)
-            click.echo(f"note: {entry.label}: a load of {result.load_qps:g} QPS is above the "
+            click.echo(f"note: {entry.label}: a load of {load_qps:g} QPS is above the "
                        f"highest level, {entry.policies.highest_qps:g}, which is used", err=True)
 
 

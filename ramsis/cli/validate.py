@@ -10,6 +10,8 @@ import click
 from ramsis import policy, profiles
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_json
+from ramsis.policy.mix import validate_mix
+from ramsis.runtime.mix import MIX_FORMAT, MIX_NAME
 
 __all__ = ["validate_command"]
 
@@ -20,7 +22,7 @@ def validate_command(files: tuple[str, ...]) -> None:
     """Check the schema and the consistency of policies, profiles and placement problems.
 
     FILE is a policy file, a profile file, a placement problem, a value table, a manifest, or a
-    folder with a manifest; a manifest stands for all policy files that it names. Prints a line
+    folder with a manifest or a mix; these stand for all policy files that they name. Prints a line
     for each FILE and goes on after a bad one; the exit code is 3 if any is bad.
 
     \b
@@ -44,7 +46,8 @@ def validate_command(files: tuple[str, ...]) -> None:
 def _validate(file: str) -> str:
     """What a valid file is, in a few words."""
     if Path(file).is_dir():
-        return _policy_set(Path(file))
+        is_mix = (Path(file) / MIX_NAME).is_file()
+        return _mix(Path(file)) if is_mix else _policy_set(Path(file))
     found = read_json(file).get("format")
     check = _CHECKS.get(found) if isinstance(found, str) else None
     if check is None:
@@ -64,8 +67,8 @@ def _policy_set(folder: Path) -> str:
     return f"policy set, {_count(len(loads), 'file')} for {min(loads):g} to {max(loads):g} QPS"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" + ("" if number == 1 else "s")
+def _count(number: int, what: str, several: str | None = None) -> str:
+    return f"{number} {what if number == 1 else several or what + 's'}"
 
 
 def _manifest(path: Path) -> str:
@@ -73,6 +76,14 @@ def _manifest(path: Path) -> str:
         raise InputFileError(describe("manifest under another name", where=str(path),
                                       allowed=policy.MANIFEST_NAME))
     return _policy_set(path.parent)
+
+
+def _mix(path: Path) -> str:
+    checked = validate_mix(path)
+    loads = [level.load_qps for level in checked.levels]
+    return (f"mix of {_count(len(checked.types), 'worker type')} and "
+            f"{_count(len(checked.classes), 'SLO class', 'SLO classes')}, "
+            f"{min(loads):g} to {max(loads):g} QPS")
 
 
 def _profile(path: Path) -> str:
@@ -98,6 +109,7 @@ def _values(path: Path) -> str:
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
+    MIX_FORMAT: _mix,
     profiles.FORMAT: _profile,
     "ramsis.placement-problem/1": _problem,
     "ramsis.value-table/1": _values,

@@ -11,6 +11,8 @@ from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.errors import VerificationError
 from ramsis.policy import MANIFEST_NAME, read_manifest
+from ramsis.policy.mix import validate_mix
+from ramsis.runtime.mix import MIX_NAME
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.verify import TOLERANCE, verify_policy
 
@@ -38,8 +40,8 @@ def verify(
 ) -> None:
     """Check the claims of policy FILEs from what each file holds.
 
-    A DIR stands for the policy files of its manifest. The decision process is written out in
-    full and solved by value iteration and power iteration, which shares no shortcut with
+    A DIR stands for the policy files of its manifest or mix. The decision process is written out
+    in full and solved by value iteration and power iteration, which shares no shortcut with
     `ramsis generate`; this takes seconds a file, minutes for large tables. A fleet policy's table
     is replayed on simulated arrivals, and its certified_gap printed: the share by which the best
     possible scheme could at most be better. The exit code is 6 when a claim fails.
@@ -73,6 +75,9 @@ def verify(
 
 def _files(name: str) -> list[Path]:
     folder = Path(name)
+    if folder.name == MIX_NAME or (folder / MIX_NAME).is_file():
+        mix = validate_mix(folder)
+        return sorted({mix.folder / part.file for level in mix.levels for part in level.parts})
     if not folder.is_dir() and folder.name != MANIFEST_NAME:
         return [folder]
     folder = folder if folder.is_dir() else folder.parent

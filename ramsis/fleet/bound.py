@@ -55,7 +55,9 @@ __all__ = ["FluidBound", "fluid_bound", "realised_bound"]
 
 FloatArray = NDArray[np.float64]
 
-_LARGEST = 1e19  # what HiGHS still takes for a finite number
+LARGEST = 1e19
+"""What the linear programs' solver still takes for a finite number."""
+
 
 @dataclass(frozen=True, eq=False)
 class FluidBound:
@@ -122,17 +124,19 @@ def fluid_bound(
     NotConvergedError
         The linear program was not solved.
     """
-    for name, value in (("slo_ms", slo_ms), ("workers", workers), ("load_qps", load_qps)):
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidValueError(
-                describe("not positive", where=name, value=value, allowed="a finite number > 0")
-            )
+    check_positive(slo_ms=slo_ms, workers=workers, load_qps=load_qps)
     if not 1 <= max_batch <= latency.max_batch:
         raise InvalidValueError(
             describe("largest batch out of range", where="max_batch", value=max_batch,
                      allowed=f"1 to {latency.max_batch}, the latency table's largest")
         )
-    model, batch, busy_ms, in_time = _columns(latency, slo_ms, max_batch)
+    model, batch, busy_ms, in_time = columns(latency, slo_ms, max_batch)
+    if not len(model):
+        lowest = float(mean_times(latency)[:, 0].min())
+        raise InfeasibleError(
+            describe("SLO is below every latency", where="slo_ms", value=slo_ms,
+                     allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
+        )
     per_query_ms, reward = busy_ms / batch, latency.accuracy[model] * in_time
     # Unknowns are shares of the queries, or of what can be served where that is less (1/scale of
     # them), so that the program is of the size of 1 at any load.
@@ -148,7 +152,7 @@ def fluid_bound(
         c=-reward,
         A_ub=np.vstack([per_query_ms / per_query_ms.min() * min(demand, 1.0),
                         np.ones(len(model)), windows]),
-        b_ub=np.array([1.0, min(scale, _LARGEST), *(most * min(scale, _LARGEST))]),
+        b_ub=np.array([1.0, min(scale, LARGEST), *(most * min(scale, LARGEST))]),
         method="highs",
     )
     if not found.success:
@@ -168,23 +172,31 @@ def fluid_bound(
     )
 
 
-def _columns(
+def check_positive(**numbers: float) -> None:
+    """Refuse what is not finite and > 0, by its name."""
+    for name, value in numbers.items():
+        if not (math.isfinite(value) and value > 0):
+            raise InvalidValueError(
+                describe("not positive", where=name, value=value, allowed="a finite number > 0")
+            )
+
+
+def mean_times(latency: LatencyTable | ServiceLaw) -> FloatArray:
+    """Mean service times in ms, shape (M, B)."""
+    return latency.latency_ms if isinstance(latency, LatencyTable) else latency.mean_ms
+
+
+def columns(
     latency: LatencyTable | ServiceLaw, slo_ms: float, max_batch: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray, FloatArray]:
     """Model, queries, mean busy time and P(in time) of every batch that can be in time."""
+    mean_ms = mean_times(latency)
     if isinstance(latency, LatencyTable):
-        mean_ms = latency.latency_ms[:, :max_batch]
+        mean_ms = mean_ms[:, :max_batch]
         in_time = (mean_ms <= slo_ms).astype(float)
     else:
-        mean_ms, in_time = latency.mean_ms, latency.within(slo_ms)
-    possible = in_time > 0
-    model, batch = np.nonzero(possible[:, :max_batch])
-    if not len(model):
-        lowest = float(mean_ms[:, 0].min())
-        raise InfeasibleError(
-            describe("SLO is below every latency", where="slo_ms", value=slo_ms,
-                     allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
-        )
+        in_time = latency.within(slo_ms)
+    model, batch = np.nonzero((in_time > 0)[:, :max_batch])
     size, run = batch.copy(), batch.copy()
     for m, b in np.argwhere(mean_ms < np.maximum.accumulate(mean_ms, axis=1)).tolist():
         smaller = np.flatnonzero(mean_ms[m, :min(b, max_batch)] > mean_ms[m, b])

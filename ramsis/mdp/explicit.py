@@ -30,7 +30,9 @@ from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp._kernels import four_intervals
 from ramsis.mdp.behind import second_by_bin
+from ramsis.mdp.choices import Batching
 from ramsis.mdp.clumps import Landing, landing
+from ramsis.mdp.explicit_parts import PartRows
 from ramsis.mdp.phases import missing_arrivals
 from ramsis.mdp.problem import Objective, WorkerProblem
 from ramsis.mdp.sparse import SparseMDP
@@ -104,16 +106,21 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
     columns, full = problem.bins + 1, problem.max_queue
     states, actions, rewards, costs, beyond, rows = [], [], [], [], [], []
     laws = _ServiceLaws(problem, after, ends)
+    parts = PartRows(problem, missing) if problem.batching is Batching.VARIABLE else None
     for n, choices in enumerate(problem.choices.rows):
         for choice in choices:
             bins = np.arange(columns)[choice.bins] if n < full else np.array([0])
-            if choice.drops:
-                probability, excess = _drop_law(problem, n, bins, missing, ends)
+            if parts is not None and choice.batch <= n and not choice.drops:
+                row, excess = parts.of(n, bins, choice)
             else:
-                law, beyond_law = laws.of(choice.service)
-                probability, excess = missing[n, bins] @ law, missing[n, bins] @ beyond_law
-            probability[probability < _NEGLIGIBLE] = 0.0
-            rows.append(csr_array(probability))
+                if choice.drops:
+                    probability, excess = _drop_law(problem, n, bins, missing, ends)
+                else:
+                    law, beyond_law = laws.of(choice.service)
+                    probability, excess = missing[n, bins] @ law, missing[n, bins] @ beyond_law
+                probability[probability < _NEGLIGIBLE] = 0.0
+                row = csr_array(probability)
+            rows.append(row)
             states.append(1 + n * columns + bins)
             actions.append(np.full(len(bins), choice.code))
             rewards.append(problem.reward(choice)[: len(bins)])

@@ -20,6 +20,7 @@ it holds, so that nothing is hidden by the size of the table.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -27,12 +28,14 @@ from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from ramsis.arrivals import ArrivalProcess, MarkovModulated
+from ramsis.arrivals import ArrivalProcess, MarkovModulated, Poisson
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.mdp.behind import later_by_bin
 from ramsis.mdp.choices import DROP, Batching, Choice, ChoiceSet, LateRule, Outcome
 from ramsis.mdp.grid import DEFAULT_GRID, slack_grid
+from ramsis.mdp.remainder import later_in_parts
 from ramsis.mdp.services import Services, drawn_services, fixed_services
 from ramsis.profiles import LatencyTable
 
@@ -227,15 +230,39 @@ class WorkerProblem:
         found = [self._batch(queued, m, queued, first, top, met[m])
                  for m, first in starts.items() if first < top]
         late = min((choice.first_bin for choice in found), default=top)
+        parts = self._parts(queued) if self.batching is Batching.VARIABLE and not full else ()
         if self.late is LateRule.DROP:
             none = np.zeros(top)
-            return (*found, Choice(DROP, -1, 1, -1, 0, top, none, none))
+            return (*found, *parts, Choice(DROP, -1, 1, -1, 0, top, none, none))
         models = [self.latency.fastest]
         if self.late is LateRule.FREE and not full:
             models += [m for m in order if m != self.latency.fastest]
         nothing = np.zeros(top)
         return (*(self._batch(queued, m, queued, 0, late, met.get(m, nothing))
-                  for m in models if late), *found)
+                  for m in models if late), *found, *parts)
+
+    def _parts(self, queued: int) -> Iterator[Choice]:
+        """Batches of less than the queue that may be in time, fastest first for each size.
+
+        Where any model may serve late requests, a part may be late for its first one too.
+        """
+        top = len(self.slack_ms)
+        for batch in range(1, queued):
+            column = self.latency.latency_ms[:, batch - 1]
+            for m in sorted(self._usable[batch], key=lambda m: column[m]):
+                met = self.met(m, batch)
+                first = int(np.count_nonzero(met == 0.0))
+                if first < top:
+                    free = self.late is LateRule.FREE
+                    yield self._batch(queued, m, batch, 0 if free else first, top, met)
+
+    @cached_property
+    def _later_in_parts(self) -> list[csr_array[np.float64]]:
+        """As ``_later``, for the first requests of a longer queue."""
+        from ramsis.mdp.phases import missing_arrivals
+
+        largest = max(b for b in range(1, self.max_queue + 1) if self._usable[b])
+        return later_in_parts(self, missing_arrivals(self), min(largest, self.max_queue - 1))
 
     def _batch(
         self, queued: int, model: int, batch: int, first: int, stop: int, met: FloatArray
@@ -244,8 +271,11 @@ class WorkerProblem:
         in_time = batch * met
         if queued > self.max_queue:
             in_time = np.zeros(len(met))
-        elif self._later is not None and batch > 1:
+        elif self._later is not None and batch == queued > 1:
             in_time = met + self._later[batch - 1] @ met
+        elif self._later is not None and batch > 1:
+            own = slice((queued - 1) * len(met), queued * len(met))
+            in_time = met + self._later_in_parts[batch - 1][own] @ met
         return Choice(model + len(self.latency.models) * (queued - batch), model, batch,
                       self.services.row[model, batch], first, stop, in_time[first:stop],
                       met[first:stop])
@@ -340,11 +370,18 @@ def _word(kind: type[_Word], name: str, value: str) -> _Word:
 def _check_known(problem: WorkerProblem) -> None:
     """Refuse what no transitions are known for."""
     if problem.batching is Batching.VARIABLE:
-        raise InvalidValueError(describe("variable batching is not known yet", where="batching",
-                                         value="variable", allowed="maximal"))
+        _check_variable(problem)
     if problem.late is LateRule.DROP and isinstance(problem.arrivals, MarkovModulated):
         raise InvalidValueError(describe("no drops under Markov-modulated arrivals", where="late",
                                          value="drop", allowed="serve or free"))
+
+
+def _check_variable(problem: WorkerProblem) -> None:
+    if not isinstance(problem.arrivals, Poisson):
+        raise InvalidValueError(
+            describe("variable batching is for Poisson arrivals only", where="batching",
+                     value="variable", allowed="maximal")
+        )
 
 
 def _check_whole(name: str, value: int, most: float = math.inf) -> None:

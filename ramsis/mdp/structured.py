@@ -26,7 +26,7 @@ from scipy.sparse import csr_array
 from ramsis.arrivals import is_orderly
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.behind import second_by_bin
-from ramsis.mdp.choices import LateRule
+from ramsis.mdp.choices import Batching, LateRule
 from ramsis.mdp.clumps import Landing, landing
 from ramsis.mdp.nodes import (
     CELLS_PER_SLO,
@@ -218,7 +218,7 @@ def build_structured(
     node_set = exact_nodes(problem) if exact else quadrature_nodes(problem, cells_per_slo)
     _check_passages(problem, node_set)
     ends = landing(problem)
-    drops = problem.late is LateRule.DROP
+    drops = problem.late is LateRule.DROP and problem.batching is Batching.MAXIMAL
     reached, continuation, excess = _continuation(problem, node_set, ends, every_state=drops)
     passages = {
         float(latency): first_passage(problem, node_set, float(latency), ends)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.errors import InvalidValueError
+from ramsis.policy.classes import SloClass, merged_classes
 from ramsis.policy.records import (
     BudgetRecord,
     CertificateRecord,
@@ -18,7 +20,7 @@ from ramsis.policy.records import (
     quantile_rows,
 )
 from ramsis.policy.worker import SERVICES, arrivals_in, budget_in, extras, frozen, plain
-from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, Fields
+from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.fleet import fleet_table
 from ramsis.runtime.mixture import Mixture
 from ramsis.runtime.table import POLICY_FORMAT, arrivals_label
@@ -90,6 +92,9 @@ class FleetPolicy:
         The promises, the solution's quality, and where it all came from.
     created_by
         Program and version.
+    slo_classes
+        Two or more by rising SLO where queries have several, ``slo_ms`` being the longest; the
+        queue then stands by deadline. Else none.
     mixture
         The place of the table that has a second answer, drawn by chance, if any.
     budget
@@ -114,6 +119,7 @@ class FleetPolicy:
     certificate: CertificateRecord
     inputs: Inputs
     created_by: str
+    slo_classes: tuple[SloClass, ...] = ()
     mixture: Mixture | None = None
     budget: BudgetRecord | None = None
 
@@ -142,7 +148,9 @@ class FleetPolicy:
     def to_document(self) -> dict[str, Any]:
         """The policy as the JSON object that stands in its file."""
         rows, index = _rows(self.table)
+        classes = {"slo_classes": [asdict(one) for one in self.slo_classes]}
         return {
+            **(classes if self.slo_classes else {}),
             "format": POLICY_FORMAT,
             "kind": self.kind,
             "created_by": self.created_by,
@@ -208,9 +216,27 @@ class FleetPolicy:
             certificate=CertificateRecord.from_fields(fields.child("certificate")),
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
+            slo_classes=_classes(fields, table.slo_ms) if "slo_classes" in fields else (),
             mixture=table.mixture,
             budget=budget_in(fields),
         )
+
+
+def _classes(fields: Fields, slo_ms: float) -> tuple[SloClass, ...]:
+    """The SLO classes of a document."""
+    numbers = []
+    for one in fields.children("slo_classes"):
+        one.only(names(SloClass))
+        numbers.append((one.number("slo_ms", POSITIVE), one.number("share", FRACTION)))
+    try:
+        found = [SloClass(*pair) for pair in numbers]
+        classes = merged_classes(found)
+    except InvalidValueError as error:
+        raise fields.refusal("slo_classes", str(error)) from None
+    if classes != tuple(found) or len(found) < 2 or found[-1].slo_ms != slo_ms:
+        raise fields.refusal("slo_classes", "not two or more rising SLOs up to slo_ms",
+                             value=[one.slo_ms for one in found], allowed=f"…, {slo_ms:g}")
+    return classes
 
 
 _KEYS = (*names(FleetPolicy), "format", "kind")

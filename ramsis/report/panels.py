@@ -47,10 +47,22 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines in one pair of axes."""
+    """Lines in one pair of axes.
+
+    Attributes
+    ----------
+    title : str
+    lines : sequence of Line
+    x_label : str, optional
+        Where columns have horizontal axes of different kinds, that of the panel's column.
+    log_x : bool
+        Whether that axis is logarithmic.
+    """
 
     title: str
     lines: Sequence[Line]
+    x_label: str | None = None
+    log_x: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,18 +77,22 @@ class Row:
         In proportion to the other rows.
     log_like : bool
         Whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there.
+    whole : bool
+        Whether the axis is of counts: only whole numbers are marked.
     """
 
     quantity: str
     panels: Sequence[Panel]
     height: float = 1.0
     log_like: bool = False
+    whole: bool = False
 
 
 def plot_panels(
-    rows: Sequence[Row], path: str | os.PathLike[str], x_label: str, *, log_x: bool = False
+    rows: Sequence[Row], path: str | os.PathLike[str], x_label: str = "", *,
+    log_x: bool = False, cases: Sequence[str] = (),
 ) -> None:
-    """Draw rows of panels over one kind of horizontal axis.
+    """Draw rows of panels side by side.
 
     Parameters
     ----------
@@ -85,8 +101,11 @@ def plot_panels(
     path : path
         Ends in .png, .pdf or .svg.
     x_label : str
+        Of all panels, but those that have their own.
     log_x : bool
         Whether the horizontal axes are logarithmic.
+    cases : sequence of str, optional
+        What x = 0, 1, … stand for: names at the axis, and points that no line joins.
 
     Raises
     ------
@@ -97,7 +116,8 @@ def plot_panels(
     """
     columns = len(rows[0].panels)
     looks = _looks(rows)
-    size = (max(6.0, 2.6 * columns + 0.9), 0.9 + 2.3 * sum(row.height for row in rows))
+    size = (max(6.0, 2.6 * columns + 0.9, columns * (0.4 * len(cases) + 0.6)),
+            0.9 + 2.3 * sum(row.height for row in rows) + (0.8 if cases else 0.0))
     with saved_figure(path, figsize=size) as figure:
         grid = figure.subplots(len(rows), columns, sharex="col", sharey="row", squeeze=False,
                                height_ratios=[row.height for row in rows])
@@ -105,17 +125,26 @@ def plot_panels(
             axes_row[0].set_ylabel(row.quantity)
             for axes, panel in zip(axes_row, row.panels, strict=True):
                 for line in panel.lines:
-                    _draw(axes, line, looks[line.label])
-                _finish(axes, log_x)
+                    _draw(axes, line, looks[line.label] | ({"linestyle": "none"} if cases else {}))
+                _finish(axes, log_x or panel.log_x)
+                if cases:
+                    axes.set_xticks(range(len(cases)), cases, rotation=40, ha="right",
+                                    rotation_mode="anchor")
             if row.log_like:  # once all is drawn: the panels share the axis
                 _log_like(axes_row[0])
+            if row.whole:
+                axes_row[0].yaxis.get_major_locator().set_params(integer=True)
         for axes, panel in zip(grid[0], rows[0].panels, strict=True):
             axes.set_title(panel.title, loc="left", fontsize=9)
-        figure.supxlabel(x_label, fontsize=10)
+        for axes, panel in zip(grid[-1], rows[-1].panels, strict=True):
+            axes.set_xlabel(panel.x_label or "")
+        if x_label:
+            figure.supxlabel(x_label, fontsize=10)
         handles = {label: handle for axes in grid.flat
                    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        lines = -(-len(handles) // (3 if columns < 3 else 4))
         figure.legend(handles.values(), handles.keys(), loc="outside upper center",
-                      ncols=min(3 if columns < 3 else 4, len(handles)), frameon=False, fontsize=8)
+                      ncols=-(-len(handles) // lines), frameon=False, fontsize=8)
 
 
 def _looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:

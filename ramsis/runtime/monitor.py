@@ -7,8 +7,10 @@ from collections import deque
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["SHORTEST_SPAN", "LoadMonitor"]
+__all__ = ["SHORTEST_SPAN", "WINDOW_MS", "LoadMonitor"]
 
+WINDOW_MS = 500.0
+"""Length of the window by default."""
 SHORTEST_SPAN = 0.1
 """Least share of the window that a load is averaged over while the first window fills."""
 
@@ -42,7 +44,7 @@ class LoadMonitor:
 
     __slots__ = ("_count", "_latest_ms", "_recent", "_start_ms", "window_ms")
 
-    def __init__(self, window_ms: float = 500.0) -> None:
+    def __init__(self, window_ms: float = WINDOW_MS) -> None:
         if not (window_ms > 0 and math.isfinite(window_ms)):
             raise InvalidValueError(
                 describe("not a length of time", where="window_ms", value=window_ms,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ramsis.sim.tables import FleetTables, Tables
 
-__all__ = ["Batches", "Terms", "central", "fleet_queue", "round_robin", "shortest_queue"]
+__all__ = ["Batches", "Lines", "Terms", "central", "fleet_queue", "round_robin", "shortest_queue"]
 
 FloatArray = NDArray[np.float64]
 
@@ -50,6 +50,27 @@ class Terms(NamedTuple):
     quantiles_ms: FloatArray
     uniform: FloatArray
     coin: FloatArray
+
+
+class Lines(NamedTuple):
+    """A queue by deadline: a line for each SLO, in which the oldest query is due first.
+
+    Attributes
+    ----------
+    slo_ms : ndarray, shape (C,)
+        Of each line.
+    line : ndarray, shape (n,)
+        Of each query.
+    order : ndarray, shape (n,)
+        Queries line by line, in order of arrival.
+    starts : ndarray, shape (C+1,)
+        Where each line starts in ``order``.
+    """
+
+    slo_ms: FloatArray
+    line: NDArray[np.int64]
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
 
 
 class Batches(NamedTuple):
@@ -372,9 +393,26 @@ def _ask(
     return -1, float(edges[j]) if j > 0 else -np.inf, drawn
 
 
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _due(
+    arrival_ms: FloatArray, lines: Lines, first: NDArray[np.int64], end: NDArray[np.int64]
+) -> int:
+    """The line whose head is due first; at one instant that of the older query."""
+    best, due_ms = -1, np.inf
+    for c in range(lines.slo_ms.size):
+        if first[c] < end[c]:
+            query = lines.order[first[c]]
+            at_ms = arrival_ms[query] + lines.slo_ms[c]
+            if best < 0 or at_ms < due_ms or (
+                    at_ms == due_ms and query < lines.order[first[best]]):
+                best, due_ms = c, at_ms
+    return best
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def fleet_queue(
-    arrival_ms: FloatArray, tables: FleetTables, terms: Terms, out: Batches, drop_ms: FloatArray
+    arrival_ms: FloatArray, lines: Lines, tables: FleetTables, terms: Terms, out: Batches,
+    drop_ms: FloatArray,
 ) -> int:
     """One queue that fleet policies decide about; ``drop_ms`` is NaN for queries not dropped."""
     n, workers = arrival_ms.size, terms.workers
@@ -384,7 +422,8 @@ def fleet_queue(
     idle = np.empty(ring, dtype=np.int64)
     idle[:workers] = np.arange(workers)
     first, busy, first_idle, idles = 0, 0, 0, workers
-    head, arrived, count, gone = 0, 0, 0, 0
+    arrived, queued, count, gone = 0, 0, 0, 0
+    head_of, end = lines.starts[:-1].copy(), lines.starts[:-1].copy()
     level = terms.level
     timer_ms, wake_ms, drawn = np.inf, np.inf, 0
     out.batch_of[:] = -1
@@ -402,18 +441,21 @@ def fleet_queue(
             busy -= 1
         elif arrived < n:
             now_ms = next_ms
+            end[lines.line[arrived]] += 1
             arrived += 1
+            queued += 1
         else:
             break
         timer_ms = np.inf
-        while head < arrived:
+        while queued > 0:
             if terms.level < 0:
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
-            deadline_ms = arrival_ms[head] + terms.slo_ms
+            c = _due(arrival_ms, lines, head_of, end)
+            head = lines.order[head_of[c]]
+            deadline_ms = arrival_ms[head] + lines.slo_ms[c]
             slack_ms = min(deadline_ms - now_ms, at_most)
-            answer, below, drawn = _ask(tables, terms, level, idles, arrived - head, slack_ms,
-                                        drawn)
+            answer, below, drawn = _ask(tables, terms, level, idles, queued, slack_ms, drawn)
             if answer == -1:
                 if below > -np.inf:
                     wake_ms = np.nextafter(below, -np.inf)
@@ -423,7 +465,8 @@ def fleet_queue(
             if answer == -2:
                 out.batch_of[head] = -2
                 drop_ms[head] = now_ms
-                head += 1
+                head_of[c] += 1
+                queued -= 1
                 continue
             model, batch = int(tables.model[level, answer]), int(tables.batch[level, answer])
             end_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
@@ -438,7 +481,9 @@ def fleet_queue(
             out.model[count] = model
             out.size[count] = batch
             for _ in range(batch):
-                out.batch_of[head] = count
-                head += 1
+                c = _due(arrival_ms, lines, head_of, end)
+                out.batch_of[lines.order[head_of[c]]] = count
+                head_of[c] += 1
+            queued -= batch
             count += 1
     return count

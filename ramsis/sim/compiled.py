@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import describe
-from ramsis.runtime import LoadMonitor
-from ramsis.runtime.monitor import SHORTEST_SPAN
+from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
 from ramsis.sim.engine import SchemeError, coins
 from ramsis.sim.fleet import Fleet
@@ -32,6 +31,8 @@ def replay(
     duration_ms: float,
     rng: np.random.Generator,
     load_qps: float | None,
+    monitor_ms: float = WINDOW_MS,
+    query_slo_ms: FloatArray | None = None,
 ) -> Run:
     """The same run as the plain engine's, by a kernel.
 
@@ -46,6 +47,10 @@ def replay(
         For service draws.
     load_qps : float or None
         The load that the scheme is told; ``None``: what the load monitor anticipates.
+    monitor_ms : float
+        The monitor's window, > 0.
+    query_slo_ms : ndarray, shape (n,), optional
+        Deadline of each query after its arrival; for fleet policies.
 
     Raises
     ------
@@ -55,13 +60,12 @@ def replay(
     n, tables = len(arrival_ms), scheme.tables
     if isinstance(tables, Tables):  # those of fleet policies are checked when they are read
         _check(tables, fleet)
-    window_ms = LoadMonitor().window_ms
     level = -1
     if load_qps is not None:
         level = min(int(np.searchsorted(tables.load_qps, load_qps)), len(tables.load_qps) - 1)
     terms = _kernels.Terms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
-        window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
+        window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
         quantiles_ms=fleet.quantiles_ms, uniform=rng.random(n if fleet.draws else 0),
         coin=coins(rng, n) if scheme.by_chance else np.empty(0),
     )
@@ -71,7 +75,8 @@ def replay(
     given = np.ascontiguousarray(arrival_ms)
     drop_ms = np.full(n, np.nan)
     if isinstance(tables, FleetTables):
-        count = _kernels.fleet_queue(given, tables, terms, out, drop_ms)
+        count = _kernels.fleet_queue(given, _lines(n, fleet.slo_ms, query_slo_ms), tables, terms,
+                                     out, drop_ms)
     else:
         count = _KERNELS[scheme.dispatch](given, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
@@ -87,7 +92,18 @@ def replay(
         size=out.size[:count],
         drop_query=dropped,
         drop_ms=drop_ms[dropped],
+        slo_ms=query_slo_ms,
     )
+
+
+def _lines(n: int, slo_ms: float, query_slo_ms: FloatArray | None) -> _kernels.Lines:
+    """Queries of one SLO stand in one line."""
+    if query_slo_ms is None:
+        return _kernels.Lines(np.array([slo_ms]), np.zeros(n, dtype=np.int64), np.arange(n),
+                              np.array([0, n]))
+    slos, line = np.unique(query_slo_ms, return_inverse=True)
+    starts = np.searchsorted(np.sort(line), np.arange(len(slos) + 1))
+    return _kernels.Lines(slos, line, np.argsort(line, kind="stable"), starts)
 
 
 def _check(tables: Tables, fleet: Fleet) -> None:

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime import LoadMonitor
+from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 
@@ -86,6 +87,10 @@ class Engine:
         For service draws.
     load_qps : float or None
         The load that schemes are told; ``None``: what the load monitor anticipates.
+    monitor_ms : float
+        The monitor's window.
+    query_slo_ms : ndarray, shape (n,), optional
+        Deadline of each query after its arrival; by default the fleet's for all.
 
     Attributes
     ----------
@@ -103,16 +108,20 @@ class Engine:
         duration_ms: float,
         rng: np.random.Generator,
         load_qps: float | None,
+        monitor_ms: float = WINDOW_MS,
+        query_slo_ms: NDArray[np.float64] | None = None,
     ) -> None:
         self.fleet = fleet
         self.now_ms = 0.0
         self.idle = [True] * fleet.workers
         self._duration_ms = duration_ms
         self._known_qps = load_qps
-        self._monitor = LoadMonitor()
+        self._monitor = LoadMonitor(monitor_ms)
         self._event = "start"
         self._about: int | object = 0
         self._slo_ms, self._network_ms = fleet.slo_ms, fleet.network_ms
+        self._query_slo_ms = query_slo_ms
+        self._slos: list[float] | None = None if query_slo_ms is None else query_slo_ms.tolist()
         self._draws = fleet.draws
         self._service: list[list[list[float]]] = fleet.quantiles_ms.tolist()
         self._rng, self._uniform, self._coins = rng, list[float](), list[float]()
@@ -136,7 +145,8 @@ class Engine:
 
     def deadline_ms(self, query: int) -> float:
         """When the answer to a query is due."""
-        return self._arrival_ms[query] + self._slo_ms
+        slo_ms = self._slo_ms if self._slos is None else self._slos[query]
+        return self._arrival_ms[query] + slo_ms
 
     @property
     def coins(self) -> list[float]:
@@ -310,4 +320,5 @@ class Engine:
             size=np.array(self._sizes, dtype=np.int32),
             drop_query=np.array(query, dtype=np.int32),
             drop_ms=np.array(when, dtype=np.float64),
+            slo_ms=self._query_slo_ms,
         )

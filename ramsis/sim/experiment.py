@@ -13,13 +13,14 @@ import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import ProfileSet
+from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.engine import Engine
 from ramsis.sim.fleet import MAX_BATCH, Fleet
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import Plan, SchemeSpec
 from ramsis.sim.result import SimulationResult
 from ramsis.sim.run import Run
-from ramsis.sim.workload import ClosedLoop, Workload
+from ramsis.sim.workload import ClosedLoop, Workload, require_positive
 
 __all__ = ["LARGEST_OVERLOAD", "check_load", "run_plan", "simulate"]
 
@@ -39,6 +40,8 @@ def simulate(
     service: str = "p95",
     seeds: Sequence[int] = (0,),
     monitor: bool | None = None,
+    monitor_ms: float = WINDOW_MS,
+    told: float = 1.0,
     network_ms: float = 0.0,
     engine: EngineName = "auto",
     keep_runs: bool = False,
@@ -64,6 +67,10 @@ def simulate(
     monitor : bool, optional
         Whether schemes anticipate the load by the load monitor or are told the workload's mean
         load. By default they are told it where it is constant.
+    monitor_ms : float
+        The monitor's window, > 0: a longer one notices changes later.
+    told : float
+        The load that schemes are told, as a multiple of that which arrives, > 0.
     network_ms : float
         Delay of each batch, >= 0.
     engine : str
@@ -94,11 +101,14 @@ def simulate(
     if not seeds or any(isinstance(s, bool) or s < 0 for s in seeds):
         raise InvalidValueError(describe("not seeds", where="seeds", value=list(seeds),
                                          allowed="one or more whole numbers >= 0"))
+    require_positive(monitor_ms, "monitor_ms")
+    require_positive(told, "told")
     plan = scheme.prepare(fleet)
     metrics: list[Metrics] = []
     runs: list[Run] = []
     for seed in seeds:
-        run = run_plan(fleet, plan, workload, seed=seed, monitored=monitored, engine=engine)
+        run = run_plan(fleet, plan, workload, seed=seed, monitored=monitored,
+                       monitor_ms=monitor_ms, told=told, engine=engine)
         metrics.append(measure(run))
         if keep_runs:
             runs.append(run)
@@ -107,6 +117,7 @@ def simulate(
     return SimulationResult(
         scheme=plan.name, workers=workers, slo_ms=fleet.slo_ms, service=service,
         load_qps=workload.load_qps, monitored=monitored, duration_ms=workload.duration_ms,
+        told_qps=_told_qps(workload, monitored, told),
         seeds=tuple(seeds), metrics=tuple(metrics), runs=tuple(runs),
     )
 
@@ -118,21 +129,32 @@ def run_plan(
     *,
     seed: int = 0,
     monitored: bool = False,
+    monitor_ms: float = WINDOW_MS,
+    told: float = 1.0,
     engine: EngineName = "auto",
 ) -> Run:
     """One run of a prepared scheme; parameters and errors as :func:`simulate`."""
-    arrivals, service = (np.random.default_rng(part)
-                         for part in np.random.SeedSequence(seed).spawn(2))
-    load_qps = None if monitored else workload.load_qps
+    arrivals, service, classes = (np.random.default_rng(part)
+                                   for part in np.random.SeedSequence(seed).spawn(3))
+    load_qps = _told_qps(workload, monitored, told)
+    if isinstance(workload, ClosedLoop) and fleet.classes:
+        raise InvalidValueError(describe("a closed loop has no SLO classes", where="workload",
+                                         value=workload))
     given = workload if isinstance(workload, ClosedLoop) else workload.arrivals_ms(arrivals)
-    if engine != "plain" and plan.compiled is not None and isinstance(given, np.ndarray):
+    slos = fleet.drawn_slos(len(given), classes) if isinstance(given, np.ndarray) else None
+    compiled = plan.compiled
+    if compiled is not None and slos is not None and compiled.dispatch != "fleet":
+        compiled = None  # its kernel knows one deadline for all
+    if engine != "plain" and compiled is not None and isinstance(given, np.ndarray):
         from ramsis.sim.compiled import replay
 
-        return replay(fleet, plan.compiled, given, workload.duration_ms, service, load_qps)
+        return replay(fleet, compiled, given, workload.duration_ms, service, load_qps,
+                      monitor_ms, slos)
     if engine == "compiled":
         raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
                                          allowed="engine plain or auto"))
-    return Engine(fleet, given, workload.duration_ms, service, load_qps).run(plan.start)
+    return Engine(fleet, given, workload.duration_ms, service, load_qps, monitor_ms, slos).run(
+        plan.start)
 
 
 def check_load(fleet: Fleet, workload: Workload | ClosedLoop) -> None:
@@ -151,6 +173,14 @@ def check_load(fleet: Fleet, workload: Workload | ClosedLoop) -> None:
                      value=peak_qps, allowed=f"at most {largest:.4g} ({LARGEST_OVERLOAD:g} times "
                      f"the capacity); check the unit of the times")
         )
+
+
+def _told_qps(
+    workload: Workload | ClosedLoop, monitored: bool, told: float
+) -> float | None:
+    """The load that schemes are told, if they are."""
+    known = None if monitored else workload.load_qps
+    return None if known is None else told * known
 
 
 def _monitored(workload: Workload | ClosedLoop, monitor: bool | None) -> bool:

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.policy.classes import SloClass
 from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic
 from ramsis.profiles.service import service_quantiles
 
@@ -49,11 +50,13 @@ class Fleet:
         What a batch takes, at Q equal-probability midpoints; Q = 1 where it is fixed.
     workers : int
     slo_ms : float
-        Deadline after arrival.
+        Deadline after arrival; with SLO classes the longest.
     network_ms : float
         Added to each batch before it runs; the worker counts as busy.
     service : str
         One of :data:`SERVICES`.
+    classes : tuple of SloClass
+        Two or more by rising SLO, or none: one deadline for all.
     """
 
     table: LatencyTable
@@ -62,6 +65,7 @@ class Fleet:
     slo_ms: float
     network_ms: float = 0.0
     service: str = "p95"
+    classes: tuple[SloClass, ...] = ()
 
     @classmethod
     def of(
@@ -121,6 +125,15 @@ class Fleet:
         quantiles = table.latency_ms[:, :, None] if fixed else service_quantiles(profile, table)
         return cls(table, np.ascontiguousarray(quantiles), workers, float(slo_ms),
                    float(network_ms), service)
+
+    def drawn_slos(self, queries: int, rng: np.random.Generator) -> FloatArray | None:
+        """The SLO of each query, its class drawn by the shares; None with one deadline for all."""
+        if not self.classes:
+            return None
+        upto = np.cumsum([one.share for one in self.classes])
+        place = np.searchsorted(upto[:-1], rng.random(queries), side="right")
+        slos: FloatArray = np.array([one.slo_ms for one in self.classes])[place]
+        return slos
 
     @property
     def models(self) -> tuple[str, ...]:

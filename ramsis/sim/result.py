@@ -72,6 +72,8 @@ class SimulationResult:
         Of each seed.
     runs : tuple of Run
         The records, where they were asked for.
+    told_qps : float or None
+        The load that the scheme was told, if it was.
     """
 
     scheme: str
@@ -84,6 +86,7 @@ class SimulationResult:
     seeds: tuple[int, ...]
     metrics: tuple[Metrics, ...]
     runs: tuple[Run, ...] = ()
+    told_qps: float | None = None
 
     def estimate(self, figure: str, confidence: float = 0.95) -> Estimate:
         """Mean and confidence interval over the seeds of a field of :class:`Metrics`.

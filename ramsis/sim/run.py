@@ -41,6 +41,8 @@ class Run:
     worker, model, size : ndarrays of int32, shape (b,)
     drop_query, drop_ms : ndarrays, shape (d,)
         The dropped queries, and when they were given up.
+    slo_ms : ndarray, shape (n,), optional
+        Deadline of each query after its arrival, where the fleet has SLO classes.
     """
 
     fleet: Fleet
@@ -54,6 +56,7 @@ class Run:
     size: IntArray
     drop_query: IntArray
     drop_ms: FloatArray
+    slo_ms: FloatArray | None = None
 
     @property
     def queries(self) -> int:
@@ -80,7 +83,8 @@ class Run:
     @cached_property
     def in_time(self) -> NDArray[np.bool_]:
         """Whether each query was answered by its deadline, shape (n,)."""
-        return self.answered_ms <= self.arrival_ms + self.fleet.slo_ms
+        slo_ms = self.fleet.slo_ms if self.slo_ms is None else self.slo_ms
+        return self.answered_ms <= self.arrival_ms + slo_ms
 
     @cached_property
     def model_of(self) -> IntArray:

@@ -32,9 +32,9 @@ Each round raises the gain, or keeps it and raises V; the argument for semi-Mark
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,22 +48,32 @@ from ramsis.mdp.structured import Backup, StructuredMDP
 from ramsis.solvers.result import Certificate, Criterion, Status
 
 __all__ = [
+    "RESTART",
+    "Chain",
     "NodeEvaluation",
     "NodeSolution",
+    "Surplus",
+    "average_certificate",
+    "between_states",
     "certify",
     "evaluate_on_nodes",
+    "rounded",
+    "settled_evaluation",
+    "solve_chain",
     "solve_on_nodes",
     "state_visits",
     "table_visits",
+    "to_nodes",
 ]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+_Found = TypeVar("_Found")
 
 _WALK_STEPS = 64
 _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
 _PRECISION = 1e-6  # error of the gain beyond which rounding has the last word
-_RESTART = 1e-7
+RESTART = 1e-7
 _LARGEST_ERROR = 1e-5  # of a gain that is still certified
 
 
@@ -168,7 +178,7 @@ def _carry(mdp: StructuredMDP, outcome: Outcome, values: FloatArray) -> None:
         values[n, drops] += mdp.second[n, drops] @ values[n - 1]
 
 
-def _between_states(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+def between_states(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
     """F·A and F·excess, shapes (S, S) and (S,), without F: its rows have only K dimensions."""
     size = len(mdp.reached[0])
     kernel, beyond = np.empty((size, size)), np.empty(size)
@@ -182,7 +192,7 @@ def _between_states(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, F
     return kernel, beyond
 
 
-def _to_nodes(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> FloatArray:
+def to_nodes(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> FloatArray:
     """v·F: visits to the nodes that visits to the states bring; shape (I+L,)."""
     found = np.zeros(len(mdp.excess))
     for states, missing, (reach, landing) in _groups(mdp, outcome):
@@ -230,18 +240,28 @@ def evaluate_on_nodes(
     mdp.problem.check_policy(policy)
     if restart is not None:
         return _evaluate(mdp, policy, reference, restart)
+    return settled_evaluation(
+        lambda start, chance: _evaluate(mdp, policy, start, chance), reference,
+        lambda found: rounded(found.node_value, mdp.costs),
+    )
+
+
+def settled_evaluation(
+    evaluate: Callable[[int | None, float], _Found],
+    reference: int | None,
+    error: Callable[[_Found], float],
+) -> _Found:
+    """``evaluate(reference, 0)``, or with restarts where rounding has the last word."""
     try:
-        found = _evaluate(mdp, policy, reference, 0.0)
+        found = evaluate(reference, 0.0)
     except NotConvergedError:
-        return _evaluate(mdp, policy, None, _RESTART)
-    if _rounding(mdp, found) > _PRECISION:
-        return _evaluate(mdp, policy, None, _RESTART)
-    return found
+        return evaluate(None, RESTART)
+    return evaluate(None, RESTART) if error(found) > _PRECISION else found
 
 
-def _rounding(mdp: StructuredMDP, evaluation: NodeEvaluation) -> float:
-    """What the rounding of the values may move the gain by."""
-    return float(_ROUNDINGS * np.ptp(evaluation.node_value) / mdp.costs.min())
+def rounded(value: FloatArray, costs: FloatArray) -> float:
+    """What the rounding of values may move the gain by, at decisions of these costs."""
+    return float(_ROUNDINGS * np.ptp(value) / costs.min())
 
 
 def _evaluate(
@@ -256,26 +276,26 @@ def _evaluate(
     empty[-1] = 1.0
     if mdp.second is not None or len(reward) > len(excess):
         rows = _policy_rows(mdp, outcome)
-        chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward) - fined,
+        chain = Chain(np.asarray(law @ rows), np.asarray(law @ reward) - fined,
                        np.asarray(law @ cost) + excess, empty)
         del rows  # the largest array: its memory serves the factorisation
-        found = _solve_chain(chain, restart, reference)
+        found = solve_chain(chain, restart, reference)
         value, visits = found.value, found.visits
     else:
-        kernel, beyond = _between_states(mdp, outcome)
+        kernel, beyond = between_states(mdp, outcome)
         beyond += restart * (excess[-1] - beyond)
         price = mdp.problem.violation_price
-        chain = _Chain(kernel, reward - price * beyond, cost + beyond,
+        chain = Chain(kernel, reward - price * beyond, cost + beyond,
                        np.asarray(law.T @ empty))
-        found = _solve_chain(chain, restart, reference)
+        found = solve_chain(chain, restart, reference)
         value = np.asarray(law @ found.value) - found.gain * excess - fined
-        visits = _to_nodes(mdp, outcome, found.visits)
+        visits = to_nodes(mdp, outcome, found.visits)
         visits += restart * (found.visits.sum() * empty - visits)
     return NodeEvaluation(policy, found.gain, value, visits, found.reference, found.residual,
                           restart)
 
 
-class _Chain(NamedTuple):
+class Chain(NamedTuple):
     """A policy's chain between nodes, or between reached states."""
 
     kernel: FloatArray
@@ -284,7 +304,7 @@ class _Chain(NamedTuple):
     start: FloatArray  # the law after a restart
 
 
-class _Solved(NamedTuple):
+class Solved(NamedTuple):
     gain: float
     value: FloatArray
     visits: FloatArray
@@ -292,7 +312,7 @@ class _Solved(NamedTuple):
     residual: float
 
 
-def _solve_chain(chain: _Chain, restart: float, reference: int | None) -> _Solved:
+def solve_chain(chain: Chain, restart: float, reference: int | None) -> Solved:
     """Solve B·x = reward and v·B = unit, with the costs in the reference's column of B."""
     size = len(chain.kernel)
     if restart:
@@ -319,7 +339,7 @@ def _solve_chain(chain: _Chain, restart: float, reference: int | None) -> _Solve
     gain = float(value[reference])
     value[reference] = 0.0
     visits = np.maximum(visits, 0.0)
-    return _Solved(gain, value, visits, int(visits.argmax()), residual)
+    return Solved(gain, value, visits, int(visits.argmax()), residual)
 
 
 def _much_visited(kernel: FloatArray, law: FloatArray) -> int:
@@ -386,18 +406,45 @@ def certify(
     surplus = float((residual / mdp.costs[:, None]).max())
     values = evaluation.node_value
     missed = np.abs(mdp.node_values(backup.kept, evaluation.gain) - values).max()
-    error = float(missed / mdp.costs.min()) + _rounding(mdp, evaluation)
-    notes = ((f"restarts empty with probability {evaluation.restart:g} at a decision",)
-             if evaluation.restart else ())
-    if status is Status.OPTIMAL and error > _LARGEST_ERROR:
+    error = float(missed / mdp.costs.min()) + rounded(values, mdp.costs)
+    return average_certificate(mdp, evaluation.gain, evaluation.restart, iterations, status,
+                               Surplus(float(residual.max()), surplus, error))
+
+
+class Surplus(NamedTuple):
+    """What one backup of a policy's values says.
+
+    Attributes
+    ----------
+    residual : float
+        Most that a choice is better than the policy's.
+    per_cost : float
+        Most that it is better per unit of its cost.
+    error : float
+        What the gain may be off by.
+    """
+
+    residual: float
+    per_cost: float
+    error: float
+
+
+def average_certificate(
+    mdp: StructuredMDP, gain: float, restart: float, iterations: int, status: Status,
+    surplus: Surplus,
+) -> Certificate:
+    """Bounds on the optimal gain from a policy's gain and one backup."""
+    notes = ((f"restarts empty with probability {restart:g} at a decision",)
+             if restart else ())
+    if status is Status.OPTIMAL and surplus.error > _LARGEST_ERROR:
         status = Status.PRECISION
     return Certificate(
         criterion=Criterion.AVERAGE,
         status=status,
         iterations=iterations,
-        bellman_residual=float(residual.max()),
-        lower_bound=evaluation.gain - error,
-        upper_bound=evaluation.gain + max(0.0, surplus) + error,
+        bellman_residual=surplus.residual,
+        lower_bound=gain - surplus.error,
+        upper_bound=gain + max(0.0, surplus.per_cost) + surplus.error,
         truncated_mass=mdp.truncated_mass,
         notes=notes,
     )

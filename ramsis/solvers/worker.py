@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals import MarkovModulated, Poisson
 from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.choices import Batching
 from ramsis.mdp.problem import WorkerProblem
 from ramsis.mdp.structured import StructuredMDP, build_structured
 from ramsis.solvers.result import Certificate
@@ -89,7 +90,15 @@ def solve_worker(
         )
     if isinstance(problem.arrivals, MarkovModulated):
         return _solve_modulated(problem, problem.arrivals, solver)
+    variable = problem.batching is Batching.VARIABLE
+    if variable and solver == "value-iteration":
+        raise InvalidValueError(
+            describe("this solver knows no variable batching", where="solver", value=solver,
+                     allowed=", ".join(name for name in SOLVERS if name != solver))
+        )
     if solver == "policy-iteration":
+        if variable:
+            return _solve_variable(problem)
         mdp = build_structured(problem)
         return _from_nodes(mdp, solve_on_nodes(mdp), solver)
     if solver == "value-iteration":
@@ -108,6 +117,12 @@ def evaluate_table(problem: WorkerProblem, table: IntArray) -> tuple[FloatArray,
         problem.check_policy(table)
         mdp = build_modulated(problem, problem.arrivals)
         return table_visits(mdp, evaluate_on_nodes(mdp, every_mode(table)))
+    if problem.batching is Batching.VARIABLE:
+        from ramsis.mdp.variable import build_variable
+        from ramsis.solvers.variable import evaluate_variable
+
+        found = evaluate_variable(build_variable(problem), table)
+        return found.visits, found.excess
     mdp = build_structured(problem)
     return state_visits(mdp, evaluate_on_nodes(mdp, table))
 
@@ -152,6 +167,22 @@ def _solve_modulated(
         gain=solution.evaluation.gain,
         certificate=solution.certificate,
         solver=solver,
+    )
+
+
+def _solve_variable(problem: WorkerProblem) -> WorkerSolution:
+    from ramsis.mdp.variable import build_variable
+    from ramsis.solvers.variable import solve_variable
+
+    solution = solve_variable(build_variable(problem))
+    return WorkerSolution(
+        problem=problem,
+        policy=solution.policy,
+        visits=solution.evaluation.visits,
+        excess=solution.evaluation.excess,
+        gain=solution.evaluation.gain,
+        certificate=solution.certificate,
+        solver=SOLVERS[0],
     )
 
 

@@ -1,8 +1,8 @@
 """The work of a sweep: jobs that each make one file of the output folder.
 
 A job's file is named by the fingerprint of all that the result depends on, and is written whole
-or not at all, so a file that is there need never be made again. Worker policies and the offline
-profile of ModelSwitching are jobs of their own, since many cells use the same one.
+or not at all, so a file that is there need never be made again. Policies and the offline profile
+of ModelSwitching are jobs of their own, since many cells use the same one.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from ramsis import __version__
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.fleet import realised_bound
-from ramsis.policy import WorkerPolicy, read, write
-from ramsis.profiles import STATISTICS, ProfileSet, Statistic
+from ramsis.policy import Policy, read, write
+from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
+from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import (
     Fleet,
     ModelSwitching,
@@ -27,18 +28,18 @@ from ramsis.sim import (
     Renewal,
     SchemeSpec,
     SimulationResult,
-    WorkerPolicies,
     Workload,
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.schemes import PolicyScheme, scheme_document, settings_document, sweep_scheme
+from ramsis.sweep.schemes import scheme_document, settings_document
 from ramsis.sweep.spec import Cell
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import generate_policy
+from ramsis.synthesis.schemes import PolicyScheme, Settings, policy_scheme
 
 __all__ = ["CELL_FORMAT", "CellJob", "Job", "Models", "PolicyJob", "ResponseJob"]
 
-CELL_FORMAT = "ramsis.sweep-cell/1"
+CELL_FORMAT = "ramsis.sweep-cell/2"
 """The ``format`` field of a cell's file; a new number where the same inputs give new results."""
 
 _CODE = f"{CELL_FORMAT} {__version__}"
@@ -73,12 +74,12 @@ class Models:
 
 @dataclass(frozen=True)
 class PolicyJob:
-    """One worker policy."""
+    """One policy."""
 
     folder: Path
     models: Models
     load_qps: float
-    settings: SynthesisSettings
+    settings: Settings
 
     @cached_property
     def path(self) -> Path:
@@ -88,14 +89,12 @@ class PolicyJob:
             "settings": settings_document(self.settings),
         })
 
-    def run(self) -> WorkerPolicy:
+    def run(self) -> Policy:
         """Make the policy, unless its file is there and whole."""
         try:
-            known = read(self.path)
+            return read(self.path)
         except InputFileError:
-            known = None
-        if isinstance(known, WorkerPolicy):
-            return known
+            pass
         policy = generate_policy(self.models.profile, self.load_qps, self.settings)
         write(policy, self.path)
         return policy
@@ -152,14 +151,15 @@ class CellJob:
             load = {"start_ms": trace.start_ms.tolist(), "rate_qps": trace.rate_qps.tolist(),
                     "end_ms": trace.end_ms}
         spec = self._scheme
-        scheme = ({"name": "worker", "settings": settings_document(self._settings),
+        scheme = ({"name": spec.name, "settings": settings_document(self._settings),
                    "loads": list(self._loads)}
                   if isinstance(spec, PolicyScheme) else scheme_document(spec))
         return {
             "code": _CODE, "profile": self.models.digest, "workers": cell.workers,
             "slo_ms": cell.slo_ms, "service": cell.service, "network_ms": cell.network_ms,
             "workload": {**load, "cv": cell.cv, "duration_s": cell.duration_s},
-            "monitor": cell.monitor, "seed": cell.seed, "seeds": cell.seeds, "scheme": scheme,
+            "monitor": cell.monitor, "monitor_ms": cell.monitor_ms, "told": cell.told,
+            "seed": cell.seed, "seeds": cell.seeds, "scheme": scheme,
         }
 
     @cached_property
@@ -189,36 +189,38 @@ class CellJob:
         result = None
         if self.cell.duration_s != 0:
             result = self._simulate(spec)
+        max_batch = max(MAX_BATCH, getattr(spec, "max_batch", 1))
         document = {
             "format": CELL_FORMAT,
             "inputs": self.inputs,
             "models": list(self.models.profile.latency_table("p95", 1).models),
             "promise": self._promise(policies, result),
             "result": None if result is None else result.row(),
-            "upper_bound": None if result is None else self._bound(result),
+            "upper_bound": None if result is None else self._bound(result, max_batch),
             "seeds": [] if result is None else [asdict(one) for one in result.metrics],
         }
         write_atomic(self.path, canonical_json(document))
 
     @cached_property
     def _scheme(self) -> PolicyScheme | SchemeSpec:
-        return sweep_scheme(self.cell.scheme)
+        return policy_scheme(self.cell.scheme)
 
     @cached_property
-    def _settings(self) -> SynthesisSettings:
+    def _settings(self) -> Settings:
         return cast(PolicyScheme, self._scheme).settings(
             slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service)
 
     @cached_property
     def _loads(self) -> tuple[float, ...]:
         if self.trace is None:
-            return (cast(float, self.cell.load_qps),)
+            told = 1.0 if self.cell.monitor else self.cell.told
+            return (told * cast(float, self.cell.load_qps),)
         return cast(PolicyScheme, self._scheme).loads(self.trace)
 
-    def _ready(self, policies: tuple[WorkerPolicy, ...]) -> SchemeSpec:
+    def _ready(self, policies: tuple[Policy, ...]) -> SchemeSpec:
         """The scheme, with the files that it needs."""
         if policies:
-            return WorkerPolicies(policies, self.cell.scheme)
+            return cast(PolicyScheme, self._scheme).replay(policies, self.cell.scheme)
         first = next(iter(self.needs), None)
         return first.stored if isinstance(first, ResponseJob) else cast(SchemeSpec, self._scheme)
 
@@ -228,6 +230,7 @@ class CellJob:
             self.models.profile, spec, self._workload(), workers=cell.workers,
             slo_ms=cell.slo_ms, service=cell.service, network_ms=cell.network_ms,
             seeds=range(cell.seed, cell.seed + cell.seeds), monitor=cell.monitor,
+            monitor_ms=cell.monitor_ms, told=cell.told,
         )
 
     def _workload(self) -> Workload:
@@ -243,21 +246,20 @@ class CellJob:
         return cast(float, self.cell.duration_s)
 
     def _promise(
-        self, policies: tuple[WorkerPolicy, ...], result: SimulationResult | None
+        self, policies: tuple[Policy, ...], result: SimulationResult | None
     ) -> dict[str, float | None]:
-        """What the policy for a constant load expects, where the load is not monitored."""
-        if self.trace is not None or not policies or (result is not None and result.monitored):
+        """What the policy for a constant load expects, where it is told that load."""
+        known = result is None or result.told_qps == self.cell.load_qps
+        if self.trace is not None or not policies or not known:
             return dict.fromkeys(_PROMISES)
         return {name: getattr(policies[0].expectations, name) for name in _PROMISES}
 
-    def _bound(self, result: SimulationResult) -> float | None:
-        """What no scheme can beat on these arrivals; none where service times are drawn."""
+    def _bound(self, result: SimulationResult, max_batch: int) -> float | None:
+        """What no scheme can beat on these arrivals, in expectation where times are drawn."""
         cell = self.cell
-        if cell.service not in STATISTICS:
-            return None
-        table = self.models.profile.latency_table(cast(Statistic, cell.service), MAX_BATCH)
+        law = ServiceLaw.of(self.models.profile, cell.service, max_batch)
         return realised_bound(
-            table, slo_ms=cell.slo_ms, workers=cell.workers, max_batch=MAX_BATCH,
+            law, slo_ms=cell.slo_ms, workers=cell.workers, max_batch=max_batch,
             duration_ms=result.duration_ms, counts=[one.queries for one in result.metrics],
         )
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
-from ramsis.sweep.schemes import sweep_scheme
 from ramsis.synthesis import parse_loads
+from ramsis.synthesis.schemes import policy_scheme
 
 __all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SETTINGS", "read_axis", "read_setting"]
 
@@ -59,7 +60,7 @@ def _one_of(*words: str) -> _Check:
 def _scheme(value: Any) -> str:
     text = _text(value)
     try:
-        sweep_scheme(text)
+        policy_scheme(text)
     except InvalidValueError as error:
         raise _RefusedError(value, str(error)) from None
     return text
@@ -95,12 +96,14 @@ SETTINGS: Mapping[str, _Check] = {
     "seed": lambda value: _whole(value, 0),
     "seeds": lambda value: _whole(value, 1),
     "monitor": _one_of("on", "off"),
+    "monitor_ms": _positive,
+    "told": _positive,
 }
 """Keys that take one value."""
 
 DEFAULTS: Mapping[str, Any] = {
     "models": "all", "service": "p95", "network_ms": 0.0, "cv": 1.0, "trace_scale": 1.0,
-    "seed": 0, "seeds": 1,
+    "seed": 0, "seeds": 1, "monitor_ms": WINDOW_MS, "told": 1.0,
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from ramsis.errors import InputFileError, describe
 from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
-from ramsis.sweep.schemes import PolicyScheme, sweep_scheme
+from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
 __all__ = ["MAX_CELLS", "Cell", "SweepSpec"]
 
@@ -46,6 +46,7 @@ class Cell:
     seed, seeds : int
         Seeds ``seed`` … ``seed + seeds - 1``.
     monitor : bool or None
+    monitor_ms, told : float
     """
 
     profile: str
@@ -63,6 +64,8 @@ class Cell:
     seed: int
     seeds: int
     monitor: bool | None
+    monitor_ms: float
+    told: float
 
 
 @dataclass(frozen=True)
@@ -163,11 +166,11 @@ def _cells(
                                           value=name,
                                           allowed=", ".join((*model_sets, *MODEL_SETS))))
     if settings.get("duration_s") == 0 and not (
-        axes["load_qps"][0] and all(isinstance(sweep_scheme(s), PolicyScheme)
+        axes["load_qps"][0] and all(isinstance(policy_scheme(s), PolicyScheme)
                                     for s in axes["scheme"])
     ):
         raise InputFileError(describe("only policies have promises", where=f"{where}: duration_s",
-                                      value=0, allowed="0 for scheme worker at load_qps only"))
+                                      value=0, allowed="0 for schemes worker, fleet at load_qps"))
     for values in product(*axes.values()):
         yield _cell(dict(zip(axes, values, strict=True)), settings)
 
@@ -179,4 +182,5 @@ def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
         profile=values.pop("profiles"), model_set=values.pop("models"), **values,
         duration_s=duration_s, seed=settings["seed"], seeds=settings["seeds"],
         monitor=None if monitor is None else monitor == "on",
+        monitor_ms=settings["monitor_ms"], told=settings["told"],
     )

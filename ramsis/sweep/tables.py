@@ -53,7 +53,8 @@ def write_tables(
     """Write all tables, and return their paths."""
     tables: dict[str, tuple[Sequence[str], Iterable[Mapping[str, Any]]]] = {
         "results.csv": (tuple(_columns()), (cell_row(*one) for one in done)),
-        "seeds.csv": ((*_AXES[:-3], "seed", *_METRICS), _seed_rows(done)),
+        "seeds.csv": ((*(name for name in _AXES if name not in ("seed", "seeds")),
+                       "seed", *_METRICS), _seed_rows(done)),
         "models.csv": ((*_AXES, "model", "share"), _model_rows(done)),
         "failures.csv": ((*_AXES, "error"),
                          ({**asdict(cell), "error": error} for cell, error in failures)),

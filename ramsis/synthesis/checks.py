@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Check", "close", "least_dual"]
+__all__ = ["Check", "close", "least_dual", "least_dual_of_classes"]
 
 FloatArray = NDArray[np.float64]
 
@@ -42,9 +43,25 @@ def close(
 
 def least_dual(accuracy: FloatArray, price: FloatArray) -> float:
     """Least, over y >= 0, of y + max(0, max accuracy − y·price): convex, so by bisection."""
-    low, high = 0.0, float((accuracy / price).max())
+    return least_dual_of_classes([(1.0, accuracy, price)])
+
+
+def least_dual_of_classes(classes: Sequence[tuple[float, FloatArray, FloatArray]]) -> float:
+    """Least, over y >= 0, of y + Σ_c share_c·max(0, max accuracy_c − y·price_c).
+
+    Parameters
+    ----------
+    classes : sequence of (float, ndarray, ndarray)
+        Share, and accuracy and price of each column.
+    """
+    def best(y: float) -> list[tuple[float, float, float]]:
+        """Share, worth and price of each class's best column, where that is worth anything."""
+        columns = [(share, *max(zip((accuracy - y * price).tolist(), price.tolist(), strict=True)))
+                   for share, accuracy, price in classes]
+        return [column for column in columns if column[1] > 0]
+
+    low, high = 0.0, max(float((accuracy / price).max()) for _, accuracy, price in classes)
     while low < (middle := (low + high) / 2) < high:
-        best = int((accuracy - middle * price).argmax())
-        falls = accuracy[best] > middle * price[best] and price[best] > 1.0
+        falls = sum(share * price for share, _, price in best(middle)) > 1.0
         low, high = (middle, high) if falls else (low, middle)
-    return high + max(0.0, float((accuracy - high * price).max()))
+    return high + sum(share * worth for share, worth, _ in best(high))

@@ -11,7 +11,8 @@ import numpy as np
 from ramsis import __version__
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import fingerprint
-from ramsis.fleet import fluid_bound
+from ramsis.fleet import fluid_bound, mixed_bound
+from ramsis.fleet.mixed import check_reachable
 from ramsis.mdp.problem import MAX_QUEUE
 from ramsis.policy import (
     FLEET_SERVICES,
@@ -21,6 +22,7 @@ from ramsis.policy import (
     FleetPolicy,
     Inputs,
 )
+from ramsis.policy.classes import SloClass, merged_classes
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.profiles.service import DISTRIBUTION, ServiceLaw, carries_quantiles
@@ -57,6 +59,9 @@ class FleetSettings:
         statistic, ``fixed:60`` for the distribution.
     max_batch : int
         Largest batch.
+    classes : tuple of SloClass
+        Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
+        shares that sum to 1. Else none.
     max_violation : float, optional
         Budget of violations, in (0, 1]: the price is found at which the policy is the most
         accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
@@ -64,8 +69,8 @@ class FleetSettings:
     Raises
     ------
     InvalidValueError
-        An unknown word, or a largest batch out of range. Other numbers are checked where they
-        are used.
+        An unknown word, a largest batch out of range, or classes that do not fit. Other numbers
+        are checked where they are used.
     """
 
     slo_ms: float
@@ -74,6 +79,7 @@ class FleetSettings:
     violation_price: float = 1.0
     grid: str | None = None
     max_batch: int = 32
+    classes: tuple[SloClass, ...] = ()
     max_violation: float | None = None
 
     def __post_init__(self) -> None:
@@ -85,6 +91,10 @@ class FleetSettings:
             raise InvalidValueError(describe("largest batch is out of range", where="max_batch",
                                              value=self.max_batch,
                                              allowed=f"a whole number from 1 to {MAX_QUEUE}"))
+        if self.classes and (len(self.classes) < 2 or self.classes[-1].slo_ms != self.slo_ms
+                             or merged_classes(self.classes) != self.classes):
+            raise InvalidValueError(describe("not two or more rising SLOs up to slo_ms",
+                                             where="classes", value=self.classes))
         self.steps()
         check_budget(self.max_violation)
 
@@ -109,6 +119,8 @@ class FleetSettings:
         """The settings as plain JSON values, the same for 100 and 100.0 ms."""
         known = {**asdict(self), "scheme": "fleet", "slo_ms": float(self.slo_ms),
                  "violation_price": float(self.violation_price)}
+        if not self.classes:
+            del known["classes"]
         if self.max_violation is None:
             del known["max_violation"]
         return known
@@ -127,12 +139,17 @@ def fleet_problem(
         An SLO below every latency.
     """
     law = ServiceLaw.of(profile, settings.chosen_service(profile), settings.max_batch)
+    from ramsis.fleet.classes import ClassesProblem
     from ramsis.fleet.problem import FleetProblem
 
-    return FleetProblem.create(
+    problem = FleetProblem.create(
         law.usable(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
         load_qps=load_qps, price=settings.violation_price, steps=settings.steps(),
     )
+    if not settings.classes:
+        return problem
+    check_reachable([law], settings.classes)
+    return ClassesProblem.of(problem, settings.classes)
 
 
 def fleet_policy(
@@ -178,6 +195,7 @@ def fleet_policy(
             settings=fingerprint(settings.as_dict()),
         ),
         created_by=f"ramsis {__version__}",
+        slo_classes=problem.classes,
     )
 
 
@@ -191,8 +209,13 @@ def fleet_expectations_of(
     solution = solve_fleet(problem)
     bound = fluid_bound(problem.law, slo_ms=problem.slo_ms, workers=problem.workers,
                         load_qps=problem.load_qps, max_batch=problem.law.max_batch)
+    most = bound.effective_accuracy
+    if problem.classes:
+        most = mixed_bound([(problem.law, problem.workers)], problem.classes,
+                           load_qps=problem.load_qps,
+                           max_batch=problem.law.max_batch).effective_accuracy
     expectations = fleet_expectations(problem, solution.totals, capacity_qps=bound.capacity_qps,
-                                      upper_bound=bound.effective_accuracy)
+                                      upper_bound=most)
     return expectations, solution
 
 
@@ -204,6 +227,7 @@ def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem
     InputFileError
         Its arrivals are not Poisson.
     """
+    from ramsis.fleet.classes import ClassesProblem
     from ramsis.fleet.problem import FleetProblem
 
     if policy.arrivals_label != "poisson":
@@ -218,9 +242,10 @@ def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem
     law = ServiceLaw(tuple(model.name for model in policy.models),
                      np.array([model.accuracy for model in policy.models]), quantiles,
                      policy.service)
-    return FleetProblem(
+    problem = FleetProblem(
         law=law, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,
         price=policy.violation_price, option_model=policy.options[:, 0].copy(),
         option_batch=policy.options[:, 1].copy(), slack_ms=policy.slack_ms.copy(),
         idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
     )
+    return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem

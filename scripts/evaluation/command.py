@@ -9,7 +9,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evaluation.experiments import Experiment
 
 # The matrices are small: threads of the linear algebra would cost more than they bring.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -19,16 +22,19 @@ from evaluation.case import Case  # noqa: E402 - the threads are set first
 from ramsis.errors import RamsisError  # noqa: E402
 from ramsis.files import write_atomic  # noqa: E402
 
-__all__ = ["DEFAULT_PROFILES", "case_of", "csv_text", "parser", "run", "show"]
+__all__ = ["DEFAULT_PROFILES", "cases_of", "csv_text", "parser", "run", "show"]
 
 DEFAULT_PROFILES = "digits-cpu"
 
 
-def parser(description: str) -> argparse.ArgumentParser:
+def parser(
+    description: str, profiles: Sequence[str] = (DEFAULT_PROFILES,)
+) -> argparse.ArgumentParser:
     """The options of every script."""
-    made = argparse.ArgumentParser(description=description)
-    made.add_argument("--profiles", default=DEFAULT_PROFILES, metavar="FILE|NAME",
-                      help="profile set (default: %(default)s)")
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--profiles", default=list(profiles), nargs="+", metavar="FILE|NAME",
+                      help=f"profile sets (default: {' '.join(profiles)})")
     made.add_argument("--out", type=Path, metavar="DIR", default=Path("evaluation_out"),
                       help="folder for results; those that are there are reused "
                       "(default: %(default)s)")
@@ -45,38 +51,64 @@ def parser(description: str) -> argparse.ArgumentParser:
     return made
 
 
-def case_of(given: argparse.Namespace) -> Case:
+def cases_of(given: argparse.Namespace) -> list[Case]:
     """What is to be evaluated."""
-    return Case(given.profiles, given.quick, given.slo_ms, given.loads, given.trace_scale)
+    return [Case(name, given.quick, given.slo_ms, given.loads, given.trace_scale)
+            for name in given.profiles]
 
 
-def run(name: str) -> None:
-    """Run the experiment of this name: a sweep, its CSV file and its figure."""
+def run(
+    *names: str, description: str | None = None, profiles: Sequence[str] = (DEFAULT_PROFILES,)
+) -> None:
+    """Run the experiments of these names: sweeps, their CSV files and figures."""
     from evaluation.experiments import EXPERIMENTS
-    from ramsis.sweep import Sweep, SweepSpec
 
-    experiment = EXPERIMENTS[name]
-    given = parser(experiment.title).parse_args()
+    command = parser(description or EXPERIMENTS[names[0]].title, profiles)
+    command.add_argument("--docs", type=Path, metavar="DIR",
+                         help="also put the figures there as pages show them, smaller and with "
+                         "fewer colours: DIR/PROFILES-NAME.png")
+    given = command.parse_args()
     try:
-        case = case_of(given)
-        folder = given.out / case.label
-        sweep = Sweep(SweepSpec.of(experiment.spec(case), name), folder / "sweep")
-        print(f"{name}: {case.label}, SLOs {', '.join(f'{s:g}' for s in case.slos_ms)} ms, "
-              f"{sweep.todo} steps to compute", file=sys.stderr)
-        result = sweep.run(given.processes, _Dots(sweep.todo))
-        for failure in result.failures:
-            print(f"failed: {failure.cell.scheme}, {failure.cell.workers} workers, SLO "
-                  f"{failure.cell.slo_ms:g} ms: {failure.error}", file=sys.stderr)
-        if not result.rows:
-            sys.exit(f"error: {name}: nothing to show, every cell failed")
-        target = folder / f"{name}-quick" if case.quick else folder / name
-        write_atomic(target.with_suffix(".csv"), csv_text(experiment.table(result.rows)))
-        for suffix in (".png", ".svg"):
-            experiment.draw(result.rows, target.with_suffix(suffix), case)
+        for case in cases_of(given):
+            for name in names:
+                _run_one(name, EXPERIMENTS[name], case, given)
     except RamsisError as error:
         sys.exit(f"error: {error}")
+
+
+def _run_one(name: str, experiment: Experiment, case: Case, given: argparse.Namespace) -> None:
+    """One experiment on one profile set."""
+    from ramsis.sweep import Sweep, SweepSpec
+
+    folder = given.out / case.label
+    sweep = Sweep(SweepSpec.of(experiment.spec(case), name), folder / "sweep")
+    print(f"{name}: {case.label}, SLOs {', '.join(f'{s:g}' for s in case.slos_ms)} ms, "
+          f"{sweep.todo} steps to compute", file=sys.stderr)
+    result = sweep.run(given.processes, _Dots(sweep.todo))
+    for failure in result.failures:
+        print(f"failed: {failure.cell.scheme}, {failure.cell.workers} workers, SLO "
+              f"{failure.cell.slo_ms:g} ms: {failure.error}", file=sys.stderr)
+    if not result.rows:
+        sys.exit(f"error: {name}: nothing to show, every cell failed")
+    target = folder / f"{name}-quick" if case.quick else folder / name
+    write_atomic(target.with_suffix(".csv"), csv_text(experiment.table(result.rows)))
+    for suffix in (".png", ".svg"):
+        experiment.draw(result.rows, target.with_suffix(suffix), case)
+    if given.docs:
+        _for_pages(target.with_suffix(".png"), given.docs / f"{case.label}-{name}.png")
     show(experiment.title, experiment.shown(result.rows))
-    print(f"\n{target}.csv, .png, .svg")
+    print(f"\n{target}.csv, .png, .svg\n")
+
+
+def _for_pages(figure: Path, target: Path) -> None:
+    """Two thirds of the size, and at most 256 colours."""
+    from PIL import Image
+
+    with Image.open(figure) as full:
+        small = full.convert("RGB").resize(
+            (2 * full.width // 3, 2 * full.height // 3), Image.Resampling.LANCZOS)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    small.quantize(256).save(target, optimize=True)
 
 
 def show(title: str, rows: Sequence[Mapping[str, Any]]) -> None:

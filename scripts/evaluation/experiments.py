@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation import figures, specs, tables
+from evaluation import figures, fleets, specs, tables
 from evaluation.case import Case
 
 __all__ = ["EXPERIMENTS", "Experiment"]
@@ -48,6 +48,8 @@ EXPERIMENTS: dict[str, Experiment] = {
                        shown=tables.promises),
     "fig8": Experiment("Fig. 8: more models", specs.many_models, figures.draw_many_models),
     "fig10": Experiment("Fig. 10: slack grids", specs.grids, figures.draw_grids),
+    "fig11": Experiment("Fig. 11: maximal and variable batching", specs.batchings,
+                        figures.draw_batchings),
     "fig12": Experiment("Fig. 12: three models", specs.three_models, figures.draw_by_load),
     "table3": Experiment("Table 3: violations on a trace (%)", specs.trace,
                          figures.draw_violations_by_workers, tables.violations("workers"),
@@ -55,6 +57,12 @@ EXPERIMENTS: dict[str, Experiment] = {
     "table4": Experiment("Table 4: violations at constant loads (%)", specs.constant_loads,
                          figures.draw_violations_by_load, tables.violations("load_qps"),
                          tables.violations("load_qps")),
+    "fleets": Experiment("Fleet policies over loads, workers and SLOs", fleets.fleets,
+                         fleets.draw_fleets, shown=fleets.shown),
+    "fleet_promises": Experiment("Largest errors of what fleet policies promise",
+                                 fleets.promises, fleets.draw_promises, shown=fleets.errors),
+    "robustness": Experiment("Not what policies were made for", fleets.robustness,
+                             fleets.draw_robustness, shown=fleets.robust_rows),
     "headline": Experiment("Workers saved at equal accuracy, and accuracy gained", specs.headline,
                            figures.draw_savings,
                            tables.savings, tables.savings_summary),

@@ -8,11 +8,12 @@ from typing import Any
 
 from evaluation.case import Case
 from evaluation.savings import OVERLOAD, savings
-from evaluation.specs import WORKER, label, rank
+from evaluation.specs import POLICIES, label, rank
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
-__all__ = ["draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models", "draw_promises",
-           "draw_savings", "draw_violations_by_load", "draw_violations_by_workers"]
+__all__ = ["draw_batchings", "draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models",
+           "draw_promises", "draw_savings", "draw_violations_by_load",
+           "draw_violations_by_workers"]
 
 Cell = Mapping[str, Any]
 Key = Callable[[Cell], str]
@@ -130,6 +131,28 @@ def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
     ], path, LOAD, log_x=not case.given_loads)
 
 
+def draw_batchings(rows: Sequence[Cell], path: Path, case: Case) -> None:
+    """Fig. 11: accuracy and violations, and what variable batching adds."""
+    def batching(row: Cell) -> str:
+        return f"{row['scheme'].partition('=')[2]} batching"
+
+    whole = {(row["slo_ms"], row["load_qps"]): effective(row) for row in rows
+             if batching(row).startswith("maximal")}
+
+    def gained(row: Cell) -> float | None:
+        own, other = effective(row), whole[row["slo_ms"], row["load_qps"]]
+        return None if own is None or other is None else 1000.0 * (own - other)
+
+    parts = [row for row in rows if not batching(row).startswith("maximal")]
+    plot_panels([
+        Row("effective accuracy", panels(rows, slo, batching, "load_qps", effective, bound=True),
+            1.2),
+        Row("gain × 1000", panels(parts, slo, batching, "load_qps", gained), 0.7),
+        Row("violations (%)", panels(rows, slo, batching, "load_qps", violations), 0.7,
+            log_like=True),
+    ], path, LOAD, log_x=not case.given_loads)
+
+
 def draw_violations_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Table 3."""
     plot_panels([Row("violations (%)", panels(rows, slo, scheme, "workers", violations), 1.2,
@@ -144,8 +167,9 @@ def draw_violations_by_load(rows: Sequence[Cell], path: Path, case: Case) -> Non
 
 def draw_savings(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Headline: workers saved by the baseline's number of workers."""
-    saved = savings(rows, WORKER)
+    saved = savings(rows, POLICIES)
     plot_panels([Row("workers saved (%)", panels(
-        saved, slo, lambda row: f"against {label(row['baseline'])}", "workers",
+        saved, slo,
+        lambda row: f"{label(row['scheme'])}, against {label(row['baseline'])}", "workers",
         lambda row: None if row["saved"] is None else 100.0 * row["saved"]), 1.2)],
         path, "workers of the baseline")

@@ -1,10 +1,10 @@
 """Workers saved: how many fewer reach what a baseline reaches (the paper's headline).
 
-For each SLO, baseline and fleet of W workers on the trace: the fewest workers w with which worker
-policies have at least the baseline's effective accuracy, on straight lines between the fleets
-that were simulated, rounded up; saved is 1 − w/W, below 0 where they need more. Where the smallest
-fleet does already, w is that fleet and the saving is at least this. Where no fleet does, there is
-no figure.
+For each SLO, kind of policies, baseline and fleet of W workers on the trace: the fewest workers w
+with which these policies have at least the baseline's effective accuracy, on lines between
+the fleets that were simulated, rounded up; saved is 1 − w/W, below 0 where they need more. Where
+the smallest fleet does already, w is that fleet and the saving is at least this. Where no fleet
+does, there is no figure.
 
 Accuracy gained: the difference in effective accuracy at the same workers and load, wherever
 neither has more than OVERLOAD violations.
@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
-__all__ = ["OVERLOAD", "fewest_workers", "gains", "savings", "summary"]
+__all__ = ["OVERLOAD", "fewest_workers", "gains", "kind", "savings", "summary"]
 
 OVERLOAD = 0.05
 """Share of violations above which no accuracy is compared or drawn, as in the paper."""
@@ -43,22 +44,34 @@ def fewest_workers(
     return math.ceil(exact - 1e-9), False
 
 
-def savings(rows: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]:
-    """A row for each SLO, baseline and fleet on the trace; ``own`` is the scheme compared."""
+def kind(row: Mapping[str, Any]) -> str:
+    """A row's scheme, without its parameters."""
+    return str(row["scheme"]).partition(":")[0]
+
+
+def savings(
+    rows: Sequence[Mapping[str, Any]], policies: Sequence[str]
+) -> list[dict[str, Any]]:
+    """A row for each SLO, kind of policies, baseline and fleet on the trace.
+
+    Schemes that are not one of the ``policies`` are baselines.
+    """
     result = []
-    for slo_ms in dict.fromkeys(row["slo_ms"] for row in rows):
+    for slo_ms, own in product(dict.fromkeys(row["slo_ms"] for row in rows), policies):
         at = [row for row in rows if row["slo_ms"] == slo_ms and row["trace"]]
         curve = sorted((row["workers"], row["effective_accuracy"]) for row in at
-                       if row["scheme"] == own)
+                       if kind(row) == own)
+        if not curve:
+            continue
         workers, accuracy = zip(*curve, strict=True)
         for row in at:
-            if row["scheme"] == own:
+            if kind(row) in policies:
                 continue
             found = fewest_workers(workers, accuracy, row["effective_accuracy"])
             if found and found[1] and found[0] > row["workers"]:
                 found = None  # no fleet as small was simulated
             result.append({
-                "slo_ms": slo_ms, "baseline": row["scheme"], "workers": row["workers"],
+                "slo_ms": slo_ms, "scheme": own, "baseline": kind(row), "workers": row["workers"],
                 "effective_accuracy": row["effective_accuracy"],
                 "enough": found and found[0], "at_least": found and found[1],
                 "saved": found and 1.0 - found[0] / row["workers"],
@@ -66,28 +79,34 @@ def savings(rows: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]
     return result
 
 
-def gains(rows: Sequence[Mapping[str, Any]], own: str) -> list[dict[str, Any]]:
-    """A row for each case and baseline, of ``gained`` effective accuracy."""
+def gains(
+    rows: Sequence[Mapping[str, Any]], policies: Sequence[str]
+) -> list[dict[str, Any]]:
+    """A row for each case, kind of policies and baseline, of ``gained`` effective accuracy."""
     def case(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return row["slo_ms"], row["workers"], row["trace"], row["load_qps"]
 
     fine = [row for row in rows if row["violation_rate"] <= OVERLOAD]
-    mine = {case(row): row["effective_accuracy"] for row in fine if row["scheme"] == own}
-    return [{"slo_ms": row["slo_ms"], "baseline": row["scheme"], "trace": row["trace"],
-             "gained": mine[case(row)] - row["effective_accuracy"]}
-            for row in fine if row["scheme"] != own and case(row) in mine]
+    mine = {(kind(row), case(row)): row["effective_accuracy"] for row in fine}
+    return [{"slo_ms": row["slo_ms"], "scheme": own, "baseline": kind(row), "trace": row["trace"],
+             "gained": mine[own, case(row)] - row["effective_accuracy"]}
+            for own in policies for row in fine
+            if kind(row) not in policies and (own, case(row)) in mine]
 
 
 def summary(rows: Sequence[Mapping[str, Any]], figure: str) -> list[dict[str, Any]]:
-    """Average and largest of a figure for each SLO and baseline, and for all SLOs (``None``)."""
+    """Average and largest of a figure for each SLO, policies and baseline, and for all SLOs.
+
+    Those for all SLOs have ``None`` as theirs.
+    """
     result = []
     for slo_ms in [*dict.fromkeys(row["slo_ms"] for row in rows), None]:
-        for baseline in dict.fromkeys(row["baseline"] for row in rows):
-            own = [row[figure] for row in rows if row["baseline"] == baseline
-                   and slo_ms in (None, row["slo_ms"])]
+        for scheme, baseline in dict.fromkeys((row["scheme"], row["baseline"]) for row in rows):
+            own = [row[figure] for row in rows if slo_ms in (None, row["slo_ms"])
+                   and (row["scheme"], row["baseline"]) == (scheme, baseline)]
             known = [value for value in own if value is not None]
             result.append({
-                "slo_ms": slo_ms, "baseline": baseline, "cases": len(known),
+                "slo_ms": slo_ms, "scheme": scheme, "baseline": baseline, "cases": len(known),
                 "without": len(own) - len(known),
                 "average": sum(known) / len(known) if known else None,
                 "largest": max(known, default=None),

@@ -6,21 +6,25 @@ from typing import Any
 
 from evaluation.case import FLEET, STEP, TRACE, Case
 
-__all__ = ["WORKER", "constant_loads", "grids", "headline", "label", "many_models", "promises",
-           "rank", "three_models", "trace"]
+__all__ = ["POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids", "headline",
+           "label", "many_models", "promises", "rank", "three_models", "trace"]
 
-WORKER = "worker"
-LABELS = {WORKER: "worker policies", "jellyfish-plus": "Jellyfish+",
+CENTRAL, WORKER = "fleet", "worker"
+POLICIES = (CENTRAL, WORKER)
+"""Schemes of our own, which the others are compared with."""
+LEVELS = 8
+"""Load levels of fleet policies on a trace."""
+LABELS = {CENTRAL: "fleet policies", WORKER: "worker policies", "jellyfish-plus": "Jellyfish+",
           "model-switching": "ModelSwitching"}
 """Names of schemes in figures and tables."""
 
 Document = dict[str, Any]
 
 
-def schemes(case: Case) -> list[str]:
-    """The paper's three schemes; ModelSwitching profiles for 10 s at each load, or less."""
+def baselines(case: Case) -> list[str]:
+    """The paper's; ModelSwitching profiles for 10 s at each load, or less."""
     seconds = min(10.0, case.duration_s)
-    return [WORKER, "jellyfish-plus", f"model-switching:profile_s={seconds:g}"]
+    return ["jellyfish-plus", f"model-switching:profile_s={seconds:g}"]
 
 
 def label(scheme: str) -> str:
@@ -37,19 +41,31 @@ def rank(scheme: str) -> int:
 def base(case: Case, **more: Any) -> Document:
     """What all have."""
     return {"profiles": case.name, "models": "pareto", "slo_ms": list(case.slos_ms),
-            "scheme": schemes(case), **more}
+            "scheme": [*POLICIES, *baselines(case)], **more}
 
 
 def constant(case: Case, **more: Any) -> Document:
     """The same at constant loads on 60 workers, five seeds."""
-    return base(case, **{"workers": FLEET, "load_qps": list(case.loads_qps),
-                         "duration_s": case.duration_s, "seeds": 2 if case.quick else 5, **more})
+    return base(case, **constant_grid(case), **more)
+
+
+def constant_grid(case: Case) -> Document:
+    """Constant loads."""
+    return {"workers": FLEET, "load_qps": list(case.loads_qps), "duration_s": case.duration_s,
+            "seeds": 2 if case.quick else 5}
+
+
+def trace_grids(case: Case) -> list[Document]:
+    """Fleets of several sizes on the trace; fleet policies, which take longest, for one SLO."""
+    at = {"workers": case.workers, "trace": TRACE, "trace_scale": case.trace_scale,
+          "duration_s": case.trace_s}
+    return [{**at, "slo_ms": case.slo_ms, "scheme": f"{CENTRAL}:levels={LEVELS}"},
+            {**at, "scheme": [WORKER, *baselines(case)]}]
 
 
 def trace(case: Case) -> Document:
-    """Fig. 5: fleets of several sizes on the trace, three SLOs."""
-    return base(case, workers=case.workers, trace=TRACE, trace_scale=case.trace_scale,
-                duration_s=case.trace_s)
+    """Fig. 5: the trace, three SLOs."""
+    return base(case, grid=trace_grids(case))
 
 
 def constant_loads(case: Case) -> Document:
@@ -59,23 +75,20 @@ def constant_loads(case: Case) -> Document:
 
 def headline(case: Case) -> Document:
     """The cells of Figs. 5 and 6."""
-    grids = [trace(case), constant_loads(case)]
-    shared = {key: value for key, value in grids[0].items() if grids[1].get(key) == value}
-    own = [{key: value for key, value in grid.items() if key not in shared} for grid in grids]
-    return {**shared, "grid": own}
+    return base(case, grid=[*trace_grids(case), constant_grid(case)])
 
 
 def promises(case: Case) -> Document:
     """Fig. 7: promise and simulation, three fleets at the same loads for each worker."""
-    shared = constant(case, slo_ms=case.slo_ms, scheme=WORKER, seeds=3 if case.quick else 10)
-    del shared["load_qps"], shared["workers"]
-    return {**shared, "grid": [{"workers": k, "load_qps": list(case.loads_for(k))}
-                               for k in (40, 60, 80)]}
+    at = {**constant_grid(case), "seeds": 3 if case.quick else 10}
+    return base(case, slo_ms=case.slo_ms, scheme=WORKER, grid=[
+        {**at, "workers": k, "load_qps": list(case.loads_for(k))} for k in (40, 60, 80)])
 
 
 def many_models(case: Case) -> Document:
     """Fig. 8: the models of the front, and with models in between."""
-    return constant(case, slo_ms=case.slo_ms, models=["pareto", f"interpolate:{STEP:g}"])
+    return constant(case, slo_ms=case.slo_ms, models=["pareto", f"interpolate:{STEP:g}"],
+                    scheme=[WORKER, *baselines(case)])
 
 
 def grids(case: Case) -> Document:
@@ -85,8 +98,14 @@ def grids(case: Case) -> Document:
                     scheme=[*(f"worker:grid=fixed:{d}" for d in divisions), "worker:grid=model"])
 
 
+def batchings(case: Case) -> Document:
+    """Fig. 11: maximal and variable batching."""
+    return constant(case, scheme=[f"worker:batching={name}" for name in ("maximal", "variable")])
+
+
 def three_models(case: Case) -> Document:
     """Fig. 12: the fastest, the middle and the most accurate model of the front."""
     names = [model.name for model in case.profile.models]
     chosen = [names[0], names[(len(names) - 1) // 2], names[-1]]
-    return constant(case, models="three", model_sets={"three": list(dict.fromkeys(chosen))})
+    return constant(case, models="three", model_sets={"three": list(dict.fromkeys(chosen))},
+                    scheme=[WORKER, *baselines(case)])

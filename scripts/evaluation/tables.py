@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from evaluation import savings as saving
-from evaluation.specs import WORKER, label, rank
+from evaluation.specs import POLICIES, WORKER, label, rank
 
 __all__ = ["cells", "figures", "promises", "savings", "savings_summary", "violations"]
 
 Row = Mapping[str, Any]
 Rows = Sequence[Row]
 
-_KEPT = ("profile", "model_set", "workers", "slo_ms", "load_qps", "trace", "trace_scale",
-         "scheme", "duration_s", "seeds", "queries", "accuracy", "violation_rate",
-         "effective_accuracy", "accuracy_half_width", "violation_rate_half_width",
-         "effective_accuracy_half_width", "expected_accuracy", "expected_violation_rate",
-         "expected_effective_accuracy", "upper_bound", "response_p99_ms", "batch_mean",
-         "utilisation")
+_KEPT = ("profile", "model_set", "workers", "slo_ms", "service", "cv", "load_qps", "trace",
+         "trace_scale", "scheme", "duration_s", "seeds", "monitor", "monitor_ms", "told",
+         "queries", "accuracy", "violation_rate", "effective_accuracy", "accuracy_half_width",
+         "violation_rate_half_width", "effective_accuracy_half_width", "expected_accuracy",
+         "expected_violation_rate", "expected_effective_accuracy", "upper_bound",
+         "response_p99_ms", "batch_mean", "utilisation")
 
 
 def cells(rows: Rows) -> Rows:
@@ -56,7 +56,8 @@ def violations(by: str) -> Callable[[Rows], Rows]:
 
 def savings(rows: Rows) -> Rows:
     """See :mod:`evaluation.savings`."""
-    return [{**row, "baseline": label(row["baseline"])} for row in saving.savings(rows, WORKER)]
+    return [{**row, "scheme": label(row["scheme"]), "baseline": label(row["baseline"])}
+            for row in saving.savings(rows, POLICIES)]
 
 
 def savings_summary(rows: Rows) -> Rows:
@@ -64,7 +65,7 @@ def savings_summary(rows: Rows) -> Rows:
     def text(value: float | None, unit: str) -> str:
         return "–" if value is None else f"{100.0 * value:.2f}{unit}"
 
-    saved, gained = saving.savings(rows, WORKER), saving.gains(rows, WORKER)
+    saved, gained = saving.savings(rows, POLICIES), saving.gains(rows, POLICIES)
     on_trace = [row for row in gained if row["trace"]]
     constant = [row for row in gained if not row["trace"]]
     result = []
@@ -74,7 +75,7 @@ def savings_summary(rows: Rows) -> Rows:
         ("accuracy gained at constant loads", saving.summary(constant, "gained"), " points"),
     ):
         result += [{
-            "": what, "against": label(row["baseline"]),
+            "": what, "by": label(row["scheme"]), "against": label(row["baseline"]),
             "SLO (ms)": "all" if row["slo_ms"] is None else f"{row['slo_ms']:g}",
             "cases": row["cases"], "average": text(row["average"], unit),
             "largest": text(row["largest"], unit),
@@ -83,8 +84,8 @@ def savings_summary(rows: Rows) -> Rows:
 
 
 def _name(row: Row) -> str:
-    grid = row["scheme"].partition("grid=")[2]
-    name = grid or label(row["scheme"])
+    setting = row["scheme"].partition("=")[2] if row["scheme"].startswith(f"{WORKER}:") else ""
+    name = setting or label(row["scheme"])
     return name if row["model_set"] in ("pareto", "three") else f"{name}, more models"
 
 

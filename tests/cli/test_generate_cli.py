@@ -332,3 +332,30 @@ def test_a_real_interrupt_leaves_finished_files_and_no_others(
     assert len(others) <= len(made) + 1  # one may have been written, but not yet listed
     for name in others:
         read(out / name)
+
+
+def test_variable_batching_from_file_to_simulation(
+    generate: Any, run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    assert generate(load="400", batching="variable", grid="fixed:40", max_queue="8").code == 0
+    file = tmp_path / "out" / "worker-00400qps.json"
+    policy = read(file)
+    assert policy.batching == "variable"
+    assert (policy.batch_table < [[n] for n in range(1, 9)]).any()
+    assert run("verify", str(file)).code == 0
+    shown = run("policy", "show", str(file))
+    assert "variable batching" in shown.out
+    assert "batch of each queue" in shown.out
+    assert run("analyze", str(file)).code == 0
+    simulated = run("simulate", "--profiles", str(tiny_file), "--policy", str(file), "--workers",
+                    "4", "--slo-ms", "100", "--load", "400", "--duration-s", "50", "--json")
+    (row,) = json.loads(simulated.out)["rows"]
+    assert row["effective_accuracy"] == pytest.approx(
+        policy.expectations.effective_accuracy, abs=0.02)
+
+
+def test_variable_batching_is_for_poisson_arrivals(generate: Any) -> None:
+    ran = generate(batching="variable", arrivals="negative-binomial:4")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: batching: variable batching is for Poisson arrivals only")
+    assert ran.err.count("\n") == 1

@@ -156,6 +156,30 @@ def test_a_trace_is_monitored_scaled_and_cut(run: Run, base: list[Any], policies
     assert bursty[0]["queries"] != told[0]["queries"]
 
 
+def test_schemes_told_a_wrong_load_use_and_name_the_policy_for_it(
+    run: Run, base: list[Any], policies: Path
+) -> None:
+    words = [*base, "--policy", policies, "--load", 200, "--duration-s", 2]
+    wrong = run(*words, "--told", 3, "--json")
+    (row,) = rows(wrong.out)
+    assert row["load_qps"] == 200.0
+    assert row["expected_accuracy"] is None  # the policy for 600 QPS promises nothing for 200
+    right = rows(run(*words, "--json").out)[0]
+    assert row["queries"] == right["queries"]
+    assert row["accuracy"] != right["accuracy"]
+    assert "a load of 800 QPS is above" in run(*words, "--told", 4).err
+
+
+@pytest.mark.parametrize(("option", "value"), [("--told", 0), ("--monitor-ms", -1)])
+def test_a_bad_anticipation_is_refused(
+    run: Run, base: list[Any], option: str, value: float
+) -> None:
+    ran = run(*base, "--scheme", "greedy", "--load", 100, option, value)
+    assert ran.code == 2
+    assert "> 0" in ran.err
+    assert ran.out == ""
+
+
 def test_the_monitor_can_be_forced_on_for_a_constant_load(run: Run, base: list[Any]) -> None:
     ran = run(*base, "--scheme", "greedy", "--load", 100, "--duration-s", 1, "--monitor", "on",
               "--json")

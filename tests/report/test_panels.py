@@ -90,6 +90,23 @@ def test_a_log_like_axis_reaches_over_the_points_of_all_panels(
     assert all(axes.get_ylim()[1] >= 50.0 for axes in drawn[0].axes)
 
 
+def test_columns_may_have_axes_of_their_own(drawn: list[Any], tmp_path: Path) -> None:
+    line = [Line("some", [1.0, 100.0], [0.0, 1.0])]
+    panels = [Panel("a", line, "load", log_x=True), Panel("b", line, "workers")]
+    plot_panels([Row("above", panels), Row("below", panels)], tmp_path / "a.png")
+    axes = drawn[0].axes
+    assert [one.get_xlabel() for one in axes] == ["", "", "load", "workers"]
+    assert [one.get_xscale() for one in axes] == ["log", "linear"] * 2
+
+
+def test_cases_are_named_and_their_points_not_joined(drawn: list[Any], tmp_path: Path) -> None:
+    rows = [Row("accuracy", [Panel("", [Line("some", [0.0, 0.9], [0.5, 0.6])])])]
+    plot_panels(rows, tmp_path / "a.png", cases=["one", "two"])
+    (axes,) = drawn[0].axes
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["one", "two"]
+    assert [line.get_linestyle() for line in axes.lines] == ["None"]
+
+
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match=r"a\.gif"):
         plot_panels(some_rows(1, 1), tmp_path / "a.gif", "load")

@@ -17,7 +17,7 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.append(str(SCRIPTS))
 
 from evaluation import case as rules  # noqa: E402
-from evaluation import savings  # noqa: E402
+from evaluation import fleets, savings, tables  # noqa: E402
 from evaluation.case import Case  # noqa: E402
 from evaluation.experiments import EXPERIMENTS  # noqa: E402
 
@@ -27,10 +27,12 @@ from ramsis.sweep import SweepSpec  # noqa: E402
 
 ENTRIES = sorted(path.stem for pattern in ("fig*.py", "table*.py", "headline.py")
                  for path in SCRIPTS.glob(pattern))
+FLEETS = ("fleets", "fleet_promises", "robustness")
+"""What ``fleets.py`` makes."""
 
 
 def test_every_experiment_has_a_script_and_the_other_way_round() -> None:
-    assert set(ENTRIES) == {*EXPERIMENTS, "table2"}
+    assert {*ENTRIES, *FLEETS} == {*EXPERIMENTS, "table2"}
 
 
 @pytest.mark.parametrize("module", [rules, savings])
@@ -80,7 +82,7 @@ def test_every_experiment_is_a_sweep_of_bounded_length(
         assert {cell.workers for cell in cells} == set(range(20, 101, 10))
         assert len({cell.slo_ms for cell in cells}) == 3
     if name == "fig6" and not quick:
-        assert len(cells) == 10 * 3 * 3
+        assert len(cells) == 10 * 3 * 4
 
 
 def test_workers_saved_are_read_off_the_curve() -> None:
@@ -90,17 +92,17 @@ def test_workers_saved_are_read_off_the_curve() -> None:
 
     rows = [row("own", 20, 0.5), row("own", 40, 0.7), row("own", 60, 0.69),
             row("other", 20, 0.4), row("other", 40, 0.6), row("other", 60, 0.8)]
-    saved = savings.savings(rows, "own")
+    saved = savings.savings(rows, ["own"])
     assert [one["enough"] for one in saved] == [20, 30, None]
     assert [one["at_least"] for one in saved] == [True, False, None]
     assert [one["saved"] for one in saved[:2]] == [0.0, 0.25]
     (by_slo, overall) = savings.summary(saved, "saved")
     assert by_slo["average"] == overall["average"] == 0.125
     assert (overall["largest"], overall["cases"], overall["without"]) == (0.25, 2, 1)
-    gained = [one["gained"] for one in savings.gains(rows, "own")]
+    gained = [one["gained"] for one in savings.gains(rows, ["own"])]
     assert gained == pytest.approx([0.1, 0.1, -0.11])
     late = [{**one, "violation_rate": 0.06} if one["scheme"] == "other" else one for one in rows]
-    assert not savings.gains(late, "own")
+    assert not savings.gains(late, ["own"])
 
 
 def test_needing_more_workers_counts_below_zero() -> None:
@@ -108,7 +110,18 @@ def test_needing_more_workers_counts_below_zero() -> None:
              "effective_accuracy": accuracy}
             for scheme, workers, accuracy in (("own", 20, 0.5), ("own", 40, 0.7),
                                               ("other", 20, 0.6))]
-    assert savings.savings(rows, "own")[0]["saved"] == pytest.approx(-0.5)
+    assert savings.savings(rows, ["own"])[0]["saved"] == pytest.approx(-0.5)
+
+
+def test_each_kind_of_policies_is_compared_with_the_baselines() -> None:
+    rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
+             "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0}
+            for scheme, accuracy in (("worker", 0.6), ("fleet", 0.7), ("jellyfish-plus", 0.5))
+            for workers in (20, 40)]
+    pairs = {(row["scheme"], row["baseline"]) for row in tables.savings(rows)}
+    assert pairs == {("worker policies", "Jellyfish+"), ("fleet policies", "Jellyfish+")}
+    assert {row["by"] for row in tables.savings_summary(rows)} == {"worker policies",
+                                                                   "fleet policies"}
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +146,47 @@ def test_each_script_writes_a_table_and_a_figure(
     if name != "table2":
         for suffix in ("png", "svg"):
             assert (results / "tiny" / f"{name}-quick.{suffix}").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_the_script_on_fleets_makes_all_figures_for_pages(
+    tiny_file: Path, results: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Image = pytest.importorskip("PIL.Image")
+    monkeypatch.setattr(rules, "MOST_QUERIES_QUICK", 2000.0)
+    monkeypatch.setattr(sys, "argv", ["fleets", "--profiles", str(tiny_file), "--quick", "--out",
+                                      str(results), "--docs", str(results / "docs")])
+    runpy.run_path(str(SCRIPTS / "fleets.py"), run_name="__main__")
+    printed = capsys.readouterr()
+    assert "failed" not in printed.err
+    for name in FLEETS:
+        with (Image.open(results / "tiny" / f"{name}-quick.png") as full,
+              Image.open(results / "docs" / f"tiny-{name}.png") as small):
+            assert small.width == 2 * full.width // 3
+        assert EXPERIMENTS[name].title in printed.out
+
+
+def test_a_promise_is_judged_by_its_largest_error() -> None:
+    def row(load: float, promised: float, found: float, late: float) -> dict[str, object]:
+        return {"workers": 20, "service": "p95", "load_qps": load, "violation_rate": late,
+                "expected_effective_accuracy": promised, "effective_accuracy": found}
+
+    (told,) = fleets.errors([row(100.0, 0.5, 0.499, 0.0), row(200.0, 0.5, 0.503, 0.009),
+                             row(300.0, 0.5, 0.4, 0.2)])
+    assert told["largest, violations < 1 %"] == "+0.0030 at 200"
+    assert told["largest, others"] == "-0.1000 at 300"
+    assert told["mean error"] == f"{0.104 / 3:.4f}"
+
+
+def test_the_cases_of_robustness_are_told_apart_by_their_settings(tiny_file: Path) -> None:
+    cells = SweepSpec.of(fleets.robustness(Case(str(tiny_file)))).cells
+    asked = {(c.told, c.cv, c.trace, c.monitor, c.monitor_ms) for c in cells}
+    assert len(asked) == 8
+    assert {c.scheme.partition(":")[0] for c in cells} == {
+        "fleet", "worker", "jellyfish-plus", "model-switching"}
+    for trace in (c for c in cells if c.trace):
+        assert trace.trace_scale in {c.load_qps / 1000.0 for c in cells if c.load_qps}
 
 
 def test_a_profile_that_is_not_there_is_one_line(

@@ -22,6 +22,7 @@ from ramsis.sim import (
     ModelSwitching,
     Plan,
     PoissonLoad,
+    RateTrace,
     Recorded,
     Run,
     Sampled,
@@ -47,10 +48,11 @@ def same(one: Run, two: Run) -> None:
         assert (mine == other).all(), name
 
 
-def agree(fleet: Fleet, plan: Plan, workload: Any, monitored: bool) -> Run:
+def agree(fleet: Fleet, plan: Plan, workload: Any, monitored: bool, **more: Any) -> Run:
     """Both engines on one workload."""
     assert plan.compiled is not None
-    plain, fast = (run_plan(fleet, plan, workload, seed=7, monitored=monitored, engine=engine)
+    plain, fast = (run_plan(fleet, plan, workload, seed=7, monitored=monitored, engine=engine,
+                            **more)
                    for engine in ("plain", "compiled"))  # type: ignore[arg-type]
     same(plain, fast)
     return fast
@@ -126,6 +128,19 @@ def test_on_poisson_arrivals_below_and_above_capacity(
     }.get(name) or WorkerPolicies((POLICY, tiny_policy(1000.0)), dispatch=name)  # type: ignore[arg-type]
     done = agree(fleet, spec.prepare(fleet), PoissonLoad(load_qps, 3000.0), monitored)
     assert done.queries > 400
+
+
+@pytest.mark.parametrize("anticipated", [{"monitored": True, "monitor_ms": 40.0},
+                                         {"monitored": True, "monitor_ms": 5000.0},
+                                         {"monitored": False, "told": 0.3}])
+def test_slow_monitors_and_wrong_loads(anticipated: dict[str, Any]) -> None:
+    fleet = small_fleet(4)
+    plan = WorkerPolicies((tiny_policy(100.0), POLICY, tiny_policy(1000.0))).prepare(fleet)
+    workload = RateTrace([0.0, 1000.0, 2000.0], [200.0, 900.0, 200.0])
+    done = agree(fleet, plan, workload, **anticipated)
+    usual = agree(fleet, plan, workload, anticipated["monitored"])
+    assert done.arrival_ms.tolist() == usual.arrival_ms.tolist()
+    assert len(done.model) != len(usual.model) or (done.model != usual.model).any()
 
 
 def test_what_is_not_table_driven_says_so() -> None:

@@ -7,6 +7,7 @@ of 0.001 above the promise but none below.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,21 @@ def test_image_policies_below_saturation(
     assert found.half_width < 0.001
     assert abs(found.mean - promised) <= 0.001 + found.half_width
     assert found.mean >= promised - found.half_width
+
+
+@pytest.mark.parametrize("load_qps", [800.0, 1600.0, 2400.0, 2800.0])
+def test_image_policies_with_variable_batching(images: ProfileSet, load_qps: float) -> None:
+    """As close as with maximal batching, which promises no more."""
+    chosen = SynthesisSettings(slo_ms=150.0, workers=60, service="p95", batching="variable")
+    policy = generate_policy(images, load_qps, chosen)
+    maximal = generate_policy(images, load_qps, replace(chosen, batching="maximal"))
+    found = simulate(images, WorkerPolicies((policy,)), PoissonLoad(load_qps, 60_000.0),
+                     workers=60, slo_ms=150.0, seeds=range(10)).estimate("effective_accuracy")
+    promised = policy.expectations.effective_accuracy
+    assert promised >= maximal.expectations.effective_accuracy
+    assert found.half_width is not None
+    assert found.half_width < 0.001
+    assert promised - found.half_width <= found.mean <= promised + 0.001 + found.half_width
 
 
 @pytest.mark.parametrize("load_qps", [100.0, 300.0, 500.0])

@@ -108,6 +108,13 @@ def test_the_shipped_day_is_five_minutes_between_1600_and_3900() -> None:
     assert day.rate_qps[:50].max() < day.rate_qps[90:270].min()
 
 
+def test_the_shipped_spikes_are_a_minute_of_1000_on_average() -> None:
+    spikes = read_rates("spikes")
+    assert spikes.duration_ms == 60_000.0
+    assert spikes.load_qps == pytest.approx(1000.0)
+    assert set(spikes.rate_qps) == {800.0, 1800.0}
+
+
 def test_the_shipped_day_is_what_its_script_makes() -> None:
     made = subprocess.run([sys.executable, str(ROOT / "scripts/make_day.py")], check=True,
                           capture_output=True, text=True)

@@ -9,7 +9,7 @@ import pytest
 
 from ramsis.errors import InputFileError
 from ramsis.sweep import SweepSpec
-from ramsis.sweep.schemes import PolicyScheme, sweep_scheme
+from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 from tests.sweep.samples import document, spec
 
 
@@ -47,6 +47,13 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"scheme": "jelly"}, ["scheme", "jelly", "jellyfish-plus"]),
         ({"scheme": "worker:grip=fixed:10"}, ["scheme", "grip", "grid"]),
         ({"scheme": "worker:levels=1"}, ["scheme", "levels", ">= 2"]),
+        ({"scheme": "fleet:objective=per-query"}, ["scheme", "objective", "violation_price"]),
+        ({"scheme": "fleet:violation_price=-1"}, ["violation_price", ">= 0"]),
+        ({"scheme": "fleet:violation_price=inf"}, ["violation_price", ">= 0"]),
+        ({"scheme": "fleet:max_batch=0"}, ["max_batch", ">= 1"]),
+        ({"scheme": "fleet:grid=fixed:x"}, ["grid", "fixed:x"]),
+        ({"told": 0}, ["told", "> 0"]),
+        ({"monitor_ms": "long"}, ["monitor_ms", "long"]),
         ({"scheme": "worker:objective=most"}, ["objective", "most"]),
         ({"service": "p42"}, ["service", "p42", "p95"]),
         ({"models": "some"}, ["models", "some", "pareto"]),
@@ -87,6 +94,6 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
 
 
 def test_commas_within_a_value_do_not_end_it() -> None:
-    scheme = sweep_scheme("worker:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
+    scheme = policy_scheme("worker:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
     assert isinstance(scheme, PolicyScheme)
     assert scheme.given == {"arrivals": "mmpp:ratio=4,burst-ms=50,share=0.1", "grid": "fixed:10"}

@@ -13,11 +13,20 @@ import pytest
 import placement_milp
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import read_json
+from ramsis.policy import read
 from ramsis.profiles import ProfileSet, save
-from ramsis.sim import JellyfishPlus, PoissonLoad, RateTrace, WorkerPolicies, simulate
+from ramsis.profiles import load as read_profile
+from ramsis.sim import (
+    FleetPolicies,
+    JellyfishPlus,
+    PoissonLoad,
+    RateTrace,
+    WorkerPolicies,
+    simulate,
+)
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
-from ramsis.sweep.schemes import PolicyScheme
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
+from ramsis.synthesis.schemes import PolicyScheme
 from tests.sweep.samples import WORKER, document, spec, tables
 
 
@@ -75,6 +84,9 @@ CHANGES: dict[str, tuple[dict[str, Any], int]] = {
     "drawn gaps": ({"cv": 2}, 4),
     "a network": ({"network_ms": 1}, 4),
     "monitored": ({"monitor": "on"}, 4),
+    "a slower monitor": ({"monitor_ms": 1000}, 4),
+    "a wrong load": ({"told": 1.25}, 4),
+    "a fleet": ({"scheme": ["fleet", WORKER]}, 2),
 }
 
 
@@ -215,6 +227,23 @@ def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
         assert sum(own) == pytest.approx(1.0)
 
 
+def test_fleet_policies_are_generated_and_replayed(tiny_file: Path, tmp_path: Path) -> None:
+    given = spec(tiny_file, scheme=["fleet:grid=fixed:10,max_batch=8", WORKER])
+    sweep = Sweep(given, tmp_path)
+    assert sweep.todo == 8
+    result = sweep.run()
+    profile = read_profile(tiny_file)
+    for row in result.rows[::2]:
+        settings = FleetSettings(slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
+                                 max_batch=8)
+        policy = generate_policy(profile, row["load_qps"], settings)
+        alone = simulate(profile, FleetPolicies((policy,)), PoissonLoad(row["load_qps"], 500.0),
+                         workers=2, slo_ms=100.0)
+        assert row["effective_accuracy"] == alone.effective_accuracy
+        assert row["expected_accuracy"] == policy.expectations.accuracy
+    assert Sweep(given, tmp_path).todo == 0
+
+
 def test_model_switching_is_profiled_once_for_a_fleet(tiny_file: Path, tmp_path: Path) -> None:
     scheme = "model-switching:profile_s=0.5"
     sweep = Sweep(spec(tiny_file, scheme=scheme), tmp_path / "a")
@@ -237,10 +266,59 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
     result = run_sweep(SweepSpec.of(given), tmp_path / "out")
     assert len(result.rows) == 1
     assert result.rows[0]["expected_accuracy"] is None
-    loads = PolicyScheme({}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
+    loads = PolicyScheme("worker", {}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
     assert len(list((tmp_path / "out" / "policies").iterdir())) == len(loads)
     assert loads[-1] == pytest.approx(400 + 4 * 800**0.5, rel=1e-5)
     assert loads[0] <= 100
+
+
+def test_fleet_policies_are_made_kept_and_simulated(
+    tiny: ProfileSet, tiny_file: Path, tmp_path: Path
+) -> None:
+    scheme = "fleet:violation_price=0.5,max_batch=8"
+    wanted = spec(tiny_file, seeds=2, load_qps=300, scheme=[scheme, WORKER])
+    result = run_sweep(wanted, tmp_path)
+    policy = generate_policy(tiny, 300.0, FleetSettings(
+        slo_ms=100.0, workers=2, service="p95", violation_price=0.5, max_batch=8))
+    by_hand = simulate(tiny, FleetPolicies((policy,)), PoissonLoad(300.0, 500.0), workers=2,
+                       slo_ms=100.0, seeds=range(2)).row()
+    row = result.rows[0]
+    assert (row["queries"], row["effective_accuracy"]) == (
+        by_hand["queries"], by_hand["effective_accuracy"])
+    assert row["expected_effective_accuracy"] == policy.expectations.effective_accuracy
+    best = max(r["expected_effective_accuracy"] for r in result.rows)
+    assert [v["expected_effective_accuracy"] for v in result.values] == [best]
+    assert Sweep(wanted, tmp_path).todo == 0
+    for cell in (tmp_path / "cells").iterdir():
+        cell.unlink()
+    assert Sweep(wanted, tmp_path).todo == 2  # the policies are there
+
+
+def test_drawn_service_times_are_bounded_and_fleets_know_them(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    wanted = spec(tiny_file, service="distribution", scheme=["fleet", "greedy"], load_qps=300,
+                  duration_s=20)
+    result = run_sweep(wanted, tmp_path)
+    assert len({row["upper_bound"] for row in result.rows}) == 1  # the same arrivals
+    for row in result.rows:
+        assert 0.3 < row["effective_accuracy"] < row["upper_bound"] + 0.01
+    (made,) = (tmp_path / "policies").iterdir()
+    assert read(made).service == "distribution"
+
+
+def test_policies_are_made_for_the_load_that_schemes_are_told(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    result = run_sweep(spec(tiny_file, scheme=WORKER, load_qps=300, told=0.5), tmp_path)
+    (made,) = (tmp_path / "policies").iterdir()
+    assert read(made).load_qps == 150.0
+    assert result.rows[0]["expected_accuracy"] is None  # promised for another load
+    assert result.values == ()
+    with_monitor = run_sweep(spec(tiny_file, scheme=WORKER, load_qps=300, told=0.5,
+                                  monitor="on"), tmp_path)
+    assert len(list((tmp_path / "policies").iterdir())) == 2
+    assert with_monitor.rows[0]["queries"] == result.rows[0]["queries"]
 
 
 def test_model_sets_are_subsets_fronts_and_interpolations(

@@ -59,7 +59,8 @@ def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
      (1600.0, {"late": "free"}), (2500.0, {"late": "free", "objective": "per-decision"}),
      (1000.0, {"late": "drop", "solver": "linear-program", "objective": "per-decision"}),
      (900.0, {"late": "drop", "arrivals": "negative-binomial:4"}),
-     (1600.0, {"violation_price": 0.5, "late": "drop"})],
+     (1600.0, {"violation_price": 0.5, "late": "drop"}), (900.0, {"batching": "variable"}),
+     (1600.0, {"batching": "variable", "late": "drop"})],
     ids=str,
 )
 def test_every_claim_of_a_generated_file_holds(

@@ -2,8 +2,9 @@
 
 After each arrival and each end of a batch, and when the slack of the head has fallen as far as the
 last answer said, the table is asked with the idle workers, the queue and the head's slack: it
-starts a batch on the worker that has been idle longest, drops the head, or waits. Nothing but
-files decides: what a policy promises is never looked at.
+starts a batch on the worker that has been idle longest, drops the head, or waits. The queue stands
+by deadline, which with one SLO is the order of arrival. Nothing but files decides: what a policy
+promises is never looked at.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from heapq import heappop, heappush
 from math import inf
 from typing import ClassVar
 
@@ -88,7 +90,7 @@ class _Run(Scheme):
         policies = PolicySet([FleetSelector(table, self.chance) for table in tables])
         self.policies, self.index = policies, index
         self.selector = policies.at(0.0 if engine.monitored else engine.load_qps()).selector
-        self.queue: deque[int] = deque()
+        self.queue: list[tuple[float, int]] = []  # a heap by deadline
         self.idle = deque(range(engine.fleet.workers))
         self.asked = 0
 
@@ -99,7 +101,7 @@ class _Run(Scheme):
         return coins[drawn % len(coins)]
 
     def on_arrival(self, query: int) -> None:
-        self.queue.append(query)
+        heappush(self.queue, (self.engine.deadline_ms(query), query))
         self.act()
 
     def on_idle(self, worker: int) -> None:
@@ -118,7 +120,7 @@ class _Run(Scheme):
         while queue:
             if engine.monitored:
                 self.selector = self.policies.at(engine.load_qps()).selector
-            deadline_ms = engine.deadline_ms(queue[0])
+            deadline_ms = queue[0][0]
             slack_ms = min(deadline_ms - engine.now_ms, at_most_ms)
             answer = self.selector(len(self.idle), len(queue), slack_ms)
             if isinstance(answer, Wait):
@@ -128,7 +130,7 @@ class _Run(Scheme):
                 return
             at_most_ms = inf
             if isinstance(answer, Drop):
-                engine.drop(queue.popleft())
+                engine.drop(heappop(queue)[1])
             else:
-                batch: Sequence[int] = [queue.popleft() for _ in range(answer.batch)]
+                batch = [heappop(queue)[1] for _ in range(answer.batch)]
                 engine.dispatch(self.idle.popleft(), batch, self.index[answer.model])

@@ -34,6 +34,7 @@ def check_fits(policy: Policy, fleet: Fleet, *, source: str, max_batch: int) -> 
         ("made for models that the profile lacks", missing, []),
         ("made for another number of workers", policy.workers, fleet.workers),
         ("made for another SLO", policy.slo_ms, fleet.slo_ms),
+        ("made for other SLO classes", getattr(policy, "slo_classes", ()), fleet.classes),
     ):
         if found != wanted:
             allowed = str(wanted) if wanted else ", ".join(fleet.models)

@@ -1,0 +1,146 @@
+"""``ramsis capacity``: the fewest workers that reach an accuracy and a violation rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis import profiles
+from ramsis.cli.options import serving_options, workload_options
+from ramsis.cli.own_modules import see_own_modules
+from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.cli.workloads import constant_loads, traced_load
+from ramsis.errors import InfeasibleError
+from ramsis.sim import Fleet, Workload
+from ramsis.sim.fleet import SERVICES
+from ramsis.synthesis.capacity import MOST_WORKERS, Targets, fewest_by_bound, fewest_workers
+from ramsis.synthesis.schemes import policy_scheme
+
+__all__ = ["capacity"]
+
+_COLUMNS = (
+    Column("scheme", "scheme"),
+    Column("load_qps", "load (QPS)", ".6g"),
+    Column("workers", "workers", "d"),
+    Column("workers_bound", "bound", "d"),
+    Column("gap", "gap", "d"),
+    Column("expected_accuracy", "promised acc.", ".4f"),
+    Column("accuracy", "accuracy", ".4f"),
+    Column("accuracy_half_width", "±", ".4f"),
+    Column("expected_violation_rate", "promised viol.", ".4%"),
+    Column("violation_rate", "violations", ".4%"),
+    Column("violation_rate_half_width", "±", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("clear_word", "clear"),
+)
+
+
+@click.command("capacity")
+@serving_options
+@click.option("--scheme", "schemes", multiple=True, metavar="NAME", default=("fleet",),
+              help="fleet or worker policies, with settings as worker:objective=per-decision, or "
+              "a scheme of `simulate`, as jellyfish-plus:headroom=1.05; repeat to compare.  "
+              "[default: fleet]")
+@click.option("--min-accuracy", type=float, metavar="X",
+              help="Least mean accuracy of the queries answered in time, such as 0.74.")
+@click.option("--min-effective-accuracy", type=float, metavar="X",
+              help="Least mean accuracy over all queries; those late or dropped count 0.")
+@click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
+              help="Largest share of the queries that are late or dropped.")
+@workload_options
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True,
+              help="Runs to average over, of seed, seed+1, ...")
+@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
+              help="Statistic that batches take, or drawn from the distribution.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Draw workers over loads: .png, .pdf or .svg.")
+def capacity(
+    profile_name: str,
+    slo_ms: float,
+    schemes: tuple[str, ...],
+    min_accuracy: float | None,
+    min_effective_accuracy: float | None,
+    max_violation: float,
+    load: str | None,
+    trace: str | None,
+    unit: str | None,
+    time_column: str | None,
+    scale: float,
+    arrivals: str,
+    duration_s: float | None,
+    seed: int,
+    seeds: int,
+    service: str,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Find the fewest workers that reach an accuracy and a violation rate.
+
+    One row per scheme and load, or for the whole trace. "workers" is what simulation confirms, with
+    policies made for that number; "bound" the number that no scheme can do with fewer than, "gap"
+    the difference. What the policy for a constant load promises stands beside what was simulated
+    and the half-width of its 95 % confidence interval; "clear" says whether the targets are met
+    at the bad ends of these intervals too.
+
+    A target that no number of workers reaches is refused with the nearest that can be reached
+    (exit code 4); so is a scheme that does not get there with ten times the bound, once the
+    other rows are printed.
+
+    \b
+    Examples:
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 2000 --min-accuracy 0.95 --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000:3000:1000 --min-accuracy 0.95 --scheme worker --scheme jellyfish-plus --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 --min-effective-accuracy 0.94 --scheme greedy --json
+    """  # noqa: E501 - an example is one line
+    if (load is None) == (trace is None):
+        raise click.UsageError("Give either --load or --trace.")
+    if plot is not None and load is None:
+        raise click.UsageError("--plot is for --load.")
+    see_own_modules("" if arrivals.startswith("renewal:") else arrivals)
+    targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
+    for name in schemes:
+        policy_scheme(name)
+    profile = profiles.load(profile_name)
+    terms: dict[str, Any] = {"slo_ms": slo_ms, "service": service}
+    workloads: Sequence[Workload] = (
+        constant_loads(load, arrivals, duration_s) if load is not None
+        else [traced_load(
+            str(trace), unit=unit, time_column=time_column, scale=scale, arrivals=arrivals,
+            duration_s=duration_s, fleet=Fleet.of(profile, workers=MOST_WORKERS, **terms))])
+    for workload in workloads:  # refuses what nothing reaches before anything is simulated
+        fewest_by_bound(profile, workload, targets, **terms)
+    rows: list[dict[str, Any]] = []
+    missed: list[InfeasibleError] = []
+    for workload, name in product(workloads, schemes):
+        what = name if workload.varies else f"{name}, {workload.load_qps:g} QPS"
+        with progress(f"{what}: workers tried", None) as advance:
+            try:
+                rows.append(fewest_workers(
+                    profile, workload, targets, scheme=name, on_trial=lambda _: advance(),
+                    seeds=range(seed, seed + seeds), **terms).row())
+            except InfeasibleError as error:
+                missed.append(error)
+    if rows:
+        _show(rows, as_json, plot)
+    for other in missed[1:]:
+        click.echo(f"note: {other}", err=True)
+    if missed:
+        raise missed[0]
+
+
+def _show(rows: list[dict[str, Any]], as_json: bool, plot: Path | None) -> None:
+    if plot is not None:
+        from ramsis.report.capacity import plot_capacity
+
+        plot_capacity(rows, plot)
+    if as_json:
+        print_json(rows)
+    else:
+        words = {True: "yes", False: "no", None: None}
+        print_rows(_COLUMNS, [{**row, "clear_word": words[row["clear"]]} for row in rows])

@@ -1,0 +1,108 @@
+"""``ramsis simulate`` for mixed fleets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from ramsis.cli.mixed import MixedFleet
+from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.errors import InputFileError, describe
+from ramsis.fleet import mixed_bound
+from ramsis.profiles.service import ServiceLaw
+from ramsis.runtime.mix import Mix, read_mix
+from ramsis.sim.fleet import MAX_BATCH
+from ramsis.sim.mix import MixResult, simulate_mix
+from ramsis.synthesis import parse_loads
+
+__all__ = ["refuse_beside_mix", "simulate_mixed"]
+
+_COLUMNS = (
+    Column("label", "scheme"),
+    Column("load_qps", "load (QPS)", ".6g"),
+    Column("accuracy", "accuracy", ".4f"),
+    Column("violation_rate", "violations", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("effective_accuracy_half_width", "±", ".4f"),
+    Column("expected_effective_accuracy", "promised", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+)
+
+
+def simulate_mixed(
+    fleet: MixedFleet, folders: Sequence[str], load: str, *, duration_s: float, seeds: range,
+    service: str, as_json: bool,
+) -> None:
+    """Replay mixes on Poisson arrivals and print a row for each folder and load."""
+    loads = parse_loads(load)
+    mixes = [(folder, _checked(read_mix(folder), fleet, folder)) for folder in folders]
+    profiles = {one.name: one.profile for one in fleet.types}
+    rows = []
+    with progress("runs", len(loads) * len(mixes)) as advance:
+        for load_qps in loads:
+            for folder, mix in mixes:
+                result = simulate_mix(mix, profiles, load_qps=load_qps,
+                                      duration_ms=1000.0 * duration_s, service=service,
+                                      seeds=seeds)
+                rows.append(_row(fleet, mix, folder, result, service, duration_s))
+                advance()
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(_COLUMNS, rows)
+
+
+def _checked(mix: Mix, fleet: MixedFleet, folder: str) -> Mix:
+    """Refuse a mix that was made for another fleet."""
+    types = {one.name: one.workers for one in fleet.types}
+    classes = {one.slo_ms: one.share for one in fleet.classes}
+    for what, own, wanted in (("worker types", dict(mix.types), types),
+                              ("SLO classes", dict(mix.classes), classes)):
+        if own != wanted:
+            raise InputFileError(describe(f"made for other {what}", where=folder, value=own,
+                                          allowed=str(wanted)))
+    return mix
+
+
+def _row(
+    fleet: MixedFleet, mix: Mix, folder: str, result: MixResult, service: str, duration_s: float
+) -> dict[str, Any]:
+    estimates = {name: result.estimate(name)
+                 for name in ("accuracy", "violation_rate", "effective_accuracy")}
+    expected = (mix.at(result.load_qps).expected if result.level_qps == result.load_qps else {})
+    return {
+        "scheme": mix.kind, "label": f"{mix.kind} {folder}", **fleet.terms(),
+        "load_qps": result.load_qps, "service": service, "duration_s": duration_s,
+        "seeds": len(result.seeds), "queries": sum(result.queries()),
+        **{name: one.mean for name, one in estimates.items()},
+        **{f"{name}_half_width": one.half_width for name, one in estimates.items()},
+        "expected_accuracy": expected.get("expected_accuracy"),
+        "expected_violation_rate": expected.get("expected_violation_rate"),
+        "expected_effective_accuracy": expected.get("expected_effective_accuracy"),
+        "upper_bound": _bound(fleet, result, service, duration_s),
+    }
+
+
+def _bound(
+    fleet: MixedFleet, result: MixResult, service: str, duration_s: float
+) -> float | None:
+    """What no scheme can beat on as many queries: the whole time and the longest SLO serve.
+
+    It bounds the expectation, as the classes are drawn: the bound is concave in their loads.
+    """
+    if not all(result.queries()):
+        return None
+    types = [(ServiceLaw.of(one.profile, service, MAX_BATCH), one.workers) for one in fleet.types]
+    seconds = duration_s + fleet.slo_ms / 1000.0
+    bounds = [mixed_bound(types, fleet.classes, load_qps=count / seconds,
+                          max_batch=MAX_BATCH).effective_accuracy for count in result.queries()]
+    return sum(bounds) / len(bounds)
+
+
+def refuse_beside_mix(context: click.Context, names: Sequence[str]) -> None:
+    """Refuse options that a mixed fleet does not have, if they were given."""
+    for name in names:
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name.replace('_', '-')} is not for mixed fleets.")

@@ -1,0 +1,75 @@
+"""SLO classes: shares of the queries, each with a deadline of its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["SloClass", "merged_classes"]
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SloClass:
+    """A share of the queries and the time in which they want an answer.
+
+    Attributes
+    ----------
+    slo_ms : float
+        Deadline after arrival, > 0.
+    share : float
+        Of all queries, in (0, 1].
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+
+    slo_ms: float
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.slo_ms) and self.slo_ms > 0):
+            raise InvalidValueError(describe("not positive", where="slo_ms", value=self.slo_ms,
+                                             allowed="a finite number > 0"))
+        if not 0 < self.share <= 1:
+            raise InvalidValueError(describe("not a share of the queries",
+                                             where=f"class of {self.slo_ms:g} ms",
+                                             value=self.share, allowed="above 0, up to 1"))
+
+    @property
+    def label(self) -> str:
+        """The SLO with its unit, as in file names.
+
+        >>> SloClass(62.5, 0.3).label
+        '62.5ms'
+        """
+        return f"{self.slo_ms:g}ms"
+
+
+def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:
+    """The classes by rising SLO, those of one SLO as one, with shares that sum to 1.
+
+    >>> merged_classes([SloClass(150.0, 0.5), SloClass(100.0, 0.25), SloClass(100.0, 0.25)])
+    (SloClass(slo_ms=100.0, share=0.5), SloClass(slo_ms=150.0, share=0.5))
+
+    Raises
+    ------
+    InvalidValueError
+        There is none, or the shares do not sum to 1.
+    """
+    total = math.fsum(one.share for one in classes)
+    if abs(total - 1.0) > _ROUNDING:
+        raise InvalidValueError(describe("shares of the SLO classes do not sum to 1",
+                                         where="slo_ms", value=round(total, 9), allowed="1"))
+    levels = sorted({float(one.slo_ms) for one in classes})
+    if len(levels) == 1:
+        return (SloClass(levels[0]),)
+    shares = [math.fsum(one.share for one in classes if one.slo_ms == slo) for slo in levels]
+    return tuple(SloClass(slo, min(share, 1.0))
+                 for slo, share in zip(levels, shares, strict=True))

@@ -1,0 +1,303 @@
+"""Policies made while serving: a background process writes them, the served set is exchanged.
+
+The problem: the anticipated load passes every level of a set (paper §3.2.2), or the models have a
+new profile, while queries must go on being answered. A background process makes the policies, so
+that the serving process keeps its interpreter; a thread waits for it, loads what it wrote, and
+puts the new set in the place of the old one by a single assignment. A reader therefore holds one
+whole set or the other. What fails is reported, and the set that is served stays.
+
+The process writes each policy file under a temporary name, moves it into place, and only then
+does the same with the manifest, so that a folder holds a valid set at every moment, whenever the
+process is killed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from ramsis.errors import InvalidValueError, RamsisError, describe
+from ramsis.runtime import load_set
+from ramsis.runtime.fleet import FleetSelector
+from ramsis.runtime.policy_set import Choice, PolicySet
+from ramsis.runtime.selector import Selector
+
+__all__ = ["GENERATE", "Replanner"]
+
+AnySet = PolicySet[Selector] | PolicySet[FleetSelector]
+
+GENERATE = (sys.executable, "-m", "ramsis", "generate")
+"""The program that makes policies: ``ramsis generate`` of this interpreter."""
+
+
+class _Source(NamedTuple):
+    """What the policies of a set are made from: a folder, and the generator's options."""
+
+    folder: Path
+    options: tuple[str, ...]
+
+
+class _Job(NamedTuple):
+    source: _Source
+    loads_qps: tuple[float, ...]
+
+
+class Replanner:
+    """Serves the set of a folder, and has policies made that it lacks.
+
+    At most one process runs at a time. Of the loads that wait to be planned for, the newest is
+    kept, and so it is with new sets; a new set ends all that was asked for before it. Any number
+    of threads may call the methods. A folder is for one replanner.
+
+    Parameters
+    ----------
+    folder : path
+        A policy set, served from the start.
+    options : sequence of str
+        What ``ramsis generate`` made it with, without ``--load`` and ``--out``: ``--profiles``,
+        ``--slo-ms``, ``--workers`` and what else differs from the defaults.
+    on_error : callable
+        Told, in the background, what kept a set from being made: one line. The set that is
+        served stays.
+    on_change : callable, optional
+        Told each new set, in the background, when it is served.
+    headroom : float
+        A load above every level asks for a policy at this multiple of it, 1 or more, rounded up
+        to a whole number of queries per second.
+    timeout_s : float
+        Time after which the process is stopped and reported, > 0.
+    rest_s : float
+        Time after a failure in which no load is planned for without being asked, >= 0.
+    program : sequence of str
+        What is run, followed by the options, ``--load`` and ``--out``. ``("nice", "-n", "10",
+        *GENERATE)`` leaves the processor to the queries where there is ``nice``.
+
+    Raises
+    ------
+    InputFileError
+        When the folder holds no valid set.
+    InvalidValueError
+        When a number is out of range.
+
+    Examples
+    --------
+    >>> options = ["--profiles", "digits-cpu", "--slo-ms", "100", "--workers", "4"]
+    >>> with Replanner("policies", options, on_error=print) as replanner:   # doctest: +SKIP
+    ...     model, batch = replanner.at(120.0).selector(queued=3, slack_ms=80.0)
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        options: Sequence[str],
+        *,
+        on_error: Callable[[RamsisError], object],
+        on_change: Callable[[AnySet], object] | None = None,
+        headroom: float = 1.25,
+        timeout_s: float = 600.0,
+        rest_s: float = 60.0,
+        program: Sequence[str] = GENERATE,
+    ) -> None:
+        for name, value, low in (("headroom", headroom, 1.0), ("timeout_s", timeout_s, 1e-3),
+                                 ("rest_s", rest_s, 0.0)):
+            if not low <= value < math.inf:
+                raise InvalidValueError(describe("not a number in range", where=name, value=value,
+                                                 allowed=f"a finite number >= {low:g}"))
+        self._on_error, self._on_change = on_error, on_change
+        self._headroom, self._timeout_s, self._rest_s = headroom, timeout_s, rest_s
+        self._program = tuple(program)
+        self._source = _Source(Path(folder), tuple(options))
+        self._policies = self._load(self._source)
+        self._wanted_set: _Job | None = None
+        self._wanted_load: float | None = None
+        self._running: _Job | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._rests_until_s = -math.inf
+        self._closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="ramsis-replan", daemon=True)
+        self._thread.start()
+
+    @property
+    def policies(self) -> AnySet:
+        """The set that is served now; whoever holds it keeps it whole."""
+        return self._policies
+
+    def at(
+        self, load_qps: float, process: str | None = None
+    ) -> Choice[Selector] | Choice[FleetSelector]:
+        """As :meth:`PolicySet.at` of the set that is served now; it waits for nothing."""
+        return self._policies.at(load_qps, process)
+
+    def plan_load(self, load_qps: float) -> None:
+        """Have a policy made for a load in queries per second, > 0, and added to the set.
+
+        A load above every level is planned for without being asked, with the headroom.
+        """
+        if not 0 < load_qps < math.inf:
+            raise InvalidValueError(describe("not a load", where="load_qps", value=load_qps,
+                                             allowed="a finite number > 0"))
+        with self._changed:
+            self._wanted_load = load_qps
+            self._changed.notify_all()
+
+    def plan_set(
+        self,
+        folder: str | os.PathLike[str],
+        options: Sequence[str],
+        loads_qps: Sequence[float] | None = None,
+    ) -> None:
+        """Have a whole set made in another folder, and serve it once it is complete.
+
+        Parameters
+        ----------
+        folder : path
+            Not the one that is served: without a set, or with one of the same settings.
+        options : sequence of str
+            As above; later loads are planned with these.
+        loads_qps : sequence of float, optional
+            By default every level of the set that is served.
+
+        Raises
+        ------
+        InvalidValueError
+            When the folder is the one that is served, or there are no loads.
+        """
+        policies = self._policies
+        if loads_qps is None:
+            loads_qps = sorted({q for p in policies.processes for q in policies.levels(p)})
+        if not loads_qps:
+            raise InvalidValueError(describe("no loads", where="loads_qps",
+                                             allowed="one or more"))
+        if Path(folder).resolve() == self._source.folder.resolve():
+            raise InvalidValueError(describe("the folder is the one that is served",
+                                             where="folder", value=str(folder),
+                                             allowed="another folder"))
+        with self._changed:
+            self._wanted_set = _Job(_Source(Path(folder), tuple(options)), tuple(loads_qps))
+            self._wanted_load = None
+            self._stop_process()
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until all that was asked for is served or reported; False when time ran out first."""
+        with self._changed:
+            return self._changed.wait_for(self._idle, timeout_s)
+
+    def close(self) -> None:
+        """Stop the process and the thread; the set can still be read, later calls plan nothing."""
+        with self._changed:
+            self._closed = True
+            self._stop_process()
+            self._changed.notify_all()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _load(self, source: _Source) -> AnySet:
+        return load_set(source.folder, on_above_highest=self._above_highest)
+
+    def _above_highest(self, load_qps: float) -> None:
+        """In the serving thread: leave a note, and never an error."""
+        if load_qps < math.inf and time.monotonic() >= self._rests_until_s:
+            self.plan_load(float(math.ceil(load_qps * self._headroom)))
+
+    def _idle(self) -> bool:
+        wanted = self._wanted_set or self._wanted_load
+        return self._closed or not (wanted or self._running)
+
+    def _stop_process(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def _superseded(self) -> bool:
+        return self._closed or self._wanted_set is not None
+
+    def _run(self) -> None:
+        """The thread: one job after the other, the newest first."""
+        while (job := self._next()) is not None:
+            try:
+                self._make(job)
+            except RamsisError as error:
+                self._report(error)
+            except Exception as error:
+                self._report(RamsisError(describe(f"replanning failed ({error!r})")))
+            finally:
+                with self._changed:
+                    self._running = None
+                    self._changed.notify_all()
+
+    def _next(self) -> _Job | None:
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._closed or self._wanted_set or self._wanted_load)
+            if self._closed:
+                return None
+            if self._wanted_set:
+                self._running, self._wanted_set = self._wanted_set, None
+            elif self._wanted_load:
+                self._running = _Job(self._source, (self._wanted_load,))
+                self._wanted_load = None
+            return self._running
+
+    def _make(self, job: _Job) -> None:
+        """Run the process, load what it wrote, and serve it unless something newer is wanted."""
+        loads = ",".join(repr(float(load_qps)) for load_qps in job.loads_qps)
+        self._execute([*self._program, *job.source.options,
+                       "--load", loads, "--out", str(job.source.folder)])
+        policies = self._load(job.source)
+        with self._changed:
+            if self._superseded():
+                return
+            self._source, self._policies = job.source, policies
+        if self._on_change is not None:
+            self._on_change(policies)
+
+    def _execute(self, command: list[str]) -> None:
+        with self._changed:
+            if self._superseded():
+                return
+            try:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE, text=True, errors="replace")
+            except OSError as error:
+                raise RamsisError(describe(f"cannot run the generator ({error.strerror})",
+                                           where=command[0])) from error
+        process = self._process
+        try:
+            _, printed = process.communicate(timeout=self._timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            raise RamsisError(describe("the generator took too long and was stopped",
+                                       value=f"{self._timeout_s:g} s")) from None
+        finally:
+            with self._changed:
+                self._process = None
+        if process.returncode:
+            lines = printed.strip().splitlines() or ["no message"]
+            raise RamsisError(describe("the generator failed", where=lines[-1],
+                                       value=f"exit code {process.returncode}"))
+
+    def _report(self, error: RamsisError) -> None:
+        """Tell what failed, unless it was stopped for something newer."""
+        if self._superseded():
+            return
+        self._rests_until_s = time.monotonic() + self._rest_s
+        try:
+            self._on_error(error)
+        except Exception:
+            threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))

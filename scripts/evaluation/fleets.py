@@ -1,0 +1,246 @@
+"""Fleet policies beside the other schemes, service times drawn: what the theory page shows.
+
+Three experiments on each profile set, by the rules of :mod:`evaluation.case` and these:
+
+- *fleets*: over the load (60 workers, the smallest SLO; two loads beyond the capacity more), over
+  workers (the eighth of the loads), and over the SLO (the same load, 60 workers, SLOs in equal
+  ratios from four times the fastest model's latency to one and a half of the slowest's).
+- *fleet_promises*: promise and simulation for 20, 60 and 100 workers at the same loads for each,
+  service times drawn and at their p95.
+- *robustness*: 60 workers, the smallest SLO, the seventh and the ninth of the loads, and what the
+  policy was not made for: a load misjudged by a fifth, gaps of coefficients of variation 2 and 4,
+  the trace ``spikes`` with the load monitor, with one ten times as slow, and with none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evaluation.case import FLEET, Case, round_slo
+from evaluation.figures import LOAD, effective, panels, scheme, violations
+from evaluation.specs import CENTRAL, LEVELS, POLICIES, baselines, label, rank
+from ramsis.report.panels import Line, Panel, Row, plot_panels
+
+__all__ = ["draw_fleets", "draw_promises", "draw_robustness", "errors", "fleets", "promises",
+           "robust_rows", "robustness", "shown"]
+
+Cell = Mapping[str, Any]
+Rows = Sequence[Cell]
+DRAWN = "distribution"
+BEYOND = (1.05, 1.2)
+"""Loads above the capacity at p95, as multiples of it."""
+_SLOS = 7
+FLEETS = (20, 60, 100)
+_HARDLY_ANY = 0.01  # violations below which a promise is held to a narrower error
+_CASES = {
+    "as told": {}, "told 0.8 of the load": {"told": 0.8}, "told 1.2 of the load": {"told": 1.2},
+    "gaps of CV 2": {"cv": 2.0}, "gaps of CV 4": {"cv": 4.0},
+    "spikes": {"trace": "spikes"}, "spikes, monitor of 5 s": {"trace": "spikes",
+                                                              "monitor_ms": 5000.0},
+    "spikes, told the mean": {"trace": "spikes", "monitor": "off"},
+}
+
+
+def _loads(case: Case) -> list[float]:
+    """Those of the case, and some beyond the capacity."""
+    capacity = case.load_range[1] / 0.9
+    return [*case.loads_qps, *(() if case.given_loads else (
+        float(f"{x * capacity:.2g}") for x in BEYOND))]
+
+
+def _high(case: Case) -> float:
+    """The load at which workers and SLOs are compared."""
+    return case.loads_qps[-3 if len(case.loads_qps) > 3 else -1]
+
+
+def _shared(case: Case, **more: Any) -> dict[str, Any]:
+    return {"profiles": case.name, "models": "pareto", "service": DRAWN,
+            "duration_s": case.duration_s, "seeds": 2 if case.quick else 5, **more}
+
+
+def fleets(case: Case) -> dict[str, Any]:
+    """Over loads, workers and SLOs."""
+    single_ms = case.table.latency_ms[:, 0]
+    between = np.geomspace(4.0 * single_ms.min(), 1.5 * single_ms.max(), _SLOS).tolist()
+    slos = sorted({case.slo_ms, *map(round_slo, between)})
+    at = {"workers": FLEET, "slo_ms": case.slo_ms, "load_qps": _high(case)}
+    return _shared(case, scheme=[*POLICIES, *baselines(case)], grid=[
+        {**at, "load_qps": _loads(case)},
+        {**at, "workers": [20, 60, 100] if case.quick else [15, *range(20, 101, 10)]},
+        {**at, "slo_ms": slos[::2] if case.quick else slos},
+    ])
+
+
+def promises(case: Case) -> dict[str, Any]:
+    """Fleets of three sizes, service times drawn and at p95."""
+    workers = FLEETS[:2] if case.quick else FLEETS
+    return {**_shared(case, scheme=CENTRAL, slo_ms=case.slo_ms, service=["p95", DRAWN]),
+            "grid": [{"workers": k, "load_qps": [float(f"{x * k / FLEET:.4g}")
+                                                 for x in _loads(case)]} for k in workers]}
+
+
+def robustness(case: Case) -> dict[str, Any]:
+    """What the policies were not made for."""
+    others = baselines(case)
+    grids: list[dict[str, Any]] = []
+    for load_qps in _robust_loads(case):
+        for changes in _CASES.values():
+            if "trace" not in changes:
+                grids.append({"load_qps": load_qps, "scheme": [*POLICIES, *others], **changes})
+                continue
+            levels = f"{CENTRAL}:levels={LEVELS}"
+            grids.append({"trace_scale": load_qps / 1000.0, "scheme": [levels, POLICIES[1],
+                                                                       *others], **changes})
+    return _shared(case, workers=FLEET, slo_ms=case.slo_ms, grid=grids)
+
+
+def _robust_loads(case: Case) -> list[float]:
+    loads = case.loads_qps
+    return [loads[-4], loads[-2]] if len(loads) > 4 else [loads[-1]]
+
+
+def draw_fleets(rows: Rows, path: Path, case: Case) -> None:
+    """A column each over loads, workers and SLOs."""
+    at = {"workers": FLEET, "slo_ms": case.slo_ms, "load_qps": _high(case)}
+    columns = (
+        ("load_qps", LOAD, True, f"{FLEET} workers, SLO {case.slo_ms:g} ms"),
+        ("workers", "workers", False, f"{_high(case):,g} queries/s, SLO {case.slo_ms:g} ms"),
+        ("slo_ms", "SLO (ms)", True, f"{FLEET} workers, {_high(case):,g} queries/s"),
+    )
+
+    def row(quantity: str, height: float, y: Any, bound: bool, log_like: bool) -> Row:
+        result = []
+        for x, x_label, log_x, title in columns:
+            own = sorted((r for r in rows if all(r[name] == value for name, value in at.items()
+                                                 if name != x)), key=lambda r: r[x])
+            (panel,) = panels(own, lambda _, t=title: t, scheme, x, y)
+            known = {r[x]: r["upper_bound"] for r in own if bound and r["upper_bound"] >= worst}
+            most = Line("upper bound of any scheme", list(known), list(known.values()),
+                        reference=True)
+            result.append(Panel(title, [most, *panel.lines], x_label, log_x))
+        return Row(quantity, result, height, log_like)
+
+    worst = 0.99 * float(case.table.accuracy.min())
+
+    def in_capacity(r: Cell) -> float | None:
+        """In overload, where no mix serves every query, the other rows say more."""
+        return effective(r) if r["upper_bound"] >= worst else None
+
+    plot_panels([row("effective accuracy", 1.2, in_capacity, True, False),
+                 row("short of the bound (%)", 1.0, short, False, True),
+                 row("violations (%)", 0.8, violations, False, True)], path)
+
+
+def short(row: Cell) -> float:
+    """What is missing to the bound, in percent of it; 0 where luck is above it."""
+    return max(0.0, 100.0 * (1.0 - row["effective_accuracy"] / row["upper_bound"]))
+
+
+def shown(rows: Rows) -> Rows:
+    """A row for each fleet, SLO and load, with the bound; violations in brackets."""
+    result: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: rank(row["scheme"])):
+        key = row["workers"], row["slo_ms"], row["load_qps"]
+        one = result.setdefault(key, dict(zip(
+            ("workers", "SLO (ms)", "load (QPS)", "bound"),
+            (key[0], f"{key[1]:g}", f"{key[2]:,g}", f"{row['upper_bound']:.4f}"), strict=True)))
+        one[label(row["scheme"])] = _text(row)
+    return [result[key] for key in sorted(result)]
+
+
+def _text(row: Cell) -> str:
+    """Effective accuracy, and violations where there are any."""
+    late = 100.0 * row["violation_rate"]
+    share = f"{late:.2g}" if late < 99.5 else "100"
+    return f"{row['effective_accuracy']:.4f}" + (f" ({share} %)" if late >= 0.0005 else "")
+
+
+def draw_promises(rows: Rows, path: Path, case: Case) -> None:
+    """The difference of simulation and promise."""
+    def fleet(row: Cell) -> str:
+        return f"{row['workers']} workers"
+
+    def service(row: Cell) -> str:
+        return "service drawn" if row["service"] == DRAWN else "service p95"
+
+    scaled = [{**row, "width": 1000.0 * (row["effective_accuracy_half_width"] or 0.0),
+               "load_qps": row["load_qps"] * FLEET / row["workers"]} for row in rows]
+    plot_panels([
+        Row("simulation − promise, × 1000", panels(
+            scaled, fleet, service, "load_qps", lambda row: 1000.0 * _error(row),
+            half_width="width"), 1.3),
+        Row("violations (%)", panels(scaled, fleet, service, "load_qps", violations), 0.8,
+            log_like=True),
+    ], path, f"load for {FLEET} workers (queries/s)", log_x=True)
+
+
+def _error(row: Cell) -> float:
+    return float(row["effective_accuracy"] - row["expected_effective_accuracy"])
+
+
+def errors(rows: Rows) -> Rows:
+    """The largest errors of promises, by fleet and service times."""
+    def largest(own: Rows) -> str:
+        worst = max(own, key=lambda row: abs(_error(row)), default=None)
+        return "–" if worst is None else f"{_error(worst):+.4f} at {worst['load_qps']:,g}"
+
+    result = []
+    for workers, service in dict.fromkeys((row["workers"], row["service"]) for row in rows):
+        own = [row for row in rows if (row["workers"], row["service"]) == (workers, service)]
+        few = [row for row in own if row["violation_rate"] < _HARDLY_ANY]
+        mean = sum(abs(_error(row)) for row in own) / len(own)
+        result.append({
+            "workers": workers, "service": "drawn" if service == DRAWN else service,
+            "cases": len(own), "mean error": f"{mean:.4f}",
+            "largest, violations < 1 %": largest(few),
+            "largest, others": largest([row for row in own if row not in few]),
+        })
+    return result
+
+
+def _case(row: Cell) -> str:
+    """Which case of robustness a row is."""
+    usual: dict[str, Any] = {"told": 1.0, "cv": 1.0, "trace": None, "monitor_ms": 500.0,
+                             "monitor": None}
+    own = {name: row[name] for name, value in usual.items() if row[name] != value}
+    if own.get("monitor") is False:
+        own["monitor"] = "off"
+    return next(name for name, changes in _CASES.items() if changes == own)
+
+
+def _load(row: Cell) -> float:
+    return float(row["load_qps"] or 1000.0 * row["trace_scale"])
+
+
+def draw_robustness(rows: Rows, path: Path, case: Case) -> None:
+    """A point for each case and scheme, beside each other where they are equal."""
+    names = list(_CASES)
+    kinds = sorted({scheme(row) for row in rows}, key=rank)
+    placed = [{**row, "at": names.index(_case(row)) + 0.13 * (kinds.index(scheme(row)) - 1.5)}
+              for row in rows]
+    placed.sort(key=lambda row: row["at"])
+
+    def row(quantity: str, height: float, y: Any, log_like: bool) -> Row:
+        return Row(quantity, [
+            Panel(f"{load_qps:,g} queries/s", panel.lines)
+            for load_qps in sorted({_load(r) for r in placed})
+            for panel in panels([r for r in placed if _load(r) == load_qps],
+                                lambda _: "", scheme, "at", y)], height, log_like)
+
+    plot_panels([row("effective accuracy", 1.3, effective, False),
+                 row("violations (%)", 0.9, violations, True)], path, cases=names)
+
+
+def robust_rows(rows: Rows) -> Rows:
+    """A row for each load and case, with violations in brackets."""
+    result: dict[tuple[float, int], dict[str, Any]] = {}
+    names = list(_CASES)
+    for row in rows:
+        key = _load(row), names.index(_case(row))
+        one = result.setdefault(key, {"load (QPS)": f"{key[0]:,g}", "case": names[key[1]]})
+        one[label(row["scheme"])] = _text(row)
+    return [result[key] for key in sorted(result)]

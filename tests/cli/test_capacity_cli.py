@@ -1,0 +1,107 @@
+"""``ramsis capacity``: the fewest workers that are enough."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ramsis.profiles import ProfileSet
+from ramsis.sim import PoissonLoad
+from ramsis.synthesis.capacity import Targets, fewest_workers
+from tests.cli.command import Run, refused, snapshot
+
+FLEET, WORKER = "fleet:max_batch=8,grid=fixed:10", "worker:grid=fixed:10,max_queue=8"
+
+
+def options(profile: Path, *more: object, load: str = "600", slo_ms: str = "100") -> list[str]:
+    return ["--profiles", str(profile), "--slo-ms", slo_ms, "--load", load, "--duration-s", "2",
+            "--seeds", "2", *map(str, more)]
+
+
+def test_rows_are_those_of_the_library(run: Run, tiny: ProfileSet, tiny_file: Path) -> None:
+    ran = run("capacity", *options(tiny_file, "--scheme", WORKER, "--scheme", "greedy",
+                                   "--min-accuracy", 0.7, load="300,600"), "--json")
+    assert (ran.code, ran.err) == (0, "")
+    rows = json.loads(ran.out)["rows"]
+    assert [(row["load_qps"], row["scheme"]) for row in rows] == [
+        (300.0, WORKER), (300.0, "greedy"), (600.0, WORKER), (600.0, "greedy")]
+    for row in rows:
+        found = fewest_workers(tiny, PoissonLoad(row["load_qps"], 2000.0), Targets(0.001, 0.7),
+                               slo_ms=100.0, scheme=row["scheme"], seeds=range(2))
+        assert row == json.loads(json.dumps(found.row()))
+        assert row["accuracy"] >= 0.7
+        assert row["violation_rate"] <= 0.001
+        assert row["workers"] >= row["workers_bound"] >= 1
+
+
+def test_the_table_has_promise_simulation_and_bound_side_by_side(
+    run: Run, tiny_file: Path
+) -> None:
+    ran = run("capacity", *options(tiny_file, "--scheme", FLEET, "--min-accuracy", 0.7))
+    assert ran.code == 0
+    header, row = ran.out.splitlines()
+    for title in ("workers", "bound", "gap", "promised acc.", "accuracy", "violations", "clear"):
+        assert title in header
+    assert row.startswith(FLEET)
+    assert row.split()[-1] in ("yes", "no")
+
+
+def test_a_trace_gives_one_row(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0 200\n1 900\n2 200\n")
+    ran = run("capacity", "--profiles", tiny_file, "--slo-ms", "100", "--trace", trace,
+              "--scheme", f"{WORKER},levels=3", "--min-effective-accuracy", "0.65", "--json",
+              "--seeds", "1")
+    (row,) = json.loads(ran.out)["rows"]
+    assert ran.code == 0
+    assert row["effective_accuracy"] >= 0.65
+    assert row["expected_accuracy"] is None
+
+
+def test_a_figure_is_drawn(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "capacity.png"
+    ran = run("capacity", *options(tiny_file, "--scheme", "greedy", "--scheme", "jellyfish-plus",
+                                   "--min-accuracy", 0.7, "--plot", figure, load="300,600"))
+    assert ran.code == 0
+    assert figure.stat().st_size > 1000
+
+
+def test_a_target_out_of_reach_names_the_nearest_and_simulates_nothing(
+    run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    ran = run("capacity", *options(tiny_file, "--min-accuracy", 0.95, "--plot",
+                                   tmp_path / "a.png", load="300,600"))
+    refused(ran, 4, "min_accuracy", "no number of workers", "0.95", "at most 0.9")
+    assert not snapshot(tmp_path)
+
+
+def test_an_slo_below_every_latency_is_out_of_reach(run: Run, tiny_file: Path) -> None:
+    refused(run("capacity", *options(tiny_file, slo_ms="3")), 4, "slo_ms", "at least 4 ms")
+
+
+def test_a_scheme_that_does_not_get_there_is_told_after_the_others(
+    run: Run, tiny_file: Path
+) -> None:
+    ran = run("capacity", *options(tiny_file, "--scheme", "jellyfish-plus", "--scheme", WORKER,
+                                   "--min-accuracy", 0.85, "--max-violation", 0.01, slo_ms="39",
+                                   load="100"), "--json")
+    assert ran.code == 4
+    assert [row["scheme"] for row in json.loads(ran.out)["rows"]] == [WORKER]
+    assert ran.err.startswith("error: min_accuracy: jellyfish-plus at 100 QPS does not reach")
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    (["--trace", "day"], ["--load or --trace"]),
+    (["--max-violation", "1"], ["max_violation", "1.0", "[0, 1)"]),
+    (["--min-accuracy", "74"], ["min_accuracy", "74.0"]),
+    (["--scheme", "best"], ["scheme", "best", "greedy"]),
+    (["--scheme", "fleet:colour=red"], ["fleet", "colour=red", "violation_price"]),
+    (["--plot", "figure.doc"], ["plot", ".png"]),
+])
+def test_bad_options_are_refused_in_one_line(
+    run: Run, tiny_file: Path, more: list[str], words: list[str]
+) -> None:
+    refused(run("capacity", *options(tiny_file, *more)), 2, *words)

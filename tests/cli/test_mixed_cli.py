@@ -1,0 +1,86 @@
+"""Worker types and SLO classes on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ramsis.profiles import save
+from tests.cli.command import Run, refused, snapshot
+from tests.synthesis.samples import linear_profile
+
+
+@pytest.fixture(scope="module")
+def files(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    fast = tmp_path_factory.mktemp("fast") / "fast.json"
+    save(linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0), (0.92, 12.0, 9.0)), fast)
+    return f"old={tiny_file},new={fast}"
+
+
+MIX = ("--slo-ms", "60:0.3,100:0.7", "--workers", "old=16,new=18", "--load", 1500)
+
+
+def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: Path) -> None:
+    out = tmp_path / "mix"
+    terms = ("--profiles", files, *MIX)
+    ran = run("generate", *terms, "--scheme", "fleet", "--grid", "fixed:8", "--max-queue", 4,
+              "--out", out, "--json")
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    assert row["worker_types"] == {"old": 16, "new": 18}
+    assert row["slo_classes"] == [{"slo_ms": 60.0, "share": 0.3}, {"slo_ms": 100.0, "share": 0.7}]
+    assert row["expected_effective_accuracy"] <= row["upper_bound"] + 1e-9
+    assert max(row["shared_effective_accuracy"], row["apart_effective_accuracy"]) > 0
+    assert sum(part["load_qps"] for part in row["parts"]) == pytest.approx(1500.0)
+    assert all((out / part["folder"] / "manifest.json").is_file() for part in row["parts"])
+    assert run("validate", out).out.strip().endswith(
+        "mix of 2 worker types and 2 SLO classes, 1500 to 1500 QPS")
+    assert run("validate", out / "mix.json").code == 0
+    assert run("verify", out).code == 0
+    limit = json.loads(run("bound", *terms, "--max-batch", 4, "--json").out)["rows"][0]
+    assert limit["upper_bound"] == pytest.approx(row["upper_bound"], abs=1e-9)
+    assert sum(one["share"] for one in limit["types"]) <= 1 + 1e-9
+    ran = run("simulate", *terms, "--policy", out, "--duration-s", 5, "--seeds", 2, "--json")
+    (done,) = json.loads(ran.out)["rows"]
+    assert done["effective_accuracy"] == pytest.approx(row["expected_effective_accuracy"],
+                                                       abs=0.02)
+    assert done["effective_accuracy"] <= done["upper_bound"] + 0.01
+    before = snapshot(out)
+    refused(run("generate", *terms, "--scheme", "fleet", "--out", out), 2, "--overwrite")
+    refused(run("simulate", "--profiles", files, "--slo-ms", "60:0.4,100:0.6", *MIX[2:],
+                "--policy", out), 3, "made for other SLO classes")
+    refused(run("simulate", *terms, "--policy", out, "--scheme", "greedy"), 2, "mixed fleets")
+    assert snapshot(out) == before
+
+
+def test_equal_types_and_classes_print_the_bound_of_one(run: Run, tiny_file: Path) -> None:
+    load = ("--load", 2500, "--json")
+    one = run("bound", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 8, *load)
+    two = run("bound", "--profiles", tiny_file, "--slo-ms", "100:0.5,100:0.5", "--workers",
+              "a=3,b=5", *load)
+    assert json.loads(two.out)["rows"][0]["upper_bound"] == pytest.approx(
+        json.loads(one.out)["rows"][0]["upper_bound"], abs=1e-9)
+
+
+@pytest.mark.parametrize(("options", "code", "words"), [
+    ({"--slo-ms": "60:0.3,100:0.6"}, 2, ("do not sum to 1", "0.9")),
+    ({"--slo-ms": "1:0.3,100:0.7"}, 4, ("got 1.0", "at least 2 ms")),
+    ({"--slo-ms": "60,100"}, 2, ("--slo-ms", "MS:SHARE")),
+    ({"--workers": "old=2,tpu=3"}, 2, ("unknown worker type", "tpu")),
+    ({"--workers": "old=2"}, 2, ("unknown worker type", "new")),
+    ({"--workers": "old=2,new=many"}, 2, ("--workers: new", "many")),
+    ({"--workers": "old=2,new=0"}, 2, ("type new", "whole number >= 1")),
+    ({"--workers": "5"}, 2, ("--workers", "old=N,new=N")),
+    ({"--profiles": "old=nowhere.json,new=nowhere.json"}, 3, ("nowhere.json",)),
+    ({"--arrivals": "negative-binomial:4", "--scheme": "worker"}, 2, ("Poisson", "arrivals")),
+])
+def test_contradictions_get_one_line_and_no_file(
+    run: Run, files: str, tmp_path: Path, options: dict[str, str], code: int,
+    words: tuple[str, ...],
+) -> None:
+    given = {"--profiles": files, "--slo-ms": "60:0.3,100:0.7", "--workers": "old=16,new=18",
+             "--load": "300", "--scheme": "fleet", "--out": str(tmp_path / "mix"), **options}
+    refused(run("generate", *(word for pair in given.items() for word in pair)), code, *words)
+    assert not (tmp_path / "mix").exists()

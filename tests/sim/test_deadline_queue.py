@@ -1,0 +1,76 @@
+"""A fleet's queue by deadline: both engines, and against one SLO."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.policy import FleetPolicy
+from ramsis.policy.classes import SloClass
+from ramsis.sim import ClosedLoop, Fleet, FleetPolicies, PoissonLoad, Run, run_plan
+from ramsis.synthesis.fleet import fleet_policy, fleet_problem
+from tests.fleet import samples
+from tests.synthesis.samples import tiny_profile
+
+CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
+
+
+@cache
+def policy(load_qps: float) -> FleetPolicy:
+    chosen = samples.settings(workers=6, classes=CLASSES)
+    return fleet_policy(tiny_profile(), fleet_problem(tiny_profile(), load_qps, chosen), chosen)
+
+
+def run(load_qps: float, engine: str, fleet: Fleet | None = None) -> Run:
+    fleet = fleet or replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
+    plan = FleetPolicies((policy(load_qps),)).prepare(fleet)
+    return run_plan(fleet, plan, PoissonLoad(load_qps, 4000.0), seed=3, engine=engine)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("load_qps", [300.0, 1500.0, 6000.0])
+def test_compiled_and_plain_runs_agree(load_qps: float) -> None:
+    plain, compiled = run(load_qps, "plain"), run(load_qps, "compiled")
+    assert plain.slo_ms is not None
+    assert compiled.slo_ms is not None
+    assert np.array_equal(plain.slo_ms, compiled.slo_ms)
+    assert np.array_equal(plain.in_time, compiled.in_time)
+    assert np.array_equal(plain.answered_ms, compiled.answered_ms)
+    assert np.array_equal(plain.model_of, compiled.model_of)
+    assert plain.drop_query.tolist() == compiled.drop_query.tolist() or \
+        sorted(plain.drop_query) == sorted(compiled.drop_query)
+
+
+def test_who_is_due_first_leaves_first() -> None:
+    found = run(1500.0, "auto")
+    assert found.slo_ms is not None
+    due = found.arrival_ms + found.slo_ms
+    left = found.served_ms
+    for query in range(0, found.queries, 7):
+        waiting = (found.arrival_ms < left[query]) & (left > left[query])
+        assert (due[waiting] >= due[query] - 1e-9).all()
+
+
+def test_classes_come_in_their_shares_and_change_no_arrivals() -> None:
+    found = run(1500.0, "auto")
+    assert found.slo_ms is not None
+    share = float((found.slo_ms == 60.0).mean())
+    assert abs(share - 0.3) < 5 * np.sqrt(0.21 / found.queries)
+    one = PoissonLoad(1500.0, 4000.0).arrivals_ms(
+        np.random.default_rng(np.random.SeedSequence(3).spawn(2)[0]))
+    assert np.array_equal(found.arrival_ms, one)
+
+
+def test_a_policy_for_other_classes_is_refused() -> None:
+    with pytest.raises(InputFileError, match="made for other SLO classes"):
+        run(300.0, "auto", Fleet.of(tiny_profile(), workers=6, slo_ms=100.0))
+
+
+def test_a_closed_loop_has_no_classes() -> None:
+    fleet = replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
+    plan = FleetPolicies((policy(300.0),)).prepare(fleet)
+    with pytest.raises(InvalidValueError, match="closed loop has no SLO classes"):
+        run_plan(fleet, plan, ClosedLoop(3, 1.0, 1000.0), monitored=True)

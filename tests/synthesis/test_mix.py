@@ -1,0 +1,251 @@
+"""Mixed fleets: reductions to one type and one class, never worse than the best part."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
+from ramsis.policy.classes import SloClass
+from ramsis.policy.mix import MixLevel, validate_mix
+from ramsis.profiles import ProfileSet
+from ramsis.runtime.mix import read_mix
+from ramsis.sim.mix import simulate_mix
+from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
+from ramsis.synthesis.division import best_division, rounded
+from ramsis.synthesis.mix import MixProblem, WorkerType, generate_mix
+from tests.synthesis.samples import linear_profile, tiny_profile
+
+FLEET = FleetSettings(slo_ms=100.0, workers=1, max_batch=4, grid="fixed:8")
+WORKER = SynthesisSettings(slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8")
+ONE = [SloClass(100.0)]
+TWO = [SloClass(60.0, 0.3), SloClass(100.0, 0.7)]
+
+
+def fast_profile() -> ProfileSet:
+    return linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0), (0.92, 12.0, 9.0))
+
+
+def level(
+    types: list[tuple[ProfileSet, int]], classes: list[SloClass], load_qps: float,
+    chosen: FleetSettings | SynthesisSettings = FLEET,
+) -> MixLevel:
+    named = [WorkerType("abc"[i], profile, count) for i, (profile, count) in enumerate(types)]
+    return MixProblem(named, classes, chosen).level(load_qps)
+
+
+def worth(found: MixLevel, price: float = 1.0) -> float:
+    return found.figures.effective_accuracy - price * found.figures.violation_rate
+
+
+@pytest.mark.parametrize("chosen", [FLEET, WORKER])
+@pytest.mark.parametrize("load_qps", [3500.0])
+def test_equal_types_and_equal_classes_change_nothing(
+    chosen: FleetSettings | SynthesisSettings, load_qps: float
+) -> None:
+    tiny = tiny_profile()
+    single = generate_policy(tiny, load_qps, replace(chosen, workers=8)).expectations
+    found = level([(tiny, 3), (tiny, 5)], [SloClass(100.0, 0.25), SloClass(100.0, 0.75)],
+                  load_qps, chosen)
+    (part,) = found.parts
+    assert (part.types, part.workers, dict(part.share)) == (("a", "b"), 8, {100.0: 1.0})
+    assert found.figures.effective_accuracy == pytest.approx(single.effective_accuracy, abs=1e-6)
+    assert found.figures.violation_rate == pytest.approx(single.violation_rate, abs=1e-6)
+    assert found.upper_bound == pytest.approx(single.upper_bound, abs=1e-6)
+    assert part.policy.expectations == single
+
+
+@pytest.mark.parametrize("chosen", [FLEET, WORKER])
+@pytest.mark.parametrize("load_qps", [1500.0])
+def test_a_mixed_fleet_is_never_worse_than_its_best_type(
+    chosen: FleetSettings | SynthesisSettings, load_qps: float
+) -> None:
+    types = [(tiny_profile(), 4), (fast_profile(), 3)]
+    price = 1.0 if isinstance(chosen, FleetSettings) else 0.0
+    both = level(types, ONE, load_qps, chosen)
+    alone = [worth(level([one], ONE, load_qps, chosen), price) for one in types]
+    assert worth(both, price) >= max(alone) - 1e-9
+    assert both.figures.effective_accuracy <= both.upper_bound + 1e-9
+    assert math.fsum(part.share[100.0] for part in both.parts) == pytest.approx(1.0, abs=1e-12)
+    assert math.fsum(part.policy.load_qps for part in both.parts) == pytest.approx(load_qps)
+
+
+def test_the_better_of_sharing_and_being_apart_is_made() -> None:
+    tiny = tiny_profile()
+    found = level([(tiny, 20)], TWO, 5000.0)
+    assert found.shared is not None
+    assert found.apart is not None
+    gains = [one.effective_accuracy - one.violation_rate for one in (found.shared, found.apart)]
+    assert worth(found) == pytest.approx(max(gains), abs=0.02)  # promised, and simulated
+    assert len(found.parts) == (1 if gains[0] >= gains[1] else 2)
+    assert found.figures.effective_accuracy <= found.upper_bound + 1e-9
+
+
+def test_the_division_of_workers_is_the_best_of_all() -> None:
+    tiny = tiny_profile()
+    problem = MixProblem([WorkerType("a", tiny, 5)], TWO, FLEET)
+    apart = problem._within(0, (450.0, 1050.0)).apart
+    assert apart is not None
+    gains = []
+    for first in range(1, 5):
+        one = generate_policy(tiny, 450.0, replace(FLEET, slo_ms=60.0, workers=first))
+        other = generate_policy(tiny, 1050.0, replace(FLEET, workers=5 - first))
+        gains.append(0.3 * one.certificate.gain + 0.7 * other.certificate.gain)
+    best = sum(share * part.policy.certificate.gain
+               for share, part in zip((0.3, 0.7), apart, strict=True))
+    assert best == pytest.approx(max(gains), abs=1e-6)
+
+
+def test_worker_policies_keep_classes_apart() -> None:
+    found = level([(tiny_profile(), 5)], TWO, 400.0, WORKER)
+    assert found.shared is None
+    assert sorted(part.policy.slo_ms for part in found.parts) == [60.0, 100.0]
+    with pytest.raises(InfeasibleError, match=r"^workers: fewer workers of a type than SLO"):
+        level([(tiny_profile(), 1)], TWO, 400.0, WORKER)
+    assert level([(tiny_profile(), 1)], TWO, 40.0).apart is None
+
+
+def test_a_type_too_slow_for_a_class_does_not_get_it() -> None:
+    slow = linear_profile((0.95, 70.0, 20.0))
+    found = level([(slow, 4), (fast_profile(), 2)], TWO, 200.0)
+    assert all(60.0 not in part.share for part in found.parts if part.types == ("a",))
+    assert sum(part.share.get(60.0, 0.0) for part in found.parts) == pytest.approx(1.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(weights=st.lists(st.floats(0.0, 10.0), min_size=2, max_size=4),
+       whole=st.integers(4, 40), least=st.integers(0, 1))
+def test_rounding_keeps_the_whole(weights: list[float], whole: int, least: int) -> None:
+    found = rounded(weights, whole, least)
+    assert sum(found) == whole
+    assert min(found) >= least
+
+
+@settings(max_examples=40, deadline=None)
+@given(rates=st.lists(st.floats(0.1, 5.0), min_size=2, max_size=3), whole=st.integers(4, 20))
+def test_exchanges_find_the_best_division_of_concave_parts(rates: list[float], whole: int) -> None:
+    def value(division: tuple[tuple[int, ...], ...]) -> float:
+        return sum(rate * math.sqrt(units)
+                   for rate, units in zip(rates, division[0], strict=True))
+
+    def all_of(parts: int, units: int) -> list[tuple[int, ...]]:
+        if parts == 1:
+            return [(units,)]
+        return [(first, *rest) for first in range(units + 1)
+                for rest in all_of(parts - 1, units - first)]
+
+    start = (rounded([1.0] * len(rates), whole),)
+    found = best_division(value, value, [start], (4, 2, 1))
+    assert value(found) == pytest.approx(
+        max(value((one,)) for one in all_of(len(rates), whole)), abs=1e-6)
+
+
+TYPES = (WorkerType("a", tiny_profile(), 16), WorkerType("b", fast_profile(), 16))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("made") / "mix"
+    generate_mix(TYPES, TWO, (1200.0, 6000.0), FLEET, folder)
+    return folder
+
+
+def test_a_written_mix_does_what_it_promises(made: Path) -> None:
+    mix = validate_mix(made)
+    assert [one.load_qps for one in mix.levels] == [1200.0, 6000.0]
+    profiles = {"a": tiny_profile(), "b": fast_profile()}
+    for one in mix.levels:
+        result = simulate_mix(mix, profiles, load_qps=one.load_qps,
+                              duration_ms=4e7 / one.load_qps, seeds=range(3))
+        effective = result.estimate("effective_accuracy")
+        assert effective.half_width is not None
+        assert abs(effective.mean - one.expected["expected_effective_accuracy"]) \
+            < 0.02 + effective.half_width
+        assert effective.mean <= one.expected["upper_bound"] + 2 * effective.half_width + 1e-9
+    with pytest.raises(InvalidValueError, match="no profile for a worker type: got 'b'"):
+        simulate_mix(mix, {"a": tiny_profile()}, load_qps=300.0, duration_ms=1.0)
+    with pytest.raises(OutputError, match="holds policies already"):
+        generate_mix(TYPES, TWO, (300.0,), FLEET, made)
+
+
+def test_overwriting_leaves_nothing_of_the_old_mix(tmp_path: Path) -> None:
+    folder = tmp_path / "mix"
+    one = (WorkerType("a", tiny_profile(), 20),)
+    generate_mix(one, ONE, (1000.0,), FLEET, folder)
+    generate_mix(one, [SloClass(60.0)], (2000.0,), FLEET, folder, overwrite=True)
+    assert sorted(path.name for path in folder.rglob("*.json")) == [
+        "fleet-02000qps.json", "manifest.json", "mix.json"]
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == ["a-20w-60ms"]
+
+
+def test_a_mix_that_contradicts_itself_is_refused(made: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mix"
+    shutil.copytree(made, folder)
+    document = json.loads((folder / "mix.json").read_text())
+
+    def refused(match: str) -> None:
+        (folder / "mix.json").write_text(json.dumps(document))
+        with pytest.raises(InputFileError, match=match):
+            validate_mix(folder)
+
+    part = document["levels"][0]["parts"][0]
+    part["types"] = ["tpu"]
+    refused(r"levels\[0\].parts\[0\].types\[0\]: unknown worker type: got 'tpu'; allowed: a, b")
+    part["types"] = ["a"] if "a-" in part["file"] else ["b"]
+    share = part["share"][0]
+    share["share"] /= 2
+    refused(r"levels\[0\].parts: shares of the class of \d+ ms do not sum to 1")
+    share["share"] *= 2
+    document["levels"][1]["expected_effective_accuracy"] -= 0.01
+    refused("not the sum of the parts' promises")
+    document["levels"][1]["expected_effective_accuracy"] += 0.01
+    document["classes"][0]["share"] = 0.5
+    refused("shares do not sum to 1")
+    document["classes"][0]["share"] = 0.3
+    with (folder / part["file"]).open("a") as stream:
+        stream.write(" ")
+    refused("changed since the mix")
+
+
+def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path: Path) -> None:
+    with pytest.raises(InfeasibleError, match=r"got 1.0; allowed: at least 4 ms"):
+        generate_mix([WorkerType("a", tiny_profile(), 4)], [SloClass(1.0, 0.5),
+                     SloClass(100.0, 0.5)], (300.0,), FLEET, tmp_path / "mix")
+    assert not (tmp_path / "mix").exists()
+
+
+@pytest.mark.parametrize(("types", "match"), [
+    ([], "not worker types of different names"),
+    ([("a", 1), ("a", 2)], "not worker types of different names"),
+    ([("a", 0)], "^type a: not a number of workers"),
+])
+def test_bad_types_are_named(types: list[tuple[str, int]], match: str) -> None:
+    with pytest.raises(InvalidValueError, match=match):
+        MixProblem([WorkerType(name, tiny_profile(), count) for name, count in types], ONE, FLEET)
+
+
+def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
+    mix = read_mix(made)
+    found = mix.at(1000.0)
+    assert found.load_qps == 1200.0
+    assert mix.at(9999.0).load_qps == 6000.0
+    for slo_ms in (60.0, 100.0):
+        draws = 2000
+        counts: dict[str, int] = {}
+        for k in range(draws):
+            part = found.part_for(slo_ms, (k + 0.5) / draws)
+            counts[part.file] = counts.get(part.file, 0) + 1
+        for part in found.parts:
+            share = part.share.get(slo_ms, 0.0)
+            assert counts.get(part.file, 0) / draws == pytest.approx(share, abs=2 / draws)
+    with pytest.raises(InvalidValueError, match=r"no class .* got 70\.0; allowed: 60, 100"):
+        found.part_for(70.0, 0.5)
+    with pytest.raises(InvalidValueError, match="not a load"):
+        mix.at(-1.0)
