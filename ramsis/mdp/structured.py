@@ -79,8 +79,8 @@ class StructuredMDP:
     missing : ndarray, shape (N+1, D+1, K)
         Law of r, the central arrivals missing to the worker's next request.
     reached : tuple of two int ndarrays, shape (S,)
-        The states (n − 1, j) that some node leads to with a probability above 1e-15; all of them,
-        in order, where requests may be dropped.
+        The states (n − 1, j) that some node leads to with a probability above 1e-15; where
+        requests may be dropped all states, in order, up to the largest of their n.
     continuation : csr_array, shape (I+L, S)
         Law of the reached state from each node, and last from each landing.
     excess : ndarray, shape (I+L,)
@@ -263,7 +263,8 @@ def _continuation(
                      row * (problem.bins + 1) + np.where(row < top, problem.bins, 0))
     states, index = np.unique(flat, return_inverse=True)
     if every_state:
-        states, index = np.arange((top + 1) * (problem.bins + 1)), flat
+        columns = problem.bins + 1
+        states, index = np.arange((int(states[-1]) // columns + 1) * columns), flat
     law = csr_array(
         (np.append(weights[node, column], np.ones(len(landed))),
          (np.append(node, len(nodes) + landed), index)),

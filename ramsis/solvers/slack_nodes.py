@@ -150,22 +150,28 @@ def _policy_rows(mdp: StructuredMDP, outcome: Outcome) -> FloatArray:
         rows[states, : len(passage.reach)] = missing @ passage.reach.T
         rows[states, -len(passage.landing) :] = missing @ passage.landing.T
     if mdp.emptied is not None:
-        by_queue = rows.reshape(*outcome.service.shape, -1)
         drops = outcome.service[0] < 0
-        by_queue[0, drops, -len(mdp.emptied) :] = mdp.missing[0, drops] @ mdp.emptied.T
-        _carry(mdp, outcome, by_queue)
+        rows[: len(drops)][drops, -len(mdp.emptied) :] = mdp.missing[0, drops] @ mdp.emptied.T
+        _carry(mdp, outcome, rows.reshape(-1, len(drops), len(mdp.excess)))
     return rows
 
 
 def _carry(mdp: StructuredMDP, outcome: Outcome, values: FloatArray) -> None:
     """Add to the entries of states that drop those of the states that this leads to.
 
-    ``values`` is of shape (N+1, D+1, …). A drop takes no time.
+    ``values`` is of shape (n, D+1, …), up to the largest n that is reached. A drop takes no time.
     """
     assert mdp.second is not None
     for n in range(1, len(values)):
         drops = outcome.service[n] < 0
         values[n, drops] += mdp.second[n, drops] @ values[n - 1]
+
+
+def _pass_on(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> None:
+    """Count visits, (n, D+1), also to the states that drops lead to."""
+    assert mdp.second is not None
+    for n in range(len(visits) - 1, 0, -1):
+        visits[n - 1] += np.where(outcome.service[n] < 0, visits[n], 0.0) @ mdp.second[n]
 
 
 def _between_states(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
@@ -179,12 +185,27 @@ def _between_states(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, F
         law = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ landing)
         kernel[states] = missing @ law.T
         beyond[states] = missing @ (excess[:upto] @ reach + excess[last:] @ landing)
+    if mdp.emptied is not None:
+        drops, last = outcome.service[0] < 0, len(excess) - len(mdp.emptied)
+        emptied = mdp.missing[0, drops] @ mdp.emptied.T
+        kernel[np.flatnonzero(drops)] = (onward[:, last:] @ emptied.T).T
+        beyond[np.flatnonzero(drops)] = emptied @ excess[last:]
+        dropped = (outcome.service < 0)[mdp.reached]
+        kernel[dropped & (mdp.reached[0] > 0)] = 0.0
+        beyond[dropped & (mdp.reached[0] > 0)] = 0.0
+        _carry(mdp, outcome, kernel.reshape(-1, len(drops), size))
+        _carry(mdp, outcome, beyond.reshape(-1, len(drops)))
     return kernel, beyond
 
 
 def _to_nodes(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> FloatArray:
     """v·F: visits to the nodes that visits to the states bring; shape (I+L,)."""
     found = np.zeros(len(mdp.excess))
+    if mdp.emptied is not None:
+        by_queue = visits.reshape(-1, outcome.service.shape[1]).copy()
+        _pass_on(mdp, outcome, by_queue)
+        visits, drops = by_queue.ravel(), outcome.service[0] < 0
+        found[-len(mdp.emptied) :] = mdp.emptied @ (by_queue[0, drops] @ mdp.missing[0, drops])
     for states, missing, (reach, landing) in _groups(mdp, outcome):
         weight = visits[states] @ missing
         found[: len(reach)] += reach @ weight
@@ -254,7 +275,7 @@ def _evaluate(
     fined = mdp.problem.violation_price * excess
     empty = np.zeros(len(excess))
     empty[-1] = 1.0
-    if mdp.second is not None or len(reward) > len(excess):
+    if len(reward) > len(excess):
         rows = _policy_rows(mdp, outcome)
         chain = _Chain(np.asarray(law @ rows), np.asarray(law @ reward) - fined,
                        np.asarray(law @ cost) + excess, empty)
@@ -339,9 +360,7 @@ def state_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatA
     visits = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     visits[mdp.reached] = np.asarray(evaluation.node_visits @ mdp.continuation)
     if mdp.second is not None:
-        service = mdp.problem.outcome(evaluation.policy).service
-        for n in range(len(visits) - 1, 0, -1):
-            visits[n - 1] += np.where(service[n] < 0, visits[n], 0.0) @ mdp.second[n]
+        _pass_on(mdp, mdp.problem.outcome(evaluation.policy), visits)
     return visits, float(evaluation.node_visits @ mdp.excess)
 
 
