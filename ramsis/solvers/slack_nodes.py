@@ -39,11 +39,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
-from scipy.sparse import csr_array
 
 from ramsis.errors import NotConvergedError, describe
 from ramsis.mdp.choices import Outcome
-from ramsis.mdp.passage import Passage
 from ramsis.mdp.structured import Backup, StructuredMDP
 from ramsis.solvers.result import Certificate, Criterion, Status
 
@@ -127,7 +125,7 @@ class _Group(NamedTuple):
 
     states: IntArray
     missing: FloatArray
-    passage: Passage
+    service: int
 
 
 def _groups(mdp: StructuredMDP, outcome: Outcome) -> Iterator[_Group]:
@@ -140,13 +138,14 @@ def _groups(mdp: StructuredMDP, outcome: Outcome) -> Iterator[_Group]:
         chosen = int(service[group[0]])
         if chosen >= 0:
             missing = mdp.missing[queued[group[0]], bins[group]]
-            yield _Group(group, missing, mdp.passage(chosen))
+            yield _Group(group, missing, chosen)
 
 
 def _policy_rows(mdp: StructuredMDP, outcome: Outcome) -> FloatArray:
     """F: rows of the reached states to the nodes and the landings; shape (S, I+L)."""
     rows = np.zeros((len(mdp.reached[0]), len(mdp.excess)))
-    for states, missing, passage in _groups(mdp, outcome):
+    for states, missing, service in _groups(mdp, outcome):
+        passage = mdp.passage(service)
         rows[states, : len(passage.reach)] = missing @ passage.reach.T
         rows[states, -len(passage.landing) :] = missing @ passage.landing.T
     if mdp.emptied is not None:
@@ -177,22 +176,20 @@ def _pass_on(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> None:
 def _between_states(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
     """F·A and F·excess, shapes (S, S) and (S,), without F: its rows have only K dimensions."""
     size = len(mdp.reached[0])
-    kernel, beyond = np.empty((size, size)), np.empty(size)
-    onward = csr_array(mdp.continuation.T)
-    excess = mdp.charged_excess
-    for states, missing, (reach, landing) in _groups(mdp, outcome):
-        upto, last = len(reach), len(excess) - len(landing)
-        law = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ landing)
+    kernel, beyond = np.zeros((size, size)), np.zeros(size)
+    for states, missing, service in _groups(mdp, outcome):
+        law, excess = np.zeros((size, missing.shape[1])), np.zeros(missing.shape[1])
+        for latency, weight in mdp.mixed(service):
+            one, more = mdp.state_laws[latency]
+            law += weight * one
+            excess += weight * more
         kernel[states] = missing @ law.T
-        beyond[states] = missing @ (excess[:upto] @ reach + excess[last:] @ landing)
+        beyond[states] = missing @ excess
     if mdp.emptied is not None:
-        drops, last = outcome.service[0] < 0, len(excess) - len(mdp.emptied)
+        drops, last = outcome.service[0] < 0, len(mdp.excess) - len(mdp.emptied)
         emptied = mdp.missing[0, drops] @ mdp.emptied.T
-        kernel[np.flatnonzero(drops)] = (onward[:, last:] @ emptied.T).T
-        beyond[np.flatnonzero(drops)] = emptied @ excess[last:]
-        dropped = (outcome.service < 0)[mdp.reached]
-        kernel[dropped & (mdp.reached[0] > 0)] = 0.0
-        beyond[dropped & (mdp.reached[0] > 0)] = 0.0
+        kernel[np.flatnonzero(drops)] = emptied @ mdp.continuation[last:].toarray()
+        beyond[np.flatnonzero(drops)] = emptied @ mdp.charged_excess[last:]
         _carry(mdp, outcome, kernel.reshape(-1, len(drops), size))
         _carry(mdp, outcome, beyond.reshape(-1, len(drops)))
     return kernel, beyond
@@ -206,8 +203,13 @@ def _to_nodes(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> Float
         _pass_on(mdp, outcome, by_queue)
         visits, drops = by_queue.ravel(), outcome.service[0] < 0
         found[-len(mdp.emptied) :] = mdp.emptied @ (by_queue[0, drops] @ mdp.missing[0, drops])
-    for states, missing, (reach, landing) in _groups(mdp, outcome):
-        weight = visits[states] @ missing
+    weights: dict[float, FloatArray] = {}
+    for states, missing, service in _groups(mdp, outcome):
+        own = visits[states] @ missing
+        for latency, share in mdp.mixed(service):
+            weights[latency] = weights.get(latency, 0.0) + share * own
+    for latency, weight in weights.items():
+        reach, landing = mdp.passages[latency]
         found[: len(reach)] += reach @ weight
         found[-len(landing) :] += landing @ weight
     return found
