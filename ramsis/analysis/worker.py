@@ -1,18 +1,19 @@
 """Expectations of a worker policy under its stationary distribution (EuroSys '24, §5.1).
 
-With π(s) the stationary frequency of decisions in state s = (n, T_j), model m(s) and q(s) the
-queries that are served there (n; in the full state all that it holds),
+With π(s) the stationary frequency of decisions in state s = (n, T_j), model m(s), q(s) the queries
+that are served or dropped there (in the full state all that it holds), and t(s) the expected
+number of them that are in time,
 
     violation rate      = Σ π·(q − t) / Σ π·q             per query,
     accuracy            = Σ π·t·accuracy(m) / Σ π·t,
     effective accuracy  = accuracy·(1 − violation rate),
 
-and the same with q = 1 per decision, as the paper weighs. A batch counts as in time when its
-earliest deadline is met at the rounded slack: a batch that is late for its first query counts
-every query as late.
+and the same with q = 1 per decision, as the paper weighs. A decision is in time when the earliest
+deadline is met at the rounded slack. Where service times are fixed and the late rule is ``serve``,
+a batch that is late for its first query counts every query as late.
 
 What is exact and what is not: these are exact expectations of the model. The model rounds slack
-down and counts a batch as late with its first query, which makes the promise pessimistic: by
+down, and may count a batch as late with its first query, which makes the promise pessimistic: by
 0.0003 to 0.001 of effective accuracy at D = 100 well below capacity, by much more near it, where
 a little slack decides. Above capacity it may be optimistic, since the full state serves all that
 it holds at once. These differences are biases, which no number of samples removes.

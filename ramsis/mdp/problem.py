@@ -3,16 +3,18 @@
 A worker holds a queue. Its state is (n, T_j): n queued requests and the slack T_j of the
 earliest deadline, rounded down to the slack grid. Beside these there are the empty state and
 the full state (more than N queued, slack 0). With maximal batching a choice is a model m that
-serves all n requests at once, admissible when l(m, n) <= T_j. Where none is admissible the
-earliest request is late, and the fastest model serves everything that is queued
-(EuroSys '24, §4.1-4.3). Round robin gives the worker every K-th central arrival.
+serves all n requests at once, admissible when it may take no more than T_j: l(m, n) <= T_j where
+service times are fixed, P(L <= T_j) > 0 where they are drawn. Where none is admissible the
+earliest request is late, and a rule says what becomes of it (:class:`LateRule`; EuroSys '24,
+§4.1-4.3). Round robin gives the worker every K-th central arrival.
 
-A choice that is in time earns, per cost:
+With t of its n queries in time on average, and the earliest deadline met with probability P,
+a choice earns, at a price p per violation,
 
-    per query     n·accuracy(m)   cost n
-    per decision  accuracy(m)     cost 1
+    per query     t·accuracy(m) − p·(n − t)   cost n
+    per decision  P·accuracy(m) − p·(1 − P)   cost 1
 
-A late batch earns nothing at the same cost, and the wait in the empty state costs nothing; the
+A drop is a choice with n = 1 and nothing in time. The wait in the empty state costs nothing; the
 gain Σ reward / Σ cost is what a policy maximises. The full state is charged every request that
 it holds, so that nothing is hidden by the size of the table.
 """
@@ -400,8 +402,10 @@ def _check_size(problem: WorkerProblem) -> None:
     nodes = 200 + 2 * (problem.bins + int((latencies < problem.slo_ms).sum()))
     longest_ms = max(problem.slo_ms, float(latencies[-1]))
     arrivals = problem.arrivals.rate_per_ms * longest_ms
+    plain = problem.quantiles_ms is None and problem.late is LateRule.SERVE
+    positions = 0 if plain else 4 * states * (problem.bins + 1)
     numbers = (states * (problem.workers + nodes) + len(latencies) * nodes * problem.workers
-               + 250 * arrivals)
+               + 250 * arrivals + positions)
     if numbers > MAX_NUMBERS:
         raise InvalidValueError(
             describe("the problem is too large", where="worker problem",

@@ -79,8 +79,8 @@ class StructuredMDP:
     missing : ndarray, shape (N+1, D+1, K)
         Law of r, the central arrivals missing to the worker's next request.
     reached : tuple of two int ndarrays, shape (S,)
-        The states (n − 1, j) that some node leads to with a probability above 1e-15; all of them,
-        in order, where requests may be dropped.
+        The states (n − 1, j) that some node leads to with a probability above 1e-15; where
+        requests may be dropped all states, in order, up to the largest of their n.
     continuation : csr_array, shape (I+L, S)
         Law of the reached state from each node, and last from each landing.
     excess : ndarray, shape (I+L,)
@@ -131,17 +131,33 @@ class StructuredMDP:
         each = np.array([self.future(latency, node_value) for latency in self.passages])
         return np.asarray(self.problem.services.mix @ each)
 
-    def passage(self, service: int) -> Passage:
-        """First passage of one of the problem's services."""
+    def mixed(self, service: int) -> list[tuple[float, float]]:
+        """The latencies in ms of one of the problem's services, and their weights."""
         mix, latencies = self.problem.services.mix, self.problem.services.latency_ms
         part = slice(mix.indptr[service], mix.indptr[service + 1])
-        places, weights = mix.indices[part], mix.data[part]
-        parts = [self.passages[float(latencies[place])] for place in places]
+        return list(zip(latencies[mix.indices[part]].tolist(), mix.data[part].tolist(),
+                        strict=True))
+
+    @cached_property
+    def state_laws(self) -> dict[float, tuple[FloatArray, FloatArray]]:
+        """For every latency the law of the next state, (S, K), and the charged excess, (K,)."""
+        onward, excess = csr_array(self.continuation.T), self.charged_excess
+        laws = {}
+        for latency, (reach, ends) in self.passages.items():
+            upto, last = len(reach), len(excess) - len(ends)
+            law = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ ends)
+            laws[latency] = law, excess[:upto] @ reach + excess[last:] @ ends
+        return laws
+
+    def passage(self, service: int) -> Passage:
+        """First passage of one of the problem's services."""
+        mixed = self.mixed(service)
+        parts = [self.passages[latency] for latency, _ in mixed]
         if len(parts) == 1:
             return parts[0]
         reach = np.zeros((max(len(p.reach) for p in parts), self.missing.shape[2]))
         landing = np.zeros_like(parts[0].landing)
-        for weight, part_of in zip(weights.tolist(), parts, strict=True):
+        for (_, weight), part_of in zip(mixed, parts, strict=True):
             reach[: len(part_of.reach)] += weight * part_of.reach
             landing += weight * part_of.landing
         return Passage(reach, landing)
@@ -263,7 +279,8 @@ def _continuation(
                      row * (problem.bins + 1) + np.where(row < top, problem.bins, 0))
     states, index = np.unique(flat, return_inverse=True)
     if every_state:
-        states, index = np.arange((top + 1) * (problem.bins + 1)), flat
+        columns = problem.bins + 1
+        states, index = np.arange((int(states[-1]) // columns + 1) * columns), flat
     law = csr_array(
         (np.append(weights[node, column], np.ones(len(landed))),
          (np.append(node, len(nodes) + landed), index)),

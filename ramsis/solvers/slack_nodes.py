@@ -39,11 +39,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
-from scipy.sparse import csr_array
 
 from ramsis.errors import NotConvergedError, describe
 from ramsis.mdp.choices import Outcome
-from ramsis.mdp.passage import Passage
 from ramsis.mdp.structured import Backup, StructuredMDP
 from ramsis.solvers.result import Certificate, Criterion, Status
 
@@ -137,7 +135,7 @@ class _Group(NamedTuple):
 
     states: IntArray
     missing: FloatArray
-    passage: Passage
+    service: int
 
 
 def _groups(mdp: StructuredMDP, outcome: Outcome) -> Iterator[_Group]:
@@ -150,27 +148,27 @@ def _groups(mdp: StructuredMDP, outcome: Outcome) -> Iterator[_Group]:
         chosen = int(service[group[0]])
         if chosen >= 0:
             missing = mdp.missing[queued[group[0]], bins[group]]
-            yield _Group(group, missing, mdp.passage(chosen))
+            yield _Group(group, missing, chosen)
 
 
 def _policy_rows(mdp: StructuredMDP, outcome: Outcome) -> FloatArray:
     """F: rows of the reached states to the nodes and the landings; shape (S, I+L)."""
     rows = np.zeros((len(mdp.reached[0]), len(mdp.excess)))
-    for states, missing, passage in _groups(mdp, outcome):
+    for states, missing, service in _groups(mdp, outcome):
+        passage = mdp.passage(service)
         rows[states, : len(passage.reach)] = missing @ passage.reach.T
         rows[states, -len(passage.landing) :] = missing @ passage.landing.T
     if mdp.emptied is not None:
-        by_queue = rows.reshape(*outcome.service.shape, -1)
         drops = outcome.service[0] < 0
-        by_queue[0, drops, -len(mdp.emptied) :] = mdp.missing[0, drops] @ mdp.emptied.T
-        _carry(mdp, outcome, by_queue)
+        rows[: len(drops)][drops, -len(mdp.emptied) :] = mdp.missing[0, drops] @ mdp.emptied.T
+        _carry(mdp, outcome, rows.reshape(-1, len(drops), len(mdp.excess)))
     return rows
 
 
 def _carry(mdp: StructuredMDP, outcome: Outcome, values: FloatArray) -> None:
     """Add to the entries of states that drop those of the states that this leads to.
 
-    ``values`` is of shape (N+1, D+1, …). A drop takes no time.
+    ``values`` is of shape (n, D+1, …), up to the largest n that is reached. A drop takes no time.
     """
     assert mdp.second is not None
     for n in range(1, len(values)):
@@ -178,25 +176,50 @@ def _carry(mdp: StructuredMDP, outcome: Outcome, values: FloatArray) -> None:
         values[n, drops] += mdp.second[n, drops] @ values[n - 1]
 
 
+def _pass_on(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> None:
+    """Count visits, (n, D+1), also to the states that drops lead to."""
+    assert mdp.second is not None
+    for n in range(len(visits) - 1, 0, -1):
+        visits[n - 1] += np.where(outcome.service[n] < 0, visits[n], 0.0) @ mdp.second[n]
+
+
 def between_states(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
     """F·A and F·excess, shapes (S, S) and (S,), without F: its rows have only K dimensions."""
     size = len(mdp.reached[0])
-    kernel, beyond = np.empty((size, size)), np.empty(size)
-    onward = csr_array(mdp.continuation.T)
-    excess = mdp.charged_excess
-    for states, missing, (reach, landing) in _groups(mdp, outcome):
-        upto, last = len(reach), len(excess) - len(landing)
-        law = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ landing)
+    kernel, beyond = np.zeros((size, size)), np.zeros(size)
+    for states, missing, service in _groups(mdp, outcome):
+        law, excess = np.zeros((size, missing.shape[1])), np.zeros(missing.shape[1])
+        for latency, weight in mdp.mixed(service):
+            one, more = mdp.state_laws[latency]
+            law += weight * one
+            excess += weight * more
         kernel[states] = missing @ law.T
-        beyond[states] = missing @ (excess[:upto] @ reach + excess[last:] @ landing)
+        beyond[states] = missing @ excess
+    if mdp.emptied is not None:
+        drops, last = outcome.service[0] < 0, len(mdp.excess) - len(mdp.emptied)
+        emptied = mdp.missing[0, drops] @ mdp.emptied.T
+        kernel[np.flatnonzero(drops)] = emptied @ mdp.continuation[last:].toarray()
+        beyond[np.flatnonzero(drops)] = emptied @ mdp.charged_excess[last:]
+        _carry(mdp, outcome, kernel.reshape(-1, len(drops), size))
+        _carry(mdp, outcome, beyond.reshape(-1, len(drops)))
     return kernel, beyond
 
 
 def to_nodes(mdp: StructuredMDP, outcome: Outcome, visits: FloatArray) -> FloatArray:
     """v·F: visits to the nodes that visits to the states bring; shape (I+L,)."""
     found = np.zeros(len(mdp.excess))
-    for states, missing, (reach, landing) in _groups(mdp, outcome):
-        weight = visits[states] @ missing
+    if mdp.emptied is not None:
+        by_queue = visits.reshape(-1, outcome.service.shape[1]).copy()
+        _pass_on(mdp, outcome, by_queue)
+        visits, drops = by_queue.ravel(), outcome.service[0] < 0
+        found[-len(mdp.emptied) :] = mdp.emptied @ (by_queue[0, drops] @ mdp.missing[0, drops])
+    weights: dict[float, FloatArray] = {}
+    for states, missing, service in _groups(mdp, outcome):
+        own = visits[states] @ missing
+        for latency, share in mdp.mixed(service):
+            weights[latency] = weights.get(latency, 0.0) + share * own
+    for latency, weight in weights.items():
+        reach, landing = mdp.passages[latency]
         found[: len(reach)] += reach @ weight
         found[-len(landing) :] += landing @ weight
     return found
@@ -274,7 +297,7 @@ def _evaluate(
     fined = mdp.problem.violation_price * excess
     empty = np.zeros(len(excess))
     empty[-1] = 1.0
-    if mdp.second is not None or len(reward) > len(excess):
+    if len(reward) > len(excess):
         rows = _policy_rows(mdp, outcome)
         chain = Chain(np.asarray(law @ rows), np.asarray(law @ reward) - fined,
                        np.asarray(law @ cost) + excess, empty)
@@ -359,9 +382,7 @@ def state_visits(mdp: StructuredMDP, evaluation: NodeEvaluation) -> tuple[FloatA
     visits = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     visits[mdp.reached] = np.asarray(evaluation.node_visits @ mdp.continuation)
     if mdp.second is not None:
-        service = mdp.problem.outcome(evaluation.policy).service
-        for n in range(len(visits) - 1, 0, -1):
-            visits[n - 1] += np.where(service[n] < 0, visits[n], 0.0) @ mdp.second[n]
+        _pass_on(mdp, mdp.problem.outcome(evaluation.policy), visits)
     return visits, float(evaluation.node_visits @ mdp.excess)
 
 

@@ -59,7 +59,7 @@ def test_drops_have_a_sign_of_their_own(tmp_path: Path) -> None:
     assert re.findall(r"^ *(?:>?\d+) (\.[1-9]*)$", ran.stdout, re.M) == [".1123", ".1223", ".1122",
                                                                        "."]
     assert "late: drop" in " ".join(ran.stdout.split())
-    assert re.search(r"^\. +\(drop the earliest\) +20\.00 %$", ran.stdout, re.M)
+    assert re.search(r"^\. +\(drop the earliest\) +20\.00 % *$", ran.stdout, re.M)
     rows = json.loads(show(tmp_path / "drop.json", "--json").stdout)
     assert rows["rows"][0]["model"] is None
     assert (rows["rows"][0]["batch"], rows["overflow"]["model"]) == (0, None)
