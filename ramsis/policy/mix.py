@@ -30,7 +30,7 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Figures:
-    """What some parts promise together, over all queries.
+    """What some parts promise, or do, together, over all queries.
 
     Attributes
     ----------
@@ -88,9 +88,9 @@ class MixLevel:
     figures : Figures
         What they promise.
     shared, apart : Figures or None
-        With several classes: what the same division between types promises where classes share
-        the workers of a type, and where each class has its own. ``shared`` is None for worker
-        policies, ``apart`` where there are fewer workers than classes.
+        With several classes: what the same division between types gives in simulation where
+        classes share the workers of a type, and where each class has its own. ``shared`` is None
+        for worker policies, ``apart`` where there are fewer workers than classes.
     upper_bound : float
         What no scheme can beat.
     """

@@ -16,13 +16,13 @@ and it counts as within the budget when the upper end of its 95 % interval is. T
 simulation disposes; the file holds what was measured.
 
 **Steps.** 1. p = 0: when that is within the budget, no price is needed. 2. p = 1/4, 1, 4, … up to
-1024, until one is within it; if none is, the budget is infeasible. 3. Bisection on the logarithm
-of p, between A and B, until (p_B − p_A)·(V_A − V_B), what the edge between them can hide, is worth
-less than 3e-5. 4. Bisection on the number of states, by queue length, that do as A does. 5.
-Bisection on q, ten times. It **stops** at any step when what is left of the budget, v less the
-interval's upper end, is worth less than 3e-5 at the price, or is less than the simulation can tell
-apart, the interval's half width. Of all that was tried within the budget, the most accurate is
-kept.
+1024, until one is within it; if none is, the budget is infeasible. The next are tried too as long
+as accuracy rises: in the model it cannot. 3. Bisection on the logarithm of p, between A and B,
+until (p_B − p_A)·(V_A − V_B), what the edge between them can hide, is worth less than 3e-5. 4.
+Bisection on the number of states, by queue length, that do as A does. 5. Bisection on q, ten
+times. It **stops** at any step when what is left of the budget, v less the interval's upper end,
+is worth less than 3e-5 at the price, or is less than the simulation can tell apart, the interval's
+half width. Of all that was tried within the budget, the most accurate is kept.
 """
 
 from __future__ import annotations
@@ -144,6 +144,7 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
     while price <= HIGHEST_PRICE:
         one = search.at(price)
         if search.fits(one):
+            _climb(search, one)
             return beyond, one
         beyond, price = one, 4.0 * price
     policy = free.policy
@@ -152,6 +153,15 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
         "no policy keeps the violation rate within the budget",
         where=f"max_violation at {policy.load_qps:g} QPS", value=search.budget,
         allowed=f"at least {math.ceil(1.02 * search.fewest / digits) * digits:.2g}"))
+
+
+def _climb(search: _Search, one: _Tried) -> None:
+    """Try higher prices as long as that makes the policy more accurate in simulation."""
+    while 4.0 * one.price <= HIGHEST_PRICE:
+        dearer = search.at(4.0 * one.price)
+        if dearer.found.effective_accuracy <= one.found.effective_accuracy:
+            return
+        one = dearer
 
 
 def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, _Tried]:

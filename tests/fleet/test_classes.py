@@ -13,7 +13,8 @@ from ramsis.policy.classes import SloClass
 from ramsis.policy.storage import policy_of
 from ramsis.synthesis.checks import least_dual, least_dual_of_classes
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem, fleet_problem_of
-from ramsis.synthesis.verify_fleet import _bound, _replayed
+from ramsis.synthesis.simulated import simulated
+from ramsis.synthesis.verify_fleet import _bound
 from tests.fleet import samples
 from tests.reference.deadline_queue import head_slacks
 from tests.synthesis.samples import tiny_profile
@@ -87,12 +88,12 @@ def test_equal_slos_are_refused_where_several_are_wanted() -> None:
                                                    (400.0, 5)])
 def test_promises_are_those_of_simulation(load_qps: float, workers: int) -> None:
     made = policy(load_qps, workers)
-    simulated, half_width, violations = _replayed(made)
-    expected = made.expectations
-    assert abs(expected.effective_accuracy - simulated) < 0.02 + half_width
-    assert abs(expected.violation_rate - violations) < 0.02
+    found = simulated(made, queries=200_000, runs=4, seed=0)
+    half_width, expected = found.effective_half_width, made.expectations
+    assert abs(expected.effective_accuracy - found.effective_accuracy) < 0.02 + half_width
+    assert abs(expected.violation_rate - found.violation_rate) < 0.02
     assert expected.upper_bound is not None
-    assert simulated <= expected.upper_bound + half_width + 1e-9
+    assert found.effective_accuracy <= expected.upper_bound + half_width + 1e-9
     assert _bound(made) == pytest.approx(expected.upper_bound, abs=1e-6)
 
 
