@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
+from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.behind import second_by_bin
 from ramsis.mdp.choices import Choice, LateRule
 from ramsis.mdp.problem import Objective, WorkerProblem
@@ -34,11 +35,13 @@ from ramsis.mdp.remainder import (
 )
 from ramsis.mdp.structured import Backup, NodeKind, StructuredMDP, build_structured
 
-__all__ = ["Parts", "VariableMDP", "build_variable"]
+__all__ = ["MAX_LIKELY", "Parts", "VariableMDP", "build_variable"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+MAX_LIKELY = 12_000
+"""Most likely states: a policy's chain between them is one dense matrix."""
 _ROUNDING = 1e-11
 _NEGLIGIBLE = 1e-16
 _AFTER_DROPS = 1e-10
@@ -225,6 +228,13 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
         likely |= _after_drops(second)
     columns = _nearest(likely)
     states = np.flatnonzero(likely)
+    if len(states) > MAX_LIKELY:
+        raise InvalidValueError(
+            describe("the problem is too large for variable batching", where="worker problem",
+                     value=f"{len(states)} likely states",
+                     allowed=f"up to {MAX_LIKELY}: a coarser grid, a smaller max_queue, or "
+                             "maximal batching")
+        )
     old = whole.continuation.tocoo()
     law: csr_array[np.float64] = csr_array(
         (old.data, (old.row, columns[whole.reached][old.col])),

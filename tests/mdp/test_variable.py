@@ -175,6 +175,19 @@ def test_a_solver_that_knows_no_parts_says_so() -> None:
         solve_worker(variable_problem(), "value-iteration")
 
 
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("ramsis.mdp.remainder.MAX_ENTRIES", "batches of part of a queue"),
+     ("ramsis.mdp.variable.MAX_LIKELY", "likely states")],
+)
+def test_problems_that_would_fill_the_memory_are_refused(
+    limit: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit, 20)
+    with pytest.raises(InvalidValueError, match=rf"too large for variable batching: .*{said}"):
+        build_variable(variable_problem())
+
+
 def test_other_arrivals_are_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"^batching: .*Poisson arrivals only"):
         variable_problem(arrivals=NegativeBinomial(150.0, 4.0))
