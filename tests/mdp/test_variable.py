@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from ramsis.arrivals import NegativeBinomial, Poisson
 from ramsis.errors import InvalidValueError
-from ramsis.mdp.behind import behind_within
 from ramsis.mdp.choices import Batching, LateRule
 from ramsis.mdp.explicit import build_explicit
 from ramsis.mdp.phases import missing_arrivals
 from ramsis.mdp.problem import WorkerProblem
-from ramsis.mdp.remainder import SERVICE_POINTS, later_in_parts, service_points
+from ramsis.mdp.remainder import SERVICE_POINTS, bin_slack, later_in_parts, service_points
 from ramsis.mdp.structured import build_structured
 from ramsis.mdp.variable import build_variable
 from ramsis.profiles import LatencyTable
@@ -26,6 +25,7 @@ from ramsis.solvers.value_iteration import value_iteration
 from ramsis.solvers.variable import evaluate_variable, solve_variable
 from ramsis.solvers.worker import SolverName, evaluate_table, solve_worker
 from tests.mdp.problems import TWO_MODELS, linear, small_problem, worker_problems
+from tests.reference.partial_batch import at_least
 
 QUANTILES = TWO_MODELS.latency_ms[:, :, None] * np.linspace(0.7, 1.2, 6)
 """Drawn service times: the fixed ones, from 0.7 to 1.2 times as long."""
@@ -146,11 +146,15 @@ def test_the_first_requests_of_a_longer_queue_stand_where_order_statistics_say()
             found[batch - 1][batch * columns : (problem.max_queue) * columns].sum(axis=1),
             batch - 1.0, rtol=0, atol=1e-12,
         )
-    upto = behind_within(problem.arrivals, problem.workers, problem.slack_ms, 4,
-                         lambda b: np.minimum(np.floor(b), 2.0))
     law = found[2][3 * columns : 4 * columns].toarray()
+    slack, now = problem.slack_ms, bin_slack(problem)
+    missing = missing_arrivals(problem)[3]
     for j in (20, 60, 100):
-        assert np.abs(np.cumsum(law[j]) - upto[3, j]).max() < 0.03
+        upto = [sum(weight * at_least(i * 3, 9 + phase, (edge - now[j]) / (40.0 - now[j]))
+                    for phase, weight in enumerate(missing[j, ::-1].tolist()) for i in (1, 2))
+                for edge in slack.tolist()]
+        shared = (np.array(upto) + np.append(upto[1:], 2.0)) / 2.0
+        np.testing.assert_allclose(np.cumsum(law[j])[1:-1], shared[1:-1], rtol=0, atol=1e-11)
 
 
 def test_drawn_times_stand_as_quarters_of_the_same_mean() -> None:
@@ -173,6 +177,19 @@ def test_solvers_of_explicit_rows_find_the_same(solver: SolverName) -> None:
 def test_a_solver_that_knows_no_parts_says_so() -> None:
     with pytest.raises(InvalidValueError, match=r"^solver: .*variable batching"):
         solve_worker(variable_problem(), "value-iteration")
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [("ramsis.mdp.remainder.MAX_ENTRIES", "batches of part of a queue"),
+     ("ramsis.mdp.variable.MAX_LIKELY", "likely states")],
+)
+def test_problems_that_would_fill_the_memory_are_refused(
+    limit: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit, 20)
+    with pytest.raises(InvalidValueError, match=rf"too large for variable batching: .*{said}"):
+        build_variable(variable_problem())
 
 
 def test_other_arrivals_are_refused() -> None:
