@@ -25,7 +25,10 @@ takes more than 1.5e7 outcomes (at high loads) it is drawn anew all the same.
   batches under way, and meanwhile the queue grows by what arrives. The spacing has squared
   coefficient of variation c² = (K-1)/((K+1)·b): ends of batches are the starts of one service time
   ago, K random points of which each waited for b arrivals. So the arrivals are negative binomial;
-  for K = 1 the spacing is the batch itself, and they are Poisson.
+  for K = 1 the spacing is the batch itself, and they are Poisson. From 200 workers on c² is
+  multiplied by K/200, up to 1. By random points alone a large fleet would hardly fluctuate, and
+  the best policy would react sharply to small changes; but what it starts ends a service time
+  later, so such a policy swings: many workers start together, and so end together, over and over.
 
 **Levels.** The queue is counted exactly up to twice the largest batch B, then in steps of
 n/B, up to what arrives within the SLO and six standard deviations more, where the head is
@@ -59,6 +62,9 @@ MAX_WORKERS = 10_000
 
 SMALL_FLEET = 8
 """Up to so many workers the head's age is carried along from one end of a batch to the next."""
+
+LARGE_FLEET = 200
+"""In larger fleets the spacings of ends of batches fluctuate, by share, as in one of so many."""
 
 PARTS = np.array([0.5, 0.3, 0.15, 0.05])
 """Parts of the law of the next head's age, where age is kept: finest at its oldest."""
@@ -267,8 +273,14 @@ class FleetProblem:
         arrivals = np.arange(self.arrivals_between.shape[1])
         if self.workers == 1:
             return np.repeat(mean[:, None], len(arrivals), axis=1)
-        shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
+        shape = self._spacing_shape
         return (shape[:, None] + arrivals) / (shape / mean + self.load)[:, None]
+
+    @property
+    def _spacing_shape(self) -> FloatArray:
+        """Of the gamma law of the spacing after each option, for two workers and more, (O,)."""
+        shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
+        return np.asarray(np.maximum(shape * min(1.0, LARGE_FLEET / self.workers), 1.0))
 
     @cached_property
     def arrivals_between(self) -> FloatArray:
@@ -278,7 +290,7 @@ class FleetProblem:
             top = int(poisson.isf(1e-9, mean.max())) + 1
             law = poisson.pmf(np.arange(top + 1), mean[:, None])
         else:
-            shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
+            shape = self._spacing_shape
             win = shape / (shape + mean)
             top = int(float(np.max(nbinom.isf(1e-9, shape, win)))) + 1
             law = nbinom.pmf(np.arange(top + 1), shape[:, None], win[:, None])
