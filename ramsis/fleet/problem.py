@@ -11,10 +11,12 @@ less p times the violation rate.
 waited for as long as the n queries took to arrive, so its age is drawn anew at each event from the
 Erlang law of n gaps (n - 1 of them just after an arrival), which is exact where the decisions
 before did not depend on it. Within a decision it is kept: dropping d heads of n leaves the age
-times (n - d)/n. The k-th query of n has the age times 1 - k/n. In small fleets (up to 8 workers)
-batches end so far apart that this is too rough: there the age is also kept while the only idle
-worker runs a batch, which makes the model of a single worker exact but for the bins. Where that
-takes more than 1.5e7 outcomes (at high loads) it is drawn anew all the same.
+times (n - d)/n. The k-th query of n is taken to have the age times 1 - k/n. In small fleets (up to
+8 workers) batches end so far apart that this is too rough: there the age is also kept while the
+only idle worker runs a batch. Behind a batch of b the next head's age is a share of the head's
+with the law of the b-th of n - 1 random instants, or, where nothing was left, that of the oldest
+new query. So the model of a single worker is exact but for the bins. Where this takes more than
+1.5e7 outcomes (at high loads) the age is drawn anew all the same.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
