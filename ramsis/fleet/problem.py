@@ -11,10 +11,12 @@ less p times the violation rate.
 waited for as long as the n queries took to arrive, so its age is drawn anew at each event from the
 Erlang law of n gaps (n - 1 of them just after an arrival), which is exact where the decisions
 before did not depend on it. Within a decision it is kept: dropping d heads of n leaves the age
-times (n - d)/n. The k-th query of n has the age times 1 - k/n. In small fleets (up to 8 workers)
-batches end so far apart that this is too rough: there the age is also kept while the only idle
-worker runs a batch, which makes the model of a single worker exact but for the bins. Where that
-takes more than 1.5e7 outcomes (at high loads) it is drawn anew all the same.
+times (n - d)/n. The k-th query of n is taken to have the age times 1 - k/n. In small fleets (up to
+8 workers) batches end so far apart that this is too rough: there the age is also kept while the
+only idle worker runs a batch. Behind a batch of b the next head's age is a share of the head's
+with the law of the b-th of n - 1 random instants, or, where nothing was left, that of the oldest
+new query. So the model of a single worker is exact but for the bins. Where this takes more than
+1.5e7 outcomes (at high loads) the age is drawn anew all the same.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
@@ -25,7 +27,10 @@ takes more than 1.5e7 outcomes (at high loads) it is drawn anew all the same.
   batches under way, and meanwhile the queue grows by what arrives. The spacing has squared
   coefficient of variation c² = (K-1)/((K+1)·b): ends of batches are the starts of one service time
   ago, K random points of which each waited for b arrivals. So the arrivals are negative binomial;
-  for K = 1 the spacing is the batch itself, and they are Poisson.
+  for K = 1 the spacing is the batch itself, and they are Poisson. From 200 workers on c² is
+  multiplied by K/200, up to 1. By random points alone a large fleet would hardly fluctuate, and
+  the best policy would react sharply to small changes; but what it starts ends a service time
+  later, so such a policy swings: many workers start together, and so end together, over and over.
 
 **Levels.** The queue is counted exactly up to twice the largest batch B, then in steps of
 n/B, up to what arrives within the SLO and six standard deviations more, where the head is
@@ -60,6 +65,9 @@ MAX_WORKERS = 10_000
 
 SMALL_FLEET = 8
 """Up to so many workers the head's age is carried along from one end of a batch to the next."""
+
+LARGE_FLEET = 200
+"""In larger fleets the spacings of ends of batches fluctuate, by share, as in one of so many."""
 
 PARTS = np.array([0.5, 0.3, 0.15, 0.05])
 """Parts of the law of the next head's age, where age is kept: finest at its oldest."""
@@ -283,8 +291,14 @@ class FleetProblem:
         arrivals = np.arange(self.arrivals_between.shape[1])
         if self.workers == 1:
             return np.repeat(mean[:, None], len(arrivals), axis=1)
-        shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
+        shape = self._spacing_shape
         return (shape[:, None] + arrivals) / (shape / mean + self.load)[:, None]
+
+    @property
+    def _spacing_shape(self) -> FloatArray:
+        """Of the gamma law of the spacing after each option, for two workers and more, (O,)."""
+        shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
+        return np.asarray(np.maximum(shape * min(1.0, LARGE_FLEET / self.workers), 1.0))
 
     @cached_property
     def arrivals_between(self) -> FloatArray:
@@ -294,7 +308,7 @@ class FleetProblem:
             top = int(poisson.isf(1e-9, mean.max())) + 1
             law = poisson.pmf(np.arange(top + 1), mean[:, None])
         else:
-            shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
+            shape = self._spacing_shape
             win = shape / (shape + mean)
             top = int(float(np.max(nbinom.isf(1e-9, shape, win)))) + 1
             law = nbinom.pmf(np.arange(top + 1), shape[:, None], win[:, None])

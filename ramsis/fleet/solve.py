@@ -10,19 +10,20 @@ arrival (x = a) or at an end of a batch (x = d), relative to W(K,0) = 0, and g t
 
 with h = L/SLO, a_k the law of the arrivals until the next worker is free, and, before it, any
 number of drops at −p each. One sparse LU factorisation gives g and all values; the transposed
-solve gives how often each row is visited. Improvement takes the best choice at every
-(i, n, slack bin), and keeps the old one unless another gains more than 1e-9. It stops when no
-choice changes, or when a round raises the gain per query by less than 1e-8. A first solution with
-few idle levels gives the policy to start from.
+solve gives how often each row is visited (:mod:`ramsis.fleet.chain`). Improvement takes the best
+choice at every (i, n, slack bin), and keeps the old one unless another gains more than 1e-9
+(:mod:`ramsis.fleet.choices`). It stops when no choice gains more than 1e-6, in states that the
+policy never comes to as well: a real fleet comes to more states than the model. A first solution
+with few idle levels gives the policy to start from.
 
 The table is one step of improvement on that policy: while waiting it keeps the age of the head,
 bin by bin from the least slack up, and values what follows the first start by the policy's values.
 
 The chain of a policy met on the way may fall into parts that do not reach each other (drops make
-that possible), and its system be singular. So from every waiting state the fleet returns to
-(K, 0) at a small rate, 1e-9·λ. Where the factorisation fails or its residual is not small the rate
-is raised tenfold and the solve repeated, up to 1e-4·λ; a policy whose values still cannot be
-computed is an error, never a result.
+that possible), and its system be singular. So the fleet returns to (K, 0) at a small rate,
+1e-9·λ/K, while waiting and while all workers are busy. Where a factorisation fails or its
+residual is not small all is done again at ten times the rate, up to 1e-4·λ/K; a policy whose
+values still cannot be computed is an error, never a result.
 """
 
 from __future__ import annotations

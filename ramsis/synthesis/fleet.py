@@ -52,8 +52,8 @@ class FleetSettings:
     violation_price : float
         What a query that is late or dropped costs, in units of accuracy, >= 0. At 1, the default,
         a violation takes away as much as a perfect answer brings, on top of the answer that is
-        missing. At 0 effective accuracy alone counts, and in overload queries are given up so
-        that the others get better answers.
+        missing: where all queries can be answered, all are. At 0 effective accuracy alone counts,
+        and in overload queries are given up so that the others get better answers.
     grid : str, optional
         Slack bins: ``fixed:D`` or ``model`` (the distinct latencies); by default ``model`` for a
         statistic, ``fixed:60`` for the distribution.

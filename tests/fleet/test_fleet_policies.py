@@ -13,7 +13,7 @@ from ramsis.fleet import solve as solving
 from ramsis.fleet.model import Model
 from ramsis.fleet.solve import DROP, WAIT, solve_fleet
 from ramsis.policy import FleetPolicy
-from ramsis.profiles import ProfileSet
+from ramsis.profiles import ProfileSet, load
 from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, WorkerPolicies, run_plan, simulate
 from ramsis.synthesis import generate_policy
@@ -43,6 +43,27 @@ def test_the_promise_is_close_to_simulation(load_qps: float, workers: int) -> No
     effective, violations = simulated(policy)
     assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.015)
     assert policy.expectations.violation_rate == pytest.approx(violations, abs=0.03)
+
+
+@pytest.mark.parametrize("load_qps", [20.0, 100.0, 300.0])
+def test_the_promise_of_a_single_worker_is_closer_still(load_qps: float) -> None:
+    policy = samples.policy(load_qps, workers=1)
+    effective, violations = simulated(policy)
+    assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.002)
+    assert policy.expectations.violation_rate == pytest.approx(violations, abs=0.002)
+
+
+def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
+    """The fleet comes to them: with choices left as they were it stayed among them."""
+    profile = load("image-cpu")
+    chosen = FleetSettings(slo_ms=650.0, workers=60)
+    policy = fleet_policy(profile, fleet_problem(profile, 7900.0, chosen), chosen)
+    found = simulate(profile, FleetPolicies((policy,)),
+                     PoissonLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
+                     slo_ms=650.0, service="distribution", seeds=range(2))
+    effective = np.mean([one.effective_accuracy for one in found.metrics])
+    assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.005)
+    assert policy.certificate.bellman_residual <= 1e-6
 
 
 @pytest.mark.parametrize("load_qps", LOADS)

@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.fleet.problem import MAX_WORKERS, idle_levels, queue_levels
+from ramsis.fleet.problem import (
+    LARGE_FLEET,
+    MAX_WORKERS,
+    PARTS,
+    idle_levels,
+    queue_levels,
+)
+from ramsis.profiles import ModelProfile, ProfileSet
+from ramsis.profiles.batch import BatchProfile
+from ramsis.synthesis.fleet import fleet_problem
 from tests.fleet import samples
 
 
@@ -99,3 +108,38 @@ def test_values_out_of_range_are_named(change: dict[str, object], where: str) ->
 def test_an_slo_below_every_latency_is_infeasible() -> None:
     with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.9; allowed: at least 4 ms"):
         samples.problem(100.0, slo_ms=3.9)
+
+
+def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out() -> None:
+    times = {1: 10.0, 2: 15.0, 3: 30.0, 4: 30.0, 5: 46.0}  # 3 = 2 + 1 and 5 = 2 + 2 + 1 in a row
+    profile = ProfileSet("bent", (ModelProfile("only", 0.7, tuple(
+        BatchProfile(b, p95_ms=ms) for b, ms in times.items())),))
+    chosen = samples.settings(max_batch=5)
+    problem = fleet_problem(profile, 100.0, chosen)
+    assert sorted(problem.option_batch.tolist()) == [1, 2]
+
+
+@given(n=st.integers(2, 9), b=st.integers(1, 8))
+def test_the_next_heads_age_has_the_law_of_random_instants(n: int, b: int) -> None:
+    if b >= n:
+        return
+    problem = samples.problem(500.0, workers=1)
+    option = int(np.flatnonzero(problem.option_batch == b)[0])
+    instants = np.sort(np.random.default_rng(n * 10 + b).random((20_000, n - 1)), axis=1)
+    oldest = instants[:, -b]  # ages behind the head, as shares of its age
+    parts = np.split(np.sort(oldest), (np.cumsum(PARTS)[:-1] * oldest.size).astype(int))
+    assert problem.left_age[n, option] == pytest.approx([np.median(p) for p in parts], abs=0.02)
+
+
+def test_large_fleets_fluctuate_by_share_like_smaller_ones() -> None:
+    one, many = (samples.problem(400.0 * workers, workers=workers)
+                 for workers in (LARGE_FLEET, 4 * LARGE_FLEET))
+    arrivals = np.arange(many.arrivals_between.shape[1])
+    for problem, factor in ((one, 1.0), (many, 4.0)):
+        law = problem.arrivals_between
+        mean = law @ arrivals[: law.shape[1]]
+        variance = law @ arrivals[: law.shape[1]] ** 2 - mean**2
+        workers = problem.workers
+        square = (variance - mean) / mean**2  # of the coefficient of variation of the spacing
+        expected = factor * (workers - 1) / (workers + 1) / problem.option_batch
+        assert square == pytest.approx(np.minimum(expected, 1.0), rel=0.02)

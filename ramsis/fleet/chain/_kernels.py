@@ -45,6 +45,15 @@ class Totals(NamedTuple):
     overflow: float
 
 
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _as_before(
+    model: Model, n: int, j: int, to: NDArray[np.int16], option: NDArray[np.int16]
+) -> bool:
+    """Whether, with one worker idle, what follows is the same as in the slack bin before."""
+    return (not model.carries and j > model.lowest[n] and option[1, n, j] >= 0
+            and to[1, n, j] == to[1, n, j - 1] and option[1, n, j] == option[1, n, j - 1])
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def rows(
     model: Model, to: NDArray[np.int16], option: NDArray[np.int16]
@@ -139,6 +148,13 @@ def rows(
             e = _anew_row(model, o, row, column, weight, constant, cost, e)
     for n in range(1, lengths):
         for j in range(model.lowest[n], model.highest[n] + 1):
+            if _as_before(model, n, j, to, option):
+                r, level, o = 3 * size + n * bins + j, to[1, n, j], option[1, n, j]
+                row[e], column[e], weight[e] = r, r - 1, -1.0
+                e += 1
+                constant[r] = (model.earned[level, model.after_drop[n, level, j], o]
+                               - model.earned[level, model.after_drop[n, level, j - 1], o])
+                continue
             e = _last_row(model, n, j, to[1, n, j], option[1, n, j], row, column, weight, constant,
                           cost, e)
     return row[:e], column[:e], weight[:e], constant, cost
@@ -284,6 +300,9 @@ def totals(
                     p = visits[2 - x, i, n] * model.law[x, n, j]
                     if i == 1:
                         p = last[n, j] if x == 0 else 0.0
+                        if x == 0 and j < model.highest[n] \
+                                and _as_before(model, n, j + 1, to, option):
+                            p -= last[n, j + 1]  # that row leads through this one
                     if p == 0.0:
                         continue
                     level, o = to[i, n, j], option[i, n, j]

@@ -20,6 +20,15 @@ IntArray = NDArray[np.int64]
 _TIE = 1e-9
 
 
+@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
+def _dot(one: FloatArray, two: FloatArray) -> float:
+    """Sum of products."""
+    total = 0.0
+    for k in range(one.size):
+        total += one[k] * two[k]
+    return total
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def after_last(
     queue: IntArray, batch: IntArray, arrivals: FloatArray, low: IntArray, share: FloatArray,
@@ -35,22 +44,21 @@ def after_last(
         Gain times the time until the next worker is free.
     """
     result = np.full((queue.size, 1, batch.size), -np.inf)
-    for n in range(1, queue.size):
-        for o in range(batch.size):
+    value = np.empty(queue[-1] + arrivals.shape[1] + 1)  # of each count
+    for count in range(value.size):
+        over = max(count - queue[-1], 0)
+        at, x = low[count - over], share[count - over]
+        value[count] = free[at] - price * over
+        if x > 0.0:
+            value[count] += x * (free[at + 1] - free[at])
+    for o in range(batch.size):
+        most = arrivals.shape[1]
+        while most > 1 and arrivals[o, most - 1] == 0.0:
+            most -= 1
+        for n in range(1, queue.size):
             left = queue[n] - batch[o]
-            if left < 0:
-                continue
-            value = -cost[o]
-            for k in range(arrivals.shape[1]):
-                if arrivals[o, k] == 0.0:
-                    continue
-                over = max(left + k - queue[-1], 0)
-                at, x = low[left + k - over], share[left + k - over]
-                found = free[at]
-                if x > 0.0:
-                    found += x * (free[at + 1] - found)
-                value += arrivals[o, k] * (found - price * over)
-            result[n, 0, o] = value
+            if left >= 0:
+                result[n, 0, o] = -cost[o] + _dot(arrivals[o, :most], value[left : left + most])
     return result
 
 
