@@ -11,10 +11,10 @@ less p times the violation rate.
 waited for as long as the n queries took to arrive, so its age is drawn anew at each event from the
 Erlang law of n gaps (n - 1 of them just after an arrival), which is exact where the decisions
 before did not depend on it. Within a decision it is kept: dropping d heads of n leaves the age
-times (n - d)/n. The k-th query of n has the age times 1 - k/n. In small fleets (up to 15 workers)
+times (n - d)/n. The k-th query of n has the age times 1 - k/n. In small fleets (up to 8 workers)
 batches end so far apart that this is too rough: there the age is also kept while the only idle
 worker runs a batch, which makes the model of a single worker exact but for the bins. Where that
-takes more than 3e7 outcomes (at high loads) it is drawn anew all the same.
+takes more than 1.5e7 outcomes (at high loads) it is drawn anew all the same.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
@@ -44,7 +44,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import gamma, nbinom, poisson
+from scipy.stats import beta, gamma, nbinom, poisson
 
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy.classes import SloClass
@@ -58,11 +58,14 @@ IntArray = NDArray[np.int64]
 MAX_WORKERS = 10_000
 """Largest fleet that a table is made for."""
 
-SMALL_FLEET = 15
+SMALL_FLEET = 8
 """Up to so many workers the head's age is carried along from one end of a batch to the next."""
 
+PARTS = np.array([0.5, 0.3, 0.15, 0.05])
+"""Parts of the law of the next head's age, where age is kept: finest at its oldest."""
+
 _UNLIKELY = 1e-12  # probabilities below this are left out
-_MOST_WORK = 30_000_000  # outcomes of all batches with the head's age kept
+_MOST_WORK = 15_000_000  # outcomes of all batches with the head's age kept
 _STEPS = 60  # slack bins where service times are drawn
 _FINEST = 256  # distinct latencies as slack bins are no closer than SLO / this
 
@@ -261,6 +264,19 @@ class FleetProblem:
         return bins.astype(np.int16)
 
     @cached_property
+    def left_age(self) -> FloatArray:
+        """Age of the next head as a share of the head's when an option is started, (N, O, P).
+
+        Of n queries the n - 1 behind the head came at random times since it did; so the age of the
+        b-th of them has a beta law. Of each of the parts of that law the median.
+        """
+        n, b = self.queue[:, None], self.option_batch
+        median = np.cumsum(PARTS) - PARTS / 2
+        left = (n > b)[:, :, None] & self.carries_age
+        share = beta.ppf(median, np.maximum(n - b, 1)[:, :, None], b[:, None])
+        return np.where(left, share, 0.0)
+
+    @cached_property
     def spacing_ms(self) -> FloatArray:
         """Mean time until the next worker is free, given the arrivals meanwhile, (O, k)."""
         mean = self.mean_ms / self.workers
@@ -307,14 +323,20 @@ def _check(
 
 
 def _options(law: ServiceLaw, slo_ms: float) -> tuple[IntArray, IntArray]:
-    """Batches that can be in time, less those that another model of that size always beats."""
+    """Batches that can be in time, fastest first, less those that are never worth starting.
+
+    These are batches for which another model takes no longer at that size and is no less
+    accurate, or for which smaller ones, one after the other on the same worker, take no longer
+    altogether.
+    """
     model, column = np.nonzero(law.quantiles_ms[:, :, 0] <= slo_ms)
-    order = np.lexsort((-law.accuracy[model], law.mean_ms[model, column]))
+    order = np.lexsort((column, -law.accuracy[model], law.mean_ms[model, column]))
     kept: list[tuple[int, int]] = []
     for m, c in zip(model[order].tolist(), column[order].tolist(), strict=True):
         times = law.quantiles_ms[m, c]
-        beaten = any(size == c and law.accuracy[other] >= law.accuracy[m]
-                     and (law.quantiles_ms[other, c] <= times).all() for other, size in kept)
+        beaten = any(other_c <= c and law.accuracy[other] >= law.accuracy[m]
+                     and (-(-(c + 1) // (other_c + 1)) * law.quantiles_ms[other, other_c]
+                          <= times).all() for other, other_c in kept)
         if not beaten:
             kept.append((m, c))
     chosen = np.array(kept, dtype=np.int64).reshape(-1, 2)

@@ -11,7 +11,9 @@ for Poisson arrivals an order statistic, a Beta law for each N. Summed over i it
 Where requests come in clumps the arrivals of the earliest one's own clump behind it count in B.
 Markov-modulated arrivals are taken to be spread over T_A as Poisson ones are, given their number.
 
-Where the window is impossible within what a float can hold, the requests stand evenly.
+Where the window is impossible within what a float can hold, as in the full state of a deep
+overload, the likeliest number in it is taken: the second request stands by its Beta law, and the
+others evenly.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import toeplitz
+from scipy.special import betainc
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, Poisson, is_orderly
 from ramsis.arrivals.counts import counts_support
@@ -40,6 +43,7 @@ def behind_within(
     slack_ms: FloatArray,
     rows: int,
     counted: Callable[[FloatArray], FloatArray],
+    impossible: Callable[[FloatArray, FloatArray], FloatArray],
 ) -> FloatArray:
     """E[counted(B/K) | n, j], B the central arrivals up to the slack T_j'.
 
@@ -52,6 +56,8 @@ def behind_within(
     counted : callable
         Not falling, 0 at 0: ``np.floor`` counts the requests behind the earliest one, and
         ``b >= i`` says whether the i-th has come.
+    impossible : callable
+        The same expectation, of the number of arrivals and the share of T_A that t is.
 
     Returns
     -------
@@ -75,7 +81,9 @@ def behind_within(
     with np.errstate(divide="ignore", invalid="ignore"):
         result /= within.T[:, :, None]
     np.minimum(result, result[:, :, -1:], out=result)
-    result[~good] = counted(_evenly(slack_ms, rows, workers, arrivals.rate_per_ms))[~good]
+    if not good.all():
+        count, share = _likeliest(slack_ms, rows, workers, arrivals.rate_per_ms)
+        result[~good] = impossible(count[~good][:, None], share[np.nonzero(~good)[1]])
     return np.maximum.accumulate(result, axis=2, out=result)
 
 
@@ -89,7 +97,12 @@ def second_by_bin(
     ndarray, shape (rows, D+1, D+1)
         Entry ``[n-1, j, j']``; rows add up to 1, those of n = 1 to 0.
     """
-    upto = behind_within(arrivals, workers, slack_ms, rows, lambda b: (b >= 1.0).astype(float))
+    def come(count: FloatArray, share: FloatArray) -> FloatArray:
+        law = betainc(workers, np.maximum(np.floor(count) - workers, 0.0) + 1.0, share)
+        return np.asarray(np.where(count >= workers, law, 0.0))
+
+    upto = behind_within(arrivals, workers, slack_ms, rows,
+                         lambda b: (b >= 1.0).astype(float), come)
     law = np.zeros_like(upto)
     law[:, :, :-1], own = _steps(upto)
     at = np.arange(len(slack_ms))
@@ -109,7 +122,8 @@ def later_by_bin(
     ndarray, shape (rows, D+1, D+1)
         Entry ``[n-1, j, j']``; rows add up to n − 1.
     """
-    upto = behind_within(arrivals, workers, slack_ms, rows, np.floor)
+    upto = behind_within(arrivals, workers, slack_ms, rows, np.floor,
+                         lambda count, share: np.floor(share * count / workers))
     between, own = _steps(upto)
     law = np.zeros_like(upto)
     law[:, :, :-1] += between / 2.0
@@ -151,14 +165,17 @@ def _windows(
     last = np.maximum(edges, -1)
     lower, upper = np.diff(below[last], axis=1), -np.diff(above[last], axis=1)
     # Each where its terms are small: differences of numbers near 1 lose all digits.
-    return np.asarray(np.where(below[last[:, 1:]] < 0.5, lower, upper))
+    found: FloatArray = np.where(below[last[:, 1:]] < 0.5, lower, upper)
+    return found
 
 
-def _evenly(slack_ms: FloatArray, rows: int, workers: int, rate_per_ms: float) -> FloatArray:
-    """B/K of arrivals that stand evenly in T_A, by n, j and j'."""
+def _likeliest(
+    slack_ms: FloatArray, rows: int, workers: int, rate_per_ms: float
+) -> tuple[FloatArray, FloatArray]:
+    """The number of each window next to the mean, (rows, D+1), and t / T_A, (D+1, D+1)."""
     since = slack_ms[-1] - slack_ms
     fewest = workers * np.arange(rows)[:, None]
     count = np.clip(rate_per_ms * since[None, :], fewest, fewest + workers - 1.0)
     share = (slack_ms[None, :] - slack_ms[:, None]) / np.where(since > 0, since, 1.0)[:, None]
     share[since == 0.0] = 1.0
-    return np.asarray(np.clip(share, 0.0, 1.0) * count[:, :, None] / workers)
+    return count, np.clip(share, 0.0, 1.0)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
 from ramsis.mdp.behind import second_by_bin
-from ramsis.mdp.choices import Choice
+from ramsis.mdp.choices import Choice, LateRule
 from ramsis.mdp.problem import Objective, WorkerProblem
 from ramsis.mdp.remainder import (
     PartialBatches,
@@ -41,6 +41,7 @@ IntArray = NDArray[np.int64]
 
 _ROUNDING = 1e-11
 _NEGLIGIBLE = 1e-16
+_AFTER_DROPS = 1e-10
 _FILL_SWEEPS = 200
 _FILLED = 1e-9
 
@@ -91,11 +92,14 @@ class VariableMDP:
         The likely state that stands for each state.
     parts : Parts
         At the likely states.
+    second : ndarray, shape (N+1, D+1, D+1), or None
+        Law of the bin after a drop, where there are drops.
     """
 
     whole: StructuredMDP
     columns: IntArray
     parts: Parts
+    second: FloatArray | None
 
     @property
     def problem(self) -> WorkerProblem:
@@ -167,7 +171,7 @@ class VariableMDP:
         elsewhere[-(problem.bins + 1) :] = False  # the full state's row
         every = np.arange(best.size).reshape(best.shape)
         every[-1] = every[-1, 0]
-        parts = _parts(self.whole, every, elsewhere.reshape(best.shape),
+        parts = _parts(self.whole, every, elsewhere.reshape(best.shape), self.second,
                        lambda choice: choice.drops or choice.model == problem.latency.fastest)
         start, whole_arg = best.ravel(), arg.ravel()
         values = np.where(np.isfinite(start), start, value.min())
@@ -215,6 +219,10 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
     whole = build_structured(problem, nodes)
     likely = likely_states(problem)
     likely[whole.reached] = True
+    second = None
+    if problem.late is LateRule.DROP:
+        second = _second(problem)
+        likely |= _after_drops(second)
     columns = _nearest(likely)
     states = np.flatnonzero(likely)
     old = whole.continuation.tocoo()
@@ -223,7 +231,26 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
         shape=(old.shape[0], len(states)),
     )
     whole = replace(whole, reached=np.divmod(states, problem.bins + 1), continuation=law)
-    return VariableMDP(whole, columns, _parts(whole, columns, likely, lambda _: True))
+    parts = _parts(whole, columns, likely, second, lambda _: True)
+    return VariableMDP(whole, columns, parts, second)
+
+
+def _second(problem: WorkerProblem) -> FloatArray:
+    """Law of the bin after a drop, (N+1, D+1, D+1); after the only request, (1, SLO)."""
+    second = second_by_bin(
+        problem.arrivals, problem.workers, problem.slack_ms, problem.max_queue + 1
+    )
+    second[0, :, -1] = 1.0
+    return second
+
+
+def _after_drops(second: FloatArray) -> NDArray[np.bool_]:
+    """The states that drops lead to from the full one, which is taken to hold N + 1 requests."""
+    reach = np.zeros(second.shape[:2])
+    reach[-1, 0] = 1.0
+    for n in range(len(reach) - 1, 0, -1):
+        reach[n - 1] = reach[n] @ second[n]
+    return reach > _AFTER_DROPS
 
 
 def _nearest(likely: NDArray[np.bool_]) -> IntArray:
@@ -244,6 +271,7 @@ def _parts(
     whole: StructuredMDP,
     columns: IntArray,
     where: NDArray[np.bool_],
+    second: FloatArray | None,
     wanted: Callable[[Choice], bool],
 ) -> Parts:
     """The wanted choices of parts of the queue in some states."""
@@ -265,8 +293,8 @@ def _parts(
     cost = np.repeat([problem.cost(c.batch) for c, *_ in chosen], size)
     served = service >= 0
     law, excess = _rows(whole, columns, *(x[served] for x in (row, slack_bin, batch, service)))
-    if not served.all():
-        dropped = _drop_rows(problem, columns, row[~served], slack_bin[~served], law.shape[1])
+    if second is not None:
+        dropped = _drop_rows(second, columns, row[~served], slack_bin[~served], law.shape[1])
         place = np.argsort(np.argsort(~served, kind="stable"), kind="stable")
         law = csr_array(vstack([law, dropped], format="csr"))[place]
         excess = np.append(excess, np.zeros(dropped.shape[0]))[place]
@@ -296,13 +324,9 @@ def _rows(
 
 
 def _drop_rows(
-    problem: WorkerProblem, columns: IntArray, row: IntArray, slack_bin: IntArray, states: int
+    second: FloatArray, columns: IntArray, row: IntArray, slack_bin: IntArray, states: int
 ) -> csr_array[np.float64]:
     """Laws after drops of the earliest request; as with maximal batching, from the bins' edges."""
-    second = second_by_bin(
-        problem.arrivals, problem.workers, problem.slack_ms, problem.max_queue + 1
-    )
-    second[0, :, -1] = 1.0  # the empty queue, and then (1, SLO)
     law = second[row, slack_bin]
     pair, bin_after = np.nonzero(law > _NEGLIGIBLE)
     column = columns[np.maximum(row[pair] - 1, 0), bin_after]

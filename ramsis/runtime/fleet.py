@@ -59,6 +59,8 @@ class FleetTable(NamedTuple):
         Row for each idle level (but 0) and queue level (but 0).
     mixture
         The place that has a second answer, if any.
+    spare_idle
+        Idle workers with which, the queue being empty, a late answer takes nothing from others.
     """
 
     models: tuple[str, ...]
@@ -73,6 +75,7 @@ class FleetTable(NamedTuple):
     rows: list[list[int]]
     places: list[list[int]]
     mixture: Mixture | None = None
+    spare_idle: int | None = None
 
 
 def fleet_table(fields: Fields) -> FleetTable:
@@ -106,6 +109,7 @@ def fleet_table(fields: Fields) -> FleetTable:
         slack_ms=slack_ms, options=options, rows=rows,
         places=_index(table, len(idle) - 1, queue, rows, options),
         mixture=_mixture(fields, (len(idle) - 1, len(queue) - 1, len(slack_ms)), queue, options),
+        spare_idle=fields.whole_or_none("spare_idle", 0),
     )
 
 
@@ -189,6 +193,34 @@ class FleetSelector:
         edges, answers = self._rows[min(idle, self._workers)][bisect_right(levels, queued) - 2]
         found: _Answer | Either[_Answer] = answers[bisect_right(edges, slack_ms)]
         return found.drawn(self._uniform) if isinstance(found, Either) else found
+
+    def late_answer(self, idle: int, queued: int) -> Decision | None:
+        """What may serve a request that was dropped, late, with capacity that nobody else needs.
+
+        Optional: neither accuracy nor violations gain by it, but whoever still wants the answer
+        has one. ``None``: not now, and never where the policy finds no capacity to spare.
+
+        Parameters
+        ----------
+        idle, queued
+            As for a lookup; 0 or more queued, dropped requests not counted.
+
+        Examples
+        --------
+        >>> from ramsis.runtime.fleet import FleetTable
+        >>> selector = FleetSelector(FleetTable(
+        ...     models=("small",), slo_ms=100.0, load_qps=5.0, workers=2, arrivals="poisson",
+        ...     idle=(0, 1, 2), queue=(0, 1), slack_ms=(0.0,), options=[[0, 1]], rows=[[0, 0]],
+        ...     places=[[0], [0]], spare_idle=2))
+        >>> selector.late_answer(2, 0)
+        Decision(model='small', batch=1)
+        >>> selector.late_answer(1, 0), selector.late_answer(2, 1)
+        (None, None)
+        """
+        spare = self.table.spare_idle
+        if spare is None or queued > 0 or idle < max(spare, 1):
+            return None
+        return Decision(self.table.models[0], 1)
 
 
 _NEVER = Wait(None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import Any
 
+from ramsis.files import canonical_json
 from ramsis.sim import SchemeSpec
 from ramsis.synthesis.schemes import Settings
 
@@ -12,8 +14,12 @@ __all__ = ["scheme_document", "settings_document"]
 
 
 def settings_document(settings: Settings) -> dict[str, Any]:
-    """All that a policy depends on but its load and the models, the same for 100 and 100.0 ms."""
-    return {**asdict(settings), **settings.as_dict()}
+    """All that a policy depends on but its load and the models, the same for 100 and 100.0 ms.
+
+    Plain JSON values, as a file gives them back.
+    """
+    known: dict[str, Any] = json.loads(canonical_json({**asdict(settings), **settings.as_dict()}))
+    return known
 
 
 def scheme_document(spec: SchemeSpec) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """How a policy does in simulation: its rates, and how exactly they are known.
 
 What is simulated is the policy file alone: its table, its service times, its arrival process at
-its load, each query judged by its own deadline. The runs are independent; Student's t over their
+its load, each query judged by its own deadline, from when the workers, idle at first, have settled
+until before they drain. The runs are independent; Student's t over their
 means gives the 95 % intervals, and where hardly any query is late the interval of the violation
 rate is at least 3 / queries wide (with none late in n independent queries the rate is below 3/n
 with probability 0.95).
@@ -31,6 +32,7 @@ FloatArray = NDArray[np.float64]
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
 _A_FEW = 4  # runs
+_SETTLES, _DRAINS = 40.0, 1.0  # SLOs before and after what is measured
 
 
 @dataclass(frozen=True)
@@ -82,12 +84,15 @@ def simulated(
         The arrival process cannot be drawn from.
     """
     fleet, plan = _prepared(policy)
-    workload = _workload(policy, queries / runs, own_arrivals)
+    since_ms = _SETTLES * policy.slo_ms
+    until_ms = since_ms + 1000.0 * queries / runs / policy.load_qps
+    workload = _workload(policy, until_ms + _DRAINS * policy.slo_ms, own_arrivals)
     late, earned = list[float](), list[float]()
     for one in range(seed, seed + runs):
         run = run_plan(fleet, plan, workload, seed=one)
-        late.append(1.0 - float(run.in_time.mean()))
-        earned.append(float(run.reward.mean()))
+        first, last = np.searchsorted(run.arrival_ms, [since_ms, until_ms])
+        late.append(1.0 - float(run.in_time[first:last].mean()))
+        earned.append(float(run.reward[first:last].mean()))
         if len(late) == _A_FEW and Estimate.of(late).mean > hopeless:
             break
     made = queries * len(late) // runs
@@ -134,8 +139,7 @@ def _fleet_times(policy: FleetPolicy) -> FloatArray:
     return quantiles
 
 
-def _workload(policy: Policy, queries: float, own_arrivals: str | None) -> Workload:
-    duration_ms = 1000.0 * queries / policy.load_qps
+def _workload(policy: Policy, duration_ms: float, own_arrivals: str | None) -> Workload:
     if policy.arrivals_label == "poisson":
         return PoissonLoad(load_qps=policy.load_qps, duration_ms=duration_ms)
     process: Any = from_description(policy.arrivals, policy.load_qps, own=own_arrivals)

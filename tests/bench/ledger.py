@@ -40,6 +40,12 @@ class Ledger:
         self._enter(what, f"{peak_mb:.0f} MB", "", f"{target_mb:.0f} MB", verdict)
         assert peak_mb <= GROSS * target_mb, what
 
+    def size(self, what: str, size_kb: float, target_kb: float) -> None:
+        """Enter the size of a file, the same on any machine."""
+        self._enter(what, f"{size_kb:.0f} kB", "", f"{target_kb:.0f} kB",
+                    "met" if size_kb <= target_kb else "missed")
+        assert size_kb <= target_kb, what
+
     def ratio(self, mine: Timing, reference: Timing, named: str) -> None:
         """Enter how a reference of the same run compares, in processor time."""
         times = reference.cpu_s / mine.cpu_s

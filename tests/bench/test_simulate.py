@@ -40,7 +40,7 @@ LOAD_QPS = 1600.0
 LOADS_QPS = tuple(400.0 * i for i in range(1, 11))
 COMPILED, PLAIN = 2_000_000, 200_000
 """Queries in each benchmark."""
-SETTINGS = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS)
+SETTINGS = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS, service="p95")
 
 
 @pytest.fixture(scope="module")

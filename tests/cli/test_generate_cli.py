@@ -133,7 +133,12 @@ def test_another_set_is_refused_unless_it_may_be_replaced(
      {"grid": "fixed:1", "load": "1e-6,1e5"}, {"slo_ms": "4", "load": "1e-6,1e5"},
      {"grid": "model"}, {"max_queue": "1"}, {"objective": "per-decision"},
      {"solver": "value-iteration"}, {"solver": "linear-program"}, {"solver": "pymdptoolbox"},
-     {"arrivals": "tests.synthesis.samples:OwnPoisson"}],
+     {"arrivals": "tests.synthesis.samples:OwnPoisson"},
+     {"late": "drop", "load": "1e-6,100,1e5"}, {"late": "free", "load": "1e-6,100,1e5"},
+     {"late": "drop", "max_queue": "1"}, {"late": "drop", "slo_ms": "4", "load": "1e-6,1e5"},
+     {"late": "drop", "grid": "model", "service": "distribution", "workers": "1"},
+     {"service": "distribution", "violation_price": "1", "load": "1e-6,100,1e5"},
+     {"late": "drop", "arrivals": "tests.synthesis.samples:OwnPoisson"}],
     ids=str,
 )
 def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[str, str]) -> None:
@@ -180,6 +185,12 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"service": "p42"}, 2, ("--service", "'p42'", "'p95'")),
         ({"objective": "best"}, 2, ("--objective", "'best'", "'per-query'")),
         ({"solver": "guess"}, 2, ("--solver", "'guess'", "'policy-iteration'")),
+        ({"late": "lose"}, 2, ("--late", "'lose'", "'serve'", "'drop'", "'free'")),
+        ({"late": "drop", "solver": "value-iteration"}, 2, ("solver", "policy-iteration")),
+        ({"late": "drop", "arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2"}, 2,
+         ("late", "Markov-modulated", "'drop'", "serve or free")),
+        ({"violation_price": "-1"}, 2, ("violation_price", "got -1.0", "allowed: ", ">= 0")),
+        ({"violation_price": "nan"}, 2, ("violation_price", "got nan", "allowed: ")),
         ({"arrivals": "steady"}, 2, ("arrivals", "'steady'", "allowed: poisson")),
         ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "importable")),
         ({"arrivals": "json:dumps"}, 2, ("arrivals", "json:dumps", "arrival process")),
@@ -321,3 +332,30 @@ def test_a_real_interrupt_leaves_finished_files_and_no_others(
     assert len(others) <= len(made) + 1  # one may have been written, but not yet listed
     for name in others:
         read(out / name)
+
+
+def test_variable_batching_from_file_to_simulation(
+    generate: Any, run: Run, tiny_file: Path, tmp_path: Path
+) -> None:
+    assert generate(load="400", batching="variable", grid="fixed:40", max_queue="8").code == 0
+    file = tmp_path / "out" / "worker-00400qps.json"
+    policy = read(file)
+    assert policy.batching == "variable"
+    assert (policy.batch_table < [[n] for n in range(1, 9)]).any()
+    assert run("verify", str(file)).code == 0
+    shown = run("policy", "show", str(file))
+    assert "variable batching" in shown.out
+    assert "batch of each queue" in shown.out
+    assert run("analyze", str(file)).code == 0
+    simulated = run("simulate", "--profiles", str(tiny_file), "--policy", str(file), "--workers",
+                    "4", "--slo-ms", "100", "--load", "400", "--duration-s", "50", "--json")
+    (row,) = json.loads(simulated.out)["rows"]
+    assert row["effective_accuracy"] == pytest.approx(
+        policy.expectations.effective_accuracy, abs=0.02)
+
+
+def test_variable_batching_is_for_poisson_arrivals(generate: Any) -> None:
+    ran = generate(batching="variable", arrivals="negative-binomial:4")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: batching: variable batching is for Poisson arrivals only")
+    assert ran.err.count("\n") == 1

@@ -48,6 +48,23 @@ def test_the_grid_shows_the_model_of_every_queue_and_slack(small: Path) -> None:
     assert "\x1b" not in ran.stdout
 
 
+def test_drops_have_a_sign_of_their_own(tmp_path: Path) -> None:
+    sample = small_policy()
+    batch = sample.batch_table.copy()
+    batch[:, 0] = 0
+    dropping = dataclasses.replace(sample, late="drop", batch_table=batch, overflow_batch=0)
+    policy.write(dropping, tmp_path / "drop.json")
+    ran = show(tmp_path / "drop.json", "--width", "100")
+    assert ran.exit_code == 0
+    assert re.findall(r"^ *(?:>?\d+) (\.[1-9]*)$", ran.stdout, re.M) == [".1123", ".1223", ".1122",
+                                                                       "."]
+    assert "late: drop" in " ".join(ran.stdout.split())
+    assert re.search(r"^\. +\(drop the earliest\) +20\.00 %$", ran.stdout, re.M)
+    rows = json.loads(show(tmp_path / "drop.json", "--json").stdout)
+    assert rows["rows"][0]["model"] is None
+    assert (rows["rows"][0]["batch"], rows["overflow"]["model"]) == (0, None)
+
+
 def test_a_terminal_gets_one_colour_for_each_model(small: Path) -> None:
     ran = show(small, "--width", "100", colour=True)
     coloured = re.findall(r"\x1b\[(\d+)m([123]+)\x1b\[0m", ran.stdout)

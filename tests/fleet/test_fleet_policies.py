@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from ramsis.errors import NotConvergedError
 from ramsis.fleet import _kernels, fluid_bound
 from ramsis.fleet import solve as solving
-from ramsis.fleet.solve import DROP, WAIT, evaluate_fleet, solve_fleet, steps_of
+from ramsis.fleet.model import Model
+from ramsis.fleet.solve import DROP, WAIT, solve_fleet
 from ramsis.policy import FleetPolicy
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.service import ServiceLaw
@@ -18,6 +19,7 @@ from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, WorkerPolicies, run_pl
 from ramsis.synthesis import generate_policy
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from tests.fleet import samples
+from tests.fleet.evaluation import evaluated
 from tests.reference.fleet_queue import replay
 from tests.synthesis.samples import linear_profile, linear_profiles, tiny_profile
 from tests.synthesis.samples import settings as worker_settings
@@ -46,7 +48,7 @@ def test_the_promise_is_close_to_simulation(load_qps: float, workers: int) -> No
 @pytest.mark.parametrize("load_qps", LOADS)
 def test_every_query_is_served_or_dropped(load_qps: float) -> None:
     problem = samples.problem(load_qps)
-    found = evaluate_fleet(problem, *steps_of(problem, solve_fleet(problem).table))
+    found = evaluated(problem, solve_fleet(problem).table)
     assert found.batches @ problem.option_batch + found.dropped == pytest.approx(1, abs=1e-6)
     assert found.queue.sum() == pytest.approx(1)
     assert found.slack.sum() == pytest.approx(1)
@@ -112,7 +114,7 @@ def test_a_policy_that_only_waits_is_evaluated_all_the_same() -> None:
     """Its chain stays where the queue is full: every query but the first few is dropped."""
     problem = samples.problem(500.0)
     shape = (len(problem.idle) - 1, len(problem.queue) - 1, len(problem.slack_ms))
-    found = evaluate_fleet(problem, *steps_of(problem, np.full(shape, WAIT)))
+    found = evaluated(problem, np.full(shape, WAIT, dtype=np.int16))
     assert found.in_time.sum() == pytest.approx(0, abs=1e-6)
     assert found.dropped == pytest.approx(1, abs=1e-4)
 
@@ -120,10 +122,10 @@ def test_a_policy_that_only_waits_is_evaluated_all_the_same() -> None:
 def test_a_system_that_stays_singular_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[float] = []
 
-    def singular(model: object, to: object, option: object, restart: float) -> None:
-        tried.append(restart)
+    def singular(model: Model, to: object, option: object) -> None:
+        tried.append(model.restart)
 
-    monkeypatch.setattr(solving, "_solved", singular)
+    monkeypatch.setattr(solving, "evaluate", singular)
     with pytest.raises(NotConvergedError, match="cannot be computed"):
         solve_fleet(samples.problem(500.0))
     assert tried[-1] > 1000 * tried[0]

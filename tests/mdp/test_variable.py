@@ -20,11 +20,12 @@ from ramsis.mdp.problem import WorkerProblem
 from ramsis.mdp.remainder import SERVICE_POINTS, later_in_parts, service_points
 from ramsis.mdp.structured import build_structured
 from ramsis.mdp.variable import build_variable
+from ramsis.profiles import LatencyTable
 from ramsis.solvers.slack_nodes import evaluate_on_nodes, solve_on_nodes
 from ramsis.solvers.value_iteration import value_iteration
 from ramsis.solvers.variable import evaluate_variable, solve_variable
 from ramsis.solvers.worker import SolverName, evaluate_table, solve_worker
-from tests.mdp.problems import TWO_MODELS, small_problem, worker_problems
+from tests.mdp.problems import TWO_MODELS, linear, small_problem, worker_problems
 
 QUANTILES = TWO_MODELS.latency_ms[:, :, None] * np.linspace(0.7, 1.2, 6)
 """Drawn service times: the fixed ones, from 0.7 to 1.2 times as long."""
@@ -112,6 +113,18 @@ def test_parts_of_a_queue_bring_what_they_should() -> None:
     np.testing.assert_array_equal(
         problem.policy_of(*problem.model_and_batch(more.policy)), more.policy
     )
+
+
+def test_drops_from_the_full_state_lead_to_states_that_nothing_else_leads_to() -> None:
+    """More requests than the table has rows: dropping one by one ages the queue unevenly."""
+    latency = LatencyTable.measured(["one"], [0.8], [linear(6.0, 3.0, 9)])
+    problem = variable_problem(1600.0, latency=latency, slo_ms=100.0, workers=4, max_queue=8,
+                               grid="fixed:20", late="drop")
+    solution = solve_variable(build_variable(problem, "exact"))
+    optimum = value_iteration(build_explicit(problem).mdp, tolerance=1e-10)
+    assert solution.evaluation.gain == pytest.approx(optimum.gain, abs=1e-8)
+    visits = solution.evaluation.visits
+    assert visits[-1, 0] > 1e-3 * visits.sum()
 
 
 def test_states_that_hardly_occur_are_decided_too() -> None:

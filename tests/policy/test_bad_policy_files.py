@@ -35,6 +35,14 @@ def drop(*path: str | int) -> Callable[[Document], None]:
     return change
 
 
+def both(*changes: Callable[[Document], None]) -> Callable[[Document], None]:
+    """Several changes, one after the other."""
+    def change(target: Any) -> None:
+        for one in changes:
+            one(target)
+    return change
+
+
 LOOKUP = {
     "a later version": (put("format", value="ramsis.policy/2"),
                         "format: this version of ramsis.policy is not known here: got "
@@ -61,6 +69,10 @@ LOOKUP = {
     "a partial batch under maximal batching": (put("batching", value="maximal"),
                                                "table.batch[1][1]: batch is out of range: got 1; "
                                                "allowed: 2"),
+    "a batch above the queue where drops are allowed": (
+        both(put("late", value="drop"), put("table", "batch", 1, 0, value=3)),
+        "table.batch[1][0]: batch is out of range: got 3; allowed: a whole number from 1 to 2, "
+        "or 0 to drop the earliest request"),
     "too few rows": (put("table", "model", value=[[0] * 5] * 2),
                      "table.model: list has the wrong length: got '2 entries'; "
                      "allowed: 3 entries"),
@@ -123,6 +135,17 @@ REST = {
     "a text for a truth value": (put("expectations", "overloaded", value="no"),
                                  "expectations.overloaded: not a truth value: got 'no'"),
     "an unknown service": (put("service", value="p42"), "service: unknown service: got 'p42'"),
+    "drawn times without quantiles": (put("service", value="distribution"),
+                                      "models[0].quantiles_ms: field is missing"),
+    "quantiles of fixed times": (put("models", 0, "quantiles_ms", value=[[1.0, 2.0]]),
+                                 "models[0].quantiles_ms: unknown field"),
+    "quantiles that fall": (both(put("service", value="distribution"),
+                                 put("models", 0, "quantiles_ms", value=[[1.0, 2.0], [3.0, 2.0]])),
+                            "models[0].quantiles_ms[1]: quantiles fall"),
+    "quantiles for too few batches": (both(put("service", value="distribution"),
+                                           put("models", 0, "quantiles_ms", value=[[1.0, 2.0]])),
+                                      "models[0].quantiles_ms: not two or more quantiles"),
+    "a negative price": (put("violation_price", value=-0.1), "violation_price: not a valid"),
     "an unknown dispatch": (put("dispatch", value="random"), "dispatch: unknown dispatch"),
     "an unknown objective": (put("objective", value="fun"), "objective: unknown objective"),
     "a certificate without a gain": (drop("certificate", "gain"), "certificate.gain: field is"),

@@ -105,3 +105,16 @@ def test_a_lookup_takes_microseconds() -> None:
     ask = runtime.FleetSelector(fleet_table(Fields(policy.to_document(), "policy")))
     taken = min(timeit.repeat(lambda: ask(7, 13, 61.0), number=2000, repeat=5)) / 2000
     assert taken < 20e-6  # 2 where nothing else runs
+
+
+def test_late_answers_take_only_workers_that_nobody_needs() -> None:
+    ask = selector()  # of 9 workers, 4 are enough
+    first = VECTORS["policy"]["models"][0]["name"]
+    for idle in range(10):
+        expected = (first, 1) if idle >= 4 else None
+        assert ask.late_answer(idle, 0) == expected
+        assert ask.late_answer(idle, 1) is None
+    never = runtime.FleetSelector(ask.table._replace(spare_idle=None))
+    always = runtime.FleetSelector(ask.table._replace(spare_idle=0))
+    assert never.late_answer(9, 0) is None
+    assert (always.late_answer(0, 0), always.late_answer(1, 0)) == (None, (first, 1))

@@ -42,6 +42,18 @@ def tiny_profile() -> ProfileSet:
     ))
 
 
+def varying_profile() -> ProfileSet:
+    """The same three models with times that vary from 0.6 to 1.02 of their p95."""
+    level = (np.arange(16) + 0.5) / 16
+    return ProfileSet("varying", tuple(
+        ModelProfile(one.name, one.accuracy, tuple(
+            dataclasses.replace(item, quantiles_ms=tuple(
+                (item.statistic_ms("p95") * (0.6 + 0.4 * level / 0.95)).tolist()))
+            for item in one.batches))
+        for one in tiny_profile().models
+    ))
+
+
 def linear_profile(*models: tuple[float, float, float]) -> ProfileSet:
     """Models given by accuracy, latency of a batch of 1, and of each further request."""
     return ProfileSet("linear", tuple(

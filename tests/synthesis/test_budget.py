@@ -1,4 +1,4 @@
-"""Policies within a budget of violations: they keep to it, and give away no accuracy for nothing."""
+"""Policies within a budget of violations: they keep to it, and waste no accuracy."""
 
 from __future__ import annotations
 

@@ -163,7 +163,8 @@ def test_a_closed_loop_has_no_load_to_plan_for(tiny: ProfileSet) -> None:
 
 
 @pytest.mark.parametrize(("text", "word"), [
-    ("fleet:objective=per-query", "violation_price"), ("fleet:violation_price=dear", "a number"),
+    ("fleet:objective=per-query", "violation_price"),
+    ("fleet:violation_price=dear", "a finite number"),
     ("fleet:max_batch=0", "whole number"), ("worker:levels=1", ">= 2"), ("best", "jellyfish"),
     ("fleet:service=slow", "p95"),
 ])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.fleet import fluid_bound
-from ramsis.policy import WorkerPolicy, read, write
+from ramsis.policy import WorkerPolicy, read, validate, write
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis import Check, analyse_policy, generate_policy, verify_policy
 from ramsis.synthesis.checks import least_dual
@@ -55,7 +55,12 @@ def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
      (1000.0, {"objective": "per-decision"}), (700.0, {"grid": "model"}),
      (700.0, {"solver": "value-iteration"}), (700.0, {"solver": "linear-program"}),
      (300.0, {"workers": 1}), (5000.0, {"workers": 60}), (300.0, {"grid": "fixed:1"}),
-     (1000.0, {"max_queue": 1})],
+     (1000.0, {"max_queue": 1}), (1600.0, {"late": "drop"}), (5000.0, {"late": "drop"}),
+     (1600.0, {"late": "free"}), (2500.0, {"late": "free", "objective": "per-decision"}),
+     (1000.0, {"late": "drop", "solver": "linear-program", "objective": "per-decision"}),
+     (900.0, {"late": "drop", "arrivals": "negative-binomial:4"}),
+     (1600.0, {"violation_price": 0.5, "late": "drop"}), (900.0, {"batching": "variable"}),
+     (1600.0, {"batching": "variable", "late": "drop"})],
     ids=str,
 )
 def test_every_claim_of_a_generated_file_holds(
@@ -65,6 +70,25 @@ def test_every_claim_of_a_generated_file_holds(
     checks = verify_policy(tmp_path / "policy.json")
     assert [check for check in checks if not check.holds] == []
     assert len(checks) > 20
+
+
+@pytest.mark.parametrize(
+    ("load_qps", "changes"),
+    [(300.0, {}), (1600.0, {}), (2500.0, {"late": "drop"}), (1600.0, {"late": "free"}),
+     (900.0, {"arrivals": "negative-binomial:4"}), (1600.0, {"violation_price": 1.0}),
+     (500.0, {"arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2", "max_queue": 3,
+              "grid": "fixed:6"})],
+    ids=str,
+)
+def test_every_claim_holds_where_service_times_vary(
+    tmp_path: Path, load_qps: float, changes: dict[str, Any]
+) -> None:
+    policy = generate_policy(samples.varying_profile(), load_qps, samples.settings(**changes))
+    assert policy.service == "distribution"
+    write(policy, tmp_path / "policy.json")
+    assert validate(tmp_path / "policy.json").to_document() == policy.to_document()
+    checks = verify_policy(tmp_path / "policy.json")
+    assert [check for check in checks if not check.holds] == []
 
 
 @settings(max_examples=15, deadline=None,

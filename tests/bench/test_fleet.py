@@ -1,0 +1,84 @@
+"""Fleet policies: synthesis, the size of the file, and the lookup."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis import profiles, runtime
+from ramsis.policy import FleetPolicy, write
+from ramsis.profiles import ProfileSet
+from ramsis.runtime import Drop, FleetSelector, Wait
+from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
+from tests.bench.cases import SLO_MS, WORKERS
+from tests.bench.ledger import Ledger
+from tests.bench.timing import repeated
+
+LOADS_QPS = (400.0, 2000.0, 4000.0)
+SYNTHESIS_S, LARGE_S, LOOKUP_S, FILE_KB = 1.0, 10.0, 2e-6, 200.0
+LOOKUPS = 20_000
+
+
+@pytest.fixture(scope="module")
+def image(profile_file: Path) -> ProfileSet:
+    """The nine image models."""
+    return profiles.load(str(profile_file))
+
+
+def _made(profile: ProfileSet, load_qps: float, workers: int) -> FleetPolicy:
+    settings = FleetSettings(slo_ms=SLO_MS, workers=workers)
+    return fleet_policy(profile, fleet_problem(profile, load_qps, settings), settings)
+
+
+def _enter(
+    ledger: Ledger, benchmark: Any, profile: ProfileSet, load_qps: float, workers: int,
+    target_s: float,
+) -> None:
+    policy, timing = repeated(benchmark, lambda: _made(profile, load_qps, workers), rounds=5)
+    assert policy.certificate.converged
+    assert policy.certificate.bellman_residual <= 1e-6
+    assert policy.table.size >= min(workers, WORKERS) * 30 * 20
+    assert policy.expectations.upper_bound is not None
+    assert policy.expectations.effective_accuracy > 0.9 * policy.expectations.upper_bound
+    ledger.time(f"{profile.name}, {workers} workers, {load_qps:g} QPS, {policy.service}", timing,
+                target_s)
+
+
+@pytest.mark.parametrize("load_qps", LOADS_QPS)
+def test_synthesis(benchmark: Any, ledger: Ledger, image: ProfileSet, load_qps: float) -> None:
+    _enter(ledger, benchmark, image, load_qps, WORKERS, SYNTHESIS_S)
+
+
+@pytest.mark.parametrize("load_qps", LOADS_QPS)
+def test_synthesis_with_drawn_service(benchmark: Any, ledger: Ledger, load_qps: float) -> None:
+    _enter(ledger, benchmark, profiles.load("image-cpu"), load_qps, WORKERS, SYNTHESIS_S)
+
+
+@pytest.mark.parametrize("workers", [4, 1000, 10_000])
+def test_synthesis_of_other_sizes(benchmark: Any, ledger: Ledger, workers: int) -> None:
+    _enter(ledger, benchmark, profiles.load("image-cpu"), 120.0 * workers, workers, LARGE_S)
+
+
+def test_lookup_and_file(
+    benchmark: Any, ledger: Ledger, image: ProfileSet, tmp_path: Path
+) -> None:
+    policy, path = _made(image, LOADS_QPS[-1], WORKERS), tmp_path / "policy.json"
+    write(policy, path)
+    ledger.size("its file", path.stat().st_size / 1000, FILE_KB)
+    selector = runtime.load_selector(path)
+    assert isinstance(selector, FleetSelector)
+    rng = np.random.default_rng(0)
+    asked = list(zip(rng.integers(0, WORKERS + 5, LOOKUPS).tolist(),
+                     rng.integers(1, int(policy.queue_levels[-1]) + 5, LOOKUPS).tolist(),
+                     rng.uniform(-20.0, 1.1 * SLO_MS, LOOKUPS).tolist(), strict=True))
+
+    def ask() -> list[Any]:
+        return [selector(idle, queued, slack) for idle, queued, slack in asked]
+
+    answers, timing = repeated(benchmark, ask, rounds=30, warmup=2)
+    assert sum(isinstance(answer, Drop) for answer in answers) > 0
+    assert sum(isinstance(answer, Wait) for answer in answers) > 0
+    ledger.time("one lookup of a fleet", timing.scaled(1 / LOOKUPS), LOOKUP_S)
