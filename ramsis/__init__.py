@@ -38,6 +38,7 @@ _PUBLIC = {
     "run_sweep": "ramsis.sweep",
     "simulate": "ramsis.sim",
     "solve_worker": "ramsis.solvers.worker",
+    "trace_frontier": "ramsis.synthesis.frontier",
     "verify_policy": "ramsis.synthesis",
 }
 

@@ -9,6 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
+from ramsis.cli.rows import budget_words
 from ramsis.policy import FleetPolicy
 
 __all__ = ["show_fleet"]
@@ -27,7 +28,8 @@ def show_fleet(policy: FleetPolicy, as_json: bool) -> None:
                f" fleet of {policy.workers} workers, service {policy.service}, violation price "
                f"{policy.violation_price:g}")
     click.echo(f"expected effective accuracy {expected.effective_accuracy:.4f}, violations "
-               f"{expected.violation_rate:.4%} (upper bound {expected.upper_bound:.4f})\n")
+               f"{expected.violation_rate:.4%} (upper bound {expected.upper_bound:.4f})")
+    click.echo("".join(f"{line}\n" for line in budget_words(policy)))
     for m, model in enumerate(policy.models):
         share = expected.model_share.get(model.name, 0.0)
         click.echo(f"{_SYMBOLS[m % len(_SYMBOLS)]} {model.name} ({share:.1%} of the queries)")

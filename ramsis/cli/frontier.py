@@ -46,6 +46,8 @@ _RUNS, _SEED = 8, 0
               help="Latency statistic that service times are taken to be, or drawn from the "
                    "distribution.  [default: the distribution where the profile has quantiles, "
                    "else p95]")
+@click.option("--max-queue", type=int, default=32, show_default=True,
+              help="Longest queue that a worker's table tells apart; a fleet's largest batch.")
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,
               help="Most corners of a frontier.")
 @click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,
@@ -63,6 +65,7 @@ def frontier_command(
     scheme: str,
     late: str | None,
     service: str | None,
+    max_queue: int,
     points: int,
     queries: int,
     out: Path | None,
@@ -82,15 +85,15 @@ def frontier_command(
       $ ramsis frontier --profiles digits-cpu --slo-ms 25 --workers 2 --load 9000 --queries 100000
       $ ramsis frontier --profiles digits-cpu --slo-ms 25 --workers 2 --load 9000 --queries 0 --json
     """  # noqa: E501 - an example is one line
-    from ramsis.synthesis.frontier import frontier
+    from ramsis.synthesis.frontier import trace_frontier
 
-    settings = _settings(scheme, slo_ms, workers, late, service)
+    settings = _settings(scheme, slo_ms, workers, late, service, max_queue)
     loads = parse_loads(load)
     profile = profiles.load(profile_name)
     rows: list[dict[str, Any]] = []
     with progress("frontiers", len(loads)) as advance:
         for load_qps in loads:
-            corners = frontier(profile, load_qps, settings, points=points).corners
+            corners = trace_frontier(profile, load_qps, settings, points=points).corners
             rows += [{**policy_row(corner.policy), "violation_price": corner.price,
                       **_simulated(corner.policy, queries)} for corner in corners]
             advance()
@@ -109,15 +112,17 @@ def frontier_command(
 
 
 def _settings(
-    scheme: str, slo_ms: float, workers: int, late: str | None, service: str | None
+    scheme: str, slo_ms: float, workers: int, late: str | None, service: str | None,
+    max_queue: int,
 ) -> SynthesisSettings | FleetSettings:
     if scheme == "worker":
         return SynthesisSettings(slo_ms=slo_ms, workers=workers, service=service,
-                                 late=late or LateRule.SERVE.value)
+                                 max_queue=max_queue, late=late or LateRule.SERVE.value)
     if late not in (None, LateRule.DROP.value):
         raise InvalidValueError(describe("not for --scheme fleet", where="--late", value=late,
                                          allowed="drop"))
-    return FleetSettings(slo_ms=slo_ms, workers=workers, service=service)
+    return FleetSettings(slo_ms=slo_ms, workers=workers, service=service,
+                         max_batch=max_queue)
 
 
 def _simulated(policy: Any, queries: int) -> dict[str, Any]:

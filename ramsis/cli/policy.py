@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ramsis.cli.fleet_table import show_fleet
+from ramsis.cli.rows import budget_words
 from ramsis.policy import FleetPolicy, WorkerPolicy, read
 
 __all__ = ["policy_group"]
@@ -116,7 +117,7 @@ def _header(policy: WorkerPolicy) -> Text:
     ]
     if expected.overloaded:
         lines.append("overloaded: the load passes what these workers can serve")
-    return Text("\n".join([*lines, ""]))
+    return Text("\n".join([*lines, *budget_words(policy), ""]))
 
 
 def _percent(rate: float | None) -> str:

@@ -16,7 +16,8 @@ from rich.table import Table
 
 from ramsis.policy import Policy
 
-__all__ = ["Column", "budget_row", "policy_row", "print_json", "print_rows", "progress"]
+__all__ = ["Column", "budget_row", "budget_words", "policy_row", "print_json", "print_rows",
+           "progress"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,20 @@ def budget_row(policy: Policy) -> dict[str, Any]:
         "queries": policy.budget.queries,
         "mixture_probability": policy.mixture.probability if policy.mixture else None,
     }
+
+
+def budget_words(policy: Policy) -> list[str]:
+    """The same in a line for people; none for another policy."""
+    budget, mixture = policy.budget, policy.mixture
+    words = []
+    if budget is not None:
+        words.append(f"within a budget of {budget.max_violation_rate:.4g}: measured "
+                     f"{budget.violation_rate:.4%} ± {budget.violation_half_width:.4%} violations "
+                     f"in {budget.queries} queries")
+    if mixture is not None:
+        words.append(f"one answer by chance: {list(mixture.answer)} at {list(mixture.place)} with "
+                     f"probability {mixture.probability:.4g}")
+    return words
 
 
 def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:

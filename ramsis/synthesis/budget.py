@@ -16,13 +16,14 @@ and it counts as within the budget when the upper end of its 95 % interval is. T
 simulation disposes; the file holds what was measured.
 
 **Steps.** 1. p = 0: when that is within the budget, no price is needed. 2. p = 1/4, 1, 4, … up to
-1024, until one is within it; if none is, the budget is infeasible. 3. Bisection on the logarithm
-of p, between A and B, until (p_B − p_A)·(V_A − V_B), what the edge between them can hide, is worth
-less than 3e-5. 4. Bisection on the number of states, by queue length, that do as A does. 5.
-Bisection on q, ten times. It **stops** at any step when what is left of the budget, v less the
-interval's upper end, is worth less than 3e-5 at the price, or is less than the simulation can tell
-apart, the interval's half width. Of all that was tried within the budget, the most accurate is
-kept.
+1024, until one is within it; if none is, the budget is infeasible. The next are tried too as long
+as accuracy rises: in the model it cannot. 3. Bisection on the logarithm of p, between A and B,
+until (p_B − p_A)·(V_A − V_B), what the edge between them can hide in the model, is less than
+3e-5. 4. Bisection on the number of states, by queue length, that do as A does. 5. Bisection on q,
+ten times. It **stops** at any step when what is left of the budget, v less the interval's upper
+end, is worth less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or
+less than the simulation can tell apart, a quarter of the interval's half width. Of all that was
+tried within the budget, the most accurate is kept.
 """
 
 from __future__ import annotations
@@ -96,10 +97,11 @@ class _Search:
         """Whether it is within the budget."""
         return one.found.upper <= self.budget
 
-    def settled(self, within: _Tried) -> bool:
+    def settled(self, beyond: _Tried, within: _Tried) -> bool:
         """Whether what is left of the budget is worth next to nothing, or cannot be told."""
         left = self.budget - within.found.upper
-        return within.price * left < _WORTH or left < within.found.violation_half_width
+        worth = max(within.price, _slope(beyond.found, within.found)) * left
+        return worth < _WORTH or left < within.found.violation_half_width / 4
 
 
 def policy_within(
@@ -144,6 +146,7 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
     while price <= HIGHEST_PRICE:
         one = search.at(price)
         if search.fits(one):
+            _climb(search, one)
             return beyond, one
         beyond, price = one, 4.0 * price
     policy = free.policy
@@ -154,11 +157,21 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
         allowed=f"at least {math.ceil(1.02 * search.fewest / digits) * digits:.2g}"))
 
 
+def _climb(search: _Search, one: _Tried) -> None:
+    """Try higher prices as long as that makes the policy more accurate in simulation."""
+    while 4.0 * one.price <= HIGHEST_PRICE:
+        dearer = search.at(4.0 * one.price)
+        if dearer.found.effective_accuracy <= one.found.effective_accuracy:
+            return
+        one = dearer
+
+
 def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, _Tried]:
     """The same at prices so close that the edge between them hides nothing."""
     for _ in range(_PRICES):
-        spread = beyond.found.violation_rate - within.found.violation_rate
-        if search.settled(within) or (within.price - beyond.price) * spread < _WORTH:
+        promised = [one.policy.expectations.violation_rate for one in (beyond, within)]
+        hidden = (within.price - beyond.price) * (promised[0] - promised[1])
+        if search.settled(beyond, within) or hidden < _WORTH:
             break
         one = search.at(math.sqrt(max(beyond.price, within.price / 16.0) * within.price))
         beyond, within = (beyond, one) if search.fits(one) else (one, within)
@@ -179,20 +192,20 @@ def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
         return mixed
 
     low, high = 0, len(differ)
-    while not search.settled(within) and high - low > 1:
+    while not search.settled(beyond, within) and high - low > 1:
         middle = (low + high) // 2
         one = search.tried(_with_cells(policy, between(middle), None), price)
         if search.fits(one):
             low, within = middle, one
         else:
-            high = middle
+            high, beyond = middle, one
     if high == 0:
         return
     place = tuple(int(index) for index in differ[low])
     answer = tuple(int(number) for number in theirs[place])
     none, all_of_it = 0.0, 1.0
     for _ in range(_CHANCES):
-        if search.settled(within):
+        if search.settled(beyond, within):
             return
         chance = (none + all_of_it) / 2
         mixture = Mixture(chance, place, answer)
@@ -200,7 +213,15 @@ def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
         if search.fits(one):
             none, within = chance, one
         else:
-            all_of_it = chance
+            all_of_it, beyond = chance, one
+
+
+def _slope(beyond: Simulated, within: Simulated) -> float:
+    """What a violation brings in accuracy, as measured between two policies."""
+    more = beyond.violation_rate - within.violation_rate
+    if more <= 0:
+        return 0.0
+    return (beyond.effective_accuracy - within.effective_accuracy) / more
 
 
 def _cells(policy: Policy) -> Cells:

@@ -10,7 +10,7 @@ simulated: means over the seeds. Three steps:
    the targets are met, then bisection between the last two. Each number tried has its own policies
    made and simulated. Other schemes may meet the targets on K workers and miss them on K + 1, as
    when they change to a model that just does not carry the load; so every number from the bound on
-   is tried, in strides of 1/200 of the bound.
+   is tried, for large fleets in strides of 1/50 of the bound and then one by one.
 3. It stops at a number that meets the targets while the one before it does not, or is below the
    bound; for schemes that are no policies, at the first such number. Numbers end at SPAN times the
    bound, where the scheme is taken not to get there.
@@ -46,7 +46,7 @@ SPAN = 10
 """Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
 MOST_WORKERS = 10_000
 """Largest number of workers by the bound for which a search is begun."""
-_STRIDES = 200
+_STRIDES = 50
 _WINDOWS = 256
 _SHORTEST_WINDOW = 10.0  # in units of the SLO
 

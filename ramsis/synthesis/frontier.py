@@ -26,7 +26,7 @@ from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.generate import generate_policy, priced
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["Corner", "Frontier", "frontier", "trace_frontier"]
+__all__ = ["Corner", "Frontier", "corners_of", "trace_frontier"]
 
 _WORTH = 1e-5
 
@@ -63,7 +63,8 @@ class Frontier:
     Attributes
     ----------
     corners : tuple of Corner
-        By rising violation rate: from the fewest violations to the unconstrained policy.
+        By rising violation rate: from the fewest violations to the unconstrained policy, which
+        is the only one where violations bring no accuracy.
     hidden : float
         Effective accuracy that the true hull has above the edges, at most.
     """
@@ -72,7 +73,7 @@ class Frontier:
     hidden: float
 
 
-def frontier(
+def trace_frontier(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings, *,
     points: int = 20,
 ) -> Frontier:
@@ -88,17 +89,25 @@ def frontier(
     InvalidValueError, InfeasibleError, NotConvergedError
         As :func:`ramsis.synthesis.generate_policy`, and for too few points.
     """
-    return trace_frontier(lambda price: generate_policy(profile, load_qps,
-                                                        priced(settings, price)), points=points)
+    return corners_of(lambda price: generate_policy(profile, load_qps, priced(settings, price)),
+                      points)
 
 
-def trace_frontier(make: Callable[[float], Policy], *, points: int = 20) -> Frontier:
-    """The frontier of the policies that ``make`` gives for prices; see :func:`frontier`."""
+def corners_of(make: Callable[[float], Policy], points: int) -> Frontier:
+    """The frontier of the policies that ``make`` gives for prices, with so many corners at most.
+
+    Raises
+    ------
+    InvalidValueError
+        Fewer than two.
+    """
     if points < 2:
         raise InvalidValueError(describe("too few points", where="points", value=points,
                                          allowed="2 or more"))
     corners = [Corner(price, make(price)) for price in (HIGHEST_PRICE, 0.0)]
-    if corners[1].violation_rate <= corners[0].violation_rate:
+    few, many = corners
+    if many.violation_rate <= few.violation_rate \
+            or many.effective_accuracy <= few.effective_accuracy:  # there is nothing to trade
         return Frontier((corners[1],), 0.0)
     done: set[tuple[float, float]] = set()
     while len(corners) < points:

@@ -46,7 +46,6 @@ from ramsis.solvers.stationary import power_iteration, stationary_distribution
 from ramsis.synthesis.checks import Check, close, least_dual
 from ramsis.synthesis.replay import problem_of
 from ramsis.synthesis.service import bounded_by
-from ramsis.synthesis.verify_budget import budget_checks
 
 if TYPE_CHECKING:
     from ramsis.mdp.explicit import ExplicitWorkerMDP
@@ -106,6 +105,8 @@ def verify_policy(
               bound, policy.expectations.effective_accuracy <= bound + tolerance),
     )
     if policy.budget is not None:
+        from ramsis.synthesis.verify_budget import budget_checks
+
         return (table, _overflow_check(policy, problem),
                 *budget_checks(policy, tolerance, own_arrivals), *bounds)
     if isinstance(problem.arrivals, MarkovModulated):

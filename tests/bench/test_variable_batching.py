@@ -1,4 +1,4 @@
-"""One policy with variable batching: the paper's took 3015 s, with 60 models more than a day."""
+"""One policy with variable batching: the paper's took 3015 s, more than a day for 60 models."""
 
 from __future__ import annotations
 

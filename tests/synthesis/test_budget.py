@@ -1,4 +1,4 @@
-"""Policies within a budget of violations: they keep to it, and waste no accuracy."""
+"""Policies within a budget of violations: they keep to it, and give no accuracy away."""
 
 from __future__ import annotations
 

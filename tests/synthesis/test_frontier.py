@@ -12,13 +12,13 @@ import pytest
 from ramsis.errors import InvalidValueError
 from ramsis.synthesis import generate_policy
 from ramsis.synthesis.budget import HIGHEST_PRICE
-from ramsis.synthesis.frontier import Frontier, frontier
+from ramsis.synthesis.frontier import Frontier, trace_frontier
 from tests.synthesis.test_budget import CASES, PROFILE
 
 
 @cache
 def traced(kind: str, points: int = 12) -> Frontier:
-    return frontier(PROFILE, *CASES[kind], points=points)
+    return trace_frontier(PROFILE, *CASES[kind], points=points)
 
 
 def curve(found: Frontier) -> tuple[Any, Any]:

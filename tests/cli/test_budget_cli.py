@@ -1,0 +1,112 @@
+"""``ramsis generate --max-violation`` and ``ramsis frontier``."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from ramsis.policy import validate
+from ramsis.profiles import save
+from ramsis.synthesis import budget
+from tests.cli.command import Run
+from tests.synthesis.samples import linear_profile
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two models; dropping some queries gives the others the better one."""
+    path = tmp_path_factory.mktemp("profiles") / "two.json"
+    save(linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0)), path)
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_FEWEST", 100_000)
+    monkeypatch.setattr(budget, "_MOST", 100_000)
+    monkeypatch.setattr(budget, "RUNS", 8)
+
+
+FLEET = ("--slo-ms", "60", "--workers", "20", "--load", "4400", "--scheme", "fleet",
+         "--max-queue", "4")
+
+
+def test_generate_keeps_to_a_budget_and_says_how(run: Run, profile: str, tmp_path: Path) -> None:
+    done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"),
+               "--max-violation", "0.03", "--json")
+    assert done.code == 0, done.err
+    (row,) = json.loads(done.out)["rows"]
+    assert row["max_violation_rate"] == 0.03
+    assert row["expected_violation_rate"] + row["violation_half_width"] <= 0.03
+    assert row["violation_price"] > 0
+    assert row["queries"] == 100_000
+    found = validate(row["file"])
+    assert (row["mixture_probability"] is None) == (found.mixture is None)
+    assert ("by chance" in row["state"]) == (found.mixture is not None)
+    assert run("verify", row["file"]).code == 0
+    assert "within a budget of 0.03" in run("policy", "show", row["file"]).out
+
+
+def test_a_budget_out_of_reach_ends_with_the_lowest_rate(
+    run: Run, profile: str, tmp_path: Path
+) -> None:
+    done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"),
+               "--max-violation", "0.000001")
+    assert done.code == 4
+    assert "no policy keeps the violation rate within the budget" in done.err
+    assert "at least" in done.err
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("more", [("--max-violation", "0"), ("--max-violation", "2"),
+                                  ("--max-violation", "0.1", "--violation-price", "1")])
+def test_what_is_no_budget_is_refused(
+    run: Run, profile: str, tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"), *more)
+    assert done.code == 2
+    assert "max" in done.err
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("scheme", [FLEET, ("--slo-ms", "60", "--workers", "2", "--load",
+                                            "300,400", "--late", "drop")])
+def test_frontiers_are_printed_written_and_drawn(
+    run: Run, profile: str, tmp_path: Path, scheme: tuple[str, ...]
+) -> None:
+    out, plot = tmp_path / "rows.csv", tmp_path / "figure.png"
+    done = run("frontier", "--profiles", profile, *scheme, "--points", "4", "--queries", "16000",
+               "--out", str(out), "--plot", str(plot), "--json")
+    assert done.code == 0, done.err
+    rows = json.loads(done.out)["rows"]
+    assert len(rows) <= 4 * len({row["load_qps"] for row in rows})
+    for row in rows:
+        assert row["queries"] == 16_000
+        assert 0 <= row["violation_rate"] <= 1
+    rates = [row["expected_violation_rate"] for row in rows if row["load_qps"] == 400.0]
+    assert rates == sorted(rates)
+    with out.open(newline="") as file:
+        written = list(csv.DictReader(file))
+    assert [float(row["violation_price"]) for row in written] == [
+        row["violation_price"] for row in rows]
+    assert plot.stat().st_size > 10_000
+
+
+def test_a_frontier_without_simulation_has_the_models_figures_alone(
+    run: Run, profile: str
+) -> None:
+    done = run("frontier", "--profiles", profile, *FLEET, "--points", "3", "--queries", "0",
+               "--json")
+    rows = json.loads(done.out)["rows"]
+    assert len(rows) == 3
+    assert "violation_rate" not in rows[0]
+    assert rows[-1]["violation_price"] == 0.0
+
+
+def test_a_fleet_has_no_other_late_rule(run: Run, profile: str) -> None:
+    done = run("frontier", "--profiles", profile, *FLEET, "--late", "serve")
+    assert done.code == 2
+    assert "--late" in done.err
