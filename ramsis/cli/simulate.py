@@ -147,7 +147,8 @@ def simulate_command(
     serving = fleet_of(profile_name, slo_ms, workers)
     if isinstance(serving, MixedFleet):
         refuse_beside_mix(click.get_current_context(), _NOT_MIXED)
-        simulate_mixed(serving, policies, str(load), duration_s=duration_s or 30.0,
+        simulate_mixed(serving, policies, str(load),
+                       duration_s=30.0 if duration_s is None else duration_s,
                        seeds=range(seed, seed + seeds), service=service, as_json=as_json)
         return
     see_own_modules("" if arrivals.startswith("renewal:") else arrivals)

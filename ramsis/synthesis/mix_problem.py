@@ -131,6 +131,7 @@ class MixProblem:
         self._policy = cache(self._made)
         self._within = cache(self._ways)
         self._at_most = cache(self._most)
+        self._fluid = cache(self._apart)
         self._replayed = cache(lambda policy: simulated(policy, queries=_QUERIES, runs=_RUNS,
                                                         seed=_SEED))
 
@@ -266,8 +267,8 @@ class MixProblem:
         best = best_division(lambda d: _worth(parts(d)), most, [start], steps[-2:])
         return _Within(shared, parts(best))
 
-    @cache  # noqa: B019 - lives as long as the problem does
-    def _fluid(self, t: int, workers: int, slo_ms: float, load_qps: float) -> float:
+    def _apart(self, t: int, workers: int, slo_ms: float, load_qps: float) -> float:
+        """Accuracy per second that some workers reach at most with one class."""
         return load_qps * mixed_bound(
             [(self.laws[t], workers)], [SloClass(slo_ms)], load_qps=load_qps,
             max_batch=_max_batch(self.settings)).effective_accuracy
