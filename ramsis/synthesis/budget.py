@@ -15,15 +15,20 @@ is not the model's: every policy on the way is replayed in simulation, always wi
 and it counts as within the budget when the upper end of its 95 % interval is. The model proposes,
 simulation disposes; the file holds what was measured.
 
-**Steps.** 1. p = 0: when that is within the budget, no price is needed. 2. p = 1/4, 1, 4, … up to
-1024, until one is within it; if none is, the budget is infeasible. The next are tried too as long
-as accuracy rises: in the model it cannot. 3. Bisection on the logarithm of p, between A and B,
-until (p_B − p_A)·(V_A − V_B), what the edge between them can hide in the model, is less than
-3e-5. 4. Bisection on the number of states, by queue length, that do as A does. 5. Bisection on q,
-ten times. It **stops** at any step when what is left of the budget, v less the interval's upper
-end, is worth less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or
-less than the simulation can tell apart, a quarter of the interval's half width. Of all that was
-tried within the budget, the most accurate is kept.
+**Steps.**
+
+1. p = 0: when that is within the budget, no price is needed.
+2. p = 1/4, 1, 4, … up to 1024, until one is within it; if none is, the budget is infeasible. The
+   next are tried too as long as they may be more accurate: not in the model, but in simulation.
+3. Bisection on the logarithm of p, between A and B, until (p_B − p_A)·(V_A − V_B), what the edge
+   between them can hide in the model, is less than 3e-5.
+4. Bisection on the number of states, by queue length, that do as A does.
+5. Bisection on q, ten times.
+
+It **stops** at any step when what is left of the budget, v less the interval's upper end, is worth
+less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or less than the
+simulation can tell apart, a quarter of the interval's half width. Of all that was tried within the
+budget, the most accurate is kept.
 """
 
 from __future__ import annotations
@@ -158,12 +163,13 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
 
 
 def _climb(search: _Search, one: _Tried) -> None:
-    """Try higher prices as long as that makes the policy more accurate in simulation."""
-    while 4.0 * one.price <= HIGHEST_PRICE:
-        dearer = search.at(4.0 * one.price)
-        if dearer.found.effective_accuracy <= one.found.effective_accuracy:
+    """Try higher prices as long as the policy may be more accurate, by the interval."""
+    best, price = one.found, 4.0 * one.price
+    while price <= HIGHEST_PRICE:
+        dearer = search.at(price).found
+        if dearer.effective_accuracy + dearer.effective_half_width <= best.effective_accuracy:
             return
-        one = dearer
+        best, price = max(best, dearer, key=lambda f: f.effective_accuracy), 4.0 * price
 
 
 def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, _Tried]:
