@@ -49,9 +49,15 @@ class PartRows:
         problem, states = self.problem, 2 + self.problem.max_queue * (self.problem.bins + 1)
         indptr, indices, data = [0], [np.empty(0, dtype=np.int64)], [np.empty(0)]
         excess = np.zeros(len(bins))
+        latency_ms = self.latency_ms[choice.service]
+        size = (len(bins), len(latency_ms))
+        first_bin, last_bin = (index.reshape(size) for index in bins_reached(
+            problem, np.full(size, n + 1).ravel(), np.full(size, choice.batch).ravel(),
+            np.repeat(self.slack[bins], len(latency_ms)), np.tile(latency_ms, len(bins))))
         for row, j in enumerate(bins.tolist()):
-            for point, weight in enumerate(self.weight[choice.service]):
-                first, joint = self._joint(n, j, choice, point)
+            for point, weight in enumerate(self.weight[choice.service].tolist()):
+                first, last = int(first_bin[row, point]), int(last_bin[row, point])
+                joint = self._joint(n, j, choice, point, first, last)
                 left = n + 1 - choice.batch + np.arange(len(joint))
                 beyond = np.maximum(left - problem.max_queue - 1.0, 0.0)
                 excess[row] += weight * float(beyond @ joint.sum(axis=1))
@@ -61,7 +67,7 @@ class PartRows:
                 some = joint > _NEGLIGIBLE
                 indices.append(column[some])
                 data.append(weight * joint[some])
-            indptr.append(sum(map(len, data)))
+            indptr.append(indptr[-1] + sum(map(len, data[-len(latency_ms):])))
         law: csr_array[np.float64] = csr_array(
             (np.concatenate(data), np.concatenate(indices), np.array(indptr)),
             shape=(len(bins), states),
@@ -69,13 +75,12 @@ class PartRows:
         law.sum_duplicates()
         return law, excess
 
-    def _joint(self, n: int, j: int, choice: Choice, point: int) -> tuple[int, FloatArray]:
-        """The first bin reached, and P(i new requests, slack in each bin from there on)."""
+    def _joint(
+        self, n: int, j: int, choice: Choice, point: int, first: int, last: int
+    ) -> FloatArray:
+        """P(i new requests, slack in each bin from the first to the last one)."""
         problem, workers = self.problem, self.problem.workers
         latency_ms = self.latency_ms[choice.service, point]
-        first, last = (int(index[0]) for index in bins_reached(
-            problem, np.array([n + 1]), np.array([choice.batch]), self.slack[[j]],
-            np.array([latency_ms])))
         phase = np.flatnonzero(self.phases[n, j] > _NEGLIGIBLE)
         upto = np.ones((len(phase), last - first + 1))
         if last > first:
@@ -85,4 +90,5 @@ class PartRows:
             upto[:, :-1] = betainc(order, count - order + 1.0, np.clip(y, 0.0, 1.0))
         during = self.new[self.place[choice.service, point]][phase]
         weight = self.phases[n, j, phase, None] * during
-        return first, np.maximum(np.diff(weight.T @ upto, axis=1, prepend=0.0), 0.0)
+        joint: FloatArray = np.maximum(np.diff(weight.T @ upto, axis=1, prepend=0.0), 0.0)
+        return joint
