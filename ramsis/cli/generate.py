@@ -14,7 +14,14 @@ from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.grid import DEFAULT_GRID
 from ramsis.mdp.problem import Objective
-from ramsis.policy import FLEET_SERVICES, MANIFEST_NAME, SERVICES, Policy, policy_file_name
+from ramsis.policy import (
+    DISPATCHES,
+    FLEET_SERVICES,
+    MANIFEST_NAME,
+    SERVICES,
+    Policy,
+    policy_file_name,
+)
 from ramsis.solvers.worker import SOLVERS, SolverName
 from ramsis.synthesis import (
     FleetSettings,
@@ -51,6 +58,9 @@ PROMISE_COLUMNS = (
 @click.option("--objective", type=click.Choice([o.value for o in Objective]),
               default=Objective.PER_QUERY.value, show_default=True,
               help="Accuracy averaged over queries, or over decisions as in the paper.")
+@click.option("--dispatch", type=click.Choice(DISPATCHES), default=DISPATCHES[0],
+              show_default=True,
+              help="Queries go to the workers in turn, or each to the worker with the fewest.")
 @click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
               help="poisson, negative-binomial:I (I = variance/mean of the counts), "
                    "mmpp:ratio=R,burst-ms=B,share=S, or package.module:name of your own.")
@@ -80,6 +90,7 @@ def generate(
     scheme: str,
     grid: str | None,
     objective: str,
+    dispatch: str,
     arrivals: str,
     service: str | None,
     violation_price: float,
@@ -92,7 +103,7 @@ def generate(
     """Make a model-selection policy for each load level.
 
     With --scheme fleet the policy decides about one central queue for all workers; --objective,
-    --arrivals and --solver are those of workers.
+    --dispatch, --arrivals and --solver are those of workers.
 
     Writes one policy file per level and a manifest into DIR, and prints what each policy will
     deliver: accuracy of the queries answered in time, share of SLO violations, effective
@@ -110,13 +121,13 @@ def generate(
     see_own_modules(arrivals)
     settings: SynthesisSettings | FleetSettings
     if scheme == "fleet":
-        settings = _fleet_settings(slo_ms, workers, grid, objective, arrivals, service,
+        settings = _fleet_settings(slo_ms, workers, grid, objective, dispatch, arrivals, service,
                                    violation_price, max_queue, solver)
     else:
         settings = SynthesisSettings(
             slo_ms=slo_ms, workers=workers, arrivals=arrivals,
             service=service or SERVICES[0],  # type: ignore[arg-type]  # checked by it
-            objective=objective, grid=DEFAULT_GRID if grid is None else grid,
+            dispatch=dispatch, objective=objective, grid=DEFAULT_GRID if grid is None else grid,
             max_queue=max_queue, solver=solver,
         )
     loads = parse_loads(load)
@@ -138,11 +149,12 @@ def generate(
 
 
 def _fleet_settings(
-    slo_ms: float, workers: int, grid: str | None, objective: str, arrivals: str,
+    slo_ms: float, workers: int, grid: str | None, objective: str, dispatch: str, arrivals: str,
     service: str | None, violation_price: float, max_queue: int, solver: str,
 ) -> FleetSettings:
     """Settings of a fleet; options that it does not have must be at their defaults."""
     for option, value, only in (("--objective", objective, "per-query"),
+                                ("--dispatch", dispatch, DISPATCHES[0]),
                                 ("--arrivals", arrivals, "poisson"),
                                 ("--solver", solver, SOLVERS[0])):
         if value != only:

@@ -1,14 +1,14 @@
 """One worker among K that share the load by the shortest queue (EuroSys '24, App. I, corrected).
 
-A query goes to the worker with the fewest queries, those in service counted. Seen from one worker
-these are Poisson arrivals at a rate λ(n) that depends on the number n of its queries, waiting or in
-service. Appendix I of the paper takes λ(n) = λ/K for n <= 2 and (λ/(K·μ))^K·μ for n >= 3, with μ
-the rate of service: right without batching, where queues are hardly ever longer than one. Workers
-that serve batches hold about as many queries as each other, however many that is, so the bend must
-lie at that number, and all rates together must bring Σ_n π(n)·λ(n) = λ/K, with π(n) the share of the
-time that a worker holds n. Both hold here: take the number of other workers that hold fewer than n
-as geometric, with mean (K − 1)·p(n), p(n) = Σ_{i<n} π(i). A query joins a worker with fewer than n
-with probability F(n) = K·p(n) / (1 + (K − 1)·p(n)), and
+A query goes to the worker with the fewest queries, those in service counted. Seen from one
+worker these are Poisson arrivals at a rate λ(n) that depends on the number n of its queries,
+waiting or in service. Appendix I of the paper takes λ(n) = λ/K for n <= 2 and (λ/(K·μ))^K·μ for
+n >= 3, with μ the rate of service: right without batching, where queues are hardly ever longer
+than one. Workers that serve batches hold about as many queries as each other, however many that
+is, so the bend must lie at that number, and all rates together must bring Σ_n π(n)·λ(n) = λ/K,
+with π(n) the share of the time that a worker holds n. Both hold here: take the number of other
+workers that hold fewer than n as geometric, with mean (K − 1)·p(n), p(n) = Σ_{i<n} π(i). A query
+joins a worker with fewer than n with probability F(n) = K·p(n) / (1 + (K − 1)·p(n)), and
 
     λ(n) = λ·(F(n+1) − F(n)) / (K·π(n)) = λ / ((1 + (K−1)·p(n))·(1 + (K−1)·p(n+1))).
 
@@ -22,8 +22,8 @@ at most SLO − T, with probability
     P(k, slack >= T) = exp(−λ(n)·(l − t))·B_t(n, n+k),   t = min(l, SLO − T),
 
 B_t the law of the pure-birth process (:mod:`ramsis.mdp.births`). No arrival leads to the empty
-state, which costs nothing and ends at (1, SLO). Slack bins at which the same models are in time are
-one state of the decision problem, without any loss.
+state, which costs nothing and ends at (1, SLO). Slack bins at which the same models are in time
+are one state of the decision problem, without any loss.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ramsis.mdp.problem import Objective, WorkerProblem
 from ramsis.mdp.sparse import SparseMDP
 
 __all__ = ["MAX_TABLE", "ShortestQueueMDP", "build_shortest_queue", "check_shortest_queue",
-           "even_rates", "shared_rates"]
+           "shared_rates"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -104,9 +104,7 @@ class ShortestQueueMDP:
         action.append(fastest)
         used.append(row[problem.max_queue, fastest])
         chosen, models = np.array(used), np.array(action)
-        transition = self._between_states()[chosen]
-        transition[0] = 0.0
-        transition[0, self._state_of[0, -1]] = 1.0
+        transition = self.rows(chosen[1:])
         n = self.services[0][chosen] + 1
         counted = n if problem.objective is Objective.PER_QUERY else np.ones(len(n))
         slack_ms = problem.slack_ms[np.concatenate([[0], first, [0]])][np.array(state)]
@@ -151,12 +149,14 @@ class ShortestQueueMDP:
         begins[self.starts] = 1
         return np.cumsum(begins.ravel()).reshape(shape)
 
-    def _between_states(self) -> FloatArray:
-        """Law of the next state after each service; shape (S, C+2)."""
-        columns = self.problem.bins + 1
-        at = self.starts[0] * columns + self.starts[1]
+    def rows(self, services: IntArray) -> FloatArray:
+        """Law of the state after the empty one and after each of R services; (R+1, C+2)."""
+        at = self.starts[0] * (self.problem.bins + 1) + self.starts[1]
         classes = np.add.reduceat(self.law.reshape(len(self.law), -1), at, axis=1)
-        return np.column_stack([self.idle, classes, self.full])
+        after = np.column_stack([self.idle, classes, self.full])
+        first = np.zeros((1, after.shape[1]))
+        first[0, self._state_of[0, -1]] = 1.0
+        return np.concatenate([first, after[services]])
 
 
 def check_shortest_queue(problem: WorkerProblem) -> None:
@@ -179,12 +179,6 @@ def check_shortest_queue(problem: WorkerProblem) -> None:
         )
 
 
-def even_rates(problem: WorkerProblem) -> FloatArray:
-    """λ(n) = λ/K at every n, as if the queues did not matter; shape (L+1,)."""
-    rate = problem.arrivals.rate_per_ms / problem.workers
-    return np.full(2 * (problem.max_queue + 1) + 1, rate)
-
-
 def shared_rates(problem: WorkerProblem, stay: FloatArray) -> FloatArray:
     """λ(n) per ms of a worker that holds n queries for a share π(n) of the time; shape (L+1,)."""
     below = np.append(0.0, np.cumsum(stay))
@@ -194,7 +188,8 @@ def shared_rates(problem: WorkerProblem, stay: FloatArray) -> FloatArray:
 
 
 def build_shortest_queue(
-    problem: WorkerProblem, rates_per_ms: FloatArray, table: IntArray | None = None
+    problem: WorkerProblem, rates_per_ms: FloatArray, table: IntArray | None = None,
+    *, full: bool = False,
 ) -> ShortestQueueMDP:
     """The worker's problem at given rates.
 
@@ -202,18 +197,18 @@ def build_shortest_queue(
     ----------
     rates_per_ms : ndarray, shape (2N+3,)
     table : ndarray of int, shape (N, D+1), optional
-        Where it changes within a queue a new class begins, so that it can be evaluated.
+        A class begins also where it changes, and only its services are there, which is quicker.
+    full : bool
+        All services, also where a table is given.
     """
-    latency, most = problem.latency.latency_ms, problem.max_queue
-    fits = latency[:, :most] <= problem.slo_ms
-    fits[problem.latency.fastest] = True
-    queued, models = np.nonzero(fits.T)
-    queued = np.append(queued, most)
-    models = np.append(models, problem.latency.fastest)
+    latency = problem.latency.latency_ms
+    queued, models = _services(problem, None if full else table)
     service_ms = latency[models, queued]
-    births = BirthCounts(rates_per_ms, max(problem.slo_ms, float(service_ms.max())))
+    longest_ms = max(problem.slo_ms, float(service_ms.max()))
+    births = BirthCounts(rates_per_ms, longest_ms, problem.slo_ms / problem.bins)
     ends = births.law(queued + 1, service_ms)
     after = _counts(ends, queued + 1)
+    most = problem.max_queue
     beyond = np.maximum(np.arange(after.shape[1]) - most - 1, 0)
     return ShortestQueueMDP(
         problem=problem,
@@ -226,6 +221,20 @@ def build_shortest_queue(
         stay_ms=_stay_ms(rates_per_ms, queued, service_ms, ends),
         starts=_classes(problem, table),
     )
+
+
+def _services(problem: WorkerProblem, table: IntArray | None) -> tuple[IntArray, IntArray]:
+    """N − 1 and model of all services that a policy may do, or that a table does."""
+    models = len(problem.latency.models)
+    used = np.zeros((problem.max_queue + 1, models), dtype=bool)
+    if table is None:
+        used[:-1] = (problem.latency.latency_ms[:, :-1] <= problem.slo_ms).T[: len(used) - 1]
+        used[:, problem.latency.fastest] = True
+    else:
+        np.put_along_axis(used[:-1], table, True, axis=1)
+        used[-1, problem.latency.fastest] = True
+    queued, chosen = np.nonzero(used)
+    return queued, chosen
 
 
 def _counts(law: FloatArray, levels: IntArray) -> FloatArray:

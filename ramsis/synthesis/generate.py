@@ -22,6 +22,7 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError, descri
 from ramsis.files import fingerprint
 from ramsis.fleet import fluid_bound
 from ramsis.mdp.problem import MAX_QUEUE, WorkerProblem
+from ramsis.mdp.shortest_queue import check_shortest_queue
 from ramsis.policy import (
     MANIFEST_NAME,
     CertificateRecord,
@@ -40,7 +41,7 @@ from ramsis.policy import (
 )
 from ramsis.profiles import LatencyTable, ProfileSet, prune
 from ramsis.profiles.file import to_document
-from ramsis.solvers.worker import WorkerSolution, solve_worker
+from ramsis.solvers.worker import WorkerSolution, solve_dispatched
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from ramsis.synthesis.levels import adaptive_levels
 from ramsis.synthesis.settings import SynthesisSettings
@@ -71,7 +72,7 @@ def worker_problem(
     InvalidValueError
         A number out of range, or an SLO below every latency.
     """
-    return WorkerProblem.create(
+    problem = WorkerProblem.create(
         latency_table(profile, settings),
         slo_ms=settings.slo_ms,
         workers=settings.workers,
@@ -80,6 +81,9 @@ def worker_problem(
         max_queue=settings.max_queue,
         objective=settings.objective,
     )
+    if settings.dispatch == "shortest-queue":
+        check_shortest_queue(problem)
+    return problem
 
 
 @overload
@@ -161,7 +165,7 @@ def _policy(
     problem: WorkerProblem, load_qps: float, settings: SynthesisSettings, inputs: Inputs
 ) -> WorkerPolicy:
     table = problem.latency
-    solution = solve_worker(problem, settings.solver)
+    solution = solve_dispatched(problem, settings.dispatch, settings.solver)
     solution.certificate.require_converged(f"load {load_qps:g} QPS")
     bound = fluid_bound(
         table,
@@ -182,7 +186,7 @@ def _policy(
         load_qps=load_qps,
         arrivals=_arrivals(problem, settings),
         service=settings.service,
-        dispatch="round-robin",
+        dispatch=settings.dispatch,
         batching="maximal",
         late="serve",
         objective=problem.objective.value,
@@ -193,7 +197,7 @@ def _policy(
         overflow_model=table.fastest,
         overflow_batch=problem.max_queue,
         expectations=expectations,
-        certificate=_certificate(solution),
+        certificate=_certificate(solution, settings.dispatch),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
     )
@@ -218,10 +222,11 @@ def _models(table: LatencyTable) -> tuple[PolicyModel, ...]:
     )
 
 
-def _certificate(solution: WorkerSolution) -> CertificateRecord:
+def _certificate(solution: WorkerSolution, dispatch: str) -> CertificateRecord:
     found = solution.certificate
     structured = solution.solver in ("policy-iteration", "value-iteration")
-    quadrature = structured and is_orderly(solution.problem.arrivals)
+    on_nodes = structured and dispatch == "round-robin"
+    quadrature = on_nodes and is_orderly(solution.problem.arrivals)
     return CertificateRecord(
         solver=solution.solver,
         converged=found.converged,

@@ -72,5 +72,5 @@ def analyse_policy(
         As :func:`problem_of`.
     """
     problem = problem_of(policy, own_arrivals=own_arrivals)
-    visits, excess = evaluate_table(problem, policy.model_table)
+    visits, excess = evaluate_table(problem, policy.model_table, policy.dispatch)
     return analyse_worker(problem, policy.model_table, visits, excess)

@@ -9,7 +9,7 @@ from typing import Any
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.grid import DEFAULT_GRID
 from ramsis.mdp.problem import Objective
-from ramsis.policy import SERVICES
+from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.profiles import Statistic
 from ramsis.solvers.worker import SOLVERS, SolverName
 
@@ -25,12 +25,15 @@ class SynthesisSettings:
     slo_ms : float
         Deadline of a request after its arrival.
     workers : int
-        Workers K that share the load by round robin.
+        Workers K that share the load.
     arrivals : str
         ``poisson``, ``negative-binomial:I``, ``mmpp:ratio=R,burst-ms=B,share=S``, or
         ``package.module:name`` of a callable that makes a process of a load.
     service : str
         Latency statistic that service times are taken to be: p95, p99 or mean.
+    dispatch : str
+        ``round-robin``, or ``shortest-queue``: a query goes to the worker with the fewest, those
+        in service counted (Poisson arrivals only).
     objective : str
         ``per-query`` or ``per-decision``.
     grid : str
@@ -50,13 +53,15 @@ class SynthesisSettings:
     workers: int
     arrivals: str = "poisson"
     service: Statistic = "p95"
+    dispatch: str = DISPATCHES[0]
     objective: str = Objective.PER_QUERY.value
     grid: str = DEFAULT_GRID
     max_queue: int = 32
     solver: SolverName = "policy-iteration"
 
     def __post_init__(self) -> None:
-        words = {"service": SERVICES, "objective": tuple(Objective), "solver": SOLVERS}
+        words = {"service": SERVICES, "dispatch": DISPATCHES,
+                 "objective": tuple(Objective), "solver": SOLVERS}
         for name, known in words.items():
             value = getattr(self, name)
             if value not in known:
