@@ -55,7 +55,9 @@ def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
      (1000.0, {"objective": "per-decision"}), (700.0, {"grid": "model"}),
      (700.0, {"solver": "value-iteration"}), (700.0, {"solver": "linear-program"}),
      (300.0, {"workers": 1}), (5000.0, {"workers": 60}), (300.0, {"grid": "fixed:1"}),
-     (1000.0, {"max_queue": 1})],
+     (1000.0, {"max_queue": 1}),
+     (300.0, {"dispatch": "shortest-queue"}), (1600.0, {"dispatch": "shortest-queue"}),
+     (20_000.0, {"dispatch": "shortest-queue"})],
     ids=str,
 )
 def test_every_claim_of_a_generated_file_holds(
@@ -81,6 +83,13 @@ def test_every_claim_holds_on_any_profile(
     policy = generate_policy(profile, demand * workers * 1000 / fastest, chosen)
     write(policy, tmp_path / "policy.json")
     assert failures(tmp_path / "policy.json") == []
+
+
+def test_a_policy_for_another_dispatch_does_not_keep_its_promise(
+    made: dict[str, Any], changed: Callable[[Change], Path]
+) -> None:
+    assert "expected effective accuracy" in failures(
+        changed(lambda document: document.update(dispatch="shortest-queue")))
 
 
 def expectation(name: str, delta: float) -> Change:
