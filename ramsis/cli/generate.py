@@ -117,6 +117,7 @@ def generate(
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 50:200:50 --out out
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
       $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --scheme fleet --out out3
+      $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --dispatch shortest-queue --out out4
     """  # noqa: E501 - an example is one line
     see_own_modules(arrivals)
     settings: SynthesisSettings | FleetSettings
