@@ -47,7 +47,7 @@ __all__ = ["MAX_TABLE", "ShortestQueueMDP", "build_shortest_queue", "check_short
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-MAX_TABLE = 128
+MAX_TABLE = 64
 """Longest queue that a table for shortest-queue dispatch tells apart."""
 
 

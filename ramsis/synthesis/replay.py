@@ -8,6 +8,7 @@ from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import from_description
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.mdp.problem import WorkerProblem
+from ramsis.mdp.shortest_queue import check_shortest_queue
 from ramsis.policy import WorkerPolicy
 from ramsis.profiles import LatencyTable
 from ramsis.solvers.worker import evaluate_table
@@ -41,7 +42,7 @@ def problem_of(
             tuple(m.name for m in policy.models), policy.accuracy, policy.latency_ms,
             letters.astype(np.int8), policy.service,
         )
-        return WorkerProblem.create(
+        problem = WorkerProblem.create(
             latency,
             slo_ms=policy.slo_ms,
             workers=policy.workers,
@@ -50,10 +51,13 @@ def problem_of(
             max_queue=policy.max_queue,
             objective=policy.objective,
         )
+        if policy.dispatch == "shortest-queue":
+            check_shortest_queue(problem)
     except InvalidValueError as error:
         raise InputFileError(
             describe(f"no problem can be made of it ({error})", where=where)
         ) from error
+    return problem
 
 
 def analyse_policy(

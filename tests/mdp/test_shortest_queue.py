@@ -83,7 +83,7 @@ def test_what_is_not_modelled_is_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"Poisson arrivals only.*allowed: poisson"):
         check_shortest_queue(small_problem(arrivals=NegativeBinomial(150.0, 4.0)))
     latency = small_problem().latency
-    long = np.linspace(1.0, 30.0, 130)
+    long = np.linspace(1.0, 30.0, 66)
     table = type(latency).measured(["one"], [0.5], [long.tolist()])
-    with pytest.raises(InvalidValueError, match=r"max_queue.*at most 128"):
-        check_shortest_queue(small_problem(latency=table, max_queue=129))
+    with pytest.raises(InvalidValueError, match=r"max_queue.*at most 64"):
+        check_shortest_queue(small_problem(latency=table, max_queue=65))

@@ -92,6 +92,15 @@ def test_a_policy_for_another_dispatch_does_not_keep_its_promise(
         changed(lambda document: document.update(dispatch="shortest-queue")))
 
 
+def test_a_file_of_a_dispatch_that_does_not_know_its_arrivals_is_refused(
+    made: dict[str, Any], changed: Callable[[Change], Path]
+) -> None:
+    clumped = {"process": "negative-binomial", "dispersion": 4.0}
+    with pytest.raises(InputFileError, match="shortest-queue dispatch is modelled for Poisson"):
+        verify_policy(changed(
+            lambda document: document.update(dispatch="shortest-queue", arrivals=clumped)))
+
+
 def expectation(name: str, delta: float) -> Change:
     """Moves a figure of the promise, such as ``slack_ms.p50``."""
 
