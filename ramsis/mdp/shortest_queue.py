@@ -47,6 +47,7 @@ __all__ = ["MAX_TABLE", "ShortestQueueMDP", "build_shortest_queue", "check_short
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+_NEVER = 1e-100  # a probability that no sum notices and that divisions do not stand
 MAX_TABLE = 64
 """Longest queue that a table for shortest-queue dispatch tells apart."""
 
@@ -154,6 +155,7 @@ class ShortestQueueMDP:
         at = self.starts[0] * (self.problem.bins + 1) + self.starts[1]
         classes = np.add.reduceat(self.law.reshape(len(self.law), -1), at, axis=1)
         after = np.column_stack([self.idle, classes, self.full])
+        after[after < _NEVER] = 0.0
         first = np.zeros((1, after.shape[1]))
         first[0, self._state_of[0, -1]] = 1.0
         return np.concatenate([first, after[services]])
