@@ -16,7 +16,13 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.choices import Batching, LateRule
 from ramsis.mdp.grid import DEFAULT_GRID
 from ramsis.mdp.problem import Objective
-from ramsis.policy import FLEET_SERVICES, MANIFEST_NAME, Policy, policy_file_name
+from ramsis.policy import (
+    DISPATCHES,
+    FLEET_SERVICES,
+    MANIFEST_NAME,
+    Policy,
+    policy_file_name,
+)
 from ramsis.solvers.worker import SOLVERS, SolverName
 from ramsis.synthesis import (
     FleetSettings,
@@ -53,6 +59,9 @@ PROMISE_COLUMNS = (
 @click.option("--objective", type=click.Choice([o.value for o in Objective]),
               default=Objective.PER_QUERY.value, show_default=True,
               help="Accuracy averaged over queries, or over decisions as in the paper.")
+@click.option("--dispatch", type=click.Choice(DISPATCHES), default=DISPATCHES[0],
+              show_default=True,
+              help="Queries go to the workers in turn, or each to the worker with the fewest.")
 @click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
               help="poisson, negative-binomial:I (I = variance/mean of the counts), "
                    "mmpp:ratio=R,burst-ms=B,share=S, or package.module:name of your own.")
@@ -93,6 +102,7 @@ def generate(
     scheme: str,
     grid: str | None,
     objective: str,
+    dispatch: str,
     arrivals: str,
     service: str | None,
     late: str | None,
@@ -108,7 +118,7 @@ def generate(
     """Make a model-selection policy for each load level.
 
     With --scheme fleet the policy decides about one central queue for all workers; --objective,
-    --arrivals, --late, --batching and --solver are those of workers.
+    --dispatch, --arrivals, --late, --batching and --solver are those of workers.
 
     Writes one policy file per level and a manifest into DIR, and prints what each policy will
     deliver: accuracy of the queries answered in time, share of SLO violations, effective
@@ -128,6 +138,7 @@ def generate(
       $ ramsis generate --profiles digits-cpu --slo-ms 100 --workers 4 --load 80 --out out2 --json
       $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 40 --load 4000 --scheme fleet --out out3
       $ ramsis generate --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers 8 --load 400 --scheme fleet --out out4
+      $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --dispatch shortest-queue --out out5
     """  # noqa: E501 - an example is one line
     if None not in (max_violation, violation_price):
         raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
@@ -135,13 +146,13 @@ def generate(
     serving = fleet_of(profile_name, slo_ms, workers)
     settings: SynthesisSettings | FleetSettings
     if scheme == "fleet":
-        settings = _fleet_settings(serving.slo_ms, serving.workers, grid, objective, arrivals,
-                                   service, late, batching, violation_price, max_violation,
-                                   max_queue, solver)
+        settings = _fleet_settings(serving.slo_ms, serving.workers, grid, objective, dispatch,
+                                   arrivals, service, late, batching, violation_price,
+                                   max_violation, max_queue, solver)
     else:
         settings = SynthesisSettings(
             slo_ms=serving.slo_ms, workers=serving.workers, arrivals=arrivals,
-            service=service,
+            service=service, dispatch=dispatch,
             objective=objective, grid=DEFAULT_GRID if grid is None else grid,
             max_queue=max_queue, late=late or LateRule.SERVE.value, batching=batching,
             violation_price=violation_price or 0.0, solver=solver, max_violation=max_violation,
@@ -171,12 +182,13 @@ def generate(
 
 
 def _fleet_settings(
-    slo_ms: float, workers: int, grid: str | None, objective: str, arrivals: str,
+    slo_ms: float, workers: int, grid: str | None, objective: str, dispatch: str, arrivals: str,
     service: str | None, late: str | None, batching: str, violation_price: float | None,
     max_violation: float | None, max_queue: int, solver: str,
 ) -> FleetSettings:
     """Settings of a fleet; options that it does not have must be at their defaults."""
     for option, value, only in (("--objective", objective, "per-query"),
+                                ("--dispatch", dispatch, DISPATCHES[0]),
                                 ("--arrivals", arrivals, "poisson"),
                                 ("--late", late or "drop", "drop"),
                                 ("--batching", batching, Batching.MAXIMAL.value),

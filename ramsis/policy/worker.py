@@ -26,7 +26,7 @@ __all__ = ["DISPATCHES", "OBJECTIVES", "SERVICES", "WorkerPolicy", "arrivals_in"
 
 SERVICES = ("p95", "p99", "mean", "distribution")
 """What service times are: a statistic of the profile, or drawn from the distribution."""
-DISPATCHES = ("round-robin",)
+DISPATCHES = ("round-robin", "shortest-queue")
 """How the workers share the arrivals; round robin gives a worker every K-th one."""
 OBJECTIVES = ("per-query", "per-decision")
 """Whether a batch of 8 counts eight times in what is optimised, or once."""

@@ -36,6 +36,7 @@ __all__ = ["StationaryResult", "power_iteration", "stationary_distribution"]
 
 _DIRECT_SIZE = 256  # recurrent states up to which elimination is used
 _RESIDUAL = 1e-10
+_LARGE = 1e150  # of a weight before all are scaled down
 
 _Floats = NDArray[np.float64]
 
@@ -219,6 +220,8 @@ def _elimination(chain: _Floats) -> _Floats:
     weight = np.ones(work.shape[0])
     for state in range(1, work.shape[0]):
         weight[state] = weight[:state] @ work[:state, state]
+        if weight[state] > _LARGE:
+            weight[: state + 1] /= weight[state]
     return np.asarray(weight / weight.sum(), dtype=np.float64)
 
 

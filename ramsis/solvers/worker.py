@@ -29,7 +29,8 @@ from ramsis.solvers.slack_nodes import (
     table_visits,
 )
 
-__all__ = ["SOLVERS", "SolverName", "WorkerSolution", "evaluate_table", "solve_worker"]
+__all__ = ["SOLVERS", "SolverName", "WorkerSolution", "evaluate_table", "solve_dispatched",
+           "solve_worker"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -109,8 +110,26 @@ def solve_worker(
     return _solve_explicit(problem, solver, tolerance)
 
 
-def evaluate_table(problem: WorkerProblem, table: IntArray) -> tuple[FloatArray, float]:
+def solve_dispatched(
+    problem: WorkerProblem, dispatch: str, solver: SolverName = "policy-iteration"
+) -> WorkerSolution:
+    """As :func:`solve_worker`, for ``round-robin`` or ``shortest-queue``."""
+    if dispatch == "shortest-queue":
+        from ramsis.solvers.shortest_queue import solve_shortest_queue
+
+        return solve_shortest_queue(problem, solver)
+    return solve_worker(problem, solver)
+
+
+def evaluate_table(
+    problem: WorkerProblem, table: IntArray, dispatch: str = "round-robin"
+) -> tuple[FloatArray, float]:
     """How often a table meets each state, and its excess; as in :class:`WorkerSolution`."""
+    if dispatch == "shortest-queue":
+        from ramsis.solvers.shortest_queue import settle_rates
+
+        settled = settle_rates(problem, table)
+        return settled.visits, settled.excess
     if isinstance(problem.arrivals, MarkovModulated):
         from ramsis.mdp.modulated import build_modulated, every_mode
 

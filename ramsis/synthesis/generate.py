@@ -24,6 +24,7 @@ from ramsis.files import fingerprint
 from ramsis.fleet import fluid_bound
 from ramsis.mdp.choices import LateRule
 from ramsis.mdp.problem import WorkerProblem
+from ramsis.mdp.shortest_queue import check_shortest_queue
 from ramsis.policy import (
     MANIFEST_NAME,
     CertificateRecord,
@@ -42,7 +43,7 @@ from ramsis.policy import (
 )
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
-from ramsis.solvers.worker import WorkerSolution, solve_worker
+from ramsis.solvers.worker import WorkerSolution, solve_dispatched
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from ramsis.synthesis.levels import adaptive_levels
 from ramsis.synthesis.service import bounded_by, latency_table, service_times
@@ -65,7 +66,7 @@ def worker_problem(
         A number out of range, or an SLO below every latency.
     """
     table, quantiles_ms = service_times(profile, settings)
-    return WorkerProblem.create(
+    problem = WorkerProblem.create(
         table,
         slo_ms=settings.slo_ms,
         workers=settings.workers,
@@ -78,6 +79,9 @@ def worker_problem(
         violation_price=settings.violation_price,
         quantiles_ms=quantiles_ms,
     )
+    if settings.dispatch == "shortest-queue":
+        check_shortest_queue(problem)
+    return problem
 
 
 @overload
@@ -189,7 +193,7 @@ def _policy(
     problem: WorkerProblem, load_qps: float, settings: SynthesisSettings, inputs: Inputs
 ) -> WorkerPolicy:
     table = problem.latency
-    solution = solve_worker(problem, settings.solver)
+    solution = solve_dispatched(problem, settings.dispatch, settings.solver)
     solution.certificate.require_converged(f"load {load_qps:g} QPS")
     bound = fluid_bound(
         bounded_by(problem),
@@ -211,7 +215,7 @@ def _policy(
         load_qps=load_qps,
         arrivals=_arrivals(problem, settings),
         service=table.statistic,
-        dispatch="round-robin",
+        dispatch=settings.dispatch,
         batching=problem.batching.value,
         late=problem.late.value,
         objective=problem.objective.value,
@@ -222,7 +226,7 @@ def _policy(
         overflow_model=table.fastest,
         overflow_batch=0 if drops else problem.max_queue,
         expectations=expectations,
-        certificate=_certificate(solution),
+        certificate=_certificate(solution, settings.dispatch),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
         violation_price=problem.violation_price,
@@ -257,10 +261,11 @@ def _finite_rows(problem: WorkerProblem, model: int) -> tuple[tuple[float, ...],
     return tuple(tuple(row.tolist()) for row in rows[np.isfinite(rows[:, -1])])
 
 
-def _certificate(solution: WorkerSolution) -> CertificateRecord:
+def _certificate(solution: WorkerSolution, dispatch: str) -> CertificateRecord:
     found = solution.certificate
     structured = solution.solver in ("policy-iteration", "value-iteration")
-    quadrature = structured and is_orderly(solution.problem.arrivals)
+    on_nodes = structured and dispatch == "round-robin"
+    quadrature = on_nodes and is_orderly(solution.problem.arrivals)
     return CertificateRecord(
         solver=solution.solver,
         converged=found.converged,

@@ -8,6 +8,7 @@ from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import from_description
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.mdp.problem import WorkerProblem
+from ramsis.mdp.shortest_queue import check_shortest_queue
 from ramsis.policy import WorkerPolicy
 from ramsis.profiles import LatencyTable
 from ramsis.solvers.worker import evaluate_table
@@ -41,7 +42,7 @@ def problem_of(
             tuple(m.name for m in policy.models), policy.accuracy, policy.latency_ms,
             letters.astype(np.int8), policy.service,
         )
-        return WorkerProblem.create(
+        problem = WorkerProblem.create(
             latency,
             slo_ms=policy.slo_ms,
             workers=policy.workers,
@@ -54,10 +55,13 @@ def problem_of(
             violation_price=policy.violation_price,
             quantiles_ms=policy.quantiles_ms,
         )
+        if policy.dispatch == "shortest-queue":
+            check_shortest_queue(problem)
     except InvalidValueError as error:
         raise InputFileError(
             describe(f"no problem can be made of it ({error})", where=where)
         ) from error
+    return problem
 
 
 def analyse_policy(
@@ -77,5 +81,5 @@ def analyse_policy(
     """
     problem = problem_of(policy, own_arrivals=own_arrivals)
     table = problem.policy_of(policy.model_table, policy.batch_table)
-    visits, excess = evaluate_table(problem, table)
+    visits, excess = evaluate_table(problem, table, policy.dispatch)
     return analyse_worker(problem, table, visits, excess)

@@ -10,7 +10,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.choices import Batching, LateRule
 from ramsis.mdp.grid import DEFAULT_GRID
 from ramsis.mdp.problem import Objective
-from ramsis.policy import SERVICES
+from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.service import DISTRIBUTION, carries_quantiles
 from ramsis.solvers.worker import SOLVERS, SolverName
@@ -27,13 +27,17 @@ class SynthesisSettings:
     slo_ms : float
         Deadline of a request after its arrival.
     workers : int
-        Workers K that share the load by round robin.
+        Workers K that share the load.
     arrivals : str
         ``poisson``, ``negative-binomial:I``, ``mmpp:ratio=R,burst-ms=B,share=S``, or
         ``package.module:name`` of a callable that makes a process of a load.
     service : str, optional
         Service times: ``p95``, ``p99``, ``mean`` or ``distribution``; by default the distribution
-        where the profile carries quantiles of every batch, else p95.
+        where the profile carries quantiles of every batch and dispatch is by round robin, else
+        p95.
+    dispatch : str
+        ``round-robin``, or ``shortest-queue``: a query goes to the worker with the fewest, those
+        in service counted (Poisson arrivals only).
     objective : str
         ``per-query`` or ``per-decision``.
     grid : str
@@ -62,6 +66,7 @@ class SynthesisSettings:
     workers: int
     arrivals: str = "poisson"
     service: str | None = None
+    dispatch: str = DISPATCHES[0]
     objective: str = Objective.PER_QUERY.value
     grid: str = DEFAULT_GRID
     max_queue: int = 32
@@ -72,8 +77,9 @@ class SynthesisSettings:
     max_violation: float | None = None
 
     def __post_init__(self) -> None:
-        words = {"service": (None, *SERVICES), "objective": tuple(Objective),
-                 "late": tuple(LateRule), "batching": tuple(Batching), "solver": SOLVERS}
+        words = {"service": (None, *SERVICES), "dispatch": DISPATCHES,
+                 "objective": tuple(Objective), "late": tuple(LateRule),
+                 "batching": tuple(Batching), "solver": SOLVERS}
         for name, known in words.items():
             value = getattr(self, name)
             if value not in known:
@@ -87,7 +93,8 @@ class SynthesisSettings:
         """The service times for a profile."""
         if self.service is not None:
             return self.service
-        return DISTRIBUTION if carries_quantiles(profile) else SERVICES[0]
+        drawn = self.dispatch == DISPATCHES[0] and carries_quantiles(profile)
+        return DISTRIBUTION if drawn else SERVICES[0]
 
     def as_dict(self) -> Mapping[str, Any]:
         """What the policies of one set share, as plain JSON values; the arrivals are not.

@@ -10,6 +10,9 @@ policy was found on slack nodes. Then
   y + max(0, max_{m,b} accuracy(m) − y·p_{m,b}), p the share of the fleet's time that serving
   every query by (m, b) would take; it is convex in y, so bisection by its slope finds it.
 
+Under shortest-queue dispatch the arrival rates are settled anew for the file's table; power
+iteration then gives its gain, and value iteration what one worker may gain by leaving it.
+
 Under Markov-modulated arrivals the rows have the hidden mode in their states, for the file's table
 alone. That it is a local optimum is not checked; the bound on its gain is found again by policy
 iteration on finer nodes.
@@ -109,7 +112,9 @@ def verify_policy(
 
         return (table, _overflow_check(policy, problem),
                 *budget_checks(policy, tolerance, own_arrivals), *bounds)
-    if isinstance(problem.arrivals, MarkovModulated):
+    if policy.dispatch == "shortest-queue":
+        analysis, gain, proofs = _shortest_queue(problem, policy, tolerance)
+    elif isinstance(problem.arrivals, MarkovModulated):
         analysis, gain, proofs = _modulated(problem, policy, tolerance)
     else:
         analysis, gain, proofs = _memoryless(problem, policy, tolerance)
@@ -173,6 +178,34 @@ def _memoryless(
     if analysis.expectations().overloaded:
         tolerance *= _LOOSER
     return analysis, gain, _gain_checks(policy, optimum, tolerance)
+
+
+def _shortest_queue(
+    problem: WorkerProblem, policy: WorkerPolicy, tolerance: float
+) -> tuple[WorkerAnalysis, float, list[Check]]:
+    """The table at the rates that it brings about, and what a worker that leaves it may gain."""
+    from ramsis.mdp.shortest_queue import build_shortest_queue
+    from ramsis.solvers.shortest_queue import settle_rates
+    from ramsis.solvers.value_iteration import value_iteration
+
+    table = policy.model_table
+    settled = settle_rates(problem, table)
+    model = build_shortest_queue(problem, settled.model.rates_per_ms, table, full=True)
+    rows = model.mdp.rows_of(model.labels(table))
+    start = np.zeros(model.mdp.n_states)
+    start[0] = 1.0
+    law = _long_run(model.mdp.transition[rows], start)
+    gain = float(law @ model.mdp.reward[rows]) / float(law @ model.mdp.costs[rows])
+    analysis = analyse_worker(problem, table, settled.visits, settled.excess)
+    best = value_iteration(model.mdp, tolerance=tolerance / 100).certificate
+    if analysis.expectations().overloaded:
+        tolerance *= _LOOSER
+    upper, lower = policy.certificate.gain_upper, policy.certificate.gain_lower
+    return analysis, gain, [
+        Check("upper bound on the gain", upper, best.lower_bound,
+              upper is None or upper >= best.lower_bound - tolerance),
+        Check("lower bound on the gain", lower, gain, lower is None or lower <= gain + tolerance),
+    ]
 
 
 def _modulated(

@@ -52,6 +52,7 @@ def test_verification_prints_the_certified_gap_and_notices_a_lie(run: Run, folde
 
 @pytest.mark.parametrize("option", [("--solver", "value-iteration"),
                                     ("--objective", "per-decision"),
+                                    ("--dispatch", "shortest-queue"),
                                     ("--grid", "fine"), ("--violation-price", -1)])
 def test_what_a_fleet_does_not_have_is_refused(
     run: Run, tiny_file: Path, tmp_path: Path, option: tuple[str, object]

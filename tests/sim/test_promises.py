@@ -58,6 +58,21 @@ def test_image_policies_with_variable_batching(images: ProfileSet, load_qps: flo
     assert promised - found.half_width <= found.mean <= promised + 0.001 + found.half_width
 
 
+@pytest.mark.parametrize(
+    ("workers", "load_qps"),
+    [(60, 800.0), (60, 2000.0), (60, 3200.0), (20, 267.0), (20, 933.0)],
+)
+def test_image_policies_for_the_shortest_queue(
+    images: ProfileSet, workers: int, load_qps: float
+) -> None:
+    """Their arrival rates are an approximation, so the margin is that of the documentation."""
+    chosen = SynthesisSettings(slo_ms=150.0, workers=workers, dispatch="shortest-queue")
+    policy = generate_policy(images, load_qps, chosen)
+    found = simulate(images, WorkerPolicies((policy,)), PoissonLoad(load_qps, 30_000.0),
+                     workers=workers, slo_ms=150.0, seeds=range(3)).estimate("effective_accuracy")
+    assert abs(found.mean - policy.expectations.effective_accuracy) <= 0.006
+
+
 @pytest.mark.parametrize("load_qps", [100.0, 300.0, 500.0])
 @pytest.mark.parametrize("objective", ["per-query", "per-decision"])
 def test_small_fleets_too(objective: str, load_qps: float) -> None:

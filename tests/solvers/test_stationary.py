@@ -121,3 +121,15 @@ def test_settings_out_of_range_are_refused() -> None:
         power_iteration(chain, max_iterations=0)
     with pytest.raises(InvalidValueError, match="start is not a distribution"):
         power_iteration(chain, start=[0.5, 0.6])
+
+
+def test_states_that_are_hardly_ever_met_overflow_nothing() -> None:
+    """Each state leads to the one before with 1e-90: the first one's share is below any float."""
+    size = 8
+    chain = np.zeros((size, size))
+    for state in range(size):
+        chain[state, max(0, state - 1)] += 1e-90
+        chain[state, min(size - 1, state + 1)] += 1.0 - 1e-90
+    found = stationary_distribution(chain)
+    assert found.distribution[-1] == pytest.approx(1.0)
+    assert found.distribution[0] == 0.0

@@ -60,7 +60,9 @@ def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
      (1000.0, {"late": "drop", "solver": "linear-program", "objective": "per-decision"}),
      (900.0, {"late": "drop", "arrivals": "negative-binomial:4"}),
      (1600.0, {"violation_price": 0.5, "late": "drop"}), (900.0, {"batching": "variable"}),
-     (1600.0, {"batching": "variable", "late": "drop"})],
+     (1600.0, {"batching": "variable", "late": "drop"}),
+     (300.0, {"dispatch": "shortest-queue"}), (1600.0, {"dispatch": "shortest-queue"}),
+     (20_000.0, {"dispatch": "shortest-queue"})],
     ids=str,
 )
 def test_every_claim_of_a_generated_file_holds(
@@ -105,6 +107,22 @@ def test_every_claim_holds_on_any_profile(
     policy = generate_policy(profile, demand * workers * 1000 / fastest, chosen)
     write(policy, tmp_path / "policy.json")
     assert failures(tmp_path / "policy.json") == []
+
+
+def test_a_policy_for_another_dispatch_does_not_keep_its_promise(
+    made: dict[str, Any], changed: Callable[[Change], Path]
+) -> None:
+    assert "expected effective accuracy" in failures(
+        changed(lambda document: document.update(dispatch="shortest-queue")))
+
+
+def test_a_file_of_a_dispatch_that_does_not_know_its_arrivals_is_refused(
+    made: dict[str, Any], changed: Callable[[Change], Path]
+) -> None:
+    clumped = {"process": "negative-binomial", "dispersion": 4.0}
+    with pytest.raises(InputFileError, match="shortest-queue dispatch is modelled for Poisson"):
+        verify_policy(changed(
+            lambda document: document.update(dispatch="shortest-queue", arrivals=clumped)))
 
 
 def expectation(name: str, delta: float) -> Change:
