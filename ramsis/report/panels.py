@@ -163,6 +163,8 @@ def _looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
 
 
 def _draw(axes: Axes, line: Line, look: dict[str, Any]) -> None:
+    if not len(line.x):
+        return  # else its error bars would stand at the figure's corner
     y = [float("nan") if value is None else value for value in line.y]
     if line.half_width is None:
         axes.plot(line.x, y, label=line.label, **look)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,3 +111,11 @@ def test_cases_are_named_and_their_points_not_joined(drawn: list[Any], tmp_path:
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match=r"a\.gif"):
         plot_panels(some_rows(1, 1), tmp_path / "a.gif", "load")
+
+
+def test_a_line_without_points_takes_no_room(tmp_path: Path) -> None:
+    some = Line("some", [1.0, 2.0], [0.1, 0.2], [0.01, 0.01])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a figure that cannot be laid out warns
+        plot_panels([Row("y", [Panel("a", [some]), Panel("b", [some, Line("none", [], [], [])])])],
+                    tmp_path / "figure.png", "x")
