@@ -114,8 +114,8 @@ def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_line_without_points_takes_no_room(tmp_path: Path) -> None:
-    some = Line("some", [1.0, 2.0], [0.1, 0.2], [0.01, 0.01])
+    some, none = Line("some", [1.0, 2.0], [0.1, 0.2], [0.01, 0.01]), Line("none", [], [], [])
+    columns = [Panel("a", [some]), Panel("b", [some, none]), Panel("c", [some, none])]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a figure that cannot be laid out warns
-        plot_panels([Row("y", [Panel("a", [some]), Panel("b", [some, Line("none", [], [], [])])])],
-                    tmp_path / "figure.png", "x")
+        plot_panels([Row("y", columns), Row("z", columns)], tmp_path / "figure.png", "x")

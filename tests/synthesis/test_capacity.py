@@ -59,7 +59,9 @@ def test_doubling_finds_where_a_rising_predicate_begins_to_hold(
 
 
 @given(st.integers(1, 99), st.lists(st.booleans(), min_size=1, max_size=200))
-def test_one_by_one_finds_the_first_of_any_predicate_in_fleets_below_100(lowest: int, holds: list[bool]) -> None:
+def test_one_by_one_finds_the_first_of_any_predicate_in_fleets_below_100(
+    lowest: int, holds: list[bool]
+) -> None:
     highest = lowest + len(holds) - 1
     answer = module._one_by_one(lambda k: holds[k - lowest], lowest, highest)
     assert answer == (lowest + holds.index(True) if holds[-1] else None)
