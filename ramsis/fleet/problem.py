@@ -129,6 +129,8 @@ class FleetProblem:
         Low edges of the slack bins, from 0; bin 0 is also for negative slack.
     idle, queue : ndarray of int, shapes (I,), (N,)
         Levels, from 0.
+    uneven : bool
+        Whether batches are taken to end at random instants, one independent of the other.
     """
 
     law: ServiceLaw
@@ -141,6 +143,7 @@ class FleetProblem:
     slack_ms: FloatArray
     idle: IntArray
     queue: IntArray
+    uneven: bool = False
 
     @classmethod
     def create(
@@ -297,6 +300,8 @@ class FleetProblem:
     @property
     def _spacing_shape(self) -> FloatArray:
         """Of the gamma law of the spacing after each option, for two workers and more, (O,)."""
+        if self.uneven:
+            return np.ones(len(self.option_batch))
         shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
         return np.asarray(np.maximum(shape * min(1.0, LARGE_FLEET / self.workers), 1.0))
 

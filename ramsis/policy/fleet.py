@@ -99,6 +99,8 @@ class FleetPolicy:
         The place of the table that has a second answer, drawn by chance, if any.
     budget
         The budget of violations that the policy was made for, if any.
+    uneven_ends
+        Whether the model took batches to end at random instants.
     """
 
     models: tuple[FleetModel, ...]
@@ -122,6 +124,7 @@ class FleetPolicy:
     slo_classes: tuple[SloClass, ...] = ()
     mixture: Mixture | None = None
     budget: BudgetRecord | None = None
+    uneven_ends: bool = False
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -172,6 +175,7 @@ class FleetPolicy:
             "certificate": plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
             **extras(self.mixture, self.budget),
+            **({"uneven_ends": True} if self.uneven_ends else {}),
         }
 
     @classmethod
@@ -219,6 +223,7 @@ class FleetPolicy:
             slo_classes=_classes(fields, table.slo_ms) if "slo_classes" in fields else (),
             mixture=table.mixture,
             budget=budget_in(fields),
+            uneven_ends="uneven_ends" in fields and fields.flag("uneven_ends"),
         )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ramsis import __version__
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError, NotConvergedError, describe
 from ramsis.files import fingerprint
 from ramsis.fleet import fluid_bound, mixed_bound
 from ramsis.fleet.mixed import check_reachable
@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
 __all__ = ["FleetSettings", "fleet_expectations_of", "fleet_policy", "fleet_problem",
            "fleet_problem_of"]
 
+_QUERIES, _RUNS = 100_000, 4  # of the simulation that a policy is replayed in
+_NO_MATTER = 3e-4  # of accuracy that may be missing there
 
 @dataclass(frozen=True)
 class FleetSettings:
@@ -157,11 +159,41 @@ def fleet_policy(
 ) -> FleetPolicy:
     """The best fleet policy of a problem, with its promise and certificate.
 
+    The policy is replayed in simulation. Where it earns less there than it promises, batches do
+    not end as evenly as the model has it. Then another is made for batches that end at random,
+    and the one that earns more in simulation is the answer.
+
     Raises
     ------
     NotConvergedError
         The solver did not come to rest, or met a policy that it could not evaluate.
     """
+    made = _solved(profile, problem, settings)
+    if problem.workers == 1:
+        return made  # its batches end one after the other
+    earned, error = _in_simulation(made)
+    if earned >= made.certificate.gain - error:
+        return made
+    try:
+        other = _solved(profile, replace(problem, uneven=True), settings)
+    except NotConvergedError:
+        return made
+    return other if _in_simulation(other)[0] > earned else made
+
+
+def _in_simulation(policy: FleetPolicy) -> tuple[float, float]:
+    """The gain in simulation, and what it may err by."""
+    from ramsis.synthesis.simulated import simulated
+
+    found = simulated(policy, queries=_QUERIES, runs=_RUNS, seed=0)
+    gain = found.effective_accuracy - policy.violation_price * found.violation_rate
+    return gain, max(found.effective_half_width, _NO_MATTER)
+
+
+def _solved(
+    profile: ProfileSet, problem: FleetProblem, settings: FleetSettings
+) -> FleetPolicy:
+    """The policy that is optimal in the model."""
     expectations, solution = fleet_expectations_of(problem)
     totals, law = solution.totals, problem.law
     return FleetPolicy(
@@ -196,6 +228,7 @@ def fleet_policy(
         ),
         created_by=f"ramsis {__version__}",
         slo_classes=problem.classes,
+        uneven_ends=problem.uneven,
     )
 
 
@@ -247,5 +280,6 @@ def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem
         price=policy.violation_price, option_model=policy.options[:, 0].copy(),
         option_batch=policy.options[:, 1].copy(), slack_ms=policy.slack_ms.copy(),
         idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
+        uneven=policy.uneven_ends,
     )
     return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem

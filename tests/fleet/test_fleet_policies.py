@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,11 +15,18 @@ from ramsis.fleet import solve as solving
 from ramsis.fleet.model import Model
 from ramsis.fleet.solve import DROP, WAIT, solve_fleet
 from ramsis.policy import FleetPolicy
+from ramsis.policy.storage import policy_of
 from ramsis.profiles import ProfileSet, load
 from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, WorkerPolicies, run_plan, simulate
 from ramsis.synthesis import generate_policy
-from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
+from ramsis.synthesis.fleet import (
+    FleetSettings,
+    fleet_policy,
+    fleet_problem,
+    fleet_problem_of,
+)
+from ramsis.synthesis.simulated import simulated as settled
 from tests.fleet import samples
 from tests.fleet.evaluation import evaluated
 from tests.reference.fleet_queue import replay
@@ -201,3 +210,20 @@ def test_every_count_is_placed_between_its_neighbouring_levels() -> None:
     levels = np.array([0, 1, 2, 4, 7, 7])
     assert ((1 - share) * levels[low] + share * levels[low + 1]).tolist() == [
         0, 1, 2, 3, 4, 5, 6, 7, 7, 7]
+
+
+def test_where_a_policy_earns_less_than_it_promises_batches_are_taken_to_end_at_random() -> None:
+    """Models that are almost alike make this fleet swing between many and no idle workers."""
+    chosen = FleetSettings(slo_ms=95.0, workers=60, service="distribution")
+    profile = load("text-cpu")
+    made = generate_policy(profile, 11_000.0, chosen)
+    assert made.uneven_ends
+    again = policy_of(made.to_document(), "file")
+    assert isinstance(again, FleetPolicy)
+    assert again.uneven_ends
+    found = settled(again, queries=400_000, runs=4, seed=10)
+    promised = made.expectations.effective_accuracy
+    assert abs(found.effective_accuracy - promised) < 5e-4 + found.effective_half_width
+    even = solve_fleet(replace(fleet_problem_of(made), uneven=False))
+    plain = replace(made, table=even.table.astype(np.int64))
+    assert settled(plain, queries=400_000, runs=4, seed=10).effective_accuracy < promised - 1e-3

@@ -36,7 +36,7 @@ def test_the_file_stays_small_with_the_fleet(tmp_path: Path) -> None:
 def test_the_schema_and_the_code_know_the_same_fields() -> None:
     properties = schema("fleet-policy-1")["properties"]
     assert tuple(properties["service"]["enum"]) == policy.FLEET_SERVICES
-    assert set(properties) == {*POLICY, "slo_classes", "mixture", "budget"}
+    assert set(properties) == {*POLICY, "slo_classes", "mixture", "budget", "uneven_ends"}
 
 
 @pytest.mark.parametrize(("path", "value", "message"), [
