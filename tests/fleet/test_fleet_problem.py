@@ -110,6 +110,11 @@ def test_an_slo_below_every_latency_is_infeasible() -> None:
         samples.problem(100.0, slo_ms=3.9)
 
 
+def test_a_problem_that_would_fill_the_memory_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match=r"^fleet problem: .*too large.*lower load"):
+        samples.problem(1e12)
+
+
 def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out() -> None:
     times = {1: 10.0, 2: 15.0, 3: 30.0, 4: 30.0, 5: 46.0}  # 3 = 2 + 1 and 5 = 2 + 2 + 1 in a row
     profile = ProfileSet("bent", (ModelProfile("only", 0.7, tuple(
