@@ -170,6 +170,8 @@ class FleetProblem:
             No batch can ever be in time.
         """
         _check(slo_ms, workers, load_qps, price, steps)
+        largest = int((law.quantiles_ms[:, :, 0] <= slo_ms).any(axis=0).sum())
+        _check_size((2 * largest) ** 2 * (steps or _STEPS), largest, load_qps)
         model, batch = _options(law, slo_ms)
         if not len(model):
             lowest = float(law.quantiles_ms[:, 0, 0].min())
@@ -186,7 +188,7 @@ class FleetProblem:
         load = load_qps / 1000.0
         queue = queue_levels(int(batch.max()), load * slo_ms)
         arrivals = load * float(law.mean_ms[model, batch - 1].max()) / workers
-        _check_size(len(model), len(slack_ms), len(queue), arrivals)
+        _check_size(max(len(model) * arrivals, len(queue) ** 2 * len(slack_ms)), largest, load_qps)
         return cls(law, float(slo_ms), workers, load, float(price), model, batch, slack_ms,
                    idle_levels(workers), queue)
 
@@ -340,13 +342,12 @@ def _check(
                                          allowed="2 to 1000"))
 
 
-def _check_size(options: int, bins: int, lengths: int, arrivals: float) -> None:
-    """Refuse a problem that would fill the memory, by its largest arrays."""
-    if max(options * arrivals, lengths * lengths * bins) > _MOST_NUMBERS:
+def _check_size(numbers: float, largest_batch: int, load_qps: float) -> None:
+    """Refuse a problem with an array that would fill the memory."""
+    if numbers > _MOST_NUMBERS:
         raise InvalidValueError(
             describe("the problem is too large", where="fleet problem",
-                     value=f"{options} batches to choose from, {lengths} lengths of the queue, "
-                           f"{arrivals:.3g} arrivals between ends of batches",
+                     value=f"batches up to {largest_batch}, {load_qps:g} queries/s",
                      allowed="a smaller max_queue, a lower load or more workers"))
 
 

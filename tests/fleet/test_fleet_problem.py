@@ -110,9 +110,14 @@ def test_an_slo_below_every_latency_is_infeasible() -> None:
         samples.problem(100.0, slo_ms=3.9)
 
 
-def test_a_problem_that_would_fill_the_memory_is_refused() -> None:
+@pytest.mark.parametrize(("load_qps", "change"), [
+    (1e12, {}), (100.0, {"slo_ms": 1e6, "max_batch": 10_000}),
+])
+def test_a_problem_that_would_fill_the_memory_is_refused(
+    load_qps: float, change: dict[str, float]
+) -> None:
     with pytest.raises(InvalidValueError, match=r"^fleet problem: .*too large.*lower load"):
-        samples.problem(1e12)
+        samples.problem(load_qps, **change)
 
 
 def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out() -> None:
