@@ -31,6 +31,7 @@ _COLUMNS = (
     Column("effective_accuracy", "effective acc.", ".4f"),
 )
 _RUNS, _SEED = 8, 0
+_FEWEST = 1000  # queries of a simulation
 
 
 @click.command("frontier")
@@ -51,7 +52,7 @@ _RUNS, _SEED = 8, 0
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,
               help="Most corners of a frontier.")
 @click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,
-              help="Queries that each corner is simulated with; 0: none is.")
+              help="Queries that each corner is simulated with, from 1000; 0: none is.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the rows as CSV.")
 @click.option("--plot", metavar="FILE",
@@ -87,6 +88,9 @@ def frontier_command(
     """  # noqa: E501 - an example is one line
     from ramsis.synthesis.frontier import trace_frontier
 
+    if 0 < queries < _FEWEST:
+        raise InvalidValueError(describe("too few to simulate with", where="--queries",
+                                         value=queries, allowed=f"0, or from {_FEWEST}"))
     settings = _settings(scheme, slo_ms, workers, late, service, max_queue)
     loads = parse_loads(load)
     profile = profiles.load(profile_name)

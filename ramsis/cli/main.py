@@ -99,8 +99,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; finished files are whole and stay", err=True)
-        return _INTERRUPTED
+        return _interrupted()
+    except SystemError as error:
+        # What compiled code makes of an interrupt.
+        if not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
+        return _interrupted()
     except SystemExit as left:
         # click leaves with 1 when the reader of stdout went away, as `head` does.
         return 0 if left.code == 1 else int(left.code or 0)
@@ -110,6 +114,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         _drop_output()
         return _fail(f"cannot write the output ({error.strerror})", _USAGE)
     return result if isinstance(result, int) else 0
+
+
+def _interrupted() -> int:
+    click.echo("interrupted; finished files are whole and stay", err=True)
+    return _INTERRUPTED
 
 
 def _drop_output() -> None:

@@ -103,6 +103,7 @@ def _bound(
 
 def refuse_beside_mix(context: click.Context, names: Sequence[str]) -> None:
     """Refuse options that a mixed fleet does not have, if they were given."""
-    for name in names:
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(f"--{name.replace('_', '-')} is not for mixed fleets.")
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "")
+        if option.name in names and given is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"{option.opts[0]} is not for mixed fleets.")

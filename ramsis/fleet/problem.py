@@ -74,6 +74,7 @@ PARTS = np.array([0.5, 0.3, 0.15, 0.05])
 
 _UNLIKELY = 1e-12  # probabilities below this are left out
 _MOST_WORK = 15_000_000  # outcomes of all batches with the head's age kept
+_MOST_NUMBERS = 300_000_000  # of one array, and some are needed at once
 _STEPS = 60  # slack bins where service times are drawn
 _FINEST = 256  # distinct latencies as slack bins are no closer than SLO / this
 
@@ -167,11 +168,13 @@ class FleetProblem:
         Raises
         ------
         InvalidValueError
-            A number out of range.
+            A number out of range, or the problem is too large for the memory.
         InfeasibleError
             No batch can ever be in time.
         """
         _check(slo_ms, workers, load_qps, price, steps)
+        largest = int((law.quantiles_ms[:, :, 0] <= slo_ms).any(axis=0).sum())
+        _check_size((2 * largest) ** 2 * (steps or _STEPS), largest, load_qps)
         model, batch = _options(law, slo_ms)
         if not len(model):
             lowest = float(law.quantiles_ms[:, 0, 0].min())
@@ -186,8 +189,11 @@ class FleetProblem:
         else:
             slack_ms = slo_ms * np.arange(steps or _STEPS) / (steps or _STEPS)
         load = load_qps / 1000.0
+        queue = queue_levels(int(batch.max()), load * slo_ms)
+        arrivals = load * float(law.mean_ms[model, batch - 1].max()) / workers
+        _check_size(max(len(model) * arrivals, len(queue) ** 2 * len(slack_ms)), largest, load_qps)
         return cls(law, float(slo_ms), workers, load, float(price), model, batch, slack_ms,
-                   idle_levels(workers), queue_levels(int(batch.max()), load * slo_ms))
+                   idle_levels(workers), queue)
 
     @property
     def classes(self) -> tuple[SloClass, ...]:
@@ -339,6 +345,15 @@ def _check(
     if steps is not None and not 2 <= steps <= 1000:
         raise InvalidValueError(describe("not a number of slack bins", where="grid", value=steps,
                                          allowed="2 to 1000"))
+
+
+def _check_size(numbers: float, largest_batch: int, load_qps: float) -> None:
+    """Refuse a problem with an array that would fill the memory."""
+    if numbers > _MOST_NUMBERS:
+        raise InvalidValueError(
+            describe("the problem is too large", where="fleet problem",
+                     value=f"batches up to {largest_batch}, {load_qps:g} queries/s",
+                     allowed="a smaller max_queue, a lower load or more workers"))
 
 
 def _options(law: ServiceLaw, slo_ms: float) -> tuple[IntArray, IntArray]:

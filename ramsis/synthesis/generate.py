@@ -43,6 +43,7 @@ from ramsis.policy import (
 )
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
+from ramsis.runtime.mix import MIX_NAME
 from ramsis.solvers.worker import WorkerSolution, solve_dispatched
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from ramsis.synthesis.levels import adaptive_levels
@@ -110,9 +111,9 @@ def generate_policy(
     Raises
     ------
     InvalidValueError
-        A number out of range, or an SLO below every latency.
+        A number out of range.
     InfeasibleError
-        For a fleet, an SLO below every latency; a budget of violations that cannot be met.
+        An SLO below every latency; a budget of violations that cannot be met.
     NotConvergedError
         The solver stopped before its rule was met.
     """
@@ -310,7 +311,7 @@ def generate_set(
     InvalidValueError, NotConvergedError
         As :func:`generate_policy`; a load out of range before anything is written.
     OutputError
-        The folder cannot be written, or holds a set made from something else.
+        The folder cannot be written, or holds a mix, or a set made from something else.
     """
     if not loads_qps:
         raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
@@ -334,6 +335,9 @@ def generate_set(
 
 def _kept_entries(folder: Path, policy: Policy, overwrite: bool) -> list[ManifestEntry]:
     """Entries of the folder's set that stay beside the new policies."""
+    if os.path.exists(folder / MIX_NAME):
+        raise OutputError(describe("the folder holds the policies of a mixed fleet",
+                                   where=str(folder), allowed="another folder"))
     if not os.path.exists(folder / MANIFEST_NAME):
         return []
     if overwrite:

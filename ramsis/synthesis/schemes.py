@@ -33,7 +33,9 @@ POLICY_KINDS: Mapping[str, type[Settings]] = {WORKER: SynthesisSettings, FLEET: 
 """Kinds of policies, with what each is made for."""
 _SERVICES = {WORKER: SERVICES, FLEET: FLEET_SERVICES}
 _WHOLE = {"max_queue": 1, "max_batch": 1, "levels": 2}
-_PRICE = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
+_NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]"}
+_OF_THE_CELL = ("slo_ms", "workers", "classes")
+_NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
 _WINDOW_S = WINDOW_MS / 1000.0
 
@@ -109,7 +111,7 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
         return scheme(text)
     given: dict[str, Any] = {}
     known = ("levels", *sorted(item.name for item in fields(POLICY_KINDS[name])
-                               if item.name not in ("slo_ms", "workers")))
+                               if item.name not in _OF_THE_CELL))
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
     for part in filter(None, re.split(rf",(?=(?:{'|'.join(known)})=)", rest)):
         key, equals, value = part.partition("=")
@@ -129,9 +131,9 @@ def _value(name: str, key: str, text: str) -> str | int | float:
         allowed = f"a whole number >= {_WHOLE[key]}"
         if text.isdecimal() and int(text) >= _WHOLE[key]:
             return int(text)
-    elif key == "violation_price":
-        allowed = "a finite number >= 0"
-        if _PRICE.fullmatch(text) and math.isfinite(float(text)):
+    elif key in _NUMBERS:
+        allowed = _NUMBERS[key]
+        if _NUMBER.fullmatch(text) and math.isfinite(float(text)):
             return float(text)
     else:
         return text

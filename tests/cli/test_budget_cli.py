@@ -106,6 +106,12 @@ def test_a_frontier_without_simulation_has_the_models_figures_alone(
     assert rows[-1]["violation_price"] == 0.0
 
 
+def test_a_frontier_is_not_simulated_with_next_to_no_queries(run: Run, profile: str) -> None:
+    done = run("frontier", "--profiles", profile, *FLEET, "--queries", "3")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: --queries: ")
+
+
 def test_a_fleet_has_no_other_late_rule(run: Run, profile: str) -> None:
     done = run("frontier", "--profiles", profile, *FLEET, "--late", "serve")
     assert done.code == 2

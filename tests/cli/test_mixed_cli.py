@@ -51,7 +51,12 @@ def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: P
     refused(run("generate", *terms, "--scheme", "fleet", "--out", out), 2, "--overwrite")
     refused(run("simulate", "--profiles", files, "--slo-ms", "60:0.4,100:0.6", *MIX[2:],
                 "--policy", out), 3, "made for other SLO classes")
-    refused(run("simulate", *terms, "--policy", out, "--scheme", "greedy"), 2, "mixed fleets")
+    refused(run("simulate", *terms, "--policy", out, "--scheme", "greedy"), 2,
+            "--scheme is not for mixed fleets")
+    refused(run("generate", "--profiles", files.split("=")[-1], "--slo-ms", 60, "--workers", 2,
+                "--load", 10, "--overwrite", "--out", out), 2, "mixed fleet", "another folder")
+    analysed = json.loads(run("analyze", out, "--json").out)["rows"]
+    assert [one["load_qps"] for one in analysed] == [part["load_qps"] for part in row["parts"]]
     assert snapshot(out) == before
 
 

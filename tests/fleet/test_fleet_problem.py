@@ -110,6 +110,16 @@ def test_an_slo_below_every_latency_is_infeasible() -> None:
         samples.problem(100.0, slo_ms=3.9)
 
 
+@pytest.mark.parametrize(("load_qps", "change"), [
+    (1e12, {}), (100.0, {"slo_ms": 1e6, "max_batch": 10_000}),
+])
+def test_a_problem_that_would_fill_the_memory_is_refused(
+    load_qps: float, change: dict[str, float]
+) -> None:
+    with pytest.raises(InvalidValueError, match=r"^fleet problem: .*too large.*lower load"):
+        samples.problem(load_qps, **change)
+
+
 def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out() -> None:
     times = {1: 10.0, 2: 15.0, 3: 30.0, 4: 30.0, 5: 46.0}  # 3 = 2 + 1 and 5 = 2 + 2 + 1 in a row
     profile = ProfileSet("bent", (ModelProfile("only", 0.7, tuple(
