@@ -133,6 +133,10 @@ def _value(name: str, key: str, text: str) -> str | int | float:
         allowed = "a finite number >= 0"
         if _PRICE.fullmatch(text) and math.isfinite(float(text)):
             return float(text)
+    elif key == "max_violation":
+        allowed = "a fraction in (0, 1]"
+        if _PRICE.fullmatch(text) and 0 < float(text) <= 1:
+            return float(text)
     else:
         return text
     raise InvalidValueError(describe("not a value of the parameter", where=f"{name}: {key}",
