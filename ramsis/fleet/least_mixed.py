@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -60,6 +60,8 @@ class FluidMixes:
 
     Attributes
     ----------
+    costs, most, load_qps
+        As given; infinite where there are any number of workers.
     kinds : tuple of int
         For each type a number from 0, the same for types that are alike.
 
@@ -68,15 +70,16 @@ class FluidMixes:
     InvalidValueError
         A number out of range.
     InfeasibleError
-        The SLO is below every latency, no number of workers reaches the targets, or not so many as
-        ``most``; with the nearest that can be reached.
+        The SLO is below every latency, or no number of workers reaches the targets; with the
+        nearest that can be reached.
     """
 
     def __init__(
         self, laws: Sequence[ServiceLaw], costs: Sequence[float], targets: Targets, *,
         slo_ms: float, load_qps: float, most: Sequence[int | None] | None = None,
     ) -> None:
-        check_positive(slo_ms=slo_ms, load_qps=load_qps, **{"cost": min(costs)})
+        for cost in costs:
+            check_positive(slo_ms=slo_ms, load_qps=load_qps, cost=cost)
         self.kinds: Counts = tuple(merged_types(laws))
         self.costs = np.array(costs, dtype=float)
         self.most = np.array([np.inf if k is None else float(k)
@@ -89,16 +92,25 @@ class FluidMixes:
                         np.concatenate([c.in_time for c in some]),
                         np.concatenate([c.accuracy for c in some]), 0.0)
         whole.check_reachable(targets)
+        self.load_qps = load_qps
         self._rows = self._program(whole, kind, targets, load_qps / 1000.0)
-        self._check_enough(load_qps)
 
     def cheapest(self, *, whole: bool = False) -> tuple[float, tuple[float, ...]]:
         """The least cost and its mix, of real or whole numbers of workers.
 
         No scheme on any mix reaches the targets at a lower cost.
+
+        Raises
+        ------
+        InfeasibleError
+            There are not enough workers; with the load that they could carry.
         """
         found = self._solve(np.append(self.costs, 0.0), whole=whole, least=1.0, largest=1.0)
-        assert found is not None  # checked at the start
+        if found is None:
+            raise InfeasibleError(describe(
+                "not enough workers for the targets", where="max_workers",
+                value=f"a load of {self.load_qps:g} QPS",
+                allowed=f"at most {self._carried_qps():.6g} QPS, or more workers"))
         counts = found[: len(self.costs)]
         return self.cost(counts), tuple(max(k, 0.0) for k in counts.tolist())
 
@@ -123,31 +135,23 @@ class FluidMixes:
         total = np.bincount(self.kinds, np.asarray(counts, dtype=float))
         return tuple(int(k) for k in total)
 
-    def cost(self, counts: Sequence[float]) -> float:
+    def cost(self, counts: ArrayLike) -> float:
         """Of a mix."""
         return float(self.costs @ np.asarray(counts, dtype=float))
 
-    def carried_qps(self, counts: Sequence[float], load_qps: float) -> float:
-        """The largest load that some workers could carry at the targets."""
-        found = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=False, least=0.0,
-                            largest=np.inf, most=np.asarray(counts, dtype=float))
-        assert found is not None  # no load can always be carried
-        return load_qps * float(found[-1])
+    def fewest_alone(self, t: int) -> int | None:
+        """The fewest workers of one type that the bound allows, or None."""
+        most = np.where(np.arange(len(self.costs)) == t, self.most, 0.0)
+        found = self._solve(np.append(self.costs, 0.0), whole=True, least=1.0, largest=1.0,
+                            most=most)
+        return None if found is None else max(1, int(found[t]))
 
-    def _check_enough(self, load_qps: float) -> None:
-        """Refuse limits on the workers with which no mix reaches the targets."""
-        if np.isinf(self.most).all():
-            return
-        objective = np.append(self.costs, 0.0)
-        if self._solve(objective, whole=True, least=1.0, largest=1.0) is None:
-            allowed = "more of them"
-            if np.isfinite(self.most).all():
-                carried = self.carried_qps(self.most, load_qps)
-                allowed += f", or a load of at most {carried:.6g} QPS" if carried > 0 else ""
-            raise InfeasibleError(describe(
-                f"no mix within these reaches the targets at {load_qps:g} QPS",
-                where="max_workers", value=[None if np.isinf(k) else int(k) for k in self.most],
-                allowed=allowed))
+    def _carried_qps(self) -> float:
+        """The largest load that all workers could carry at the targets."""
+        found = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=False, least=0.0,
+                            largest=np.inf)
+        assert found is not None  # no load can always be carried
+        return self.load_qps * float(found[-1])
 
     def _program(
         self, columns: Columns, kind: NDArray[np.int64], targets: Targets, load: float
