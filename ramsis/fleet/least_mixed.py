@@ -108,8 +108,8 @@ class FluidMixes:
         found = self._solve(np.append(self.costs, 0.0), whole=whole, least=1.0, largest=1.0)
         if found is None:
             raise InfeasibleError(describe(
-                "not enough workers for the targets", where="max_workers",
-                value=f"a load of {self.load_qps:g} QPS",
+                "too few workers for the targets at this load", where="max_workers",
+                value=self.load_qps,
                 allowed=f"at most {self._carried_qps():.6g} QPS, or more workers"))
         counts = found[: len(self.costs)]
         return self.cost(counts), tuple(max(k, 0.0) for k in counts.tolist())

@@ -130,7 +130,7 @@ class CheapestMix:
         return {
             "scheme": self.scheme, "load_qps": self.load_qps, "workers": sum(self.counts),
             "worker_types": self._named(self.counts), "cost": self.cost,
-            "cost_bound": self.cost_bound, "gap": self.cost - self.cost_bound,
+            "cost_bound": self.cost_bound, "gap": float(f"{self.cost - self.cost_bound:.9g}"),
             "worker_types_bound": self._named(self.counts_bound), "fluid_cost": self.fluid_cost,
             "slo_ms": self.slo_ms, "service": self.service,
             "min_accuracy": targets.min_accuracy,
@@ -142,7 +142,8 @@ class CheapestMix:
         }
 
     def _cost(self, counts: Counts) -> float:
-        return sum(one.cost * count for one, count in zip(self.types, counts, strict=True))
+        total = sum(one.cost * count for one, count in zip(self.types, counts, strict=True))
+        return float(f"{total:.12g}")
 
     def _named(self, counts: Counts) -> dict[str, int]:
         return {one.name: count for one, count in zip(self.types, counts, strict=True)}
