@@ -20,8 +20,8 @@ from tests.synthesis.samples import linear_profile
 
 SEEDS = range(2)
 WORKER = "worker:grid=fixed:10,max_queue=8"
-LOAD = PoissonLoad(600.0, 3000.0)
-WANTED = Targets(0.002, min_accuracy=0.7)
+LOAD = PoissonLoad(1200.0, 3000.0)
+WANTED = Targets(0.002, min_accuracy=0.8)
 FAST = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0))
 
 
@@ -76,11 +76,13 @@ def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny: ProfileSet) -> Non
     answer = found(types)
     assert answer.answer.met
     assert answer.complete
+    assert min(answer.counts) > 0
     assert answer.fluid_cost <= answer.cost_bound <= answer.cost
     fluid = fluid_mixes(types, LOAD.load_qps, WANTED, slo_ms=100.0)
     spec: Any = module.policy_scheme(WORKER)
-    cheaper = [counts for counts in product(range(1, 13), range(1, 9))
-               if answer.cost_bound <= fluid.cost(counts) < answer.cost]
+    cheaper = [counts for counts in product(range(1, 20), range(1, 13))
+               if answer.cost - 1.0 <= fluid.cost(counts) < answer.cost]
+    assert cheaper
     for counts in cheaper:
         trial = module._try_mix(types, fluid.kinds, counts, LOAD, WANTED, spec=spec, slo_ms=100.0,
                                 scheme=WORKER, service="p95", seeds=SEEDS)
@@ -120,7 +122,7 @@ def test_the_row_names_the_mix_and_what_was_tried(tiny: ProfileSet) -> None:
     assert row["gap"] == row["cost"] - row["cost_bound"]
     assert row["worker_types"] in row["tried"]
     assert len(told) == len(row["tried"])
-    assert row["accuracy"] >= 0.7 >= row["violation_rate"]
+    assert row["accuracy"] >= 0.8
 
 
 def test_policies_that_cannot_be_made_for_so_few_are_a_miss(
@@ -131,7 +133,7 @@ def test_policies_that_cannot_be_made_for_so_few_are_a_miss(
     made = capacity.generate_policy
 
     def refusing(profile: ProfileSet, load_qps: float, settings: Any) -> Any:
-        if settings.workers < 8:
+        if settings.workers < 15:
             raise InfeasibleError("max_violation: too few")
         return made(profile, load_qps, settings)
 
@@ -140,11 +142,11 @@ def test_policies_that_cannot_be_made_for_so_few_are_a_miss(
     assert not trial.met
     assert (trial.clear, trial.refusal) == (None, "max_violation: too few")
     one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheme=WORKER, seeds=SEEDS)
-    assert one.workers == 8
+    assert one.workers == 15
 
 
 def test_a_budget_of_violations_can_be_asked_for(tiny: ProfileSet) -> None:
-    answer = fewest_workers(tiny, LOAD, Targets(0.01, 0.7), slo_ms=100.0, seeds=SEEDS,
+    answer = fewest_workers(tiny, LOAD, Targets(0.01, 0.8), slo_ms=100.0, seeds=SEEDS,
                             scheme=f"{WORKER},max_violation=0.005")
     assert answer.answer.violation_rate <= 0.01
     with pytest.raises(InvalidValueError, match="max_violation"):
