@@ -69,6 +69,7 @@ def test_whole_mixes_are_the_cheapest_of_all_that_the_fluid_bound_allows(
 
     allowed = [counts for counts in product(range(4), range(11)) if able(counts)]
     cost, counts = wide.cheapest(whole=True)
+    assert able((int(counts[0]), int(counts[1])))
     assert cost == pytest.approx(min(wide.cost(one) for one in allowed), rel=1e-6)
     assert wide.cheapest()[0] <= cost + 1e-9
     failed = [(1, 5), (2, 3)]
