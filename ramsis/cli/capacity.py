@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,24 +10,43 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.cli.options import serving_options, workload_options
+from ramsis.cli.capacity_mixed import (
+    MIX_COLUMNS,
+    mix_words,
+    offered_types,
+    refuse_beside_types,
+)
+from ramsis.cli.options import workload_options
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cli.workloads import constant_loads, traced_load
 from ramsis.errors import InfeasibleError
-from ramsis.sim import Fleet, Workload
+from ramsis.sim import Fleet, PoissonLoad, Workload
 from ramsis.sim.fleet import SERVICES
-from ramsis.synthesis.capacity import MOST_WORKERS, Targets, fewest_by_bound, fewest_workers
+from ramsis.synthesis import parse_loads
+from ramsis.synthesis.capacity import (
+    MOST_WORKERS,
+    Capacity,
+    Targets,
+    Trial,
+    fewest_by_bound,
+    fewest_workers,
+)
+from ramsis.synthesis.cheapest import CheapestMix, cheapest_mix, fluid_mixes
 from ramsis.synthesis.schemes import policy_scheme
 
 __all__ = ["capacity"]
 
-_COLUMNS = (
+_CASE = (
     Column("scheme", "scheme"),
     Column("load_qps", "load (QPS)", ".6g"),
+)
+_WORKERS = (
     Column("workers", "workers", "d"),
     Column("workers_bound", "bound", "d"),
     Column("gap", "gap", "d"),
+)
+_FIGURES = (
     Column("expected_accuracy", "promised acc.", ".4f"),
     Column("accuracy", "accuracy", ".4f"),
     Column("accuracy_half_width", "±", ".4f"),
@@ -40,7 +59,14 @@ _COLUMNS = (
 
 
 @click.command("capacity")
-@serving_options
+@click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME|TYPE=FILE,...",
+              help="Profile file, or the name of a shipped profile set; of several worker types: "
+              "gpu=a.json,cpu=b.json.")
+@click.option("--slo-ms", type=float, required=True, help="Deadline after arrival, in ms.")
+@click.option("--cost", metavar="TYPE=X,...",
+              help="What one worker of each type costs: gpu=3,cpu=0.5.  [default: 1]")
+@click.option("--max-workers", metavar="TYPE=N,...",
+              help="How many workers of a type there are: gpu=8.  [default: any number]")
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME", default=("fleet",),
               help="fleet or worker policies, with settings as worker:objective=per-decision, or "
               "a scheme of `simulate`, as jellyfish-plus:headroom=1.05; repeat to compare.  "
@@ -60,9 +86,13 @@ _COLUMNS = (
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Draw workers over loads: .png, .pdf or .svg.")
+@click.pass_context
 def capacity(
+    context: click.Context,
     profile_name: str,
     slo_ms: float,
+    cost: str | None,
+    max_workers: str | None,
     schemes: tuple[str, ...],
     min_accuracy: float | None,
     min_effective_accuracy: float | None,
@@ -88,6 +118,10 @@ def capacity(
     and the half-width of its 95 % confidence interval; "clear" says whether the targets are met
     at the bad ends of these intervals too.
 
+    Of several worker types (--profiles TYPE=FILE,...) the cheapest mix is found, by --cost; "bound"
+    is then the cost that no scheme on any mix can do with less than. For policies, and Poisson
+    arrivals at constant loads.
+
     A target that no number of workers reaches is refused with the nearest that can be reached
     (exit code 4); so is a scheme that does not get there with ten times the bound, once the
     other rows are printed.
@@ -97,6 +131,7 @@ def capacity(
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 2000 --min-accuracy 0.95 --duration-s 5
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000:3000:1000 --min-accuracy 0.95 --scheme worker --scheme jellyfish-plus --duration-s 5
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 --min-effective-accuracy 0.94 --scheme greedy --json
+      $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheme worker --duration-s 5
     """  # noqa: E501 - an example is one line
     if (load is None) == (trace is None):
         raise click.UsageError("Give either --load or --trace.")
@@ -106,8 +141,19 @@ def capacity(
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
     for name in schemes:
         policy_scheme(name)
-    profile = profiles.load(profile_name)
     terms: dict[str, Any] = {"slo_ms": slo_ms, "service": service}
+    runs = {"seeds": range(seed, seed + seeds), **terms}
+    types = offered_types(profile_name, cost, max_workers)
+    if types:
+        refuse_beside_types(context)
+        loads = [PoissonLoad(qps, 1000.0 * (30.0 if duration_s is None else duration_s))
+                 for qps in parse_loads(str(load))]
+        for one in loads:
+            fluid_mixes(types, one.load_qps, targets, **terms)
+        _run(product(loads, schemes), lambda workload, name, tell: cheapest_mix(
+            types, workload, targets, scheme=name, on_trial=tell, **runs), as_json, None)
+        return
+    profile = profiles.load(profile_name)
     workloads: Sequence[Workload] = (
         constant_loads(load, arrivals, duration_s) if load is not None
         else [traced_load(
@@ -115,19 +161,31 @@ def capacity(
             duration_s=duration_s, fleet=Fleet.of(profile, workers=MOST_WORKERS, **terms))])
     for workload in workloads:  # refuses what nothing reaches before anything is simulated
         fewest_by_bound(profile, workload, targets, **terms)
+    _run(product(workloads, schemes), lambda workload, name, tell: fewest_workers(
+        profile, workload, targets, scheme=name, on_trial=tell, **runs), as_json, plot)
+
+
+def _run(
+    cases: Iterable[tuple[Any, str]],
+    search: Callable[[Any, str, Callable[[Trial], object]], Capacity | CheapestMix],
+    as_json: bool, plot: Path | None,
+) -> None:
+    """Search for each workload and scheme, and print what was found before what was not."""
     rows: list[dict[str, Any]] = []
     missed: list[InfeasibleError] = []
-    for workload, name in product(workloads, schemes):
+    for workload, name in cases:
         what = name if workload.varies else f"{name}, {workload.load_qps:g} QPS"
         with progress(f"{what}: workers tried", None) as advance:
             try:
-                rows.append(fewest_workers(
-                    profile, workload, targets, scheme=name, on_trial=lambda _: advance(),
-                    seeds=range(seed, seed + seeds), **terms).row())
+                rows.append(search(workload, name, lambda _: advance()).row())
             except InfeasibleError as error:
                 missed.append(error)
     if rows:
         _show(rows, as_json, plot)
+    for row in rows:
+        if not row.get("complete", True):
+            click.echo(f"note: {row['scheme']}, {row['load_qps']:g} QPS: not all cheaper mixes "
+                       "that the bound allows were tried", err=True)
     for other in missed[1:]:
         click.echo(f"note: {other}", err=True)
     if missed:
@@ -143,4 +201,9 @@ def _show(rows: list[dict[str, Any]], as_json: bool, plot: Path | None) -> None:
         print_json(rows)
     else:
         words = {True: "yes", False: "no", None: None}
-        print_rows(_COLUMNS, [{**row, "clear_word": words[row["clear"]]} for row in rows])
+        rows = [{**row, "clear_word": words[row["clear"]]} for row in rows]
+        if "worker_types" in rows[0]:
+            rows = [{**row, "mix": mix_words(row)} for row in rows]
+            print_rows((*_CASE, *MIX_COLUMNS, *_FIGURES), rows)
+        else:
+            print_rows((*_CASE, *_WORKERS, *_FIGURES), rows)

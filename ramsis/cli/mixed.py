@@ -22,7 +22,7 @@ from ramsis.runtime.mix import MIX_NAME
 from ramsis.synthesis import FleetSettings, SynthesisSettings
 from ramsis.synthesis.mix import WorkerType, generate_mix
 
-__all__ = ["MixedFleet", "OneFleet", "bound_mixed", "fleet_of", "generate_mixed",
+__all__ = ["MixedFleet", "OneFleet", "bound_mixed", "by_type", "fleet_of", "generate_mixed",
            "mixed_fleet_options"]
 
 _TYPED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")
@@ -106,8 +106,8 @@ def fleet_of(profile_name: str, slo_ms: str, workers: str) -> OneFleet | MixedFl
         Not of these forms, a type without workers or without a profile, or shares that do not
         sum to 1.
     """
-    counts = _by_type(workers, "--workers")
-    files = {} if os.path.exists(profile_name) else _by_type(profile_name, "--profiles")
+    counts = by_type(workers, "--workers")
+    files = {} if os.path.exists(profile_name) else by_type(profile_name, "--profiles")
     classes = _classes(slo_ms)
     if not (counts or files) and isinstance(classes, float):
         return OneFleet(classes, _count(workers, "--workers"))
@@ -204,7 +204,7 @@ def _part_words(level: MixLevel) -> str:
                      for part in level.parts)
 
 
-def _by_type(text: str, where: str) -> dict[str, str]:
+def by_type(text: str, where: str) -> dict[str, str]:
     """``TYPE=VALUE,…`` as a mapping; empty for a text of another form."""
     parts = [_TYPED.fullmatch(part.strip()) for part in text.split(",")]
     if not any(parts):

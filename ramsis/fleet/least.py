@@ -42,11 +42,11 @@ from scipy.optimize import linprog
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 from ramsis.profiles.service import ServiceLaw
 
-__all__ = ["Targets", "least_workers", "least_workers_over_time"]
+__all__ = ["Columns", "Targets", "least_workers", "least_workers_over_time"]
 
 FloatArray = NDArray[np.float64]
 
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Targets:
         """Whether figures reach the targets; ``accuracy`` is that of the queries in time."""
         effective = accuracy * (1.0 - violation_rate)
         return (violation_rate <= self.max_violation
-                and accuracy >= (self.min_accuracy or 0.0) - _ROUNDING
-                and effective >= (self.min_effective_accuracy or 0.0) - _ROUNDING)
+                and accuracy >= (self.min_accuracy or 0.0) - ROUNDING
+                and effective >= (self.min_effective_accuracy or 0.0) - ROUNDING)
 
 
 def least_workers(
@@ -121,7 +121,7 @@ def least_workers(
         The linear program was not solved.
     """
     _require_positive(slo_ms=slo_ms, load_qps=load_qps)
-    columns = _Columns.of(law, slo_ms)
+    columns = Columns.of(law, slo_ms)
     columns.check_reachable(targets)
     return load_qps / 1000.0 * columns.least(np.ones(1), targets, [(np.arange(1), 1.0)])
 
@@ -149,7 +149,7 @@ def least_workers_over_time(
         raise InvalidValueError(describe("not numbers of queries", where="counts",
                                          allowed="finite numbers >= 0, not all 0"))
     _require_positive(slo_ms=slo_ms, window_ms=window_ms)
-    columns = _Columns.of(law, slo_ms)
+    columns = Columns.of(law, slo_ms)
     columns.check_reachable(targets)
     total = float(queries.sum())
     return total * columns.least(queries / total, targets, [
@@ -167,7 +167,7 @@ def _stretches(windows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Columns:
+class Columns:
     """Ways to answer a query, none beaten by another; arrays of shape (C,).
 
     Attributes
@@ -187,7 +187,7 @@ class _Columns:
     overrun_ms: float
 
     @classmethod
-    def of(cls, law: ServiceLaw, slo_ms: float) -> _Columns:
+    def of(cls, law: ServiceLaw, slo_ms: float) -> Columns:
         """The columns of a law, refusing an SLO below every latency."""
         in_time = law.within(slo_ms)
         model, batch = np.nonzero(in_time > 0)
@@ -213,20 +213,20 @@ class _Columns:
             With the nearest value that can be reached beside the other targets.
         """
         least = 1.0 - float(self.in_time.max())
-        if targets.max_violation < least - _ROUNDING:
+        if targets.max_violation < least - ROUNDING:
             raise _unreachable("share of violations", "max_violation", targets.max_violation,
                                f"at least {_outward(least, up=True)}")
         # Fewer in time leave more choice; of all that are, this is the best mean.
         served, worth = 1.0 - targets.max_violation, self.accuracy * self.in_time
         equal = self._best(worth, [], self.in_time, served) / served
-        if (targets.min_accuracy or 0.0) > equal + _ROUNDING:
+        if (targets.min_accuracy or 0.0) > equal + ROUNDING:
             raise _unreachable("accuracy", "min_accuracy", targets.min_accuracy,
                                f"at most {_outward(equal)}")
         rows = [(-self.in_time, -served)]
         if targets.min_accuracy is not None:
-            rows.append(((targets.min_accuracy - self.accuracy) * self.in_time, _ROUNDING))
+            rows.append(((targets.min_accuracy - self.accuracy) * self.in_time, ROUNDING))
         best = self._best(worth, rows)
-        if (targets.min_effective_accuracy or 0.0) > best + _ROUNDING:
+        if (targets.min_effective_accuracy or 0.0) > best + ROUNDING:
             raise _unreachable("effective accuracy", "min_effective_accuracy",
                                targets.min_effective_accuracy, f"at most {_outward(best)}")
 
@@ -260,7 +260,7 @@ class _Columns:
         taken = np.zeros((len(stretches), windows))
         for row, (part, length_ms) in zip(taken, stretches, strict=True):
             row[part] = share[part] * whole_ms / length_ms
-        reward, least = zip(*self._target_rows(targets), strict=True)
+        reward, least = zip(*self.target_rows(targets), strict=True)
         # Unknowns: the shares, window by window, and the number of workers.
         blocks: Any = [
             [sparse.kron(taken, self.time_ms[None, :]), -np.ones((len(stretches), 1))],
@@ -268,17 +268,17 @@ class _Columns:
             [sparse.kron(share[None, :], -np.stack(reward)), None],
         ]
         limits = np.concatenate([np.zeros(len(stretches)), np.ones(windows),
-                                 (_ROUNDING - 1.0) * np.array(least)])
+                                 (ROUNDING - 1.0) * np.array(least)])
         matrix: Any = sparse.block_array(blocks, format="csr")
         found: Any = linprog(c=np.append(np.zeros(windows * count), 1.0), A_ub=matrix,
                              b_ub=limits, method="highs")
         return _solved(found) / whole_ms
 
-    def _target_rows(self, targets: Targets) -> list[tuple[FloatArray, float]]:
+    def target_rows(self, targets: Targets) -> list[tuple[FloatArray, float]]:
         """Targets as rows ``a·y >= b`` on shares of the queries."""
         rows = [(self.in_time, 1.0 - targets.max_violation)]
         if targets.min_accuracy is not None:
-            rows.append(((self.accuracy - targets.min_accuracy + _ROUNDING) * self.in_time, 0.0))
+            rows.append(((self.accuracy - targets.min_accuracy + ROUNDING) * self.in_time, 0.0))
         if targets.min_effective_accuracy is not None:
             rows.append((self.accuracy * self.in_time, targets.min_effective_accuracy))
         return rows

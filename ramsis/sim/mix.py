@@ -16,7 +16,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import Policy, WorkerPolicy
 from ramsis.policy.mix import mix_policies
 from ramsis.profiles import ProfileSet
-from ramsis.runtime.mix import ListedPart, Mix
+from ramsis.runtime.mix import Mix
 from ramsis.sim.experiment import run_plan
 from ramsis.sim.fleet import MAX_BATCH, Fleet
 from ramsis.sim.metrics import Metrics, measure
@@ -24,7 +24,7 @@ from ramsis.sim.result import Estimate
 from ramsis.sim.schemes import FleetPolicies, WorkerPolicies
 from ramsis.sim.workload import PoissonLoad
 
-__all__ = ["MixResult", "simulate_mix"]
+__all__ = ["MixResult", "replay_parts", "simulate_mix"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,22 +101,45 @@ def simulate_mix(
             raise InvalidValueError(describe("no profile for a worker type", where="profiles",
                                              value=name, allowed=", ".join(profiles)))
     level = mix.at(load_qps)
+    parts = [(policy, profiles[part.types[0]], str(mix.folder / part.file))
+             for part, policy in mix_policies(mix, level)]
+    return replay_parts(parts, load_qps=load_qps, level_qps=level.load_qps,
+                        duration_ms=duration_ms, service=service, seeds=seeds)
+
+
+def replay_parts(
+    parts: Sequence[tuple[Policy, ProfileSet, str]],
+    *,
+    load_qps: float,
+    level_qps: float,
+    duration_ms: float,
+    service: str = "p95",
+    seeds: Sequence[int] = (0,),
+) -> MixResult:
+    """Replay the parts of a fleet, each its policy, its profile and where the policy is from.
+
+    Parameters
+    ----------
+    load_qps, level_qps : float
+        Of all queries; and what the loads of the policies add up to.
+    duration_ms, service, seeds
+        As of :func:`simulate_mix`.
+    """
     prepared = []
-    for part, policy in mix_policies(mix, level):
-        fleet = _fleet(part, policy, profiles[part.types[0]], service)
-        plan = _policies(policy, str(mix.folder / part.file)).prepare(fleet)
-        workload = PoissonLoad(part.load_qps * load_qps / level.load_qps, duration_ms)
-        prepared.append((fleet, plan, workload))
+    for policy, profile, source in parts:
+        fleet = _fleet(policy, profile, service)
+        workload = PoissonLoad(policy.load_qps * load_qps / level_qps, duration_ms)
+        prepared.append((fleet, _policies(policy, source).prepare(fleet), workload))
     runs = tuple(
         tuple(measure(run_plan(fleet, plan, workload, seed=_own_seed(seed, i)))
               for i, (fleet, plan, workload) in enumerate(prepared))
         for seed in seeds)
-    return MixResult(load_qps, level.load_qps, tuple(seeds), runs)
+    return MixResult(load_qps, level_qps, tuple(seeds), runs)
 
 
-def _fleet(part: ListedPart, policy: Policy, profile: ProfileSet, service: str) -> Fleet:
+def _fleet(policy: Policy, profile: ProfileSet, service: str) -> Fleet:
     largest = max(MAX_BATCH, _policies(policy, "").max_batch)
-    fleet = Fleet.of(profile, workers=part.workers, slo_ms=max(part.share), service=service,
+    fleet = Fleet.of(profile, workers=policy.workers, slo_ms=policy.slo_ms, service=service,
                      max_batch=largest)
     return replace(fleet, classes=getattr(policy, "slo_classes", ()))
 

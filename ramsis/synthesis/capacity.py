@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,20 +32,23 @@ from numpy.typing import NDArray
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.fleet.least import Targets, least_workers, least_workers_over_time
 from ramsis.policy import Expectations, Policy
+from ramsis.policy.mix import Figures
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import RateTrace, Recorded, SchemeSpec, SimulationResult, Workload, simulate
 from ramsis.sim.fleet import MAX_BATCH
+from ramsis.sim.mix import MixResult
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
-__all__ = ["MOST_WORKERS", "SPAN", "Capacity", "Targets", "Trial", "fewest_by_bound",
-           "fewest_workers", "try_workers"]
+__all__ = ["MOST_WORKERS", "SPAN", "Capacity", "Targets", "Trial", "doubling", "fewest_by_bound",
+           "fewest_workers", "largest_batch", "not_reached", "try_workers"]
 
 SPAN = 10
 """Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
 MOST_WORKERS = 10_000
 """Largest number of workers by the bound for which a search is begun."""
+FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
 _STRIDES = 50
 _WINDOWS = 256
 _SHORTEST_WINDOW = 10.0  # in units of the SLO
@@ -60,39 +63,68 @@ class Trial:
     Attributes
     ----------
     workers : int
-    promise : Expectations or None
-        Of the policy for a constant load.
-    simulation : SimulationResult
+        Of all types.
+    promise : Expectations or Figures or None
+        Of the policies for a constant load.
+    simulation : SimulationResult or MixResult or None
+        None where no policies could be made.
     targets : Targets
+    refusal : str
+        Why no policies could be made.
     """
 
     workers: int
-    promise: Expectations | None
-    simulation: SimulationResult
+    promise: Expectations | Figures | None
+    simulation: SimulationResult | MixResult | None
     targets: Targets
+    refusal: str = ""
+
+    @property
+    def violation_rate(self) -> float:
+        """Mean over the seeds; 1 without policies."""
+        return self._mean("violation_rate", 1.0)
+
+    @property
+    def effective_accuracy(self) -> float:
+        """Mean over the seeds; 0 without policies."""
+        return self._mean("effective_accuracy", 0.0)
 
     @property
     def accuracy(self) -> float:
         """Of the queries in time in all seeds; 0 without any."""
-        served = 1.0 - self.simulation.violation_rate
-        return self.simulation.effective_accuracy / served if served > 0 else 0.0
+        served = 1.0 - self.violation_rate
+        return self.effective_accuracy / served if served > 0 else 0.0
 
     @property
     def met(self) -> bool:
         """Whether the means over the seeds reach the targets."""
-        return self.targets.met(self.accuracy, self.simulation.violation_rate)
+        return (self.simulation is not None
+                and self.targets.met(self.accuracy, self.violation_rate))
 
     @property
     def clear(self) -> bool | None:
         """Whether all of the figures' 95 % intervals is on the same side; None for one seed."""
-        accuracy, late = (self.simulation.estimate(name).half_width
-                          for name in ("accuracy", "violation_rate"))
+        accuracy, late = self.half_width("accuracy"), self.half_width("violation_rate")
         if accuracy is None or late is None:
             return None
         sign = 1.0 if self.met else -1.0
         shifted = (self.accuracy - sign * accuracy,
-                   min(1.0, max(0.0, self.simulation.violation_rate + sign * late)))
+                   min(1.0, max(0.0, self.violation_rate + sign * late)))
         return self.targets.met(*shifted) == self.met
+
+    def half_width(self, figure: str) -> float | None:
+        """Of the 95 % interval of a figure; None for one seed, or without policies."""
+        return None if self.simulation is None else self.simulation.estimate(figure).half_width
+
+    def figures(self) -> dict[str, Any]:
+        """Promise and simulation under the names that every command uses."""
+        row: dict[str, Any] = {f"expected_{name}": self.promise and getattr(self.promise, name)
+                               for name in FIGURES}
+        row |= {name: getattr(self, name) for name in FIGURES}
+        return row | {f"{name}_half_width": self.half_width(name) for name in FIGURES}
+
+    def _mean(self, figure: str, without: float) -> float:
+        return without if self.simulation is None else self.simulation.estimate(figure).mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,8 +160,8 @@ class Capacity:
 
     def row(self) -> dict[str, Any]:
         """The answer under the names that every command uses."""
-        answer, result = self.answer, self.answer.simulation
-        targets, promise = answer.targets, answer.promise
+        answer, result, targets = self.answer, self.answer.simulation, self.answer.targets
+        assert isinstance(result, SimulationResult)
         row: dict[str, Any] = {
             "scheme": self.scheme, "load_qps": result.load_qps, "workers": self.workers,
             "workers_bound": self.workers_bound, "gap": self.workers - self.workers_bound,
@@ -138,13 +170,7 @@ class Capacity:
             "min_effective_accuracy": targets.min_effective_accuracy,
             "max_violation": targets.max_violation,
         }
-        for name in ("accuracy", "violation_rate", "effective_accuracy"):
-            row[f"expected_{name}"] = None if promise is None else getattr(promise, name)
-        row |= {"accuracy": answer.accuracy, "violation_rate": result.violation_rate,
-                "effective_accuracy": result.effective_accuracy}
-        for name in ("accuracy", "violation_rate", "effective_accuracy"):
-            row[f"{name}_half_width"] = result.estimate(name).half_width
-        return row | {
+        return row | answer.figures() | {
             "queries": sum(one.queries for one in result.metrics), "seeds": len(result.seeds),
             "clear": answer.clear, "tried": [one.workers for one in self.trials],
         }
@@ -221,7 +247,7 @@ def fewest_workers(
     """
     spec = policy_scheme(scheme)
     bound = fewest_by_bound(profile, workload, targets, slo_ms=slo_ms, service=service,
-                            max_batch=max(MAX_BATCH, _largest_batch(spec)))
+                            max_batch=max(MAX_BATCH, largest_batch(spec)))
     lowest = _whole(bound)
     if lowest > MOST_WORKERS:
         raise InfeasibleError(describe("more workers than are searched for", where="workers",
@@ -237,10 +263,10 @@ def fewest_workers(
         return trial
 
     trials: dict[int, Trial] = {}
-    search = _doubling if isinstance(spec, PolicyScheme) else _one_by_one
+    search = doubling if isinstance(spec, PolicyScheme) else _one_by_one
     answer = search(lambda k: tried(k).met, lowest, SPAN * max(lowest, 10))
     if answer is None:
-        _not_reached(scheme, trials[max(trials)])
+        not_reached(scheme, workload, trials[max(trials)])
     return Capacity(scheme, tried(answer), bound, tuple(trials[k] for k in sorted(trials)))
 
 
@@ -257,17 +283,22 @@ def try_workers(
 ) -> Trial:
     """What a scheme does on one number of workers; parameters as of :func:`fewest_workers`.
 
+    Where no policies can be made for so few, as within a budget, the trial says why.
+
     Raises
     ------
-    InvalidValueError, InfeasibleError, NotConvergedError
+    InvalidValueError, NotConvergedError
         As when its policies are made and simulated.
     """
     spec, promise = policy_scheme(scheme), None
     terms: dict[str, Any] = {"slo_ms": slo_ms, "workers": workers, "service": service}
     if isinstance(spec, PolicyScheme):
         settings = spec.settings(**terms)
-        policies: list[Policy] = [generate_policy(profile, load_qps, settings)
-                                  for load_qps in _levels(spec, workload)]
+        try:
+            policies: list[Policy] = [generate_policy(profile, load_qps, settings)
+                                      for load_qps in _levels(spec, workload)]
+        except InfeasibleError as error:
+            return Trial(workers, None, None, targets, str(error))
         promise = None if workload.varies else policies[0].expectations
         spec = spec.replay(policies, scheme)
     result = simulate(profile, spec, workload, seeds=seeds, **terms)
@@ -279,7 +310,7 @@ def _whole(workers: float) -> int:
     return max(1, math.ceil(workers * (1.0 - 1e-9)))
 
 
-def _doubling(met: Callable[[int], bool], lowest: int, highest: int) -> int | None:
+def doubling(met: Callable[[int], bool], lowest: int, highest: int) -> int | None:
     """By doubling steps and bisection; None if not even the highest meets the targets."""
     missed, tried, step = lowest - 1, lowest, 1
     while not met(tried):
@@ -301,7 +332,7 @@ def _one_by_one(met: Callable[[int], bool], lowest: int, highest: int) -> int | 
     return next((k for k in range(max(lowest, reached - stride + 1), reached) if met(k)), reached)
 
 
-def _largest_batch(spec: PolicyScheme | SchemeSpec) -> int:
+def largest_batch(spec: PolicyScheme | SchemeSpec) -> int:
     """What a scheme may run beyond what every fleet can."""
     if isinstance(spec, PolicyScheme):
         return max(int(spec.given.get("max_batch", 1)), 1 + int(spec.given.get("max_queue", 1)))
@@ -332,20 +363,22 @@ def _windows(trace: RateTrace | Recorded, slo_ms: float) -> tuple[FloatArray, fl
     return np.diff(before), trace.duration_ms / number
 
 
-def _not_reached(scheme: str, last: Trial) -> None:
+def not_reached(scheme: str, workload: Workload, last: Trial) -> NoReturn:
     """Refuse a scheme that misses the targets on ever so many workers."""
-    targets, late = last.targets, last.simulation.violation_rate
+    targets, late = last.targets, last.violation_rate
+    where_at = f"{scheme} at {workload.load_qps or 0.0:g} QPS"
+    if last.simulation is None:
+        raise InfeasibleError(
+            f"{where_at}: no policies on {last.workers} workers: {last.refusal}")
     for where, wanted, found, allowed in (
         ("max_violation", targets.max_violation, late, f"at least {late:.6g}"),
         ("min_accuracy", targets.min_accuracy, last.accuracy, f"at most {last.accuracy:.6g}"),
-        ("min_effective_accuracy", targets.min_effective_accuracy,
-         last.simulation.effective_accuracy,
-         f"at most {last.simulation.effective_accuracy:.6g}"),
+        ("min_effective_accuracy", targets.min_effective_accuracy, last.effective_accuracy,
+         f"at most {last.effective_accuracy:.6g}"),
     ):
         missed = found > (wanted or 0.0) if where == "max_violation" else found < (wanted or 0.0)
         if missed:
-            load = last.simulation.load_qps or 0.0
             raise InfeasibleError(describe(
-                f"{scheme} at {load:g} QPS does not reach this on {last.workers} workers",
+                f"{where_at} does not reach this on {last.workers} workers",
                 where=where, value=wanted, allowed=allowed))
     raise AssertionError("the last trial meets the targets")

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ramsis.profiles import ProfileSet
+from ramsis.profiles import ProfileSet, save
 from ramsis.sim import PoissonLoad
 from ramsis.synthesis.capacity import Targets, fewest_workers
+from ramsis.synthesis.cheapest import OfferedType, cheapest_mix
 from tests.cli.command import Run, refused, snapshot
+from tests.synthesis.samples import linear_profile
 
 FLEET, WORKER = "fleet:max_batch=8,grid=fixed:10", "worker:grid=fixed:10,max_queue=8"
 
@@ -105,3 +107,54 @@ def test_bad_options_are_refused_in_one_line(
     run: Run, tiny_file: Path, more: list[str], words: list[str]
 ) -> None:
     refused(run("capacity", *options(tiny_file, *more)), 2, *words)
+
+
+@pytest.fixture(scope="module")
+def typed(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    fast = tmp_path_factory.mktemp("fast") / "fast.json"
+    save(linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0)), fast)
+    return f"old={tiny_file},new={fast}"
+
+
+def test_several_types_give_the_cheapest_mix_of_the_library(
+    run: Run, tiny: ProfileSet, typed: str
+) -> None:
+    asked = options(Path(typed), "--scheme", WORKER, "--min-accuracy", 0.78,
+                    "--cost", "new=2.5", "--max-workers", "new=4")
+    ran = run("capacity", *asked, "--json")
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    types = [OfferedType("old", tiny), OfferedType(
+        "new", linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0)), 2.5, 4)]
+    found = cheapest_mix(types, PoissonLoad(600.0, 2000.0), Targets(0.001, 0.78), slo_ms=100.0,
+                         scheme=WORKER, seeds=range(2)).row()
+    for name, value in found.items():
+        assert row[name] == (pytest.approx(value) if isinstance(value, float) else value)
+    header, line = run("capacity", *asked).out.splitlines()
+    for title in ("workers", "cost", "bound", "gap", "promised acc.", "violations", "clear"):
+        assert title in header
+    assert all(f"{name}={count}" in line for name, count in row["worker_types"].items() if count)
+
+
+@pytest.mark.parametrize(("code", "more", "words"), [
+    (2, ["--trace", "day"], ["--load or --trace"]),
+    (2, ["--arrivals", "fixed-rate"], ["--arrivals is not for several worker types"]),
+    (2, ["--plot", "a.png"], ["--plot is not for several worker types"]),
+    (2, ["--cost", "3"], ["--cost", "TYPE=VALUE"]),
+    (2, ["--cost", "gpu=3"], ["--cost", "unknown worker type", "gpu", "old, new"]),
+    (2, ["--cost", "new=dear"], ["--cost: new", "dear", "> 0"]),
+    (2, ["--max-workers", "new=1.5"], ["--max-workers: new", "1.5", "whole number"]),
+    (2, ["--scheme", "greedy"], ["scheme", "not policies", "fleet, worker"]),
+    (4, ["--max-workers", "old=1,new=1", "--min-accuracy", 0.84],
+     ["max_workers", "too few", "600", "QPS"]),
+    (4, ["--min-accuracy", 0.95], ["min_accuracy", "0.95", "at most 0.9"]),
+])
+def test_several_types_refuse_in_one_line(
+    run: Run, typed: str, code: int, more: list[str], words: list[str]
+) -> None:
+    refused(run("capacity", *options(Path(typed), *more)), code, *words)
+
+
+def test_costs_are_for_several_types(run: Run, tiny_file: Path) -> None:
+    refused(run("capacity", *options(tiny_file, "--cost", "gpu=3")), 2, "--cost",
+            "one worker type only")

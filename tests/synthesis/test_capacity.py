@@ -52,7 +52,7 @@ def test_doubling_finds_where_a_rising_predicate_begins_to_hold(
         asked.append(k)
         return k >= first
 
-    answer = module._doubling(met, lowest, highest)
+    answer = module.doubling(met, lowest, highest)
     assert answer == (first if first <= highest else None)
     assert len(asked) <= 2 * (more + 1).bit_length() + 2
     assert all(lowest <= k <= highest for k in asked)

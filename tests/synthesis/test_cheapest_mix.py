@@ -1,0 +1,175 @@
+"""The cheapest mix of worker types: the search, agreement with a scan, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.profiles import ProfileSet
+from ramsis.sim import PoissonLoad
+from ramsis.synthesis import cheapest as module
+from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_workers
+from ramsis.synthesis.cheapest import CheapestMix, OfferedType, cheapest_mix, fluid_mixes
+from tests.synthesis.samples import linear_profile
+
+SEEDS = range(2)
+WORKER = "worker:grid=fixed:10,max_queue=8"
+LOAD = PoissonLoad(1200.0, 3000.0)
+WANTED = Targets(0.002, min_accuracy=0.8)
+FAST = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0))
+
+
+def found(types: list[OfferedType], targets: Targets = WANTED, **changes: Any) -> CheapestMix:
+    return cheapest_mix(types, LOAD, targets, slo_ms=100.0, scheme=WORKER, seeds=SEEDS, **changes)
+
+
+def offered(tiny: ProfileSet) -> list[OfferedType]:
+    """Small models on one type, accurate ones on the other."""
+    return [OfferedType("small", dataclasses.replace(tiny, models=tiny.models[:2])),
+            OfferedType("large", dataclasses.replace(tiny, models=tiny.models[2:]), 1.5)]
+
+
+@settings(max_examples=30, deadline=None)
+@given(costs=st.tuples(st.integers(1, 8), st.integers(1, 8)), slack=st.floats(1.0, 1.6),
+       worth=st.tuples(st.floats(0.5, 1.0), st.floats(0.5, 1.0)))
+def test_the_search_finds_the_cheapest_where_more_workers_never_hurt(
+    costs: tuple[int, int], slack: float, worth: tuple[float, float]
+) -> None:
+    """A truth that is harder than the bound, and counts workers of each type differently."""
+    types = [OfferedType("a", FAST, float(costs[0])), OfferedType(
+        "b", linear_profile((0.75, 3.0, 2.0), (0.9, 9.0, 4.0)), float(costs[1]))]
+    fluid = fluid_mixes(types, 1500.0, WANTED, slo_ms=100.0)
+    alone = [fluid.fewest_alone(t) for t in range(2)]
+    assert alone[0]
+    assert alone[1]
+
+    def enough(counts: tuple[int, ...]) -> bool:
+        pairs = zip(counts, worth, alone, strict=True)
+        return sum(k * w / one for k, w, one in pairs if one) >= slack
+
+    class Stub:
+        def __init__(self, counts: tuple[int, ...]) -> None:
+            self.met, self.counts = enough(counts), counts
+
+    search = module._Search(fluid, Stub, fluid.cheapest(whole=True)[1])  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MISSES", 10_000)
+        search.run()
+    assert search.complete
+    assert search.answer is not None
+    cheapest = min(fluid.cost(counts) for counts in product(range(60), repeat=2)
+                   if enough(counts) and fluid.cost(counts) <= fluid.cost(search.answer)
+                   and fluid.best(fluid.cost(counts), [(counts[0] - 1, 10**6),
+                                                       (10**6, counts[1] - 1)]) is not None)
+    assert fluid.cost(search.answer) == pytest.approx(cheapest)
+    assert len({counts for counts, _ in search.trials}) == len(search.trials)
+
+
+def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny: ProfileSet) -> None:
+    types = offered(tiny)
+    answer = found(types)
+    assert answer.answer.met
+    assert answer.complete
+    assert min(answer.counts) > 0
+    assert answer.fluid_cost <= answer.cost_bound <= answer.cost
+    fluid = fluid_mixes(types, LOAD.load_qps, WANTED, slo_ms=100.0)
+    spec: Any = module.policy_scheme(WORKER)
+    cheaper = [counts for counts in product(range(1, 20), range(1, 13))
+               if answer.cost - 1.0 <= fluid.cost(counts) < answer.cost]
+    assert cheaper
+    for counts in cheaper:
+        trial = module._try_mix(types, fluid.kinds, counts, LOAD, WANTED, spec=spec, slo_ms=100.0,
+                                scheme=WORKER, service="p95", seeds=SEEDS)
+        assert not trial.met
+
+
+def test_it_is_never_dearer_than_the_best_type_alone(tiny: ProfileSet) -> None:
+    types = [OfferedType("old", tiny, 1.0), OfferedType("new", FAST, 2.5)]
+    alone = [one.cost * fewest_workers(one.profile, LOAD, WANTED, slo_ms=100.0, scheme=WORKER,
+                                       seeds=SEEDS).workers for one in types]
+    assert found(types).cost <= min(alone)
+
+
+@pytest.mark.parametrize("most", [None, 3])
+def test_one_type_as_two_equal_ones_has_the_same_total(tiny: ProfileSet, most: int | None) -> None:
+    one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheme=WORKER, seeds=SEEDS)
+    two = found([OfferedType("a", tiny, most=most), OfferedType("b", tiny)])
+    assert sum(two.counts) == two.cost == one.workers
+    assert two.cost_bound == one.workers_bound
+    assert two.answer.accuracy == one.answer.accuracy
+    assert most is None or two.counts[0] <= most
+
+
+def test_of_alike_types_the_cheaper_is_taken_as_far_as_it_goes(tiny: ProfileSet) -> None:
+    total = found([OfferedType("a", tiny)]).counts[0]
+    two = found([OfferedType("dear", tiny, 2.0), OfferedType("cheap", tiny, 1.0, total - 1)])
+    assert two.counts == (1, total - 1)
+
+
+def test_the_row_names_the_mix_and_what_was_tried(tiny: ProfileSet) -> None:
+    told: list[Trial] = []
+    answer = found(offered(tiny), on_trial=told.append)
+    row = answer.row()
+    assert row["worker_types"] == dict(zip(("small", "large"), answer.counts, strict=True))
+    assert row["workers"] == sum(answer.counts) == answer.answer.workers
+    assert row["cost"] == answer.counts[0] + 1.5 * answer.counts[1]
+    assert row["gap"] == row["cost"] - row["cost_bound"]
+    assert row["worker_types"] in row["tried"]
+    assert len(told) == len(row["tried"])
+    assert row["accuracy"] >= 0.8
+
+
+def test_policies_that_cannot_be_made_for_so_few_are_a_miss(
+    tiny: ProfileSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ramsis.synthesis import capacity
+
+    made = capacity.generate_policy
+
+    def refusing(profile: ProfileSet, load_qps: float, settings: Any) -> Any:
+        if settings.workers < 15:
+            raise InfeasibleError("max_violation: too few")
+        return made(profile, load_qps, settings)
+
+    monkeypatch.setattr(capacity, "generate_policy", refusing)
+    trial = try_workers(tiny, LOAD, WANTED, 3, slo_ms=100.0, scheme=WORKER)
+    assert not trial.met
+    assert (trial.clear, trial.refusal) == (None, "max_violation: too few")
+    one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheme=WORKER, seeds=SEEDS)
+    assert one.workers == 15
+
+
+def test_a_budget_of_violations_can_be_asked_for(tiny: ProfileSet) -> None:
+    answer = fewest_workers(tiny, LOAD, Targets(0.01, 0.8), slo_ms=100.0, seeds=SEEDS,
+                            scheme=f"{WORKER},max_violation=0.005")
+    assert answer.answer.violation_rate <= 0.01
+    with pytest.raises(InvalidValueError, match="max_violation"):
+        module.policy_scheme("worker:max_violation=2")
+
+
+def test_too_few_of_all_types_are_refused(tiny: ProfileSet) -> None:
+    few = [dataclasses.replace(one, most=1) for one in offered(tiny)]
+    with pytest.raises(InfeasibleError, match="max_workers: too few workers"):
+        found(few)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"most": 0}, "max_workers"), ({"cost": 0.0}, "cost"), ({"name": "large"}, "different names"),
+])
+def test_types_that_are_none_are_refused(
+    tiny: ProfileSet, change: dict[str, Any], words: str
+) -> None:
+    first, second = offered(tiny)
+    with pytest.raises(InvalidValueError, match=words):
+        found([dataclasses.replace(first, **change), second])
+
+
+def test_only_policies_take_several_types(tiny: ProfileSet) -> None:
+    with pytest.raises(InvalidValueError, match="not policies"):
+        cheapest_mix(offered(tiny), LOAD, WANTED, slo_ms=100.0, scheme="greedy")
