@@ -17,6 +17,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.files import write_atomic
 from ramsis.mdp.choices import LateRule
 from ramsis.policy import FLEET_SERVICES
+from ramsis.report.figure import check_figure_name
 from ramsis.synthesis import FleetSettings, SynthesisSettings, parse_loads
 
 __all__ = ["frontier_command"]
@@ -91,6 +92,8 @@ def frontier_command(
     if 0 < queries < _FEWEST:
         raise InvalidValueError(describe("too few to simulate with", where="--queries",
                                          value=queries, allowed=f"0, or from {_FEWEST}"))
+    if plot is not None:
+        check_figure_name(plot)
     settings = _settings(scheme, slo_ms, workers, late, service, max_queue)
     loads = parse_loads(load)
     profile = profiles.load(profile_name)

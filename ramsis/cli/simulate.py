@@ -24,6 +24,7 @@ from ramsis.files import write_atomic
 from ramsis.fleet import realised_bound
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.service import ServiceLaw
+from ramsis.report.figure import check_figure_name
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import (
     Fleet,
@@ -144,6 +145,8 @@ def simulate_command(
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
     if (load is None) == (trace is None):
         raise click.UsageError("Give either --load or --trace.")
+    if plot is not None:
+        check_figure_name(plot)
     serving = fleet_of(profile_name, slo_ms, workers)
     if isinstance(serving, MixedFleet):
         refuse_beside_mix(click.get_current_context(), _NOT_MIXED)

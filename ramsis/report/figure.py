@@ -13,12 +13,27 @@ from ramsis.errors import InvalidValueError, OutputError, describe
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "saved_figure"]
+__all__ = ["COLOURS", "check_figure_name", "saved_figure"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, told apart by every eye; lines differ in dashes and markers too."""
 
 _SUFFIXES = (".png", ".pdf", ".svg")
+
+
+def check_figure_name(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that no figure can be saved to, before what it shows is computed.
+
+    Raises
+    ------
+    InvalidValueError
+        The file's suffix is not .png, .pdf or .svg.
+    """
+    if Path(path).suffix not in _SUFFIXES:
+        raise InvalidValueError(
+            describe("unknown kind of figure", where="plot", value=Path(path).name,
+                     allowed="a file name that ends in " + ", ".join(_SUFFIXES))
+        )
 
 
 @contextmanager
@@ -33,11 +48,7 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
         The file cannot be written.
     """
     target = Path(path)
-    if target.suffix not in _SUFFIXES:
-        raise InvalidValueError(
-            describe("unknown kind of figure", where="plot", value=target.name,
-                     allowed="a file name that ends in " + ", ".join(_SUFFIXES))
-        )
+    check_figure_name(target)
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

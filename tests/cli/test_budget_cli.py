@@ -112,6 +112,17 @@ def test_a_frontier_is_not_simulated_with_next_to_no_queries(run: Run, profile: 
     assert done.err.startswith("error: --queries: ")
 
 
+def test_a_figure_that_cannot_be_is_refused_before_anything_is_written(
+    run: Run, profile: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows.csv"
+    done = run("frontier", "--profiles", profile, *FLEET, "--points", "3", "--queries", "0",
+               "--out", str(out), "--plot", str(tmp_path / "figure.txt"))
+    assert (done.code, done.out) == (2, "")
+    assert "figure.txt" in done.err
+    assert not out.exists()
+
+
 def test_a_fleet_has_no_other_late_rule(run: Run, profile: str) -> None:
     done = run("frontier", "--profiles", profile, *FLEET, "--late", "serve")
     assert done.code == 2
