@@ -21,6 +21,7 @@ from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cli.workloads import constant_loads, traced_load
 from ramsis.errors import InfeasibleError
+from ramsis.report.figure import check_figure_name
 from ramsis.sim import Fleet, PoissonLoad, Workload
 from ramsis.sim.fleet import SERVICES
 from ramsis.synthesis import parse_loads
@@ -137,6 +138,8 @@ def capacity(
         raise click.UsageError("Give either --load or --trace.")
     if plot is not None and load is None:
         raise click.UsageError("--plot is for --load.")
+    if plot is not None:
+        check_figure_name(plot)
     see_own_modules("" if arrivals.startswith("renewal:") else arrivals)
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
     for name in schemes:

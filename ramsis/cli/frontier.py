@@ -27,9 +27,9 @@ _COLUMNS = (
     Column("violation_price", "price", ".4g"),
     Column("expected_violation_rate", "violations", ".4%"),
     Column("expected_effective_accuracy", "effective acc.", ".4f"),
-    Column("violation_rate", "simulated", ".4%"),
+    Column("violation_rate", "in simulation", ".4%"),
     Column("violation_half_width", "±", ".4%"),
-    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("effective_accuracy", "in simulation", ".4f"),
 )
 _RUNS, _SEED = 8, 0
 _FEWEST = 1000  # queries of a simulation

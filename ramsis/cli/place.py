@@ -10,6 +10,7 @@ import placement_milp as milp
 from placement_milp.presets import PRESETS
 from placement_milp.result import Placement
 from ramsis.cli.rows import Column, print_json, print_rows
+from ramsis.report.figure import check_figure_name
 from ramsis.report.placement import plot_placement
 
 __all__ = ["place"]
@@ -67,6 +68,8 @@ def place(
       $ ramsis place digits --out placement.json --preset proteus
     """
     limits = milp.Limits(gap, time_limit, solver)
+    if plot is not None:
+        check_figure_name(plot)
     solve = milp.place if preset is None else PRESETS[preset]
     placement = solve(milp.read_problem(problem_file), limits)
     milp.write_placement(placement, out)

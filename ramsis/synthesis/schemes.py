@@ -17,6 +17,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import FLEET_SERVICES, SERVICES, FleetPolicy, Policy, WorkerPolicy
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import FleetPolicies, RateTrace, SchemeSpec, WorkerPolicies, scheme
+from ramsis.sim.schemes import SCHEMES
 from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.settings import SynthesisSettings
 
@@ -107,8 +108,11 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
         An unknown name or parameter, or a value out of range.
     """
     name, _, rest = text.partition(":")
-    if name not in POLICY_KINDS:
+    if name in SCHEMES:
         return scheme(text)
+    if name not in POLICY_KINDS:
+        raise InvalidValueError(describe("unknown scheme", where="scheme", value=name,
+                                         allowed=", ".join((*POLICY_KINDS, *SCHEMES))))
     given: dict[str, Any] = {}
     known = ("levels", *sorted(item.name for item in fields(POLICY_KINDS[name])
                                if item.name not in _OF_THE_CELL))
