@@ -117,8 +117,8 @@ def generate(
 ) -> None:
     """Make a model-selection policy for each load level.
 
-    With --scheme fleet the policy decides about one central queue for all workers; --objective,
-    --dispatch, --arrivals, --late, --batching and --solver are those of workers.
+    With --scheme fleet the policy decides about one central queue for all workers. Options that are
+    of workers only: --objective, --dispatch, --arrivals, --late, --batching and --solver.
 
     Writes one policy file per level and a manifest into DIR, and prints what each policy will
     deliver: accuracy of the queries answered in time, share of SLO violations, effective

@@ -88,6 +88,9 @@ class Row:
     whole: bool = False
 
 
+_LEGEND_MARK, _LEGEND_LETTER = 0.7, 0.06  # inches that an entry of the legend takes
+
+
 def plot_panels(
     rows: Sequence[Row], path: str | os.PathLike[str], x_label: str = "", *,
     log_x: bool = False, cases: Sequence[str] = (),
@@ -142,7 +145,8 @@ def plot_panels(
             figure.supxlabel(x_label, fontsize=10)
         handles = {label: handle for axes in grid.flat
                    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-        lines = -(-len(handles) // (3 if columns < 3 else 4))
+        wide = _LEGEND_MARK + _LEGEND_LETTER * max((len(label) for label in handles), default=0)
+        lines = -(-len(handles) // max(1, min(4, int(size[0] / wide))))
         figure.legend(handles.values(), handles.keys(), loc="outside upper center",
                       ncols=-(-len(handles) // lines), frameon=False, fontsize=8)
 
