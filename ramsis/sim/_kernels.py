@@ -98,9 +98,9 @@ def _bin(tables: Tables, level: int, slack_ms: float) -> int:
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _decide(
-    tables: Tables, terms: Terms, level: int, queued: int, slack_ms: float, query: int
+    tables: Tables, level: int, queued: int, slack_ms: float, coin: float
 ) -> tuple[int, int]:
-    """Model and batch for a queue whose head, this query, has this slack; 0 drops it."""
+    """Model and batch for a queue whose head has this slack and uniform number; 0 drops it."""
     if queued > tables.rows[level]:
         if tables.overflow_batch[level] < 0:
             return 0, 0
@@ -108,9 +108,11 @@ def _decide(
             return int(tables.overflow_model[level]), int(tables.overflow_batch[level])
         queued = tables.rows[level]
     j = _bin(tables, level, slack_ms)
-    mixed = tables.mixed[level]
-    if mixed[0] == queued - 1 and mixed[1] == j and terms.coin[query] < tables.chance[level]:
-        return int(mixed[2]), int(mixed[3])
+    # Single entries and numbers only: arrays that are passed on or cut out are counted by each who
+    # holds them, which takes longer than all the rest.
+    if (tables.mixed[level, 0] == queued - 1 and tables.mixed[level, 1] == j
+            and coin < tables.chance[level]):
+        return int(tables.mixed[level, 2]), int(tables.mixed[level, 3])
     return int(tables.model[level, queued - 1, j]), int(tables.batch[level, queued - 1, j])
 
 
@@ -189,8 +191,9 @@ def round_robin(
                 recorded = head + 1 if triggered else _first(arrival_ms, now_ms, recorded, False)
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, recorded, gone)
+            coin = terms.coin[head] if terms.coin.size > 0 else 1.0
             model, batch = _decide(
-                tables, terms, level, queued, first_ms + terms.slo_ms - now_ms, head)
+                tables, level, queued, first_ms + terms.slo_ms - now_ms, coin)
             if batch == 0:
                 out.batch_of[head] = -2
                 drop_ms[head] = now_ms
@@ -264,7 +267,8 @@ def central(
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
             slack_ms = arrival_ms[head] + terms.slo_ms - now_ms
-            model, batch = _decide(tables, terms, level, arrived - head, slack_ms, head)
+            coin = terms.coin[head] if terms.coin.size > 0 else 1.0
+            model, batch = _decide(tables, level, arrived - head, slack_ms, coin)
             if batch == 0:
                 out.batch_of[head] = -2
                 drop_ms[head] = now_ms
@@ -339,7 +343,8 @@ def shortest_queue(
         model, batch = 0, 0
         while batch == 0 and waiting[worker] > 0:
             slack_ms = arrival_ms[query] + terms.slo_ms - now_ms
-            model, batch = _decide(tables, terms, level, waiting[worker], slack_ms, query)
+            coin = terms.coin[query] if terms.coin.size > 0 else 1.0
+            model, batch = _decide(tables, level, waiting[worker], slack_ms, coin)
             if batch == 0:
                 out.batch_of[query] = -2
                 drop_ms[query] = now_ms
@@ -368,7 +373,7 @@ def shortest_queue(
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _ask(
-    tables: FleetTables, terms: Terms, level: int, idle: int, queued: int, slack_ms: float,
+    tables: FleetTables, level: int, idle: int, queued: int, slack_ms: float, coin: float,
     drawn: int,
 ) -> tuple[int, float, int]:
     """A fleet policy's answer, the slack below which to ask again after waiting, and ``drawn``."""
@@ -380,15 +385,16 @@ def _ask(
     edges = tables.slack_ms[level]
     j = max(int(np.searchsorted(edges, slack_ms, side="right")) - 1, 0)
     answer = int(tables.answer[level, i, n, j])
-    mixed = tables.mixed[level]
-    here = mixed[0] == i and mixed[1] == n  # the place with two answers is in this row
-    if here and mixed[2] == j:
-        if terms.coin[drawn % terms.coin.size] < tables.chance[level]:
-            answer = int(mixed[3])
+    # Whether the place with two answers is in this row.
+    here = tables.mixed[level, 0] == i and tables.mixed[level, 1] == n
+    if here and tables.mixed[level, 2] == j:
+        if coin < tables.chance[level]:
+            answer = int(tables.mixed[level, 3])
         drawn += 1
     if answer != -1:
         return answer, -np.inf, drawn
-    while j > 0 and tables.answer[level, i, n, j - 1] == -1 and not (here and mixed[2] == j - 1):
+    while j > 0 and tables.answer[level, i, n, j - 1] == -1 and not (
+            here and tables.mixed[level, 2] == j - 1):
         j -= 1
     return -1, float(edges[j]) if j > 0 else -np.inf, drawn
 
@@ -455,7 +461,8 @@ def fleet_queue(
             head = lines.order[head_of[c]]
             deadline_ms = arrival_ms[head] + lines.slo_ms[c]
             slack_ms = min(deadline_ms - now_ms, at_most)
-            answer, below, drawn = _ask(tables, terms, level, idles, queued, slack_ms, drawn)
+            coin = terms.coin[drawn % terms.coin.size] if terms.coin.size > 0 else 1.0
+            answer, below, drawn = _ask(tables, level, idles, queued, slack_ms, coin, drawn)
             if answer == -1:
                 if below > -np.inf:
                     wake_ms = np.nextafter(below, -np.inf)

@@ -27,6 +27,7 @@ from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.profiles.service import DISTRIBUTION, ServiceLaw, carries_quantiles
 from ramsis.synthesis.settings import check_budget
+from ramsis.synthesis.simulated import SETTLES, simulated
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.fleet.problem import FleetProblem
@@ -36,7 +37,8 @@ __all__ = ["FleetSettings", "fleet_expectations_of", "fleet_policy", "fleet_prob
            "fleet_problem_of"]
 
 _QUERIES, _RUNS = 100_000, 4  # of the simulation that a policy is replayed in
-_NO_MATTER = 3e-4  # of accuracy that may be missing there
+_NO_MATTER = 6e-4  # of accuracy that may be missing there
+_MOST_QUERIES = 2e6  # of a run until the fleet has settled; longer ones take too long
 
 @dataclass(frozen=True)
 class FleetSettings:
@@ -159,8 +161,9 @@ def fleet_policy(
 ) -> FleetPolicy:
     """The best fleet policy of a problem, with its promise and certificate.
 
-    The policy is replayed in simulation. Where it earns less there than it promises, batches do
-    not end as evenly as the model has it. Then another is made for batches that end at random,
+    The policy of several workers is replayed in simulation, but for fleets so large that this
+    would take millions of queries. Where it earns less there than it promises, batches do not
+    end as evenly as the model has it. Then another is made for batches that end at random,
     and the one that earns more in simulation is the answer.
 
     Raises
@@ -169,8 +172,8 @@ def fleet_policy(
         The solver did not come to rest, or met a policy that it could not evaluate.
     """
     made = _solved(profile, problem, settings)
-    if problem.workers == 1:
-        return made  # its batches end one after the other
+    if problem.workers == 1 or problem.load * problem.slo_ms * SETTLES > _MOST_QUERIES:
+        return made
     earned, error = _in_simulation(made)
     if earned >= made.certificate.gain - error:
         return made
@@ -183,8 +186,6 @@ def fleet_policy(
 
 def _in_simulation(policy: FleetPolicy) -> tuple[float, float]:
     """The gain in simulation, and what it may err by."""
-    from ramsis.synthesis.simulated import simulated
-
     found = simulated(policy, queries=_QUERIES, runs=_RUNS, seed=0)
     gain = found.effective_accuracy - policy.violation_price * found.violation_rate
     return gain, max(found.effective_half_width, _NO_MATTER)

@@ -25,14 +25,16 @@ from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
 from ramsis.sim.workload import Workload
 
-__all__ = ["Simulated", "simulated"]
+__all__ = ["SETTLES", "Simulated", "simulated"]
 
 FloatArray = NDArray[np.float64]
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
 _A_FEW = 4  # runs
-_SETTLES, _DRAINS = 40.0, 1.0  # SLOs before and after what is measured
+SETTLES = 40.0
+"""SLOs that workers, idle at first, have to settle before anything is measured."""
+_DRAINS = 1.0  # SLOs after that
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def simulated(
         The arrival process cannot be drawn from.
     """
     fleet, plan = _prepared(policy)
-    since_ms = _SETTLES * policy.slo_ms
+    since_ms = SETTLES * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / runs / policy.load_qps
     workload = _workload(policy, until_ms + _DRAINS * policy.slo_ms, own_arrivals)
     late, earned = list[float](), list[float]()
