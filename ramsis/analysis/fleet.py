@@ -1,7 +1,8 @@
 """What a fleet policy delivers in the steady state of its model.
 
 The rates at which its batches are started, and how many of their queries are in time, come out of
-the policy's evaluation (:mod:`ramsis.fleet.solve`); here they become the figures of a policy file.
+the policy's evaluation (:mod:`ramsis.central.solve`); here they become the figures of a policy
+file.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
-from ramsis.fleet.problem import FleetProblem
-from ramsis.fleet.solve import FleetTotals
+from ramsis.central.problem import FleetProblem
+from ramsis.central.solve import FleetTotals
 from ramsis.policy import Expectations, PerDecision, Spread
 
 __all__ = ["fleet_expectations"]

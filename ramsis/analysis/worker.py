@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.mdp.choices import Outcome
-from ramsis.mdp.problem import WorkerProblem
 from ramsis.policy import Expectations, PerDecision, Spread
+from ramsis.worker.actions import Outcome
+from ramsis.worker.problem import WorkerProblem
 
 if TYPE_CHECKING:
     import pandas as pd

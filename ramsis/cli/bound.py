@@ -7,14 +7,14 @@ from typing import Any
 import click
 
 from ramsis import profiles
+from ramsis.bounds import fluid_bound
 from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of, mixed_fleet_options
 from ramsis.cli.options import load_option
 from ramsis.cli.rows import Column, print_json, print_rows
-from ramsis.fleet import fluid_bound
-from ramsis.mdp.problem import MAX_QUEUE
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw
 from ramsis.policy import FLEET_SERVICES
-from ramsis.profiles.service import DISTRIBUTION, ServiceLaw
 from ramsis.synthesis import parse_loads
+from ramsis.worker.problem import MAX_QUEUE
 
 __all__ = ["bound"]
 

@@ -15,10 +15,10 @@ from ramsis.cli.options import fleet_options, load_option
 from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
 from ramsis.files import write_atomic
-from ramsis.mdp.choices import LateRule
 from ramsis.policy import FLEET_SERVICES
 from ramsis.report.figure import check_figure_name
 from ramsis.synthesis import FleetSettings, SynthesisSettings, parse_loads
+from ramsis.worker.actions import LateRule
 
 __all__ = ["frontier_command"]
 

@@ -13,9 +13,6 @@ from ramsis.cli.options import load_option
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, budget_row, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
-from ramsis.mdp.choices import Batching, LateRule
-from ramsis.mdp.grid import DEFAULT_GRID
-from ramsis.mdp.problem import Objective
 from ramsis.policy import (
     DISPATCHES,
     FLEET_SERVICES,
@@ -23,7 +20,6 @@ from ramsis.policy import (
     Policy,
     policy_file_name,
 )
-from ramsis.solvers.worker import SOLVERS, SolverName
 from ramsis.synthesis import (
     FleetSettings,
     SynthesisSettings,
@@ -31,6 +27,10 @@ from ramsis.synthesis import (
     generate_set,
     parse_loads,
 )
+from ramsis.worker.actions import Batching, LateRule
+from ramsis.worker.grid import DEFAULT_GRID
+from ramsis.worker.problem import Objective
+from ramsis.worker.solve import SOLVERS, SolverName
 
 __all__ = ["PROMISE_COLUMNS", "generate"]
 

@@ -12,12 +12,12 @@ from typing import Any
 import click
 
 from ramsis import profiles
+from ramsis.bounds import mixed_bound
 from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError, describe
-from ramsis.fleet import mixed_bound
-from ramsis.policy.classes import SloClass, merged_classes
 from ramsis.policy.mix import MixLevel
-from ramsis.profiles.service import ServiceLaw
 from ramsis.runtime.mix import MIX_NAME
 from ramsis.synthesis import FleetSettings, SynthesisSettings
 from ramsis.synthesis.mix import WorkerType, generate_mix

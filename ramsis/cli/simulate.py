@@ -14,16 +14,16 @@ from typing import Any
 import click
 
 from ramsis import profiles
+from ramsis.bounds import realised_bound
 from ramsis.cli.mixed import MixedFleet, fleet_of, mixed_fleet_options
 from ramsis.cli.options import workload_options
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
 from ramsis.cli.workloads import constant_loads, traced_load
+from ramsis.cluster.service_times import ServiceLaw
 from ramsis.files import write_atomic
-from ramsis.fleet import realised_bound
 from ramsis.profiles import ProfileSet
-from ramsis.profiles.service import ServiceLaw
 from ramsis.report.figure import check_figure_name
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import (

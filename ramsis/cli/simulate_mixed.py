@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from ramsis.bounds import mixed_bound
 from ramsis.cli.mixed import MixedFleet
 from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.cluster.service_times import ServiceLaw
 from ramsis.errors import InputFileError, describe
-from ramsis.fleet import mixed_bound
-from ramsis.profiles.service import ServiceLaw
 from ramsis.runtime.mix import Mix, read_mix
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.mix import MixResult, simulate_mix

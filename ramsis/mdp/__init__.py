@@ -1,1 +1,1 @@
-"""Markov decision problems: state space, grids, actions, transitions."""
+"""Markov decision problems in general: sparse models, solvers, certificates of the results."""

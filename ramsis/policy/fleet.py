@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError
-from ramsis.policy.classes import SloClass, merged_classes
 from ramsis.policy.records import (
     BudgetRecord,
     CertificateRecord,

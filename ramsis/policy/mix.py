@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InputFileError, OutputError, describe
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
-from ramsis.policy.classes import SloClass
 from ramsis.policy.fleet import FleetPolicy
 from ramsis.policy.manifest import entry_for, policy_file_name, write_manifest
 from ramsis.policy.schema import check_schema

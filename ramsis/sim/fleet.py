@@ -5,8 +5,8 @@ Service times come from the profile in one of two ways:
 - *a statistic* (``p95`` as in the paper's simulation, ``p99``, ``mean``): every batch of b on
   model m takes l(m, b) of the latency table;
 - *the distribution*: a quantile sketch for each (m, b), at equal-probability midpoints
-  (:mod:`ramsis.profiles.service`), from which a batch's time is drawn by inversion: the quantile
-  function at a uniform number, linear between the midpoints and constant outside.
+  (:mod:`ramsis.cluster.service_times`), from which a batch's time is drawn by inversion: the
+  quantile function at a uniform number, linear between the midpoints and constant outside.
 
 What schemes see of latencies is the latency table, at p95 where times are drawn.
 """
@@ -21,10 +21,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.service_times import service_quantiles
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.policy.classes import SloClass
 from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic
-from ramsis.profiles.service import service_quantiles
 
 __all__ = ["MAX_BATCH", "SERVICES", "Fleet"]
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from ramsis import __version__
+from ramsis.bounds import realised_bound
+from ramsis.cluster.service_times import ServiceLaw
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
-from ramsis.fleet import realised_bound
 from ramsis.policy import Policy, read, write
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
-from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import (
     Fleet,
     ModelSwitching,

@@ -1,10 +1,10 @@
 """The fewest workers with which a scheme reaches an accuracy and a violation rate.
 
 The problem: the least K such that the scheme, on K workers under a workload, has at most so many
-violations and at least the accuracy that is asked for (:class:`~ramsis.fleet.Targets`), as
+violations and at least the accuracy that is asked for (:class:`~ramsis.bounds.Targets`), as
 simulated: means over the seeds. Three steps:
 
-1. *From below*: the fluid bound (:mod:`ramsis.fleet.least`) gives a number of workers that no
+1. *From below*: the fluid bound (:mod:`ramsis.bounds.fewest`) gives a number of workers that no
    scheme can do with fewer than, or says that no number is enough, and what would be.
 2. *Search*: for policies, which serve better on more workers, steps that double from there until
    the targets are met, then bisection between the last two. Each number tried has its own policies
@@ -29,12 +29,12 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.bounds.fewest import Targets, least_workers, least_workers_over_time
+from ramsis.cluster.service_times import ServiceLaw
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.fleet.least import Targets, least_workers, least_workers_over_time
 from ramsis.policy import Expectations, Policy
 from ramsis.policy.mix import Figures
 from ramsis.profiles import ProfileSet
-from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import RateTrace, Recorded, SchemeSpec, SimulationResult, Workload, simulate
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.mix import MixResult

@@ -4,9 +4,9 @@ The problem: whole numbers K_t of workers of each type, of least cost Σ w_t·K_
 made for that mix (:mod:`ramsis.synthesis.mix_problem`), simulated at a constant load, have at most
 so many violations and at least the accuracy that is asked for. Three steps:
 
-1. *From below*: the fluid program turned round (:mod:`ramsis.fleet.least_mixed`) gives a cost that
-   no scheme on any mix can do with less than, and says that most mixes cannot meet the targets.
-2. *From above*: the fewest workers of each type alone, by doubling steps and bisection.
+1. *From below*: the fluid program turned round (:mod:`ramsis.bounds.fewest_heterogeneous`) gives a
+   cost that no scheme on any mix can do with less than, and says that most mixes cannot meet the
+targets. 2. *From above*: the fewest workers of each type alone, by doubling steps and bisection.
 3. *Between*: costs from the bound on in steps that double, then bisection. Of the mixes up to a
    cost the one is made and simulated that by the fluid program could carry the largest load. Then
    those cheaper than the answer, in that order; each that meets the targets is the new answer.
@@ -24,12 +24,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from ramsis.bounds.fewest import Targets
+from ramsis.bounds.fewest_heterogeneous import FluidMixes
+from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.fleet.least import Targets
-from ramsis.fleet.least_mixed import FluidMixes
-from ramsis.policy.classes import SloClass
 from ramsis.profiles import ProfileSet
-from ramsis.profiles.service import ServiceLaw
 from ramsis.sim import PoissonLoad
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.mix import replay_parts

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis import __version__
+from ramsis.bounds import fluid_bound, mixed_bound
+from ramsis.bounds.heterogeneous import check_reachable
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw, carries_quantiles
+from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InputFileError, InvalidValueError, NotConvergedError, describe
 from ramsis.files import fingerprint
-from ramsis.fleet import fluid_bound, mixed_bound
-from ramsis.fleet.mixed import check_reachable
-from ramsis.mdp.problem import MAX_QUEUE
 from ramsis.policy import (
     FLEET_SERVICES,
     CertificateRecord,
@@ -22,16 +23,15 @@ from ramsis.policy import (
     FleetPolicy,
     Inputs,
 )
-from ramsis.policy.classes import SloClass, merged_classes
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
-from ramsis.profiles.service import DISTRIBUTION, ServiceLaw, carries_quantiles
 from ramsis.synthesis.settings import check_budget
 from ramsis.synthesis.simulated import SETTLES, simulated
+from ramsis.worker.problem import MAX_QUEUE
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
-    from ramsis.fleet.problem import FleetProblem
-    from ramsis.fleet.solve import FleetSolution
+    from ramsis.central.problem import FleetProblem
+    from ramsis.central.solve import FleetSolution
 
 __all__ = ["FleetSettings", "fleet_expectations_of", "fleet_policy", "fleet_problem",
            "fleet_problem_of"]
@@ -143,8 +143,8 @@ def fleet_problem(
         An SLO below every latency.
     """
     law = ServiceLaw.of(profile, settings.chosen_service(profile), settings.max_batch)
-    from ramsis.fleet.classes import ClassesProblem
-    from ramsis.fleet.problem import FleetProblem
+    from ramsis.central.classes import ClassesProblem
+    from ramsis.central.problem import FleetProblem
 
     problem = FleetProblem.create(
         law.usable(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
@@ -238,7 +238,7 @@ def fleet_expectations_of(
 ) -> tuple[Expectations, FleetSolution]:
     """What the best policy promises, and the solution that it comes from."""
     from ramsis.analysis.fleet import fleet_expectations
-    from ramsis.fleet.solve import solve_fleet
+    from ramsis.central.solve import solve_fleet
 
     solution = solve_fleet(problem)
     bound = fluid_bound(problem.law, slo_ms=problem.slo_ms, workers=problem.workers,
@@ -261,8 +261,8 @@ def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem
     InputFileError
         Its arrivals are not Poisson.
     """
-    from ramsis.fleet.classes import ClassesProblem
-    from ramsis.fleet.problem import FleetProblem
+    from ramsis.central.classes import ClassesProblem
+    from ramsis.central.problem import FleetProblem
 
     if policy.arrivals_label != "poisson":
         raise InputFileError(describe("no fleet problem for this arrival process",

@@ -19,12 +19,9 @@ import numpy as np
 from ramsis import __version__
 from ramsis.analysis import analyse_worker
 from ramsis.arrivals import describe_process, is_orderly, process_factory
+from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import fingerprint
-from ramsis.fleet import fluid_bound
-from ramsis.mdp.choices import LateRule
-from ramsis.mdp.problem import WorkerProblem
-from ramsis.mdp.shortest_queue import check_shortest_queue
 from ramsis.policy import (
     MANIFEST_NAME,
     CertificateRecord,
@@ -44,11 +41,14 @@ from ramsis.policy import (
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.runtime.mix import MIX_NAME
-from ramsis.solvers.worker import WorkerSolution, solve_dispatched
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from ramsis.synthesis.levels import adaptive_levels
 from ramsis.synthesis.service import bounded_by, latency_table, service_times
 from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.worker.actions import LateRule
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.shortest_queue import check_shortest_queue
+from ramsis.worker.solve import WorkerSolution, solve_dispatched
 
 __all__ = ["choose_loads", "generate_policy", "generate_set", "latency_table", "worker_problem"]
 

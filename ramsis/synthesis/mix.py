@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ramsis import __version__
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import OutputError, describe
 from ramsis.policy import MANIFEST_NAME
-from ramsis.policy.classes import SloClass
 from ramsis.policy.mix import MixLevel, remove_mix, write_mix
 from ramsis.runtime.mix import MIX_NAME
 from ramsis.synthesis.fleet import FleetSettings

@@ -12,11 +12,11 @@ policy within the budget, so that the whole is within it.
    everything on one type, and from loads by capacity, the best of exchanges
    (:mod:`ramsis.synthesis.division`). So it is never worse than the best type alone.
 3. *Within a type* the classes share all its workers by one queue in the order of deadlines
-   (:mod:`ramsis.fleet.classes`), or each has workers of its own, the best division of the workers
-   being found by exchanges from that of the fluid bounds. While loads are divided the one that
-   promises more counts; in the end the one that does better in simulation is made, as promises of
-   shared queues err more than others. Worker policies know one deadline only, so for them classes
-   are always apart.
+   (:mod:`ramsis.central.classes`), or each has workers of its own, the best division of the
+   workers being found by exchanges from that of the fluid bounds. While loads are divided the one
+   that promises more counts; in the end the one that does better in simulation is made, as
+   promises of shared queues err more than others. Worker policies know one deadline only, so for
+   them classes are always apart.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from functools import cache
 
 import numpy as np
 
+from ramsis.bounds.heterogeneous import MixedBound, check_reachable, merged_types, mixed_bound
+from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.fleet.mixed import MixedBound, check_reachable, merged_types, mixed_bound
 from ramsis.policy import Policy
-from ramsis.policy.classes import SloClass, merged_classes
 from ramsis.policy.mix import Figures, MixLevel, MixPart, figures_of
 from ramsis.profiles import ProfileSet
-from ramsis.profiles.service import ServiceLaw
 from ramsis.synthesis.division import Division, best_division, rounded
 from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.generate import generate_policy

@@ -7,11 +7,11 @@ import numpy as np
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import from_description
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.mdp.problem import WorkerProblem
-from ramsis.mdp.shortest_queue import check_shortest_queue
 from ramsis.policy import WorkerPolicy
 from ramsis.profiles import LatencyTable
-from ramsis.solvers.worker import evaluate_table
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.shortest_queue import check_shortest_queue
+from ramsis.worker.solve import evaluate_table
 
 __all__ = ["analyse_policy", "problem_of"]
 

@@ -7,11 +7,11 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw
 from ramsis.errors import InvalidValueError, describe
-from ramsis.mdp.problem import MAX_QUEUE, WorkerProblem
 from ramsis.profiles import LatencyTable, ProfileSet, Statistic, prune
-from ramsis.profiles.service import DISTRIBUTION, ServiceLaw
 from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.worker.problem import MAX_QUEUE, WorkerProblem
 
 __all__ = ["bounded_by", "latency_table", "service_times"]
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ramsis.cluster.service_times import DISTRIBUTION, carries_quantiles
 from ramsis.errors import InvalidValueError, describe
-from ramsis.mdp.choices import Batching, LateRule
-from ramsis.mdp.grid import DEFAULT_GRID
-from ramsis.mdp.problem import Objective
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.profiles import ProfileSet
-from ramsis.profiles.service import DISTRIBUTION, carries_quantiles
-from ramsis.solvers.worker import SOLVERS, SolverName
+from ramsis.worker.actions import Batching, LateRule
+from ramsis.worker.grid import DEFAULT_GRID
+from ramsis.worker.problem import Objective
+from ramsis.worker.solve import SOLVERS, SolverName
 
 __all__ = ["SynthesisSettings", "check_budget"]
 
@@ -51,7 +51,7 @@ class SynthesisSettings:
     violation_price : float
         What a query that is late or dropped costs, in units of accuracy, >= 0.
     solver : str
-        One of :data:`ramsis.solvers.worker.SOLVERS`.
+        One of :data:`ramsis.worker.solve.SOLVERS`.
     max_violation : float, optional
         Budget of violations, in (0, 1]: the price is found at which the policy is the most
         accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.

@@ -39,19 +39,19 @@ from scipy.sparse import csr_array
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrivals import MarkovModulated
-from ramsis.mdp.choices import LateRule
-from ramsis.mdp.problem import WorkerProblem
+from ramsis.cluster.service_times import ServiceLaw
+from ramsis.mdp.result import Certificate
+from ramsis.mdp.settings import check_tolerance
+from ramsis.mdp.stationary import power_iteration, stationary_distribution
 from ramsis.policy import Expectations, FleetPolicy, Spread, WorkerPolicy, read
-from ramsis.profiles.service import ServiceLaw
-from ramsis.solvers.result import Certificate
-from ramsis.solvers.settings import check_tolerance
-from ramsis.solvers.stationary import power_iteration, stationary_distribution
 from ramsis.synthesis.checks import Check, close, least_dual
 from ramsis.synthesis.replay import problem_of
 from ramsis.synthesis.service import bounded_by
+from ramsis.worker.actions import LateRule
+from ramsis.worker.problem import WorkerProblem
 
 if TYPE_CHECKING:
-    from ramsis.mdp.explicit import ExplicitWorkerMDP
+    from ramsis.worker.explicit import ExplicitWorkerMDP
 
 __all__ = ["TOLERANCE", "Check", "verify_policy"]
 
@@ -169,8 +169,8 @@ def _memoryless(
 ) -> tuple[WorkerAnalysis, float, list[Check]]:
     """The table's behaviour and gain, and what the optimum says of the certificate."""
     # Imported here: loading their compiled loops takes longer than making a policy.
-    from ramsis.mdp.explicit import build_explicit
-    from ramsis.solvers.value_iteration import value_iteration
+    from ramsis.mdp.value_iteration import value_iteration
+    from ramsis.worker.explicit import build_explicit
 
     explicit = build_explicit(problem)
     analysis, gain = _stationary(explicit, policy)
@@ -184,9 +184,9 @@ def _shortest_queue(
     problem: WorkerProblem, policy: WorkerPolicy, tolerance: float
 ) -> tuple[WorkerAnalysis, float, list[Check]]:
     """The table at the rates that it brings about, and what a worker that leaves it may gain."""
-    from ramsis.mdp.shortest_queue import build_shortest_queue
-    from ramsis.solvers.shortest_queue import settle_rates
-    from ramsis.solvers.value_iteration import value_iteration
+    from ramsis.mdp.value_iteration import value_iteration
+    from ramsis.worker.shortest_queue import build_shortest_queue
+    from ramsis.worker.shortest_queue_solver import settle_rates
 
     table = policy.model_table
     settled = settle_rates(problem, table)
@@ -212,9 +212,9 @@ def _modulated(
     problem: WorkerProblem, policy: WorkerPolicy, tolerance: float
 ) -> tuple[WorkerAnalysis, float, list[Check]]:
     """The same with the arrivals' mode in the states; the bound is solved on finer nodes."""
-    from ramsis.mdp.explicit_modulated import build_modulated_chain
-    from ramsis.mdp.modulated import build_modulated
-    from ramsis.solvers.slack_nodes import solve_on_nodes
+    from ramsis.worker.explicit_modulated import build_modulated_chain
+    from ramsis.worker.modulated import build_modulated
+    from ramsis.worker.slack_nodes import solve_on_nodes
 
     assert isinstance(problem.arrivals, MarkovModulated)
     table = _table(problem, policy)

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import FleetPolicy
-from ramsis.policy.classes import SloClass
 from ramsis.synthesis.checks import Check, close, least_dual_of_classes
 from ramsis.synthesis.fleet import fleet_expectations_of, fleet_problem_of
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify_budget import budget_checks
 
 if TYPE_CHECKING:
-    from ramsis.fleet.problem import FleetProblem
+    from ramsis.central.problem import FleetProblem
 
 __all__ = ["verify_fleet"]
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import Poisson
-from ramsis.mdp.explicit import build_explicit
-from ramsis.mdp.problem import WorkerProblem
 from ramsis.policy import read, write
 from ramsis.profiles import LatencyTable, ProfileSet
-from ramsis.solvers.worker import solve_worker
 from ramsis.synthesis import analyse_policy, generate_policy
+from ramsis.worker.explicit import build_explicit
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.solve import solve_worker
 from tests.synthesis import samples
 
 

@@ -18,11 +18,11 @@ import numpy as np
 from ramsis import profiles
 from ramsis.analysis import analyse_worker
 from ramsis.arrivals import Poisson
-from ramsis.mdp.problem import WorkerProblem
-from ramsis.mdp.structured import StructuredMDP, build_structured
 from ramsis.policy import Expectations
 from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, ProfileSet
-from ramsis.solvers.slack_nodes import NodeSolution, solve_on_nodes, state_visits
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.slack_nodes import NodeSolution, solve_on_nodes, state_visits
+from ramsis.worker.structured import StructuredMDP, build_structured
 
 SLO_MS = 150.0
 WORKERS = 60

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.mdp.explicit import build_explicit
+from ramsis.mdp.value_iteration import value_iteration
 from ramsis.profiles import LatencyTable
-from ramsis.solvers.value_iteration import value_iteration
+from ramsis.worker.explicit import build_explicit
 from tests.bench.cases import LOADS_QPS, SLO_MS, Work, solve
 from tests.bench.fresh import solved_freshly
 from tests.bench.ledger import Ledger

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ramsis.arrivals import Poisson
-from ramsis.mdp.explicit import build_explicit
-from ramsis.mdp.problem import WorkerProblem
-from ramsis.mdp.variable import build_variable
+from ramsis.mdp.value_iteration import value_iteration
 from ramsis.profiles import LatencyTable
-from ramsis.solvers.value_iteration import value_iteration
-from ramsis.solvers.worker import WorkerSolution, solve_worker
+from ramsis.worker.explicit import build_explicit
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.solve import WorkerSolution, solve_worker
+from ramsis.worker.variable import build_variable
 from tests.bench.cases import LOADS_QPS, MAX_QUEUE, SLO_MS, WORKERS, along_the_front
 from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated

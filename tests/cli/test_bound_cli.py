@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ramsis.fleet import fluid_bound
+from ramsis.bounds import fluid_bound
 from ramsis.profiles import ProfileSet
 from tests.cli.command import Run, refused
 

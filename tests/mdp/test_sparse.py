@@ -10,8 +10,8 @@ from scipy import sparse
 
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.export import to_pymdptoolbox, to_quantecon
+from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.sparse import SparseMDP
-from ramsis.solvers.policy_iteration import policy_iteration
 
 
 def arrays(**changes: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 from ramsis import policy
 from ramsis.errors import InputFileError
 from ramsis.policy.schema import schema
-from tests.fleet import samples
+from tests.central import samples
 from tests.reference.fleet_lookup import POLICY
 
 

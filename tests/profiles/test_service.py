@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ramsis.cluster.service_times import ServiceLaw, carries_quantiles
 from ramsis.errors import InvalidValueError
-from ramsis.profiles.service import ServiceLaw, carries_quantiles
-from tests.fleet.samples import drawn_profile
+from tests.central.samples import drawn_profile
 from tests.synthesis.samples import tiny_profile
 
 

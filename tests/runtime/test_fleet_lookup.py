@@ -14,7 +14,7 @@ from ramsis import runtime
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.fleet import fleet_table, wake_slack
-from tests.fleet import samples
+from tests.central import samples
 from tests.reference import fleet_lookup as twin
 
 VECTORS_FILE = Path(__file__).parents[2] / "docs" / "conformance" / "fleet-vectors.json"

@@ -8,12 +8,12 @@ from functools import cache
 import numpy as np
 import pytest
 
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import FleetPolicy
-from ramsis.policy.classes import SloClass
 from ramsis.sim import ClosedLoop, Fleet, FleetPolicies, PoissonLoad, Run, run_plan
 from ramsis.synthesis.fleet import fleet_policy, fleet_problem
-from tests.fleet import samples
+from tests.central import samples
 from tests.synthesis.samples import tiny_profile
 
 CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))

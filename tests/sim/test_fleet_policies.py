@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ramsis.errors import InputFileError
 from ramsis.policy import FleetPolicy
 from ramsis.sim import Fleet, FleetPolicies, Recorded, run_plan
-from tests.fleet import samples
+from tests.central import samples
 from tests.reference.fleet_queue import replay
 from tests.sim.samples import lattice_arrivals, tiny
 

@@ -11,7 +11,7 @@ import pytest
 from ramsis.runtime.mixture import Mixture
 from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, Run, WorkerPolicies, run_plan
 from ramsis.synthesis import generate_policy
-from tests.fleet import samples as fleets
+from tests.central import samples as fleets
 from tests.synthesis.samples import settings, tiny_profile
 
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ramsis.arrivals import Poisson
-from ramsis.mdp.problem import WorkerProblem
 from ramsis.policy import WorkerPolicy
 from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, ProfileSet
 from ramsis.synthesis import SynthesisSettings
+from ramsis.worker.problem import WorkerProblem
 
 _Floats = NDArray[np.float64]
 

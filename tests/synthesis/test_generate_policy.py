@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.files import fingerprint
-from ramsis.mdp.grid import MAX_DIVISIONS
-from ramsis.mdp.problem import MAX_QUEUE
 from ramsis.policy import WorkerPolicy, policy_text
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
-from ramsis.solvers import worker
-from ramsis.solvers.worker import SOLVERS
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.worker import solve as worker
+from ramsis.worker.grid import MAX_DIVISIONS
+from ramsis.worker.problem import MAX_QUEUE
+from ramsis.worker.solve import SOLVERS
 from tests.synthesis import samples
 
 
@@ -215,7 +215,7 @@ def test_a_problem_that_would_fill_the_memory_is_refused(
 def test_a_solver_that_does_not_settle_is_an_error(
     tiny: ProfileSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ramsis.solvers import slack_nodes
+    from ramsis.worker import slack_nodes
 
     solve = slack_nodes.solve_on_nodes
     monkeypatch.setattr(worker, "solve_on_nodes", lambda mdp: solve(mdp, max_rounds=1))

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
-from ramsis.policy.classes import SloClass
 from ramsis.policy.mix import MixLevel, validate_mix
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.mix import read_mix

@@ -14,12 +14,12 @@ import pytest
 
 from ramsis.analysis import analyse_worker
 from ramsis.arrivals import Poisson
-from ramsis.fleet import fluid_bound
-from ramsis.mdp.problem import WorkerProblem
+from ramsis.bounds import fluid_bound
 from ramsis.profiles import LatencyTable, ProfileSet, pareto_front
 from ramsis.profiles.importers import import_profile
-from ramsis.solvers.worker import solve_worker
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.solve import solve_worker
 
 MODELS = (
     "shufflenet_v2_x0_5", "mobilenet_v3_large", "efficientnet_b0", "efficientnet_b2",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ramsis import profiles
-from ramsis.fleet import fluid_bound
+from ramsis.bounds import fluid_bound
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.generate import latency_table
 

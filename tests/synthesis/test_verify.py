@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.fleet import fluid_bound
 from ramsis.policy import WorkerPolicy, read, validate, write
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis import Check, analyse_policy, generate_policy, verify_policy

@@ -1,0 +1,1 @@
+"""The decision problem of a station of several workers that share one central queue."""

@@ -1,0 +1,105 @@
+"""The best choices, given what follows them: a round of policy iteration, and the table.
+
+What follows the start of option o with workers i idle and n queries queued is worth
+
+    h V_d(i−1, n−b) + (1−h) V_d(i, n−b),  h = L/SLO                 i > 1,
+    −g L/K + Σ_k a_k V_d(1, n−b+k)                                  i = 1,
+
+the latter with the head's age kept where the model does so. Nothing in it depends on the head's
+slack but the kept age, so it is computed once for all slack bins.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.central.actions import _kernels
+from ramsis.central.chain import Values
+from ramsis.central.model import Model
+
+__all__ = ["improve", "table_of"]
+
+FloatArray = NDArray[np.float64]
+Choices = NDArray[np.int16]
+
+
+def improve(
+    model: Model, values: Values, to: Choices, option: Choices
+) -> tuple[int, float]:
+    """Make each choice that is not best the best one; how many, and by how much at most.
+
+    Parameters
+    ----------
+    values : Values
+        Of the policy so far.
+    to, option : (I, N, J)
+        The policy, changed in place.
+    """
+    changed, most = 0, 0.0
+    met = np.asarray((model.law > 0).any(axis=0))
+    for i in range(1, len(model.idle)):
+        after = _after_starts(model, values, i)
+        start, chosen = _kernels.best_starts(model.earned, after, model.lowest, model.highest)
+        number, gained = _kernels.improve_level(
+            start, chosen, model.earned, after, values.wait[i], model.queue, model.price,
+            np.ones_like(met) if i == 1 else met, model.lowest, model.highest, model.after_drop,
+            to[i], option[i])
+        changed, most = changed + number, max(most, gained)
+    return changed, most
+
+
+def table_of(model: Model, values: Values, width_ms: FloatArray) -> Choices:
+    """What to do next in each (i, n, j), the head's age being kept while waiting, (I, N, J).
+
+    Parameters
+    ----------
+    values : Values
+        Of the optimal policy.
+    width_ms : (J,)
+        Widths of the slack bins.
+
+    Returns
+    -------
+    ndarray of int16
+        An option, -1 to wait, -2 to drop the head.
+    """
+    levels, lengths, bins = len(model.idle), len(model.queue), model.law.shape[2]
+    table = np.full((levels, lengths, bins), -1, dtype=np.int16)
+    above = np.zeros((lengths, bins))
+    first, last = np.zeros(lengths, dtype=np.int64), np.full(lengths, bins - 1)
+    for i in range(levels - 1, 0, -1):
+        start, chosen = _kernels.best_starts(model.earned, _after_starts(model, values, i),
+                                             first, last)
+        busy = model.workers - int(model.idle[i])
+        ends = model.leave * busy / (model.idle[i + 1] - model.idle[i]) if busy else 0.0
+        above, table[i] = _kernels.settle_level(
+            start, chosen, values.wait[i], above, model.queue, model.price, model.load, ends,
+            values.gain, width_ms, model.after_drop)
+    return table
+
+
+def _after_starts(model: Model, values: Values, i: int) -> FloatArray:
+    """What follows each option, -inf where it is too large.
+
+    (N, 1, O), or (N, J, O) with the head's age kept.
+    """
+    if i == 1 and model.carries:
+        return np.asarray(_kernels.after_last_kept(
+            model.queue, model.batch, model.arrivals, model.spacing_ms, model.age_ms,
+            model.edge_ms, model.slack_ms, model.lowest, model.highest, model.low, model.share,
+            model.left_age, model.parts, model.in_time, values.last,
+            values.gain * model.mean_ms / model.workers, model.price, model.slo_ms))
+    if i == 1:
+        return np.asarray(_kernels.after_last(
+            model.queue, model.batch, model.arrivals, model.low, model.share, values.free[1],
+            values.gain * model.mean_ms / model.workers, model.price))
+    left = model.queue[:, None] - model.batch
+    low, share = model.low[np.maximum(left, 0)], model.share[np.maximum(left, 0)]
+    next_ = np.minimum(low + 1, len(model.queue) - 1)
+    fewer, same = ((1.0 - share) * free[low] + share * free[next_]
+                   for free in (values.free[i - 1], values.free[i]))
+    down = model.held / (model.idle[i] - model.idle[i - 1])
+    after = np.where(left >= 0, down * fewer + (1.0 - down) * same, -np.inf)
+    after[0] = -np.inf
+    return np.ascontiguousarray(after[:, None, :])

@@ -1,0 +1,291 @@
+"""Compiled loops over queues, slack bins and options for one number of idle workers.
+
+Indices: n a queue level, j a slack bin, o an option, d a queue level that is dropped to.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ramsis.central._kernels import around, bin_below, oldest
+
+__all__ = ["after_last", "after_last_anew", "after_last_kept", "best_starts", "improve_level",
+           "settle_level"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_TIE = 1e-9
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
+def _dot(one: FloatArray, two: FloatArray) -> float:
+    """Sum of products."""
+    total = 0.0
+    for k in range(one.size):
+        total += one[k] * two[k]
+    return total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def after_last(
+    queue: IntArray, batch: IntArray, arrivals: FloatArray, low: IntArray, share: FloatArray,
+    free: FloatArray, cost: FloatArray, price: float,
+) -> FloatArray:
+    """Value of what follows an option that takes the last idle worker, (N, 1, O).
+
+    Parameters
+    ----------
+    free : (N,)
+        Values of deciding at an end of a batch with one worker idle.
+    cost : (O,)
+        Gain times the time until the next worker is free.
+    """
+    result = np.full((queue.size, 1, batch.size), -np.inf)
+    value = np.empty(queue[-1] + arrivals.shape[1] + 1)  # of each count
+    for count in range(value.size):
+        over = max(count - queue[-1], 0)
+        at, x = low[count - over], share[count - over]
+        value[count] = free[at] - price * over
+        if x > 0.0:
+            value[count] += x * (free[at + 1] - free[at])
+    for o in range(batch.size):
+        most = arrivals.shape[1]
+        while most > 1 and arrivals[o, most - 1] == 0.0:
+            most -= 1
+        for n in range(1, queue.size):
+            left = queue[n] - batch[o]
+            if left >= 0:
+                result[n, 0, o] = -cost[o] + _dot(arrivals[o, :most], value[left : left + most])
+    return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def after_last_kept(
+    queue: IntArray, batch: IntArray, arrivals: FloatArray, spacing_ms: FloatArray,
+    age_ms: FloatArray, edge_ms: FloatArray, middle_ms: FloatArray, lowest: IntArray,
+    highest: IntArray, low: IntArray, share: FloatArray, left_age: FloatArray, parts: FloatArray,
+    in_time: FloatArray, last: FloatArray, cost: FloatArray, price: float, slo_ms: float,
+) -> FloatArray:
+    """The same with the head's age kept, (N, J, O); -inf where nothing would be in time.
+
+    Parameters
+    ----------
+    left_age : (N, O, P), parts : (P,)
+        Age of the next head as a share of the head's, and the parts' probabilities.
+    last : (N, J)
+        Values of deciding with one worker idle.
+    """
+    lengths, bins, options = queue.size, middle_ms.size, batch.size
+    longest = queue[-1]
+    anew = after_last_anew(batch, arrivals, spacing_ms, edge_ms, lowest, highest, low, share,
+                           last, cost, price, slo_ms)
+    result = np.full((lengths, bins, options), -np.inf)
+    for n in range(1, lengths):
+        for o in range(options):
+            left = queue[n] - batch[o]
+            if left < 0:
+                continue
+            for j in range(bins):
+                if in_time[n, j, o] == 0.0:
+                    continue
+                if left == 0:
+                    result[n, j, o] = anew[o]
+                    continue
+                value = -cost[o]
+                for part in range(parts.size):
+                    head, below = slo_ms - age_ms[n, j] * left_age[n, o, part], bins - 1
+                    for k in range(arrivals.shape[1]):
+                        weight = parts[part] * arrivals[o, k]
+                        if weight == 0.0:
+                            continue
+                        over = max(left + k - longest, 0)
+                        at, x = low[left + k - over], share[left + k - over]
+                        slack = head - spacing_ms[o, k]
+                        below = bin_below(middle_ms, slack, below)
+                        b, y = around(middle_ms, slack, below, lowest[at], highest[at])
+                        found = last[at, b]
+                        if y > 0.0:
+                            found += y * (last[at, b + 1] - found)
+                        if x > 0.0:
+                            b, y = around(middle_ms, slack, below, lowest[at + 1],
+                                          highest[at + 1])
+                            more = last[at + 1, b]
+                            if y > 0.0:
+                                more += y * (last[at + 1, b + 1] - more)
+                            found += x * (more - found)
+                        value += weight * (found - price * over)
+                result[n, j, o] = value
+    return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def after_last_anew(
+    batch: IntArray, arrivals: FloatArray, spacing_ms: FloatArray, edge_ms: FloatArray,
+    lowest: IntArray, highest: IntArray, low: IntArray, share: FloatArray, last: FloatArray,
+    cost: FloatArray, price: float, slo_ms: float,
+) -> FloatArray:
+    """The same where the batch takes the whole queue, (O,): the next head has yet to come."""
+    result = -cost
+    for o in range(batch.size):
+        result[o] += arrivals[o, 0] * last[0, 0]
+        for k in range(1, arrivals.shape[1]):
+            if arrivals[o, k] == 0.0:
+                continue
+            law = oldest(edge_ms, slo_ms, spacing_ms[o, k], k)
+            length = min(k, low.size - 1)
+            result[o] -= arrivals[o, k] * price * (k - length)
+            for more, part in ((0, 1.0 - share[length]), (1, share[length])):
+                if part == 0.0:
+                    continue
+                at = low[length] + more
+                for j in range(law.size):
+                    b = min(max(j, lowest[at]), highest[at])
+                    result[o] += arrivals[o, k] * part * law[j] * last[at, b]
+    return result
+
+
+@njit(cache=True, fastmath={"nnan", "nsz"})  # type: ignore[untyped-decorator,unused-ignore]
+def _greatest(one: FloatArray, two: FloatArray) -> float:
+    """Maximum of a sum."""
+    top = -np.inf
+    for o in range(one.size):
+        top = max(top, one[o] + two[o])
+    return top
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def best_starts(
+    earned: FloatArray, after: FloatArray, lowest: IntArray, highest: IntArray
+) -> tuple[FloatArray, NDArray[np.int16]]:
+    """Value of the best option and which that is, (N, J) each; -inf and -1 where there is none.
+
+    Parameters
+    ----------
+    earned : (N, J, O), after : (N, 1 or J, O)
+        What a batch earns and what follows it.
+    lowest, highest : (N,)
+        First and last bin to look at.
+    """
+    lengths, bins = earned.shape[:2]
+    start = np.full((lengths, bins), -np.inf)
+    chosen = np.full((lengths, bins), -1, np.int16)
+    for n in range(1, lengths):
+        for j in range(lowest[n], highest[n] + 1):
+            here, then = earned[n, j], after[n, min(j, after.shape[1] - 1)]
+            top = _greatest(here, then)
+            if top == -np.inf:
+                continue
+            for o in range(here.size):
+                if here[o] + then[o] >= top - 1e-12:
+                    start[n, j], chosen[n, j] = here[o] + then[o], o
+                    break
+    return start, chosen
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def improve_level(
+    start: FloatArray, chosen: NDArray[np.int16], earned: FloatArray, after: FloatArray,
+    wait: FloatArray, queue: IntArray, price: float, met: NDArray[np.bool_], lowest: IntArray,
+    highest: IntArray, after_drop: NDArray[np.int16], to: NDArray[np.int16],
+    option: NDArray[np.int16],
+) -> tuple[int, float]:
+    """Make each choice that is not best the best one; how many, and by how much at most.
+
+    Parameters
+    ----------
+    start, chosen, earned, after
+        As for :func:`best_starts`.
+    wait : (N,)
+        Values of waiting.
+    met : (N, J)
+        Where a choice is made: elsewhere none but the first start after drops is needed.
+    to, option : (N, J)
+        The policy, changed in place.
+    """
+    changed, most = 0, 0.0
+    best, what = start.copy(), chosen.copy()
+    best[0, :] = wait[0]
+    dropped = wait[0]  # most that a shorter queue is worth, plus the price of all of it
+    for n in range(1, queue.size):
+        reached = dropped
+        for j in range(lowest[n], highest[n] + 1):
+            if best[n, j] <= wait[n] + 1e-12:
+                best[n, j], what[n, j] = wait[n], -1
+            top, level, choice = best[n, j], n, what[n, j]
+            reached = max(reached, top + price * queue[n])
+            if met[n, j] and dropped > top + price * queue[n]:
+                for d in range(n - 1, -1, -1):
+                    jj = after_drop[n, d, j]
+                    q = best[d, jj] - price * (queue[n] - queue[d])
+                    if q > top + 1e-12:
+                        top, level, choice = q, d, what[d, jj]
+            known, kept = to[n, j], option[n, j]
+            if kept < 0:
+                stays = wait[known]
+            else:
+                jj = after_drop[n, known, j]
+                stays = earned[known, jj, kept] + after[known, min(jj, after.shape[1] - 1), kept]
+            stays -= price * (queue[n] - queue[known])
+            if stays == -np.inf or top > stays + _TIE * (1.0 + abs(stays)):
+                to[n, j], option[n, j] = level, choice
+                changed += 1
+                most = max(most, top - stays)
+        dropped = reached
+    return changed, most
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def settle_level(
+    start: FloatArray, chosen: NDArray[np.int16], wait: FloatArray, above: FloatArray,
+    queue: IntArray, price: float, load: float, ends: float, gain: float, width_ms: FloatArray,
+    after_drop: NDArray[np.int16],
+) -> tuple[FloatArray, NDArray[np.int16]]:
+    """What to do next with some workers idle, the head's age being kept while waiting.
+
+    Parameters
+    ----------
+    start, chosen : (N, J)
+        As :func:`best_starts` gives them.
+    wait : (N,)
+        Values of waiting.
+    above : (N, J)
+        Values with the next higher number of idle workers.
+    ends : float
+        Rate at which the number of idle workers rises to that.
+    width_ms : (J,)
+        Widths of the slack bins.
+
+    Returns
+    -------
+    (N, J), (N, J)
+        Values, and answers: an option, -1 to wait, -2 to drop the head.
+    """
+    lengths, bins = start.shape
+    answer = chosen.copy()
+    here = np.zeros((lengths, bins))
+    here[0, :] = wait[0]
+    for j in range(bins):
+        for n in range(lengths - 1, 0, -1):
+            best = start[n, j]
+            drop = wait[0] - price * queue[n]
+            for d in range(1, n):
+                q = start[d, after_drop[n, d, j]]
+                if j == 0:
+                    q = max(q, wait[d])
+                drop = max(drop, q - price * (queue[n] - queue[d]))
+            if drop > best + 1e-12:
+                best, answer[n, j] = drop, -2
+            if j > 0:
+                rate = load if n + 1 == lengths else load / (queue[n + 1] - queue[n])
+                then = best - price if n + 1 == lengths else here[n + 1, j]
+                total = rate + ends
+                then = (rate * then + ends * above[n, j] - gain) / total
+                lasts = np.exp(-total * width_ms[j])
+                waits = (1.0 - lasts) * then + lasts * here[n, j - 1]
+                if waits > best + 1e-12:
+                    best, answer[n, j] = waits, -1
+            here[n, j] = best
+    return here, answer

@@ -1,0 +1,201 @@
+"""The decision problem of a fleet whose queries have several SLOs, in one queue by deadline.
+
+Class c has the share p_c of a Poisson stream of rate λ and the deadline SLO_c; the queue stands by
+deadline, and a batch of b takes the first b. All else is as in :mod:`ramsis.central.problem`, with
+slack counted up to the longest SLO. What changes is the law of the head's slack S given n queued
+queries, which with one class is that of SLO less an Erlang age.
+
+*What waits.* Deadlines that can be seen at slack s form a Poisson process of intensity
+Σ_c λ_c·1[s <= SLO_c]: of n queries left over by batches that took all earlier deadlines,
+
+    P(S >= s) = P(Gamma(n) <= Λ(s)),        Λ(s) = Σ_c λ_c·(SLO_c − s)⁺.
+
+But who has come since the last batch started has been passed over by none: of u such queries the
+oldest has age τ, an Erlang law of u gaps, the others ages evenly spread over [0, τ], and each its
+class by the shares:
+
+    P(S >= s | τ) = Σ_c p_c·1[SLO_c − τ >= s] · (Σ_c p_c·min((SLO_c − s)⁺/τ, 1))^(u−1).
+
+A query of a short SLO so stands before all that are left of a long one. The last batch is taken
+to have left what it could not take: of n queries the u = min(n, B) youngest, B the largest batch,
+came since, and the others, all older than τ, were left over: P(Gamma(n−u) <= Λ(s+τ)). With one
+class that is the Erlang law for any u. Just after an arrival the other n − 1 are so, and the new
+query has all of its SLO.
+
+*The queries behind the head* stand where their expected number says: with H(x) queries expected
+at a slack of at least x, given the mean of τ, the k-th of n is at H(x) = (1 − k/n)·H(S).
+
+The head's age is not carried along in small fleets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammainc
+from scipy.stats import gamma
+
+from ramsis.central.problem import FleetProblem
+from ramsis.cluster.slo_class import SloClass
+
+__all__ = ["ClassesProblem"]
+
+FloatArray = NDArray[np.float64]
+
+_NODES = 200  # values of τ that stand for its law
+_PARTS = 4  # of a slack bin, for the mean slack in it
+_BELOW = 64  # of the slacks below 0
+_POINTS = 129  # of H
+_UNLIKELY = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class ClassesProblem(FleetProblem):
+    """The decision problem for one load; see the module's text.
+
+    Attributes
+    ----------
+    classes : tuple of SloClass
+        Two or more by rising SLO; ``slo_ms`` is the last one's.
+    """
+
+    classes: tuple[SloClass, ...] = ()
+
+    @classmethod
+    def of(cls, problem: FleetProblem, classes: tuple[SloClass, ...]) -> ClassesProblem:
+        """A problem for the longest SLO with the classes that share it, a bin from each SLO on."""
+        own = {item.name: getattr(problem, item.name) for item in fields(FleetProblem)}
+        slos = [one.slo_ms for one in classes[:-1]]
+        own["slack_ms"] = np.unique(np.append(problem.slack_ms, slos))
+        return cls(**own, classes=classes)
+
+    @property
+    def carries_age(self) -> bool:
+        """The age of the head is drawn anew at each event."""
+        return False
+
+    @cached_property
+    def bin_law(self) -> FloatArray:
+        """P(slack bin | n) just after an arrival and at an end of a batch, shape (2, N, J)."""
+        result = np.zeros((2, len(self.queue), len(self.slack_ms)))
+        fresh = sum((one.share * (one.slo_ms >= self.slack_ms) for one in self.classes),
+                    np.zeros(len(self.slack_ms)))
+        for n, queued in enumerate(self.queue.tolist()):
+            if queued == 0:
+                result[:, n, -1] = 1.0
+                continue
+            before = self._later(queued - 1, self.slack_ms).mean(axis=0) if queued > 1 else 1.0
+            for after, upto in enumerate((fresh * before,
+                                          self._later(queued, self.slack_ms).mean(axis=0))):
+                upto[0] = 1.0
+                law = upto - np.append(upto[1:], 0.0)
+                result[after, n] = np.where(law < _UNLIKELY, 0.0, law)
+        result /= result.sum(axis=2, keepdims=True)
+        return result
+
+    @cached_property
+    def mean_age_ms(self) -> FloatArray:
+        """The longest SLO less the mean slack of the head in each bin and queue, (N, J)."""
+        return self.slo_ms - self._head[0]
+
+    @cached_property
+    def slack_in_queue_ms(self) -> FloatArray:
+        """Slack of the k-th query of the queue, from 0, shape (N, J, B)."""
+        head = self._head[0]
+        if self.quantiles_ms.shape[1] == 1:  # the head must be in time anywhere in its bin
+            head = np.where(self.slack_ms > 0, self.slack_ms, head)
+        behind = np.arange(int(self.option_batch.max()))
+        return self._behind(head, np.broadcast_to(behind, (len(self.queue), len(behind))))
+
+    @cached_property
+    def after_drop(self) -> NDArray[np.int16]:
+        """Bin of the head when the queue is dropped from a level to a lower one, (N, N, J)."""
+        dropped = np.maximum(self.queue[:, None] - self.queue, 0)
+        slack = np.moveaxis(self._behind(self._head[0], dropped), 2, 1)
+        bins = np.maximum(np.searchsorted(self.slack_ms, slack, side="right") - 1, 0)
+        here = np.arange(len(self.queue))
+        bins[here, here] = np.arange(len(self.slack_ms))
+        return bins.astype(np.int16)
+
+    @cached_property
+    def _newest(self) -> int:
+        """Most queries that have come since the last batch started."""
+        return int(self.option_batch.max())
+
+    def _span_ms(self, queued: int) -> FloatArray:
+        """Values of τ, equally likely, shape (Q,)."""
+        level = (np.arange(_NODES) + 0.5) / _NODES
+        law = gamma(min(queued, self._newest), scale=1.0 / self.load)
+        return np.asarray(law.ppf(level), dtype=float)
+
+    def _visible(self, slack_ms: FloatArray) -> FloatArray:
+        """Λ: deadlines expected at a slack of at least this."""
+        return sum((self.load * one.share * np.maximum(one.slo_ms - slack_ms, 0.0)
+                    for one in self.classes), np.zeros(np.shape(slack_ms)))
+
+    def _later(self, queued: int, slack_ms: FloatArray) -> FloatArray:
+        """P(S >= slack | τ) with ``queued`` >= 1 queries, shape (Q, slack)."""
+        span = self._span_ms(queued)[:, None]
+        since = min(queued, self._newest)
+        oldest = other = np.zeros((len(span), len(slack_ms)))
+        for one in self.classes:
+            oldest = oldest + one.share * (one.slo_ms - span >= slack_ms)
+            other = other + one.share * np.clip((one.slo_ms - slack_ms) / span, 0.0, 1.0)
+        result = oldest * other ** (since - 1)
+        if queued > since:
+            result = result * gammainc(queued - since, self._visible(slack_ms + span))
+        return result
+
+    @cached_property
+    def _head(self) -> tuple[FloatArray, FloatArray]:
+        """Mean slack of the head, and of τ, in each bin and queue, shapes (N, J)."""
+        edges = np.append(self.slack_ms, self.slo_ms)
+        below = np.linspace(-self.slo_ms, 0.0, _BELOW + 1)[:-1]  # bin 0 is also for these
+        inner = edges[:-1, None] + np.diff(edges)[:, None] / _PARTS * np.arange(_PARTS)
+        low = np.append(below, inner)
+        middle = (low + np.append(low[1:], self.slo_ms)) / 2
+        bins = np.searchsorted(self.slack_ms, middle, side="right") - 1
+        place = np.arange(len(self.slack_ms)) == np.maximum(bins, 0)[:, None]
+        centre = (edges[1:] + edges[:-1]) / 2
+        shape = (len(self.queue), len(self.slack_ms))
+        slack, span = np.broadcast_to(centre, shape).copy(), np.zeros(shape)
+        for n, queued in enumerate(self.queue.tolist()):
+            nodes = self._span_ms(max(queued, 1))
+            upto = self._later(max(queued, 1), low)
+            law = np.maximum(upto - np.append(upto[:, 1:], np.zeros((len(upto), 1)), axis=1), 0)
+            mass = (law @ place).sum(axis=0)
+            found = mass > _UNLIKELY * _NODES
+            safe = np.where(found, mass, 1.0)
+            slack[n] = np.where(found, (law * middle).sum(axis=0) @ place / safe, centre)
+            span[n] = np.where(found, nodes @ (law @ place) / safe, nodes.mean())
+        return slack, span
+
+    def _behind(self, head_ms: FloatArray, behind: NDArray[np.int64]) -> FloatArray:
+        """Slack of the queries that are so far behind the head, shape (N, J, behind).
+
+        Parameters
+        ----------
+        head_ms : (N, J)
+        behind : (N, k)
+        """
+        span = self._head[1][:, :, None]
+        left = np.maximum(self.queue - self._newest, 0)[:, None, None].astype(float)
+        step = np.linspace(0.0, 1.0, _POINTS)
+        x = head_ms[:, :, None] + (self.slo_ms - head_ms)[:, :, None] * step
+        since = sum((self.load * one.share * np.clip(one.slo_ms - x, 0.0, span)
+                     for one in self.classes), np.zeros(x.shape))
+        # Where a query this old is left of a long SLO, what has come since may stand before all
+        # that were left over; else the head is one of them.
+        old = head_ms[:, :, None] + span < self.classes[0].slo_ms
+        over = self._visible(x + span)
+        expected = since + np.where(left > 0, np.where(old, over, np.minimum(over, left)), 0.0)
+        expected = expected / np.maximum(expected[:, :, :1], 1e-300)
+        share = 1.0 - np.minimum(behind / np.maximum(self.queue, 1)[:, None], 1.0)
+        result = np.empty((*head_ms.shape, behind.shape[1]))
+        for n in range(len(head_ms)):
+            for j in range(head_ms.shape[1]):
+                result[n, j] = np.interp(-share[n], -expected[n, j], x[n, j])
+        return np.where(behind[:, None, :] == 0, head_ms[:, :, None], result)

@@ -1,0 +1,1 @@
+"""What serves: service times, variants, worker types, stations, and how requests reach them."""

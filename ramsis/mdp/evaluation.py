@@ -1,0 +1,185 @@
+"""The exact value of one policy.
+
+Discounted: ``(I - discount P) V = r``.
+
+Average reward: on each closed class, gain and relative values by the regular system of
+:mod:`ramsis.mdp.chain`; from a transient state, ``g = P g`` and
+``h = r - g c + P h``, which is regular on the transient states. So a policy with several
+closed classes (multichain) is no special case and nothing becomes singular by structure.
+Relative values are shifted so that their stationary mean is 0 in every class, which is what
+keeps policy iteration from cycling when several classes share the best gain.
+
+Source: Puterman (1994), sections 6.1, 8.2, 9.2 and 11.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from ramsis.errors import InvalidValueError, NotConvergedError, describe
+from ramsis.mdp.certificates import common_gain
+from ramsis.mdp.chain import (
+    Factorisation,
+    SingularSystemError,
+    closed_classes,
+    recurrent_system,
+)
+from ramsis.mdp.settings import check_discount
+from ramsis.mdp.sparse import SparseMDP
+
+__all__ = ["Evaluation", "evaluate_policy", "evaluate_rows"]
+
+_WEAK_LINK = 1e-12  # transitions below this are dropped when the full chain is singular
+_RESIDUAL = 1e-8  # largest residual of an evaluation, relative to its values
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Value of a policy.
+
+    Attributes
+    ----------
+    value : (S,)
+        Discounted value, or relative values with stationary mean 0 in each closed class.
+    gain : float or None
+        Average reward per unit of cost; ``None`` when discounted or when it depends on the
+        starting state.
+    state_gain : (S,) or None
+        Average reward from each starting state; ``None`` when discounted.
+    notes : tuple of str
+    """
+
+    value: _Floats
+    gain: float | None
+    state_gain: _Floats | None
+    notes: tuple[str, ...] = ()
+
+
+def evaluate_policy(
+    mdp: SparseMDP, policy: ArrayLike, discount: float | None = None
+) -> Evaluation:
+    """The exact value of a policy, discounted or per unit of cost.
+
+    Parameters
+    ----------
+    mdp : SparseMDP
+    policy : (S,) action labels
+    discount : float in [0, 1), optional
+        Per decision; ``None`` asks for average reward.
+
+    Raises
+    ------
+    InvalidValueError
+        An action that its state lacks, a discount out of range, or (average reward) a policy
+        that can go on for ever at no cost.
+    NotConvergedError
+        A chain so badly scaled that its equations cannot be solved.
+
+    Examples
+    --------
+    >>> mdp = SparseMDP.from_pairs([(0, 0, {0: 0.5, 1: 0.5}, 1.0), (1, 0, {0: 1.0}, 4.0)])
+    >>> evaluate_policy(mdp, [0, 0]).gain
+    2.0
+    """
+    return evaluate_rows(mdp, mdp.rows_of(policy), check_discount(discount))
+
+
+def evaluate_rows(
+    mdp: SparseMDP, rows: NDArray[np.int64], discount: float | None
+) -> Evaluation:
+    """The value of the policy that takes pair ``rows[s]`` in state ``s``; see above."""
+    chain, reward, cost = mdp.transition[rows], mdp.reward[rows], mdp.costs[rows]
+    if discount is not None:
+        identity = sparse.eye_array(mdp.n_states, format="csc")
+        value = Factorisation(sparse.csc_array(identity - discount * chain)).solve(reward)
+        return Evaluation(value, None, None)
+    try:
+        gain, value = _average(mdp, chain, reward, cost)
+        notes: tuple[str, ...] = ()
+    except SingularSystemError:
+        gain, value = _average_without_weak_links(mdp, chain, reward, cost)
+        notes = (f"singular policy: transitions below {_WEAK_LINK:g} were left out",)
+    return Evaluation(value, common_gain(gain), gain, notes)
+
+
+def _average(
+    mdp: SparseMDP, chain: sparse.csr_array, reward: _Floats, cost: _Floats
+) -> tuple[_Floats, _Floats]:
+    """Gain and relative values from each state."""
+    count, label = closed_classes(chain)
+    recurrent, transient = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
+    gain, value = np.empty(label.size), np.empty(label.size)
+    _refuse_free_classes(mdp, count, label, cost)
+    gain[recurrent], value[recurrent] = _closed(
+        sparse.csr_array(chain[recurrent][:, recurrent]),
+        reward[recurrent], cost[recurrent], label[recurrent],
+    )
+    if transient.size:
+        inside, leaving = chain[transient][:, transient], chain[transient][:, recurrent]
+        identity = sparse.eye_array(transient.size, format="csc")
+        system = Factorisation(sparse.csc_array(identity - inside))
+        gain[transient] = (
+            system.solve(leaving @ gain[recurrent]) if count > 1 else gain[recurrent[0]]
+        )
+        value[transient] = system.solve(
+            reward[transient] - gain[transient] * cost[transient] + leaving @ value[recurrent]
+        )
+    residual = np.abs(reward - gain * cost + chain @ value - value).max()
+    if residual > _RESIDUAL * (1.0 + np.abs(value).max() + np.abs(reward).max()):
+        raise SingularSystemError(f"residual {residual:.3g}")
+    return gain, value
+
+
+def _closed(
+    chain: sparse.csr_array, reward: _Floats, cost: _Floats, label: NDArray[np.int64]
+) -> tuple[_Floats, _Floats]:
+    """Gain and relative values of states that all lie in closed classes."""
+    matrix, references = recurrent_system(chain, cost, label)
+    system = Factorisation(matrix)
+    value = system.solve(reward)
+    gain = value[references]
+    value[references] = 0.0
+    unit = np.zeros(label.size)
+    unit[references] = 1.0
+    visits = system.solve(unit, transposed=True)
+    total = np.bincount(label, visits)
+    value -= (np.bincount(label, visits * value) / total)[label]
+    return gain[label], value
+
+
+def _average_without_weak_links(
+    mdp: SparseMDP, chain: sparse.csr_array, reward: _Floats, cost: _Floats
+) -> tuple[_Floats, _Floats]:
+    """As :func:`_average` on the chain without its very small transitions."""
+    strong = chain.copy()
+    strong.data[strong.data < _WEAK_LINK] = 0.0
+    strong.eliminate_zeros()
+    strong = sparse.csr_array(sparse.diags_array(1.0 / strong.sum(axis=1)) @ strong)
+    try:
+        return _average(mdp, strong, reward, cost)
+    except SingularSystemError as error:
+        raise NotConvergedError(
+            describe(f"a policy's equations are numerically singular ({error})",
+                     allowed="transition probabilities of comparable size")
+        ) from error
+
+
+def _refuse_free_classes(
+    mdp: SparseMDP, count: int, label: NDArray[np.int64], cost: _Floats
+) -> None:
+    """A closed class without any cost has no reward per unit of cost."""
+    recurrent = label >= 0
+    total = np.bincount(label[recurrent], cost[recurrent], minlength=count)
+    if not total.all():
+        state = int(np.argmax(label == int(np.argmin(total))))
+        raise InvalidValueError(
+            describe("a policy can go on for ever at no cost, so it has no average reward",
+                     where=mdp.name(state), value=0.0,
+                     allowed="a positive cost somewhere in every closed class")
+        )

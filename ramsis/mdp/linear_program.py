@@ -1,0 +1,163 @@
+"""Linear programs of a decision problem, solved by HiGHS.
+
+Discounted, over values ``V`` (free):
+
+    min sum_s V(s)   s.t.  V(s_l) - discount (P V)_l >= r_l   for every pair l.
+
+The dual variables are discounted visits; every state is visited, and a pair with visits is
+optimal in its state.
+
+Average reward, over the frequencies ``x >= 0`` of the pairs:
+
+    max r x   s.t.  sum_l x_l ([s_l = j] - P_lj) = 0  for every state j,    c x = 1.
+
+The rows for the states add up to 0 = 0; the first is left out, since HiGHS drops coefficients
+below 1e-9, after which the redundant rows would contradict each other. The optimum is the gain.
+The dual variables of the first rows are relative values ``h``, that of
+the last the gain; ``d = r + P h - h`` over them bounds the optimal gain by ``max d / c``. States
+that ``x`` does not visit take the pair that is best for those ``h``. Meant for unichain problems:
+elsewhere ``x`` finds the best class, and states that cannot reach it are not optimised for.
+
+Both policies are then evaluated exactly, as HiGHS's own values carry its tolerances (1e-10, or
+1e-7 where it does not reach that) and it drops coefficients below 1e-9.
+
+Source: Puterman (1994), sections 6.9, 8.8 and 11.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+
+from ramsis.errors import InfeasibleError, NotConvergedError, describe
+from ramsis.mdp.certificates import average_certificate, discounted_certificate, gain_bounds
+from ramsis.mdp.evaluation import evaluate_rows
+from ramsis.mdp.result import Solution, Status
+from ramsis.mdp.settings import check_discount
+from ramsis.mdp.sparse import SparseMDP
+
+__all__ = ["linear_program"]
+
+_FEASIBILITY = (1e-10, 1e-7)  # tolerances that are tried in turn
+_VISITED = 1e-9
+_MEETING = 1e-6  # bounds that meet this closely, relative to the values, count as optimal
+
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+
+
+def linear_program(mdp: SparseMDP, *, discount: float | None = None) -> Solution:
+    """Solve by linear programming.
+
+    Parameters
+    ----------
+    mdp : SparseMDP
+    discount : float in [0, 1), optional
+        Per decision; costs then play no part. ``None`` asks for average reward per unit of
+        cost. Costs may be 0.
+
+    Returns
+    -------
+    Solution
+        Gain and value are those of the policy read from the program, evaluated exactly.
+
+    Raises
+    ------
+    InvalidValueError
+        A discount out of range.
+    InfeasibleError
+        Average reward where reward can be earned, or time be spent, for ever at no cost.
+    NotConvergedError
+        HiGHS gave up.
+
+    Examples
+    --------
+    >>> mdp = SparseMDP.from_pairs([
+    ...     (0, 0, {0: 0.5, 1: 0.5}, 1.0), (0, 1, {0: 1.0}, 1.5), (1, 0, {0: 1.0}, 4.0)])
+    >>> round(linear_program(mdp).gain, 9)
+    2.0
+    """
+    discount = check_discount(discount)
+    settings: dict[str, object] = {"solver": "linear-program", "discount": discount}
+    if discount is not None:
+        return _discounted(mdp, discount, settings)
+    return _average(mdp, settings)
+
+
+def _discounted(mdp: SparseMDP, discount: float, settings: dict[str, object]) -> Solution:
+    found = _highs(
+        c=np.ones(mdp.n_states),
+        A_ub=sparse.csr_matrix(discount * mdp.transition - _owner(mdp)),
+        b_ub=-mdp.reward,
+        bounds=(None, None),
+    )
+    rows = mdp.best(-found.ineqlin.marginals)[1]
+    value = evaluate_rows(mdp, rows, discount).value
+    certificate = discounted_certificate(
+        mdp, value, discount, status=Status.OPTIMAL, iterations=int(found.nit)
+    )
+    if certificate.gap > _MEETING * (1.0 + np.abs(value).max()):
+        certificate = replace(certificate, status=Status.PRECISION)
+    return Solution(mdp.action[rows], value, None, certificate, settings)
+
+
+def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
+    balance = (_owner(mdp) - mdp.transition).T.tocsr()[1:]
+    found = _highs(
+        c=-mdp.reward,
+        A_eq=sparse.csr_matrix(sparse.vstack([balance, sparse.csr_array(mdp.costs[None, :])])),
+        b_eq=np.append(np.zeros(mdp.n_states - 1), 1.0),
+        bounds=(0.0, None),
+    )
+    relative = np.append(0.0, -found.eqlin.marginals[:-1])
+    most, rows = mdp.best(found.x)
+    best = mdp.best(mdp.reward + float(found.fun) * mdp.costs + mdp.transition @ relative)[1]
+    rows = np.where(most > _VISITED, rows, best)
+    notes: tuple[str, ...] = ()
+    if (most <= _VISITED).any():
+        notes = (f"{int((most <= _VISITED).sum())} states are never visited in the long run: "
+                 "their actions keep the gain, their relative values may be improvable",)
+    evaluation = evaluate_rows(mdp, rows, None)
+    assert evaluation.state_gain is not None
+    certificate = average_certificate(
+        mdp, evaluation.value, evaluation.state_gain, rows, status=Status.OPTIMAL,
+        iterations=int(found.nit), notes=(*evaluation.notes, *notes),
+    )
+    upper = min(certificate.upper_bound, gain_bounds(mdp, relative, rows)[1])
+    certificate = replace(certificate, upper_bound=upper)
+    if certificate.gap > _MEETING * (1.0 + np.abs(evaluation.state_gain).max()):
+        certificate = replace(certificate, status=Status.PRECISION)
+    return Solution(mdp.action[rows], evaluation.value, evaluation.gain, certificate, settings,
+                    evaluation.state_gain)
+
+
+def _owner(mdp: SparseMDP) -> sparse.csr_array:
+    """(L, S) with a 1 where the pair belongs to the state."""
+    return sparse.csr_array(
+        (np.ones(mdp.n_pairs), mdp.state, np.arange(mdp.n_pairs + 1)),
+        shape=(mdp.n_pairs, mdp.n_states),
+    )
+
+
+def _highs(**program: Any) -> Any:
+    """HiGHS's optimal solution, or the reason why there is none."""
+    for tolerance in _FEASIBILITY:
+        found = linprog(
+            method="highs",
+            options={"primal_feasibility_tolerance": tolerance,
+                     "dual_feasibility_tolerance": tolerance},
+            **program,
+        )
+        if found.status == 0:
+            return found
+        if found.status in (2, 3):
+            raise InfeasibleError(
+                describe("the average reward is not defined", value=found.message,
+                         allowed="problems in which no policy can go on for ever at no cost")
+            )
+    raise NotConvergedError(describe("linear program not solved", value=found.message))

@@ -1,0 +1,216 @@
+"""Bridge to pymdptoolbox: its algorithms, our input checks, values and certificates.
+
+Only the policy is taken from the package, and then evaluated exactly here, since its value
+iteration and modified policy iteration return values that are off by a constant. Besides,
+
+- a state without some action gets a copy of its first one at a lower reward
+  (:func:`ramsis.mdp.export.to_pymdptoolbox`);
+- the iteration bound that its value iteration computes at construction is skipped: it takes
+  longer than the solution, and fails when the bound is 0;
+- its policy iteration changes actions on ties within rounding and may do so for ever; here the
+  incumbent stays;
+- its modified policy iteration has no limit on iterations; here it has;
+- average reward means its relative value iteration, run on Schweitzer's problem with unit costs
+  and damping one half (:mod:`ramsis.mdp.semi_markov`), since it does not stop on periodic
+  chains and knows no costs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import SparseEfficiencyWarning
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.certificates import average_certificate, discounted_certificate
+from ramsis.mdp.evaluation import evaluate_rows
+from ramsis.mdp.export import to_pymdptoolbox
+from ramsis.mdp.result import Solution, Status
+from ramsis.mdp.semi_markov import eliminate_free_states, to_unit_costs
+from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
+from ramsis.mdp.sparse import SparseMDP
+
+__all__ = ["ALGORITHMS", "solve_with_pymdptoolbox"]
+
+ALGORITHMS = (
+    "policy-iteration",
+    "value-iteration",
+    "modified-policy-iteration",
+    "relative-value-iteration",
+)
+"""Algorithms of the package that are bridged; the last is the one for average reward."""
+
+_AVERAGE = ALGORITHMS[-1]
+_DAMPING = 0.5
+_ROUNDING = 1e-12
+
+
+def solve_with_pymdptoolbox(
+    mdp: SparseMDP,
+    algorithm: str | None = None,
+    *,
+    discount: float | None = None,
+    tolerance: float = 1e-9,
+    max_iterations: int = 100_000,
+) -> Solution:
+    """Solve with pymdptoolbox; dense, so for small problems and comparisons.
+
+    Parameters
+    ----------
+    mdp : SparseMDP
+    algorithm : one of :data:`ALGORITHMS`, optional
+        By default policy iteration, or relative value iteration for average reward.
+    discount : float in (0, 1), optional
+        ``None`` asks for average reward per unit of cost.
+    tolerance : float > 0
+        The package's ``epsilon``; not used by policy iteration.
+    max_iterations : int
+
+    Returns
+    -------
+    Solution
+        The package's policy with its exact value.
+
+    Raises
+    ------
+    InvalidValueError
+        A setting out of range, or an algorithm that does not fit the criterion.
+
+    Examples
+    --------
+    >>> mdp = SparseMDP.from_pairs([
+    ...     (0, 0, {0: 0.5, 1: 0.5}, 1.0), (0, 1, {0: 1.0}, 1.5), (1, 0, {0: 1.0}, 4.0)])
+    >>> solve_with_pymdptoolbox(mdp, discount=0.9).policy.tolist()
+    [0, 0]
+    """
+    discount = check_discount(discount)
+    tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
+    algorithm = _check_algorithm(algorithm, discount)
+    settings = {"solver": "pymdptoolbox", "algorithm": algorithm, "discount": discount,
+                "tolerance": tolerance, "max_iterations": max_iterations}
+    if discount is None:
+        reduced = eliminate_free_states(mdp)
+        small, _ = to_unit_costs(reduced.mdp, _DAMPING)
+        run = _run(small, algorithm, None, tolerance, max_iterations)
+        rows = reduced.expand_rows(small.rows_of(run.policy), mdp)
+    else:
+        run = _run(mdp, algorithm, discount, tolerance, max_iterations)
+        rows = mdp.rows_of(run.policy)
+    evaluation = evaluate_rows(mdp, rows, discount)
+    if discount is not None:
+        certificate = discounted_certificate(
+            mdp, evaluation.value, discount, status=run.status, iterations=run.iterations
+        )
+    else:
+        assert evaluation.state_gain is not None
+        certificate = average_certificate(
+            mdp, evaluation.value, evaluation.state_gain, rows,
+            status=run.status, iterations=run.iterations, notes=evaluation.notes,
+        )
+    return Solution(mdp.action[rows], evaluation.value, evaluation.gain, certificate, settings,
+                    evaluation.state_gain)
+
+
+def _check_algorithm(algorithm: str | None, discount: float | None) -> str:
+    if algorithm is None:
+        algorithm = _AVERAGE if discount is None else ALGORITHMS[0]
+    if algorithm not in ALGORITHMS:
+        raise InvalidValueError(
+            describe("unknown algorithm of pymdptoolbox", value=algorithm,
+                     allowed=", ".join(ALGORITHMS))
+        )
+    if (algorithm == _AVERAGE) != (discount is None):
+        raise InvalidValueError(
+            describe(f"{algorithm} of pymdptoolbox does not fit the discount", value=discount,
+                     allowed=f"None for {_AVERAGE}, a discount for the others")
+        )
+    if discount == 0.0:
+        raise InvalidValueError(
+            describe("pymdptoolbox takes no discount of 0", value=discount,
+                     allowed="0 < discount < 1")
+        )
+    return algorithm
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    policy: NDArray[np.int64]
+    iterations: int
+    status: Status
+
+
+class _LimitReachedError(Exception):
+    """Leaves the loop of modified policy iteration."""
+
+
+def _run(
+    mdp: SparseMDP, algorithm: str, discount: float | None, tolerance: float, limit: int
+) -> _Run:
+    """Run one algorithm of the package on all states and labels of ``mdp``."""
+    probability, reward = to_pymdptoolbox(mdp)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SparseEfficiencyWarning)
+        solver = _solver(algorithm, probability, reward, discount, tolerance, limit)
+        status = Status.OPTIMAL
+        try:
+            solver.run()
+        except _LimitReachedError:
+            status = Status.MAX_ITERATIONS
+    if algorithm != "modified-policy-iteration" and solver.iter >= limit:
+        status = Status.MAX_ITERATIONS
+    policy = mdp.labels[np.asarray(solver.policy, dtype=np.int64)]
+    return _Run(policy, int(solver.iter), status)
+
+
+def _solver(
+    algorithm: str,
+    probability: Any,
+    reward: NDArray[np.float64],
+    discount: float | None,
+    tolerance: float,
+    limit: int,
+) -> Any:
+    package = importlib.import_module("mdptoolbox.mdp")
+    if algorithm == "policy-iteration":
+        return _steady(package)(probability, reward, discount, max_iter=limit)
+    if algorithm == "modified-policy-iteration":
+        return _limited(package, limit)(probability, reward, discount, epsilon=tolerance)
+    if algorithm == "value-iteration":
+        unbounded = type("ValueIteration", (package.ValueIteration,),
+                         {"_boundIter": lambda self, epsilon: None})
+        return unbounded(probability, reward, discount, epsilon=tolerance, max_iter=limit)
+    return package.RelativeValueIteration(probability, reward, epsilon=tolerance, max_iter=limit)
+
+
+def _steady(package: Any) -> Any:
+    """Policy iteration that keeps the incumbent on ties.
+
+    After an evaluation ``V`` is the incumbent's value, so it is beaten where the backed-up
+    value exceeds ``V`` by more than rounding.
+    """
+
+    def improve(self: Any, value: NDArray[np.float64] | None = None) -> Any:
+        policy, backed_up = package.PolicyIteration._bellmanOperator(self, value)
+        if value is not None:
+            return policy, backed_up
+        slack = _ROUNDING * (1.0 + np.abs(self.V).max())
+        return np.where(backed_up > self.V + slack, policy, self.policy), backed_up
+
+    return type("PolicyIteration", (package.PolicyIteration,), {"_bellmanOperator": improve})
+
+
+def _limited(package: Any, limit: int) -> Any:
+    """Modified policy iteration with a limit on iterations."""
+
+    def evaluate(self: Any, *arguments: Any) -> None:
+        if self.iter >= limit:
+            raise _LimitReachedError
+        package.PolicyIterationModified._evalPolicyIterative(self, *arguments)
+
+    return type("PolicyIterationModified", (package.PolicyIterationModified,),
+                {"_evalPolicyIterative": evaluate})

@@ -1,0 +1,235 @@
+"""Value iteration with the span stopping rule and adaptive damping.
+
+One operator serves all criteria. With discount ``b`` (1 for average reward), costs ``c`` (1 when
+discounted) and a value function ``v``, a sweep computes the advantage
+
+    B(s) = max_l (r + b P v - v)(s) / c
+
+and steps ``v <- v + tau B`` with ``tau = (1 - damping) min c``. For unit costs and no damping
+this is plain value iteration; with costs it is value iteration on Schweitzer's transformed
+problem; with damping it is value iteration on the chain that stays put with that probability.
+``B`` bounds the optimum whatever ``tau`` was used to arrive at ``v``:
+
+- average reward: ``min B <= gain <= max B``. Stop when ``max B - min B <= tolerance``.
+- discounted: ``min B <= (1 - b) (V* - v) <= max B`` (MacQueen, Porteus). Stop when
+  ``(max B - min B) / (2 (1 - b)) <= tolerance`` and return ``v`` plus the middle of the bounds,
+  so that the values themselves, not only the policy, are within ``tolerance``.
+
+As the bounds see constants, ``v`` is kept at 0 in the first state, where rounding is least.
+
+**Damping.** A nearly periodic chain mixes slowly undamped (its span hardly shrinks) and fast
+damped; a fast-mixing one takes about twice the sweeps when damped. ``damping="adaptive"``
+measures: sweeps run in blocks of five, the first undamped. After a block the factor by which
+the span of ``B`` shrank is compared with the other level's last factor (before the first trial,
+with one halving per sweep, about the best that damping can do) and the better level runs the
+next block. A fast-mixing chain is so never damped, a slowly mixing one loses a few blocks, a
+periodic one wastes one. The span never grows, whichever level is used.
+
+Sources: Puterman (1994), sections 6.6, 8.5 and 11.5; Schweitzer (1971); Porteus (1971).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp._kernels import advantage_sweep
+from ramsis.mdp.certificates import average_certificate, discounted_certificate
+from ramsis.mdp.result import Certificate, Solution, Status
+from ramsis.mdp.semi_markov import eliminate_free_states
+from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
+from ramsis.mdp.sparse import SparseMDP
+
+__all__ = ["AdaptiveDamping", "value_iteration"]
+
+_BLOCK = 5
+_DAMPED = 0.5
+_PATIENCE = 100  # sweeps without a smaller span, once it is within rounding of the values
+_ROUNDING = 1e-10
+
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+
+
+@dataclass
+class AdaptiveDamping:
+    """Chooses the damping of each sweep from the spans seen so far; rule as in the module.
+
+    Examples
+    --------
+    >>> damping = AdaptiveDamping()
+    >>> for span in [1.0] * 6:  # a periodic chain: the span does not shrink
+    ...     damping.observe(span)
+    >>> damping.level
+    0.5
+    """
+
+    level: float = 0.0
+    _start: float | None = None
+    _sweeps: int = 0
+    _factors: dict[float, float] = field(default_factory=lambda: {_DAMPED: 0.5**_BLOCK})
+
+    def observe(self, span: float) -> None:
+        """Tell the span of the advantage before the next step."""
+        if self._start is None:
+            self._start = span
+            return
+        self._sweeps += 1
+        if self._sweeps < _BLOCK:
+            return
+        factor = span / self._start if self._start > 0.0 else 0.0
+        self._factors[self.level] = factor
+        other = _DAMPED - self.level
+        if factor > self._factors.get(other, 0.0):
+            self.level = other
+        self._start, self._sweeps = span, 0
+
+
+def value_iteration(
+    mdp: SparseMDP,
+    *,
+    discount: float | None = None,
+    tolerance: float = 1e-9,
+    max_iterations: int = 100_000,
+    damping: float | str = "adaptive",
+) -> Solution:
+    """Solve by successive approximation.
+
+    Parameters
+    ----------
+    mdp : SparseMDP
+    discount : float in [0, 1), optional
+        Per decision; costs then play no part. ``None`` asks for average reward per unit of
+        cost; states with a single action of cost 0 are eliminated first.
+    tolerance : float > 0
+        Discounted: largest error of the values. Average: largest distance of the bounds on
+        the gain. Reward units.
+    max_iterations : int
+        Sweeps at most.
+    damping : "adaptive" or float in [0, 1)
+
+    Returns
+    -------
+    Solution
+        Average reward: the gain is the middle of its bounds, ``value`` is 0 in state 0
+        (in the first state that costs something).
+
+    Raises
+    ------
+    InvalidValueError
+        A setting out of range; a pair of cost 0 that cannot be eliminated.
+
+    Notes
+    -----
+    When the optimal gain depends on the starting state the bounds cannot meet: the result has
+    status ``max-iterations``; :func:`~ramsis.mdp.policy_iteration.policy_iteration` solves
+    such problems.
+
+    Examples
+    --------
+    >>> mdp = SparseMDP.from_pairs([(0, 0, {0: 0.5, 1: 0.5}, 1.0), (1, 0, {0: 1.0}, 4.0)])
+    >>> round(value_iteration(mdp).gain, 6)
+    2.0
+    """
+    discount = check_discount(discount)
+    tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
+    fixed = _fixed_damping(damping)
+    settings = {"solver": "value-iteration", "discount": discount, "tolerance": tolerance,
+                "max_iterations": max_iterations, "damping": damping}
+    if discount is not None:
+        target = 2.0 * (1.0 - discount) * tolerance
+        found = _iterate(mdp, None, discount, target, max_iterations, fixed)
+        middle = (found.lower + found.upper) / (2.0 * (1.0 - discount))
+        certificate = discounted_certificate(
+            mdp, found.value, discount, status=found.status, iterations=found.iterations,
+            constant=middle,
+        )
+        certificate = _judge(certificate, 2.0 * tolerance)
+        return Solution(mdp.action[found.rows], found.value + middle, None, certificate, settings)
+    reduced = eliminate_free_states(mdp)
+    found = _iterate(reduced.mdp, reduced.mdp.cost, 1.0, tolerance, max_iterations, fixed)
+    rows, value = reduced.expand_rows(found.rows, mdp), reduced.expand_value(found.value)
+    gain = 0.5 * (found.lower + found.upper)
+    state_gain = np.full(mdp.n_states, gain)
+    certificate = average_certificate(
+        mdp, value, state_gain, rows, status=found.status, iterations=found.iterations
+    )
+    certificate = _judge(certificate, tolerance)
+    return Solution(mdp.action[rows], value, gain, certificate, settings, state_gain)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """The value function whose advantage was measured last, with its bounds."""
+
+    value: _Floats
+    rows: _Ints
+    lower: float
+    upper: float
+    status: Status
+    iterations: int
+
+
+def _iterate(
+    mdp: SparseMDP,
+    cost: _Floats | None,
+    factor: float,
+    target: float,
+    max_iterations: int,
+    fixed: float | None,
+) -> _Found:
+    """Sweep until the span of the advantage is at most ``target``."""
+    costs = np.ones(mdp.n_pairs) if cost is None else cost
+    step = float(costs.min())
+    matrix = mdp.transition
+    first, indptr = _unsigned(mdp.first), _unsigned(matrix.indptr.astype(np.int64, copy=False))
+    indices = _unsigned(matrix.indices)
+    value, advantage = np.zeros(mdp.n_states), np.empty(mdp.n_states)
+    rows = np.empty(mdp.n_states, dtype=np.uint64)
+    adaptive = AdaptiveDamping()
+    status, smallest, smallest_at = Status.MAX_ITERATIONS, np.inf, 0
+    for iteration in range(1, max_iterations + 1):
+        advantage_sweep(first, indptr, indices, matrix.data, mdp.reward, costs, factor, value,
+                        advantage, rows)
+        lower, upper = float(advantage.min()), float(advantage.max())
+        span = upper - lower
+        if span <= target:
+            status = Status.OPTIMAL
+            break
+        if span < smallest:
+            smallest, smallest_at = span, iteration
+        elif iteration - smallest_at >= _PATIENCE and span <= _ROUNDING * np.abs(value).max():
+            status = Status.PRECISION
+            break
+        if iteration == max_iterations:
+            break
+        adaptive.observe(span)
+        value += (1.0 - (adaptive.level if fixed is None else fixed)) * step * advantage
+        value -= value[0]
+    return _Found(value, rows.astype(np.int64), lower, upper, status, iteration)
+
+
+def _judge(certificate: Certificate, allowed: float) -> Certificate:
+    """Not optimal after all when rounding alone opens the bounds beyond ``allowed``."""
+    if certificate.converged and certificate.gap > 2.0 * allowed:
+        return replace(certificate, status=Status.PRECISION)
+    return certificate
+
+
+def _unsigned(integers: NDArray[np.signedinteger]) -> NDArray[np.unsignedinteger]:
+    """A view of non-negative integers as unsigned ones of the same width."""
+    return integers.view(np.dtype(f"u{integers.dtype.itemsize}"))
+
+
+def _fixed_damping(damping: float | str) -> float | None:
+    if damping == "adaptive":
+        return None
+    if isinstance(damping, str) or not 0.0 <= damping < 1.0:
+        raise InvalidValueError(
+            describe("damping is out of range", value=damping,
+                     allowed="'adaptive' or a number with 0 <= damping < 1")
+        )
+    return float(damping)

@@ -1,1 +1,0 @@
-"""Solvers of Markov decision problems; every result carries its certificate."""

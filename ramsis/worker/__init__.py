@@ -1,0 +1,1 @@
+"""The decision problem of a station of one worker, and its solvers."""

@@ -1,0 +1,165 @@
+"""One table's chain under Markov-modulated arrivals, written out: to check the structured form.
+
+With P(k; T) the 2×2 laws of the count and of the mode at the end of T, given the mode at its
+start, a service of l ms from a state with r arrivals missing leads, for each slack bin j' and its
+part (s, e] of the service, to (n', j', z'') with the probability
+
+    Σ_a Σ_d Σ_k P(a; s)·P(d; e − s)·P(k; l − e)
+    over a < r <= a + d,  n' = 1 + ⌊(a + d + k − r)/K⌋,
+
+the products being those of matrices. Nothing here uses slack nodes or uniformisation. What does
+not arrive within l ends the empty epoch at (1, SLO) in the mode that the r-th arrival meets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, vstack
+
+from ramsis.arrivals import MarkovModulated, Poisson
+from ramsis.arrivals.counts import counts_support
+from ramsis.worker.modulated import MODES, phases_by_mode
+from ramsis.worker.problem import Objective, WorkerProblem
+
+__all__ = ["ModulatedChain", "build_modulated_chain"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_NEGLIGIBLE = 1e-17
+
+
+@dataclass(frozen=True, eq=False)
+class ModulatedChain:
+    """The chain of a table; its states are (n, j, z) in this order, n = N + 1 the full state.
+
+    Attributes
+    ----------
+    transition : csr_array, shape (S, S)
+    reward, cost, excess : ndarrays, shape (S,)
+        ``excess`` are the requests of the full state beyond N + 1 that a state leads to.
+    """
+
+    transition: csr_array
+    reward: FloatArray
+    cost: FloatArray
+    excess: FloatArray
+
+
+def build_modulated_chain(problem: WorkerProblem, table: IntArray) -> ModulatedChain:
+    """Write out the chain of a table of shape (N, D+1).
+
+    Raises
+    ------
+    InvalidValueError
+        When the table is not admissible.
+    TypeError
+        When the arrivals are not Markov-modulated.
+    """
+    arrivals = problem.arrivals
+    if not isinstance(arrivals, MarkovModulated):
+        raise TypeError("the arrivals are not Markov-modulated")
+    problem.check_policy(table)
+    top, bins = problem.max_queue, problem.bins + 1
+    outcome = problem.outcome(table)
+    phases = phases_by_mode(problem, arrivals)
+    service = _Service(problem, arrivals)
+    rows = {}
+    excess = np.empty((top + 1, bins, MODES))
+    for n in range(top + 1):
+        for chosen in np.unique(outcome.service[n]).tolist():
+            law, beyond = service.mixed(chosen)
+            for j in np.flatnonzero(outcome.service[n] == chosen).tolist():
+                for z in range(MODES):
+                    row = phases[j, z, n] @ law[z]
+                    rows[n, j, z] = csr_array(np.where(row > _NEGLIGIBLE, row, 0.0)[None])
+                    excess[n, j, z] = phases[j, z, n] @ beyond[z]
+    earned, each = problem.earned(outcome)
+    charged = excess if problem.objective is Objective.PER_QUERY else np.zeros_like(excess)
+    return ModulatedChain(
+        csr_array(vstack([rows[key] for key in sorted(rows)], format="csr")),
+        (earned[:, :, None] - problem.violation_price * charged).ravel(),
+        (each[:, :, None] + charged).ravel(),
+        excess.ravel(),
+    )
+
+
+class _Service:
+    """The laws of the services of a problem."""
+
+    def __init__(self, problem: WorkerProblem, arrivals: MarkovModulated) -> None:
+        self.problem, self.arrivals = problem, arrivals
+        self.busiest = Poisson(1000.0 * float(arrivals.rates[-1]))
+        rest = problem.slo_ms - problem.slack_ms[1:]
+        self.after = [self._cdf(float(x)) for x in rest]
+        jump = np.linalg.solve(
+            np.diag(arrivals.rates) - arrivals.generator, np.diag(arrivals.rates)
+        )
+        self.jumps = np.array(
+            [np.linalg.matrix_power(jump, r + 1) for r in range(problem.workers)]
+        )
+
+    def mixed(self, service: int) -> tuple[FloatArray, FloatArray]:
+        """The same for one of the problem's services."""
+        services = self.problem.services
+        part = slice(services.mix.indptr[service], services.mix.indptr[service + 1])
+        laws = [self.law(float(latency))
+                for latency in services.latency_ms[services.mix.indices[part]]]
+        weights = services.mix.data[part].tolist()
+        law = sum(w * one for w, (one, _) in zip(weights, laws, strict=True))
+        excess = sum(w * beyond for w, (_, beyond) in zip(weights, laws, strict=True))
+        return np.asarray(law), np.asarray(excess)
+
+    def law(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
+        """Law of the next state given z and r, (2, K, S), and the excess, (2, K)."""
+        problem = self.problem
+        workers, top, bins = problem.workers, problem.max_queue, problem.bins
+        law = np.zeros((MODES, workers, top + 1, bins + 1, MODES))
+        excess = np.zeros((MODES, workers))
+        for j in range(bins):
+            end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
+            if end <= 0:
+                continue
+            start = latency_ms - (problem.slo_ms - float(problem.slack_ms[j])) if j else 0.0
+            passed = self._passed(max(start, 0.0), end)
+            upto = self._upto(j, passed.shape[2])
+            ends = np.diff(upto[:, :, : top + 1], axis=2)
+            law[:, :, :top, j] += np.einsum("zrcy,ycnx->zrnx", passed, ends)
+            full = upto[:, :, -1] - upto[:, :, top]
+            law[:, :, top, 0] += np.einsum("zrcy,ycx->zrx", passed, full)
+            beyond = (upto[:, :, -1:] - upto[:, :, top + 1 :]).sum(axis=(2, 3))
+            excess += np.einsum("zrcy,yc->zr", passed, beyond)
+        before = self.arrivals.joint_pf(np.arange(workers), np.array([latency_ms]))[0]
+        for r in range(workers):  # a < r + 1 arrivals, the rest after the service
+            rest = self.jumps[r::-1]
+            law[:, r, 0, bins] += np.einsum("zya,ayx->zx", before[:, :, : r + 1], rest)
+        return law.reshape(MODES, workers, -1), excess
+
+    def _passed(self, start: float, end: float) -> FloatArray:
+        """P(r-th arrival in (start, end], c more by its end, mode z' there); [z, r, c, z']."""
+        workers = self.problem.workers
+        size = counts_support(self.busiest, end - start) + 1
+        order = np.arange(workers)
+        before = self.arrivals.joint_pf(order, np.array([start]))[0]
+        within = self.arrivals.joint_pf(np.arange(workers + size), np.array([end - start]))[0]
+        lag = order[:, None] - order[None, :]  # r − 1 − a
+        short = np.where(lag >= 0, before[:, :, np.maximum(lag, 0)], 0.0)  # [z, x, r, lag]
+        ahead = within[:, :, 1 + order[:, None] + np.arange(size)]  # [x, y, lag, c]
+        return np.asarray(np.einsum("zxrl,xylc->zrcy", short, ahead, optimize=True))
+
+    def _cdf(self, rest_ms: float) -> FloatArray:
+        """P(at most k arrivals in the rest, mode z'' at its end | z'); [z', z'', k]."""
+        size = counts_support(self.busiest, rest_ms) + 1
+        law = self.arrivals.joint_pf(np.arange(size), np.array([rest_ms]))[0]
+        return np.asarray(np.cumsum(law, axis=2))
+
+    def _upto(self, j: int, size: int) -> FloatArray:
+        """P(n' <= n, z'' | z', c) after bin j, for n = 0 …; [z', c, n, z'']."""
+        cdf, workers = self.after[j], self.problem.workers
+        most = max(self.problem.max_queue + 1, (size + cdf.shape[2]) // workers + 1)
+        last = np.arange(most + 1)[None, :] * workers - 1 - np.arange(size)[:, None]
+        found = np.where(last >= 0, cdf[:, :, np.clip(last, 0, cdf.shape[2] - 1)], 0.0)
+        return np.asarray(found.transpose(0, 2, 3, 1))

@@ -1,0 +1,212 @@
+"""Slack nodes: the instants of the first new arrival from which the future is counted.
+
+Let the worker's first request after a decision arrive such that x = SLO − slack ms of its life
+are over when the service ends. What happens next depends on x alone: not on the choice, not on
+the state it was made in. The nodes carry that future.
+
+*Exact* nodes: one per slack bin j and number c of central arrivals between the first passage
+and the end of bin j, where x = SLO − T_{j+1} remains:
+
+    U(j, c) = Σ_k PF(k, x)·V(1 + ⌊(c + k)/K⌋, j).
+
+*Quadrature* nodes: the bins are cut into cells, each with two Gauss points x, and
+
+    U(x) = Σ_k PF(k, x)·V(1 + ⌊k/K⌋, j(x)).
+
+Cells reach as far as the longest latency. They are no wider than SLO/100, nor than an eighth of x
+(of the least latency, where x is below it); beyond the SLO, where all is bin 0, a sixteenth
+of x. They are cut at every latency l, so that no cell is reached only in part (x <= l), unless a
+piece would be narrower than an eighth of what is allowed there. A cell narrower than a quarter
+of that needs but one point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.worker.problem import WorkerProblem
+
+__all__ = [
+    "CELLS_PER_SLO",
+    "Cells",
+    "NodeSet",
+    "continuation_weights",
+    "exact_nodes",
+    "quadrature_nodes",
+]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+CELLS_PER_SLO = 100
+_BLOCK = 32
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Intervals of x that cover (0, longest latency], rising.
+
+    Attributes
+    ----------
+    edge_ms : ndarray, shape (C+1,)
+        Cell i is (edge_ms[i], edge_ms[i+1]].
+    bin : ndarray of int, shape (C,)
+        Slack bin of each cell.
+    points : ndarray of int, shape (C,)
+        Nodes in each cell: 2, or 1 where it is narrow.
+    """
+
+    edge_ms: FloatArray
+    bin: IntArray
+    points: IntArray
+
+    @cached_property
+    def first_node(self) -> IntArray:
+        """Index of each cell's first node; shape (C,)."""
+        return np.cumsum(self.points) - self.points
+
+
+@dataclass(frozen=True)
+class NodeSet:
+    """The nodes, with x rising.
+
+    Attributes
+    ----------
+    bin : ndarray of int, shape (I,)
+        Slack bin j of each node.
+    remaining_ms : ndarray, shape (I,)
+        x: time over which further arrivals are counted.
+    offset : ndarray of int, shape (I,)
+        c: central arrivals already counted beyond the first passage.
+    cells : Cells or None
+        The quadrature cells; None for exact nodes.
+    """
+
+    bin: IntArray
+    remaining_ms: FloatArray
+    offset: IntArray
+    cells: Cells | None
+
+    def __len__(self) -> int:
+        return len(self.bin)
+
+
+def _widest_cell(problem: WorkerProblem, finer: float) -> Callable[[float], float]:
+    """How wide a cell may be that starts at x."""
+    slo, shortest = problem.slo_ms, float(problem.services.latency_ms[0])
+
+    def width_at(x: float) -> float:
+        within = min(slo / CELLS_PER_SLO, max(x, shortest) / 8)
+        return (within if x < slo else x / 16) / finer
+
+    return width_at
+
+
+def _cell_edges(problem: WorkerProblem, width_at: Callable[[float], float]) -> FloatArray:
+    """Bin edges, latencies that are not too near another edge, and cuts of what is too wide."""
+    latencies = problem.services.latency_ms
+    longest = float(latencies[-1])
+    fixed = problem.slo_ms - problem.slack_ms[::-1]
+    fixed = np.append(fixed[fixed < longest], longest)
+    for latency in latencies[:-1]:
+        if np.abs(fixed - latency).min() >= width_at(float(latency)) / 8:
+            fixed = np.append(fixed, latency)
+    edges = [0.0]
+    for high in np.unique(fixed)[1:].tolist():
+        _cut(edges, high, width_at)
+    return np.array(edges)
+
+
+def _cut(edges: list[float], high: float, width_at: Callable[[float], float]) -> None:
+    """Go on from the last edge to ``high`` in cells no wider than ``width_at`` their start."""
+    while (pieces := math.ceil((high - edges[-1]) / width_at(edges[-1]) - 1e-9)) > 1:
+        edges.append(edges[-1] + (high - edges[-1]) / pieces)
+    edges.append(high)
+
+
+def quadrature_nodes(problem: WorkerProblem, cells_per_slo: int = CELLS_PER_SLO) -> NodeSet:
+    """Two Gauss nodes in each cell of every bin, one in the narrow cells.
+
+    ``cells_per_slo`` bounds a cell's width below the SLO by SLO / cells_per_slo, and scales the
+    other widths alike.
+    """
+    width_at = _widest_cell(problem, cells_per_slo / CELLS_PER_SLO)
+    edges = _cell_edges(problem, width_at)
+    width = np.diff(edges)
+    middle = (edges[:-1] + edges[1:]) / 2
+    bins = np.searchsorted(problem.slack_ms, problem.slo_ms - middle, side="right") - 1
+    bins = np.clip(bins, 0, problem.bins - 1)
+    allowed = np.array([width_at(low) for low in edges[:-1].tolist()])
+    points = np.where(width <= allowed / 4, 1, 2)
+    half = np.where(points == 2, width / math.sqrt(12.0), 0.0)
+    x = np.repeat(middle, points)
+    first = np.cumsum(points) - points
+    x[first] -= half
+    x[(first + 1)[points == 2]] += half[points == 2]
+    bin_of_node = np.repeat(bins, points)
+    return NodeSet(bin_of_node, x, np.zeros(len(x), dtype=np.int64), Cells(edges, bins, points))
+
+
+def exact_nodes(problem: WorkerProblem) -> NodeSet:
+    """One node per slack bin and number of arrivals in it, but for those hardly ever seen."""
+    longest = float(problem.services.latency_ms[-1])
+    bins, offsets = [], []
+    for j in range(problem.bins - 1, -1, -1):
+        start = problem.slo_ms - float(problem.slack_ms[j + 1])
+        if start >= longest:
+            break
+        end = min(longest, problem.slo_ms - float(problem.slack_ms[j])) if j else longest
+        size = counts_support(problem.arrivals, end - start) + 1
+        bins.append(np.full(size, j))
+        offsets.append(np.arange(size))
+    bin_of_node = np.concatenate(bins)
+    remaining = problem.slo_ms - problem.slack_ms[bin_of_node + 1]
+    return NodeSet(bin_of_node, remaining, np.concatenate(offsets), None)
+
+
+def continuation_weights(
+    problem: WorkerProblem, nodes: NodeSet
+) -> tuple[FloatArray, FloatArray]:
+    """Where each node leads: the law of n', and the requests beyond the table.
+
+    Returns
+    -------
+    weights : ndarray, shape (I, N+1)
+        ``weights[i, n-1]`` = P(n' = n); the last column is P(n' > N), the full state.
+    excess : ndarray, shape (I,)
+        E[(n' − N − 1)⁺]: requests of the full state beyond N + 1.
+    """
+    rows = problem.max_queue + 1
+    weights = np.empty((len(nodes), rows))
+    excess = np.empty(len(nodes))
+    order = np.argsort(nodes.remaining_ms, kind="stable")
+    start = 0
+    while start < len(order):
+        # Short times need few counts: go on in blocks that share one support.
+        longest = float(nodes.remaining_ms[order[min(start + _BLOCK, len(order)) - 1]])
+        part = order[start : start + _BLOCK]
+        weights[part], excess[part] = _block_weights(problem, nodes, part, longest)
+        start += _BLOCK
+    return np.maximum(weights, 0.0), np.maximum(excess, 0.0)
+
+
+def _block_weights(
+    problem: WorkerProblem, nodes: NodeSet, part: IntArray, longest_ms: float
+) -> tuple[FloatArray, FloatArray]:
+    workers, rows = problem.workers, problem.max_queue + 1
+    top = counts_support(problem.arrivals, longest_ms)
+    times, row = np.unique(nodes.remaining_ms[part], return_inverse=True)
+    cdf = counts_cdf(problem.arrivals, times, top)
+    most = max(rows, (top + int(nodes.offset[part].max())) // workers + 1)
+    last = np.arange(1, most + 1)[None, :] * workers - 1 - nodes.offset[part, None]
+    within = np.where(last >= 0, cdf[row[:, None], np.clip(last, 0, top)], 0.0)
+    law = np.diff(within[:, : rows - 1], axis=1, prepend=0.0)
+    full = 1.0 - within[:, rows - 2 : rows - 1]
+    return np.hstack([law, full]), (1.0 - within[:, rows - 1 :]).sum(axis=1)

@@ -1,0 +1,195 @@
+"""The fluid bound: its value, its dual, and that nothing beats it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ramsis.bounds import FluidBound, fluid_bound
+from ramsis.cluster.service_times import ServiceLaw
+from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.synthesis import generate_policy
+from tests.reference.fluid import best_mix
+from tests.synthesis import samples
+
+TABLE = LatencyTable.measured(
+    ["small", "large"], [0.6, 0.9], [[4.0, 6.0, 8.0], [20.0, 30.0, 60.0]]
+)
+
+
+def bound(load_qps: float, workers: int = 2, slo_ms: float = 50.0, **changes: int) -> FluidBound:
+    return fluid_bound(TABLE, slo_ms=slo_ms, workers=workers, load_qps=load_qps,
+                       **{"max_batch": 3, **changes})
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> LatencyTable:
+    models, batches = draw(st.integers(1, 4)), draw(st.integers(1, 5))
+    steps = st.lists(st.floats(0.0, 20.0), min_size=batches, max_size=batches)
+    latency = np.cumsum(
+        [[1.0 + row[0], *row[1:]] for row in (draw(steps) for _ in range(models))], axis=1)
+    accuracy = draw(st.lists(st.floats(0.0, 1.0), min_size=models, max_size=models))
+    return LatencyTable.measured([f"m{i}" for i in range(models)], accuracy, latency)
+
+
+def test_all_queries_get_the_most_accurate_model_while_there_is_time() -> None:
+    found = bound(100.0)  # 15 ms a query on 2 workers allow 133 queries/s
+    assert found.effective_accuracy == pytest.approx(0.9)
+    assert found.served_fraction == pytest.approx(1.0)
+    assert found.worker_price == pytest.approx(0.0, abs=1e-12)
+    assert found.mix[0].sum() == pytest.approx(0.0, abs=1e-9)
+
+
+def test_beyond_that_the_best_mix_of_two_uses_all_worker_time() -> None:
+    """Shares s on small (8/3 ms a query) and 1 − s on large (15 ms) fill 2/0.4 = 5 ms."""
+    found = bound(400.0)
+    small = (15.0 - 5.0) / (15.0 - 8 / 3)
+    assert found.effective_accuracy == pytest.approx(0.6 * small + 0.9 * (1 - small))
+    assert found.mix[0, 2] == pytest.approx(small)
+    assert found.mix[1, 1] == pytest.approx(1 - small)
+    assert found.served_fraction == pytest.approx(1.0)
+
+
+def test_in_overload_the_fastest_way_serves_what_it_can() -> None:
+    found = bound(3000.0)  # capacity: 2 workers, 3 queries in 8 ms
+    assert found.capacity_qps == pytest.approx(750.0)
+    assert found.served_fraction == pytest.approx(0.25)
+    assert found.effective_accuracy == pytest.approx(0.15)
+    assert found.worker_price == pytest.approx(0.075)  # each worker serves an eighth
+
+
+def test_serving_fewer_can_be_worth_more_than_serving_all() -> None:
+    """Near capacity, where the model that could serve all is far less accurate."""
+    table = LatencyTable.measured(["poor", "good"], [0.1, 0.9], [[10.0], [12.0]])
+    found = fluid_bound(table, slo_ms=50.0, workers=1, load_qps=100.0, max_batch=1)
+    assert found.capacity_qps == pytest.approx(100.0)
+    assert found.served_fraction == pytest.approx(10 / 12)
+    assert found.effective_accuracy == pytest.approx(0.75)
+
+
+def test_the_slo_takes_batches_out() -> None:
+    assert bound(1.0, slo_ms=7.0).effective_accuracy == pytest.approx(0.6)
+    assert bound(1.0, slo_ms=7.0).capacity_qps == pytest.approx(2000.0 / 3.0)
+    assert bound(1.0, slo_ms=20.0).effective_accuracy == pytest.approx(0.9)
+    assert bound(600.0, max_batch=1).capacity_qps == pytest.approx(500.0)
+
+
+@pytest.mark.parametrize("load_qps", [1e-300, 1e-9, 1e6, 1e12, 1e18, 1e25, 1e300, 1e308])
+def test_any_finite_load_has_a_finite_answer(load_qps: float) -> None:
+    found = bound(load_qps)
+    served = min(1.0, 750.0 / load_qps)
+    assert found.served_fraction == pytest.approx(served, rel=1e-9)
+    worth = 0.9 if load_qps < 1 else 0.6 * served
+    assert found.effective_accuracy == pytest.approx(worth, rel=1e-9)
+    assert np.isfinite([found.worker_price, *found.mix.ravel()]).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(table=tables(), workers=st.integers(1, 40), demand=st.floats(0.05, 4.0),
+       slo_ms=st.floats(1.0, 80.0))
+def test_it_is_the_best_vertex(
+    table: LatencyTable, workers: int, demand: float, slo_ms: float
+) -> None:
+    fastest = float(table.latency_ms[:, 0].min())
+    assume(fastest <= slo_ms)
+    load_qps = demand * workers * 1000.0 / fastest
+    found = fluid_bound(table, slo_ms=slo_ms, workers=workers, load_qps=load_qps,
+                        max_batch=table.max_batch)
+    worth, served = best_mix(table.accuracy.tolist(), table.latency_ms.tolist(), slo_ms=slo_ms,
+                             workers=workers, load_qps=load_qps)
+    assert found.effective_accuracy == pytest.approx(worth, abs=1e-7)
+    assert found.served_fraction <= 1 + 1e-9
+    assert found.mix.min() >= -1e-9
+    assert found.mix.sum() == pytest.approx(found.served_fraction, abs=1e-9)
+    assert (found.mix.sum(axis=1) @ table.accuracy) == pytest.approx(worth, abs=1e-7)
+    if table.accuracy.min() > 0.01:
+        assert found.served_fraction == pytest.approx(served, abs=1e-5)
+        assert found.served_fraction <= found.capacity_qps / load_qps + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=tables(), workers=st.integers(2, 30), demand=st.floats(0.1, 3.0))
+def test_more_workers_never_hurt_and_the_price_lies_between_the_differences(
+    table: LatencyTable, workers: int, demand: float
+) -> None:
+    """The bound is concave in K: losing one costs the price at least, a new one earns no more."""
+    load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
+    fewer, here, more = (
+        fluid_bound(table, slo_ms=200.0, workers=k, load_qps=load_qps, max_batch=table.max_batch)
+        for k in (workers - 1, workers, workers + 1)
+    )
+    lost = here.effective_accuracy - fewer.effective_accuracy
+    earned = more.effective_accuracy - here.effective_accuracy
+    assert lost >= here.worker_price - 1e-7 >= earned - 2e-7
+    assert earned >= -1e-9
+    assert more.capacity_qps > here.capacity_qps
+
+
+@settings(max_examples=25, deadline=None)
+@given(profile=samples.linear_profiles(), workers=st.integers(1, 4), demand=st.floats(0.05, 2.0))
+def test_no_worker_policy_beats_it(profile: ProfileSet, workers: int, demand: float) -> None:
+    chosen = samples.settings(slo_ms=120.0, workers=workers, grid="fixed:12", max_queue=5)
+    table = profile.latency_table("p95", 5)
+    load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
+    promise = generate_policy(profile, load_qps, chosen).expectations
+    limit = fluid_bound(table, slo_ms=120.0, workers=workers, load_qps=load_qps, max_batch=5)
+    assert promise.upper_bound == pytest.approx(limit.effective_accuracy, abs=1e-7)
+    assert promise.effective_accuracy <= limit.effective_accuracy + 1e-7
+    assert promise.capacity_qps == pytest.approx(limit.capacity_qps)
+
+
+@pytest.mark.parametrize("name", ["slo_ms", "workers", "load_qps"])
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
+def test_numbers_out_of_range_are_named(name: str, value: float) -> None:
+    arguments = {"slo_ms": 50.0, "workers": 2, "load_qps": 100.0, name: value}
+    with pytest.raises(InvalidValueError, match=f"^{name}: .*got .*finite number > 0"):
+        fluid_bound(TABLE, max_batch=3, **arguments)
+
+
+@pytest.mark.parametrize("max_batch", [0, -1, 4])
+def test_batches_outside_the_table_are_refused(max_batch: int) -> None:
+    with pytest.raises(InvalidValueError, match=r"^max_batch: .*1 to 3"):
+        bound(1.0, max_batch=max_batch)
+
+
+def test_an_slo_below_every_latency_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.9; allowed: at least 4 ms"):
+        bound(1.0, slo_ms=3.9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.1, 3.0))
+def test_gathering_windows_only_tighten(
+    table: LatencyTable, workers: int, demand: float
+) -> None:
+    load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
+    plain, tight = (
+        fluid_bound(table, slo_ms=200.0, workers=workers, load_qps=load_qps,
+                    max_batch=table.max_batch, gathering=gathering)
+        for gathering in (False, True)
+    )
+    assert tight.effective_accuracy <= plain.effective_accuracy + 1e-9
+    assert plain.query_price == pytest.approx(
+        plain.effective_accuracy - workers * plain.worker_price, abs=1e-7)
+
+
+def test_a_batch_that_leaves_no_time_to_gather_is_rare() -> None:
+    """A batch of 2 takes all of the SLO: two queries must arrive within 1 ms."""
+    table = LatencyTable.measured(["m"], [0.8], [[60.0, 99.0]])
+    found = fluid_bound(table, slo_ms=100.0, workers=1, load_qps=18.0, max_batch=2,
+                        gathering=True)
+    pairs = 1 - math.exp(-2 * 0.018)
+    assert found.mix[0, 1] <= pairs + 1e-9
+    assert found.served_fraction == pytest.approx(pairs + (1 / 0.018 - pairs * 49.5) / 60.0)
+
+
+def test_drawn_times_count_by_their_mean_and_by_the_chance_to_be_in_time() -> None:
+    law = ServiceLaw(("m",), np.array([0.8]), np.array([[[50.0, 150.0]]]), "distribution")
+    found = fluid_bound(law, slo_ms=100.0, workers=1, load_qps=20.0, max_batch=1)
+    assert found.effective_accuracy == pytest.approx(0.8 * 0.5 * 0.5)
+    assert found.served_fraction == pytest.approx(0.25)

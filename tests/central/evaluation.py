@@ -1,0 +1,30 @@
+"""What a table does in the model that it was made from."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.central.chain import FleetTotals, evaluate, totals_of
+from ramsis.central.model import fleet_model
+from ramsis.central.problem import FleetProblem
+from ramsis.central.solve import DROP, WAIT
+
+
+def evaluated(problem: FleetProblem, table: NDArray[np.int16]) -> FleetTotals:
+    """The steady state under a file's table, its drops one by one made into one choice."""
+    shape = (len(problem.idle), len(problem.queue), len(problem.slack_ms))
+    step = np.full(shape, WAIT, dtype=np.int16)
+    step[1:, 1:] = table
+    to, option = np.zeros_like(step), np.full_like(step, WAIT)
+    for i, n, j in np.ndindex(*shape):
+        level = n
+        while level > 0 and step[i, level, problem.after_drop[n, level, j]] == DROP:
+            level -= 1
+        to[i, n, j] = level
+        if level > 0:
+            option[i, n, j] = step[i, level, problem.after_drop[n, level, j]]
+    model = fleet_model(problem, 1e-9 * problem.load)
+    values = evaluate(model, to, option)
+    assert values is not None
+    return totals_of(model, to, option, values)

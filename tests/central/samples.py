@@ -1,0 +1,43 @@
+"""Small fleets and their policies."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ramsis.central.problem import FleetProblem
+from ramsis.policy import FleetPolicy
+from ramsis.profiles import ModelProfile, ProfileSet
+from ramsis.profiles.batch import BatchProfile
+from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
+from tests.synthesis.samples import tiny_profile
+
+
+def settings(**changes: Any) -> FleetSettings:
+    """20 workers, SLO 100 ms, batches up to 8."""
+    return FleetSettings(**{"slo_ms": 100.0, "workers": 20, "max_batch": 8, **changes})
+
+
+def problem(load_qps: float, **changes: Any) -> FleetProblem:
+    """A problem of the tiny profile."""
+    return fleet_problem(tiny_profile(), load_qps, settings(**changes))
+
+
+@functools.cache
+def policy(load_qps: float, **changes: Any) -> FleetPolicy:
+    """Its policy."""
+    chosen = settings(**changes)
+    found = fleet_problem(tiny_profile(), load_qps, chosen)
+    return fleet_policy(tiny_profile(), found, chosen)
+
+
+def drawn_profile() -> ProfileSet:
+    """The tiny profile with quantiles: 0.7 to 1.1 times the p95."""
+    factors = (0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1)
+    return ProfileSet("drawn", tuple(
+        ModelProfile(model.name, model.accuracy, tuple(
+            BatchProfile(item.batch, quantiles_ms=tuple((item.p95_ms or 0.0) * f
+                                                        for f in factors))
+            for item in model.batches))
+        for model in tiny_profile().models
+    ))

@@ -1,0 +1,230 @@
+"""What fleet policies do and promise, against simulation, bounds and each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ramsis.bounds import fluid_bound
+from ramsis.central import _kernels
+from ramsis.central import solve as solving
+from ramsis.central.model import Model
+from ramsis.central.solve import DROP, WAIT, solve_fleet
+from ramsis.cluster.service_times import ServiceLaw
+from ramsis.errors import NotConvergedError
+from ramsis.policy import FleetPolicy
+from ramsis.policy.storage import policy_of
+from ramsis.profiles import ProfileSet, load
+from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, WorkerPolicies, run_plan, simulate
+from ramsis.synthesis import generate_policy
+from ramsis.synthesis.fleet import (
+    FleetSettings,
+    fleet_policy,
+    fleet_problem,
+    fleet_problem_of,
+)
+from ramsis.synthesis.simulated import simulated as settled
+from tests.central import samples
+from tests.central.evaluation import evaluated
+from tests.reference.fleet_queue import replay
+from tests.synthesis.samples import linear_profile, linear_profiles, tiny_profile
+from tests.synthesis.samples import settings as worker_settings
+
+LOADS = (200.0, 2000.0, 6000.0, 9500.0)  # the capacity of 20 workers is 8889 queries/s
+
+
+def simulated(policy: FleetPolicy, queries: float = 60_000) -> tuple[float, float]:
+    """Effective accuracy and violation rate over four seeds."""
+    workload = PoissonLoad(load_qps=policy.load_qps, duration_ms=1000 * queries / policy.load_qps)
+    found = simulate(tiny_profile(), FleetPolicies((policy,)), workload, workers=policy.workers,
+                     slo_ms=policy.slo_ms, seeds=range(4))
+    return (float(np.mean([one.effective_accuracy for one in found.metrics])),
+            float(np.mean([one.violation_rate for one in found.metrics])))
+
+
+@pytest.mark.parametrize("load_qps", LOADS)
+@pytest.mark.parametrize("workers", [1, 4, 20])
+def test_the_promise_is_close_to_simulation(load_qps: float, workers: int) -> None:
+    policy = samples.policy(load_qps * workers / 20, workers=workers)
+    effective, violations = simulated(policy)
+    assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.015)
+    assert policy.expectations.violation_rate == pytest.approx(violations, abs=0.03)
+
+
+@pytest.mark.parametrize("load_qps", [20.0, 100.0, 300.0])
+def test_the_promise_of_a_single_worker_is_closer_still(load_qps: float) -> None:
+    policy = samples.policy(load_qps, workers=1)
+    effective, violations = simulated(policy)
+    assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.002)
+    assert policy.expectations.violation_rate == pytest.approx(violations, abs=0.002)
+
+
+def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
+    """The fleet comes to them: with choices left as they were it stayed among them."""
+    profile = load("image-cpu")
+    chosen = FleetSettings(slo_ms=650.0, workers=60)
+    policy = fleet_policy(profile, fleet_problem(profile, 7900.0, chosen), chosen)
+    found = simulate(profile, FleetPolicies((policy,)),
+                     PoissonLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
+                     slo_ms=650.0, service="distribution", seeds=range(2))
+    effective = np.mean([one.effective_accuracy for one in found.metrics])
+    assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.005)
+    assert policy.certificate.bellman_residual <= 1e-6
+
+
+@pytest.mark.parametrize("load_qps", LOADS)
+def test_every_query_is_served_or_dropped(load_qps: float) -> None:
+    problem = samples.problem(load_qps)
+    found = evaluated(problem, solve_fleet(problem).table)
+    assert found.batches @ problem.option_batch + found.dropped == pytest.approx(1, abs=1e-6)
+    assert found.queue.sum() == pytest.approx(1)
+    assert found.slack.sum() == pytest.approx(1)
+    value = found.in_time @ problem.accuracy - problem.price * (1 - found.in_time.sum())
+    assert found.gain == pytest.approx(value, abs=1e-6)
+
+
+@pytest.mark.parametrize("load_qps", LOADS)
+def test_it_is_no_worse_than_worker_policies(load_qps: float) -> None:
+    policy = samples.policy(load_qps)
+    other = generate_policy(tiny_profile(), load_qps, worker_settings(workers=20))
+    workload = PoissonLoad(load_qps=load_qps, duration_ms=60_000 * 1000 / load_qps)
+    theirs = simulate(tiny_profile(), WorkerPolicies((other,)), workload, workers=20,
+                      slo_ms=100.0, seeds=range(4))
+    assert simulated(policy)[0] >= np.mean([m.effective_accuracy for m in theirs.metrics]) - 2e-3
+
+
+def test_a_higher_price_means_fewer_violations_and_less_accuracy() -> None:
+    """Where a query given up lets two others have the better model."""
+    profile = linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0))
+    promises = []
+    for price in (0.0, 4.0):
+        chosen = FleetSettings(slo_ms=60.0, workers=10, max_batch=8, violation_price=price)
+        policy = fleet_policy(profile, fleet_problem(profile, 2700.0, chosen), chosen)
+        promises.append(policy.expectations)
+    cheap, dear = promises
+    assert cheap.effective_accuracy > dear.effective_accuracy + 0.01
+    assert cheap.violation_rate > dear.violation_rate + 0.02
+
+
+def test_late_heads_are_never_kept_waiting_and_batches_fit_the_queue() -> None:
+    policy = samples.policy(6000.0)
+    assert (policy.table[:, :, 0] != WAIT).all()
+    size = policy.options[np.maximum(policy.table, 0), 1]
+    assert ((policy.table < 0) | (size <= policy.queue_levels[1:, None])).all()
+    in_time = np.array([policy.models[m].service_ms[b - 1][0] for m, b in policy.options])
+    started = np.where(policy.table >= 0, in_time[np.maximum(policy.table, 0)], 0.0)
+    assert (started[:, :, 1:] <= policy.slack_ms[1:]).all()
+
+
+def test_overload_sheds_early_so_that_batches_stay_large() -> None:
+    policy = samples.policy(12_000.0)
+    assert policy.expectations.batch_size.mean > 7
+    assert (policy.table == DROP).any()
+    assert simulated(policy)[0] > 0.9 * float(policy.expectations.upper_bound or 1)
+
+
+def test_drawn_service_times_are_promised_and_bounded() -> None:
+    profile = samples.drawn_profile()
+    chosen = FleetSettings(slo_ms=100.0, workers=20, max_batch=8)
+    assert chosen.chosen_service(profile) == "distribution"
+    for load_qps in (2000.0, 9000.0):
+        policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
+        found = simulate(profile, FleetPolicies((policy,)),
+                         PoissonLoad(load_qps=load_qps, duration_ms=8000.0), workers=20,
+                         slo_ms=100.0, service="distribution", seeds=range(4))
+        effective = np.mean([one.effective_accuracy for one in found.metrics])
+        assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.015)
+        assert effective <= float(policy.expectations.upper_bound or 1) + 1e-3
+
+
+def test_a_policy_that_only_waits_is_evaluated_all_the_same() -> None:
+    """Its chain stays where the queue is full: every query but the first few is dropped."""
+    problem = samples.problem(500.0)
+    shape = (len(problem.idle) - 1, len(problem.queue) - 1, len(problem.slack_ms))
+    found = evaluated(problem, np.full(shape, WAIT, dtype=np.int16))
+    assert found.in_time.sum() == pytest.approx(0, abs=1e-6)
+    assert found.dropped == pytest.approx(1, abs=1e-4)
+
+
+def test_a_system_that_stays_singular_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[float] = []
+
+    def singular(model: Model, to: object, option: object) -> None:
+        tried.append(model.restart)
+
+    monkeypatch.setattr(solving, "evaluate", singular)
+    with pytest.raises(NotConvergedError, match="cannot be computed"):
+        solve_fleet(samples.problem(500.0))
+    assert tried[-1] > 1000 * tried[0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(profile=linear_profiles(), workers=st.integers(1, 4), demand=st.floats(0.1, 2.0),
+       seed=st.integers(0, 1000), price=st.sampled_from([0.0, 1.0]))
+def test_no_run_passes_the_bound_of_its_own_trace(
+    profile: ProfileSet, workers: int, demand: float, seed: int, price: float
+) -> None:
+    _check_bound(profile, workers, demand, seed, price)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None)
+@given(profile=linear_profiles(), workers=st.integers(1, 4), demand=st.floats(0.1, 2.0),
+       seed=st.integers(0, 1000), price=st.sampled_from([0.0, 1.0]))
+def test_no_run_of_a_thousand_passes_the_bound_of_its_own_trace(
+    profile: ProfileSet, workers: int, demand: float, seed: int, price: float
+) -> None:
+    _check_bound(profile, workers, demand, seed, price)
+
+
+def _check_bound(
+    profile: ProfileSet, workers: int, demand: float, seed: int, price: float
+) -> None:
+    slo_ms = 60.0
+    table = profile.latency_table("p95", 4)
+    load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
+    chosen = FleetSettings(slo_ms=slo_ms, workers=workers, service="p95", max_batch=4,
+                           violation_price=price, grid="fixed:10")
+    policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
+    fleet = Fleet.of(profile, workers=workers, slo_ms=slo_ms)
+    workload = PoissonLoad(load_qps=load_qps, duration_ms=2000.0)
+    run = run_plan(fleet, FleetPolicies((policy,)).prepare(fleet), workload, seed=seed)
+    if not len(run.arrival_ms):
+        return
+    count = len(run.arrival_ms)
+    earned, in_time, dropped = replay(policy.to_document(), run.arrival_ms.tolist())
+    limit = fluid_bound(ServiceLaw.of(profile, "p95", 4), slo_ms=slo_ms, workers=workers,
+                        load_qps=1000.0 * count / (2000.0 + slo_ms), max_batch=4)
+    assert earned / count <= limit.effective_accuracy + 1e-9
+    assert (run.batch_of == -2).sum() == dropped
+    good = run.batch_of >= 0
+    finish = run.finish_ms[run.batch_of[good]]
+    assert (finish <= run.arrival_ms[good] + slo_ms).sum() == in_time
+
+
+def test_every_count_is_placed_between_its_neighbouring_levels() -> None:
+    low, share = _kernels.place(np.array([0, 1, 2, 4, 7]), 9)
+    levels = np.array([0, 1, 2, 4, 7, 7])
+    assert ((1 - share) * levels[low] + share * levels[low + 1]).tolist() == [
+        0, 1, 2, 3, 4, 5, 6, 7, 7, 7]
+
+
+def test_where_a_policy_earns_less_than_it_promises_batches_are_taken_to_end_at_random() -> None:
+    """Models that are almost alike make this fleet swing between many and no idle workers."""
+    chosen = FleetSettings(slo_ms=95.0, workers=60, service="distribution")
+    profile = load("text-cpu")
+    made = generate_policy(profile, 11_000.0, chosen)
+    assert made.uneven_ends
+    again = policy_of(made.to_document(), "file")
+    assert isinstance(again, FleetPolicy)
+    assert again.uneven_ends
+    found = settled(again, queries=400_000, runs=4, seed=10)
+    promised = made.expectations.effective_accuracy
+    assert abs(found.effective_accuracy - promised) < 5e-4 + found.effective_half_width
+    even = solve_fleet(replace(fleet_problem_of(made), uneven=False))
+    plain = replace(made, table=even.table.astype(np.int64))
+    assert settled(plain, queries=400_000, runs=4, seed=10).effective_accuracy < promised - 1e-3

@@ -1,0 +1,122 @@
+"""Fleets with several SLO classes in one queue by deadline: the law of the head, and promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ramsis.central.classes import ClassesProblem
+from ramsis.central.problem import FleetProblem
+from ramsis.cluster.slo_class import SloClass
+from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
+from ramsis.policy import FleetPolicy
+from ramsis.policy.storage import policy_of
+from ramsis.synthesis.checks import least_dual, least_dual_of_classes
+from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem, fleet_problem_of
+from ramsis.synthesis.simulated import simulated
+from ramsis.synthesis.verify_fleet import _bound
+from tests.central import samples
+from tests.reference.deadline_queue import head_slacks
+from tests.synthesis.samples import tiny_profile
+
+CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
+
+
+def problem(load_qps: float, classes: tuple[SloClass, ...] = CLASSES) -> FleetProblem:
+    return samples.problem(load_qps, classes=classes, grid="fixed:20")
+
+
+def policy(load_qps: float, workers: int = 20) -> FleetPolicy:
+    chosen = samples.settings(classes=CLASSES, workers=workers)
+    return fleet_policy(tiny_profile(), fleet_problem(tiny_profile(), load_qps, chosen), chosen)
+
+
+@pytest.mark.parametrize("load_qps", [200.0, 2000.0])
+@pytest.mark.parametrize("queued", [1, 3, 8, 14])
+def test_the_law_of_the_head_is_that_of_drawn_queues(load_qps: float, queued: int) -> None:
+    found = problem(load_qps)
+    n = found.queue.tolist().index(queued)
+    rng = np.random.default_rng(queued)
+    draws = 4000
+    slos, shares = [60.0, 100.0], [0.3, 0.7]
+    drawn = np.array(head_slacks(slos, shares, load_qps / 1000.0, queued, 8, draws, rng))
+    others = (np.array(head_slacks(slos, shares, load_qps / 1000.0, queued - 1, 8, draws, rng))
+              if queued > 1 else np.full(draws, np.inf))
+    arrived = np.minimum(others, np.where(rng.random(draws) < 0.3, 60.0, 100.0))
+    for law, sample in ((found.bin_law[1, n], drawn), (found.bin_law[0, n], arrived)):
+        bins = np.maximum(np.searchsorted(found.slack_ms, sample, side="right") - 1, 0)
+        seen = np.bincount(bins, minlength=len(law)) / draws
+        # 5 standard deviations, and the step of the law's nodes.
+        assert np.abs(np.cumsum(seen) - np.cumsum(law)).max() < 5 * 0.5 / np.sqrt(draws) + 0.005
+
+
+def test_one_class_has_the_erlang_law() -> None:
+    plain = samples.problem(1500.0, grid="fixed:20")
+    one = ClassesProblem.of(plain, (SloClass(100.0),))
+    assert one.slack_ms.tolist() == plain.slack_ms.tolist()
+    assert np.abs(np.cumsum(one.bin_law - plain.bin_law, axis=2)).max() < 0.005
+    likely = plain.bin_law[1] > 0.02
+    likely[0] = False
+    assert np.abs(one.mean_age_ms - plain.mean_age_ms)[likely].max() < 1.5
+    behind = np.minimum(plain.slack_in_queue_ms, 100.0)  # beyond the queue nothing is looked at
+    assert np.abs(one.slack_in_queue_ms - behind)[likely].max() < 5.0
+
+
+def test_queries_stand_by_deadline_behind_the_head() -> None:
+    found = problem(1500.0)
+    slack = found.slack_in_queue_ms
+    for n, queued in enumerate(found.queue.tolist()):
+        within = slack[n, :, :queued]
+        assert (np.diff(within, axis=1) >= -1e-9).all()
+        assert within.max(initial=0.0) <= 100.0 + 1e-9
+    # A query that has just come in a hurry stands alone before those that have time.
+    fresh, two = found.slack_ms.tolist().index(60.0), found.queue.tolist().index(2)
+    assert slack[two, fresh, 0] == pytest.approx(60.0)
+    assert slack[two, fresh, 1] > 95.0
+
+
+def test_equal_slos_are_refused_where_several_are_wanted() -> None:
+    for classes in ((SloClass(100.0),), (SloClass(100.0, 0.5), SloClass(60.0, 0.5)),
+                    (SloClass(60.0, 0.3), SloClass(90.0, 0.7))):
+        with pytest.raises(InvalidValueError, match=r"^classes: not two or more rising"):
+            samples.settings(classes=classes)
+    with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.0; allowed: at least 4 ms"):
+        problem(100.0, (SloClass(3.0, 0.5), SloClass(100.0, 0.5)))
+
+
+@pytest.mark.parametrize(("load_qps", "workers"), [(900.0, 20), (3000.0, 20), (6000.0, 20),
+                                                   (400.0, 5)])
+def test_promises_are_those_of_simulation(load_qps: float, workers: int) -> None:
+    made = policy(load_qps, workers)
+    found = simulated(made, queries=200_000, runs=4, seed=0)
+    half_width, expected = found.effective_half_width, made.expectations
+    assert abs(expected.effective_accuracy - found.effective_accuracy) < 0.02 + half_width
+    assert abs(expected.violation_rate - found.violation_rate) < 0.02
+    assert expected.upper_bound is not None
+    assert found.effective_accuracy <= expected.upper_bound + half_width + 1e-9
+    assert _bound(made) == pytest.approx(expected.upper_bound, abs=1e-6)
+
+
+def test_the_file_keeps_the_classes() -> None:
+    made = policy(900.0)
+    again = policy_of(made.to_document(), "file")
+    assert isinstance(again, FleetPolicy)
+    assert again.slo_classes == CLASSES
+    assert np.array_equal(fleet_problem_of(again).bin_law, fleet_problem_of(made).bin_law)
+    assert "slo_classes" not in samples.policy(900.0).to_document()
+    for broken in ([{"slo_ms": 60.0, "share": 0.3}], [{"slo_ms": 60.0, "share": 0.3},
+                                                      {"slo_ms": 100.0, "share": 0.6}],
+                   [{"slo_ms": 60.0, "share": 0.3}, {"slo_ms": 90.0, "share": 0.7}]):
+        with pytest.raises(InputFileError, match="slo_classes"):
+            policy_of({**made.to_document(), "slo_classes": broken}, "file")
+
+
+def test_the_dual_of_two_equal_classes_is_that_of_one() -> None:
+    rng = np.random.default_rng(1)
+    accuracy, price = rng.random(20), rng.random(20) * 3 + 0.1
+    assert least_dual_of_classes([(0.4, accuracy, price), (0.6, accuracy, price)]) == \
+        pytest.approx(least_dual(accuracy, price), abs=1e-12)
+
+
+def test_settings_without_classes_are_what_they_were() -> None:
+    assert "classes" not in FleetSettings(slo_ms=100.0, workers=2).as_dict()
