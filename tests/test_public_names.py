@@ -13,7 +13,7 @@ import pytest
 import ramsis
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ["analysis", "arrivals", "fleet", "policy", "profiles", "runtime", "sim",
+PACKAGES = ["analysis", "arrivals", "bounds", "cluster", "policy", "profiles", "runtime", "sim",
             "sweep", "synthesis"]
 
 
