@@ -246,13 +246,11 @@ class CertificateRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetRecord:
-    """The budget of violations that a policy was made for, and the simulation that it met it in.
+class Simulated:
+    """Rates of a policy in simulation, with halves of their 95 % intervals.
 
     Attributes
     ----------
-    max_violation_rate
-        The budget, in (0, 1].
     violation_rate, effective_accuracy
         Means over the runs.
     violation_half_width, effective_half_width
@@ -261,7 +259,6 @@ class BudgetRecord:
         Queries in all, on average; runs, each with a seed of its own, and the first of these.
     """
 
-    max_violation_rate: float
     violation_rate: float
     violation_half_width: float
     effective_accuracy: float
@@ -274,6 +271,19 @@ class BudgetRecord:
     def upper(self) -> float:
         """Upper end of the violation rate's interval."""
         return self.violation_rate + self.violation_half_width
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRecord(Simulated):
+    """The budget of violations that a policy was made for, and the simulation that it met it in.
+
+    Attributes
+    ----------
+    max_violation_rate
+        The budget, in (0, 1].
+    """
+
+    max_violation_rate: float
 
     @classmethod
     def from_fields(cls, record: Fields) -> BudgetRecord:

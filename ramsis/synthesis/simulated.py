@@ -10,7 +10,6 @@ with probability 0.95).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals import from_description
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import FleetPolicy, Policy, WorkerPolicy
+from ramsis.policy.records import Simulated
 from ramsis.profiles import LatencyTable
 from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, Sampled, WorkerPolicies, run_plan
 from ramsis.sim.plan import Plan
@@ -35,32 +35,6 @@ _A_FEW = 4  # runs
 SETTLES = 40.0
 """SLOs that workers, idle at first, have to settle before anything is measured."""
 _DRAINS = 1.0  # SLOs after that
-
-
-@dataclass(frozen=True)
-class Simulated:
-    """Rates of a policy in simulation, with halves of their 95 % intervals.
-
-    Attributes
-    ----------
-    violation_rate, violation_half_width : float
-    effective_accuracy, effective_half_width : float
-    queries, runs, seed : int
-        Queries in all, on average; runs, and the first one's seed.
-    """
-
-    violation_rate: float
-    violation_half_width: float
-    effective_accuracy: float
-    effective_half_width: float
-    queries: int
-    runs: int
-    seed: int
-
-    @property
-    def upper(self) -> float:
-        """Upper end of the violation rate's interval."""
-        return self.violation_rate + self.violation_half_width
 
 
 def simulated(
