@@ -35,7 +35,7 @@ _PUBLIC = {
     "load_profile": "ramsis.profiles:load",
     "measure_profile": "ramsis.profiles.measure",
     "mixed_bound": "ramsis.bounds",
-    "parse_loads": "ramsis.synthesis",
+    "parse_loads": "ramsis.arrivals",
     "read_policy": "ramsis.policy:read",
     "run_sweep": "ramsis.sweep",
     "simulate": "ramsis.sim",

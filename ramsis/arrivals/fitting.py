@@ -33,7 +33,9 @@ from scipy.stats import kstest
 
 from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
-from ramsis.arrivals.process import ArrivalProcess, Poisson
+from ramsis.arrivals.poisson import Poisson
+from ramsis.arrivals.process import ArrivalProcess
+from ramsis.arrivals.registry import format_process
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["LEAST_ARRIVALS", "ProcessFit", "TraceFit", "dispersion_by_window", "fit_trace"]
@@ -48,6 +50,7 @@ _MOST_PLACES = 20_000
 _WINDOWS_AT_LEAST = 20
 _SHARES = (0.05, 0.2, 0.5)
 _LARGEST_RATIO = 1e3
+_DIGITS = 4  # of fitted parameters
 
 
 @dataclass(frozen=True)
@@ -189,20 +192,14 @@ def _counts(times: FloatArray, window: float) -> IntArray:
     return np.bincount(index[index < whole], minlength=whole)
 
 
-def _fitted(trace: _Trace) -> list[tuple[ArrivalProcess, str, int]]:
+def _fitted(trace: _Trace) -> list[Poisson | NegativeBinomial | MarkovModulated]:
     rate = trace.rate_qps
-    clumped = minimize_scalar(
+    batches = minimize_scalar(
         lambda x: -trace.log_likelihood(NegativeBinomial(rate, 1.0 + math.exp(x))),
         bounds=(math.log(1e-4), math.log(1e4)), method="bounded",
     )
-    dispersion = 1.0 + math.exp(float(clumped.x))
-    modulated = _modulated(trace)
-    return [
-        (Poisson(rate), "poisson", 1),
-        (NegativeBinomial(rate, dispersion), f"negative-binomial:{dispersion:.4g}", 2),
-        (modulated, f"mmpp:ratio={modulated.ratio:.4g},burst-ms={modulated.burst_ms:.4g},"
-                    f"share={modulated.share:.4g}", 4),
-    ]
+    dispersion = 1.0 + math.exp(float(batches.x))
+    return [Poisson(rate), NegativeBinomial(rate, dispersion), _modulated(trace)]
 
 
 def _modulated(trace: _Trace) -> MarkovModulated:
@@ -264,14 +261,15 @@ def _log_product(matrices: FloatArray, start: FloatArray) -> float:
 
 
 def _finished(
-    fit: tuple[ArrivalProcess, str, int], trace: _Trace, counts: IntArray, window: float
+    process: Poisson | NegativeBinomial | MarkovModulated, trace: _Trace, counts: IntArray,
+    window: float,
 ) -> ProcessFit:
-    process, word, parameters = fit
+    parameters = 1 + len(process.parameters)
     likelihood = trace.log_likelihood(process)
     test = kstest(_places(process, counts, window), "uniform")
     return ProcessFit(
         process=process,
-        word=word,
+        word=format_process(process, _DIGITS),
         parameters=parameters,
         log_likelihood=likelihood,
         bic=parameters * math.log(len(trace.counts)) - 2.0 * likelihood,

@@ -24,14 +24,14 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincc, gammaln, i0e, i1e
 
-from ramsis.arrivals.process import check_load
-from ramsis.errors import InvalidValueError, describe
+from ramsis.arrivals.poisson import Poisson
+from ramsis.arrivals.process import Parameter, ShippedProcess
 
 __all__ = ["MarkovModulated"]
 
@@ -43,7 +43,7 @@ _MOST_POINTS = 2_000
 
 
 @dataclass(frozen=True)
-class MarkovModulated:
+class MarkovModulated(ShippedProcess):
     """The two-mode Markov-modulated Poisson process of a given mean load.
 
     Parameters
@@ -69,28 +69,24 @@ class MarkovModulated:
     [0.625, 2.5]
     """
 
+    name: ClassVar[str] = "mmpp"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("ratio", "R", "ratio", "a finite number >= 1",
+                  lambda value: 1.0 <= value < math.inf),
+        Parameter("burst_ms", "B", "burst-ms", "a finite number > 0",
+                  lambda value: 0.0 < value < math.inf),
+        Parameter("share", "S", "share", "a number between 0 and 1",
+                  lambda value: 0.0 < value < 1.0),
+    )
+
     load_qps: float
     ratio: float
     burst_ms: float
     share: float
 
-    def __post_init__(self) -> None:
-        check_load(self.load_qps)
-        for name, value, good, allowed in (
-            ("ratio", self.ratio, 1.0 <= self.ratio < math.inf, "a finite number >= 1"),
-            ("burst-ms", self.burst_ms, 0.0 < self.burst_ms < math.inf, "a finite number > 0"),
-            ("share", self.share, 0.0 < self.share < 1.0, "a number between 0 and 1"),
-        ):
-            if not good:
-                raise InvalidValueError(
-                    describe(f"{name} out of range", where="arrivals mmpp", value=value,
-                             allowed=allowed)
-                )
-
-    @property
-    def rate_per_ms(self) -> float:
-        """Mean arrivals per millisecond."""
-        return self.load_qps / 1000.0
+    def simplest(self) -> ShippedProcess:
+        """Poisson where both rates are the same."""
+        return Poisson(self.load_qps) if self.ratio == 1.0 else self
 
     @cached_property
     def rates(self) -> FloatArray:
@@ -235,11 +231,6 @@ class MarkovModulated:
         count = rng.poisson(self.rates[modes] * length)
         start = np.repeat(np.array(ends) - length, count)
         return np.sort(start + rng.random(len(start)) * np.repeat(length, count))
-
-    def describe(self) -> dict[str, Any]:
-        """What a policy file says of the process."""
-        return {"process": "mmpp", "ratio": float(self.ratio),
-                "burst_ms": float(self.burst_ms), "share": float(self.share)}
 
 
 @cache

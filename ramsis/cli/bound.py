@@ -8,12 +8,13 @@ import click
 
 from ramsis import profiles
 from ramsis.bounds import fluid_bound
-from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of, mixed_fleet_options
-from ramsis.cli.options import load_option
-from ramsis.cli.rows import Column, print_json, print_rows
+from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of
+from ramsis.cli.options import load_option, mixed_fleet_options
+from ramsis.cli.params import ByType
+from ramsis.cli.rows import Column, json_option, print_json, print_rows
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw
+from ramsis.cluster.slo_class import SloClass
 from ramsis.policy import FLEET_SERVICES
-from ramsis.synthesis import parse_loads
 from ramsis.worker.problem import MAX_QUEUE
 
 __all__ = ["bound"]
@@ -38,12 +39,12 @@ _COLUMNS = (
                    "distribution.")
 @click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
               help="Largest batch.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 def bound(
-    profile_name: str,
-    slo_ms: str,
-    workers: str,
-    load: str,
+    profile_names: ByType[str],
+    slo_ms: tuple[SloClass, ...],
+    workers: ByType[int],
+    loads: tuple[float, ...],
     service: str,
     max_batch: int,
     as_json: bool,
@@ -64,12 +65,11 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
     """
-    loads = parse_loads(load)
-    serving = fleet_of(profile_name, slo_ms, workers)
+    serving = fleet_of(profile_names, slo_ms, workers)
     if isinstance(serving, MixedFleet):
         bound_mixed(serving, loads, service=service, max_batch=max_batch, as_json=as_json)
         return
-    law = ServiceLaw.of(profiles.load(profile_name), service, max_batch)
+    law = ServiceLaw.of(profiles.load(profile_names.one), service, max_batch)
     rows: list[dict[str, Any]] = []
     for load_qps in loads:
         found = fluid_bound(

@@ -15,7 +15,6 @@ from ramsis.errors import InputFileError, describe
 from ramsis.runtime.mix import Mix, read_mix
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.mix import MixResult, simulate_mix
-from ramsis.synthesis import parse_loads
 
 __all__ = ["refuse_beside_mix", "simulate_mixed"]
 
@@ -32,11 +31,11 @@ _COLUMNS = (
 
 
 def simulate_mixed(
-    fleet: MixedFleet, folders: Sequence[str], load: str, *, duration_s: float, seeds: range,
+    fleet: MixedFleet, folders: Sequence[str], loads: Sequence[float], *,
+    duration_s: float, seeds: range,
     service: str, as_json: bool,
 ) -> None:
     """Replay mixes on Poisson arrivals and print a row for each folder and load."""
-    loads = parse_loads(load)
     mixes = [(folder, _checked(read_mix(folder), fleet, folder)) for folder in folders]
     profiles = {one.name: one.profile for one in fleet.types}
     rows = []

@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from ramsis.arrivals.sampling import require_positive
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
@@ -20,7 +21,7 @@ from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import Plan, SchemeSpec
 from ramsis.sim.result import SimulationResult
 from ramsis.sim.run import Run
-from ramsis.sim.workload import ClosedLoop, Workload, require_positive
+from ramsis.sim.workload import ClosedLoop, Workload
 
 __all__ = ["LARGEST_OVERLOAD", "check_load", "run_plan", "simulate"]
 

@@ -22,7 +22,7 @@ from ramsis.sim.fleet import MAX_BATCH, Fleet
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.result import Estimate
 from ramsis.sim.schemes import FleetPolicies, WorkerPolicies
-from ramsis.sim.workload import PoissonLoad
+from ramsis.sim.workload import ConstantLoad
 
 __all__ = ["MixResult", "replay_parts", "simulate_mix"]
 
@@ -128,7 +128,7 @@ def replay_parts(
     prepared = []
     for policy, profile, source in parts:
         fleet = _fleet(policy, profile, service)
-        workload = PoissonLoad(policy.load_qps * load_qps / level_qps, duration_ms)
+        workload = ConstantLoad(policy.load_qps * load_qps / level_qps, duration_ms)
         prepared.append((fleet, _policies(policy, source).prepare(fleet), workload))
     runs = tuple(
         tuple(measure(run_plan(fleet, plan, workload, seed=_own_seed(seed, i)))

@@ -21,11 +21,10 @@ from ramsis.policy import Policy, read, write
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.sim import (
+    ConstantLoad,
     Fleet,
     ModelSwitching,
-    PoissonLoad,
     RateTrace,
-    Renewal,
     SchemeSpec,
     SimulationResult,
     Workload,
@@ -157,7 +156,7 @@ class CellJob:
         return {
             "code": _CODE, "profile": self.models.digest, "workers": cell.workers,
             "slo_ms": cell.slo_ms, "service": cell.service, "network_ms": cell.network_ms,
-            "workload": {**load, "cv": cell.cv, "duration_s": cell.duration_s},
+            "workload": {**load, "arrivals": cell.arrivals, "duration_s": cell.duration_s},
             "monitor": cell.monitor, "monitor_ms": cell.monitor_ms, "told": cell.told,
             "seed": cell.seed, "seeds": cell.seeds, "scheme": scheme,
         }
@@ -237,9 +236,7 @@ class CellJob:
         if self.trace is not None:
             return self.trace
         load_qps, duration_ms = cast(float, self.cell.load_qps), 1000.0 * self._seconds
-        if self.cell.cv == 1.0:
-            return PoissonLoad(load_qps, duration_ms)
-        return Renewal(load_qps, duration_ms, self.cell.cv)
+        return ConstantLoad(load_qps, duration_ms, self.cell.arrivals)
 
     @property
     def _seconds(self) -> float:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ramsis import profiles
+from ramsis.arrivals.rate_file import read_rates
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.trace_file import read_rates
 from ramsis.sweep.jobs import CellJob, Job, Models
 from ramsis.sweep.pool import Outcome, Runner, runner
 from ramsis.sweep.spec import Cell, SweepSpec
@@ -219,10 +219,10 @@ class _Inputs:
     def trace(self, cell: Cell) -> RateTrace | None:
         if cell.trace is None:
             return None
-        key = (cell.trace, cell.trace_scale, cell.cv, cell.duration_s)
+        key = (cell.trace, cell.trace_scale, cell.arrivals, cell.duration_s)
         if key not in self._traces:
             read = read_rates(cell.trace).scaled(cell.trace_scale)
-            trace = RateTrace(read.start_ms, read.rate_qps, read.end_ms, cell.cv)
+            trace = RateTrace(read.start_ms, read.rate_qps, read.end_ms, cell.arrivals)
             if cell.duration_s is not None:
                 trace = trace.until(1000.0 * cell.duration_s)
             self._traces[key] = trace

@@ -30,7 +30,7 @@ from ramsis.cluster.service_times import ServiceLaw
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.profiles import ProfileSet
-from ramsis.sim import PoissonLoad
+from ramsis.sim import ConstantLoad
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.mix import replay_parts
 from ramsis.synthesis.capacity import (
@@ -183,7 +183,7 @@ def fluid_mixes(
 
 def cheapest_mix(
     types: Sequence[OfferedType],
-    load: PoissonLoad,
+    load: ConstantLoad,
     targets: Targets,
     *,
     slo_ms: float,
@@ -198,7 +198,7 @@ def cheapest_mix(
     ----------
     types : sequence of OfferedType
         One or more, of different names.
-    load : PoissonLoad
+    load : ConstantLoad
     targets : Targets
     slo_ms : float
         Deadline after arrival, > 0.
@@ -334,7 +334,7 @@ class _Search:
 
 
 def _try_mix(
-    types: Sequence[OfferedType], kinds: Counts, merged: Counts, load: PoissonLoad,
+    types: Sequence[OfferedType], kinds: Counts, merged: Counts, load: ConstantLoad,
     targets: Targets, *, spec: PolicyScheme, slo_ms: float, scheme: str, service: str,
     seeds: Sequence[int],
 ) -> Trial:

@@ -18,7 +18,7 @@ import numpy as np
 
 from ramsis import __version__
 from ramsis.analysis import analyse_worker
-from ramsis.arrivals import describe_process, is_orderly, process_factory
+from ramsis.arrivals import Arrivals, describe_process, is_orderly
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import fingerprint
@@ -71,7 +71,7 @@ def worker_problem(
         table,
         slo_ms=settings.slo_ms,
         workers=settings.workers,
-        arrivals=process_factory(settings.arrivals)(load_qps),
+        arrivals=Arrivals.parse(settings.arrivals).counted(load_qps),
         grid=settings.grid,
         max_queue=settings.max_queue,
         objective=settings.objective,

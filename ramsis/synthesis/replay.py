@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
-from ramsis.arrivals import from_description
+from ramsis.arrivals import Arrivals
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.policy import WorkerPolicy
 from ramsis.profiles import LatencyTable
@@ -46,7 +46,7 @@ def problem_of(
             latency,
             slo_ms=policy.slo_ms,
             workers=policy.workers,
-            arrivals=from_description(policy.arrivals, policy.load_qps, own=own_arrivals),
+            arrivals=Arrivals.of(policy.arrivals, own=own_arrivals).counted(policy.load_qps),
             grid=policy.slack_ms,
             max_queue=policy.max_queue,
             objective=policy.objective,

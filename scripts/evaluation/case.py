@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from ramsis import profiles
+from ramsis.arrivals.rate_file import read_rates
 from ramsis.profiles import LatencyTable, ProfileSet, pareto_front
-from ramsis.sim.trace_file import read_rates
 
 __all__ = ["FLEET", "Case", "round_slo"]
 

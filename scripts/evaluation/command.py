@@ -147,6 +147,6 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 
 def _loads(text: str) -> tuple[float, ...]:
-    from ramsis.synthesis import parse_loads
+    from ramsis.arrivals.loads import parse_loads
 
     return parse_loads(text)

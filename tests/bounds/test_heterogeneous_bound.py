@@ -15,7 +15,7 @@ from ramsis.cluster.service_times import ServiceLaw
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import Fleet, PoissonLoad, run_plan, scheme
+from ramsis.sim import ConstantLoad, Fleet, run_plan, scheme
 from tests.synthesis import samples
 
 
@@ -143,7 +143,7 @@ def test_no_run_with_classes_beats_it(
     fleet = replace(Fleet.of(profile, workers=workers, slo_ms=100.0, max_batch=9),
                     classes=classes)
     run = run_plan(fleet, scheme("greedy").prepare(fleet),
-                   PoissonLoad(demand * fleet.capacity_qps, 2000.0), seed=seed)
+                   ConstantLoad(demand * fleet.capacity_qps, 2000.0), seed=seed)
     assume(run.queries > 0)
     assert run.slo_ms is not None
     counts = np.array([(run.slo_ms == one.slo_ms).sum() for one in classes])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import PoissonLoad
+from ramsis.sim import ConstantLoad
 from ramsis.synthesis import cheapest as module
 from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_workers
 from ramsis.synthesis.cheapest import CheapestMix, OfferedType, cheapest_mix, fluid_mixes
@@ -20,7 +20,7 @@ from tests.synthesis.samples import linear_profile
 
 SEEDS = range(2)
 WORKER = "worker:grid=fixed:10,max_queue=8"
-LOAD = PoissonLoad(1200.0, 3000.0)
+LOAD = ConstantLoad(1200.0, 3000.0)
 WANTED = Targets(0.002, min_accuracy=0.8)
 FAST = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0))
 

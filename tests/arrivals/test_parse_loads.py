@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramsis.arrivals.loads import MAX_LEVELS, parse_loads
 from ramsis.errors import InvalidValueError
-from ramsis.synthesis import parse_loads
-from ramsis.synthesis.loads import MAX_LEVELS
 
 _DECIMALS = st.decimals(min_value="0.001", max_value="100000", places=3)
 

@@ -7,17 +7,21 @@ arrivals up to t, arrivals of rate 1 on [0, Λ(T)) are mapped through the invers
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ramsis.arrivals.process import Sampler
+from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
+from ramsis.arrivals.sampling import check_amount, require_positive
 from ramsis.errors import InvalidValueError, describe
-from ramsis.sim.workload import Sampler, check_amount, renewal, require_positive
 
 __all__ = ["RateTrace", "Recorded"]
 
 FloatArray = NDArray[np.float64]
+
+_QPS = 1000.0  # one arrival per ms: the rate in stretched time
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,28 +37,26 @@ class RateTrace:
     end_ms : float, optional
         When the last step ends; by default it is as long as the one before (1 s if there is
         none).
-    cv : float
-        Coefficient of variation of the gaps in stretched time; 1: a Poisson process, above 1:
-        over-dispersed arrivals.
-    process : Sampler, optional
-        The process in stretched time, instead of one with independent gaps: its own rate does
-        not matter, its bursts do.
+    arrivals : Arrivals, str or callable
+        The process in stretched time, as :class:`ramsis.sim.ConstantLoad` takes it. It is that of
+        1000 queries per second: bursts of 500 ms last for 500 arrivals.
 
     Raises
     ------
     InvalidValueError
-        No steps, times that go back, or a rate that is negative or not a number.
+        No steps, times that go back, a rate that is negative or not a number, or a process that
+        cannot be drawn from.
     """
 
     start_ms: FloatArray
     rate_qps: FloatArray
-    end_ms: float = math.nan
-    cv: float = 1.0
-    process: Sampler | None = None
+    end_ms: float
+    arrivals: Arrivals
+    _process: Sampler = field(repr=False)
 
     def __init__(
         self, start_ms: ArrayLike, rate_qps: ArrayLike, end_ms: float | None = None,
-        cv: float = 1.0, process: Sampler | None = None,
+        arrivals: AnyArrivals = "poisson",
     ) -> None:
         start = np.array(start_ms, dtype=float).reshape(-1)
         rate = np.array(rate_qps, dtype=float).reshape(-1)
@@ -74,13 +76,12 @@ class RateTrace:
         if not rate.any():
             raise InvalidValueError(describe("empty trace", where="rate trace", value=0.0,
                                              allowed="a rate > 0 somewhere"))
-        require_positive(cv, "cv")
         put = object.__setattr__
         put(self, "start_ms", start - start[0])
         put(self, "rate_qps", rate)
         put(self, "end_ms", float(end - start[0]))
-        put(self, "cv", cv)
-        put(self, "process", process)
+        put(self, "arrivals", arrivals_of(arrivals))
+        put(self, "_process", self.arrivals.drawn(_QPS))
 
     @property
     def duration_ms(self) -> float:
@@ -105,26 +106,23 @@ class RateTrace:
     def scaled(self, factor: float) -> RateTrace:
         """The same course at ``factor`` times the load."""
         require_positive(factor, "factor")
-        return RateTrace(self.start_ms, self.rate_qps * factor, self.end_ms, self.cv,
-                         self.process)
+        return RateTrace(self.start_ms, self.rate_qps * factor, self.end_ms,
+                         self.arrivals)
 
     def until(self, duration_ms: float) -> RateTrace:
         """The first part of the trace; the whole if it is shorter."""
         require_positive(duration_ms, "duration_ms")
         kept = self.start_ms < duration_ms
         return RateTrace(self.start_ms[kept], self.rate_qps[kept], min(duration_ms, self.end_ms),
-                         self.cv, self.process)
+                         self.arrivals)
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
         """Sorted arrival times in ms."""
         cumulative = self._cumulative()
         edges = np.append(self.start_ms, self.end_ms)
-        if self.process is None:
-            stretched = renewal(rng, 1.0, float(cumulative[-1]), self.cv)
-        else:
-            check_amount(float(cumulative[-1]))
-            rate = self.process.rate_per_ms
-            stretched = self.process.sample(float(cumulative[-1]) / rate, rng) * rate
+        check_amount(float(cumulative[-1]))
+        rate = self._process.rate_per_ms
+        stretched = self._process.sample(float(cumulative[-1]) / rate, rng) * rate
         times = _inverse(stretched, cumulative, edges)
         return np.minimum(times, np.nextafter(self.end_ms, 0.0))
 

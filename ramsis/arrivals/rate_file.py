@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from ramsis import profiles
+import ramsis
 from ramsis.arrivals.timestamps import UNITS
+from ramsis.arrivals.trace import RateTrace
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.sim.trace import RateTrace
 
 __all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
 
-_PACKAGE = Path(profiles.__file__).resolve().parent
-_SHIPPED = (_PACKAGE / "shipped" / "traces", _PACKAGE.parents[1] / "profiles" / "traces")
+_PACKAGE = Path(ramsis.__file__).resolve().parent
+_SHIPPED = (_PACKAGE / "profiles" / "shipped" / "traces", _PACKAGE.parent / "profiles" / "traces")
 """Where shipped traces lie: in a wheel, and in the repository of an editable installation."""
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ramsis.arrivals.rate_file import is_rate_trace, read_rates, shipped_traces
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.sim.trace_file import is_rate_trace, read_rates, shipped_traces
 
 ROOT = Path(__file__).resolve().parents[2]
 
