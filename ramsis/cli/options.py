@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import click
@@ -74,10 +75,9 @@ def workload_options(command: _Command) -> _Command:
     """
 
     @functools.wraps(command)
-    def gathered(*positional: Any, loads: Any, trace: Any, unit: Any, time_column: Any,
-                 scale: Any, arrivals: Any, duration_s: Any, **others: Any) -> Any:
-        workload = WorkloadOptions(loads, trace, unit, time_column, scale, arrivals, duration_s)
-        return command(*positional, workload=workload, **others)
+    def gathered(*positional: Any, **given: Any) -> Any:
+        terms = {item.name: given.pop(item.name) for item in fields(WorkloadOptions)}
+        return command(*positional, workload=WorkloadOptions(**terms), **given)
 
     made: _Command = gathered
     for option in reversed((

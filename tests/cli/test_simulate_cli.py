@@ -123,7 +123,8 @@ def test_recorded_timestamps_take_no_process_and_need_a_unit(
 
 
 @pytest.mark.parametrize(
-    "arrivals", ["poisson", "fixed-rate", "renewal:2", f"{__name__}:Draws"],
+    "arrivals", ["poisson", "fixed-rate", "renewal:2", "negative-binomial:4",
+                 "mmpp:ratio=2,burst-ms=50,share=0.2", f"{__name__}:Draws"],
 )
 def test_constant_loads_of_several_processes(
     run: Run, base: list[Any], arrivals: str
@@ -152,6 +153,8 @@ def test_a_trace_is_monitored_scaled_and_cut(run: Run, base: list[Any], policies
     assert told[0]["duration_s"] == 4.0
     assert told[0]["load_qps"] == pytest.approx(175.0, rel=0.05)
     assert told[0]["queries"] == forced[0]["queries"]
+    even = rows(run(*words, "--arrivals", "fixed-rate", "--seeds", 2).out)
+    assert even[0]["queries"] == 2 * round(4 * told[0]["load_qps"])
     bursty = rows(run(*words, "--arrivals", "renewal:3").out)
     assert bursty[0]["queries"] != told[0]["queries"]
 
