@@ -4,7 +4,7 @@ The trace is cut into windows of about one mean gap, and the counts N_1, N_2, �
 what every process explains:
 
     Poisson, negative binomial   Π PF(N_i, w)
-    Markov-modulated             π·P(N_1)·P(N_2)···1,   P(k) the 2×2 laws of count and mode,
+    Markov-modulated             π·P(N_1)·P(N_2)···1,   P(k) 2×2: a count, and the modes around it,
 
 the product of n matrices being taken pairwise. The rate is that of the trace; the other
 parameters maximise the likelihood: a search on a line for the index of dispersion, and the
@@ -16,8 +16,9 @@ agrees with the trace (s the sum of the switching rates, V the variance of the r
 of least BIC = p·log n − 2·log L is the one that fits best.
 
 How well it fits is another question: given the past, each count has a place in its predicted
-law, and if the process is right these places are uniform (the count's atom is broken by a random
-number). Their Kolmogorov-Smirnov distance and its p-value say so, on windows of ten mean gaps.
+distribution, and if the process is right these places are uniform (the count's atom is broken by
+a random number). Their Kolmogorov-Smirnov distance and its p-value say so, on windows of ten mean
+gaps.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ class ProcessFit:
     log_likelihood, bic : float
         Of the counts of the trace's windows; the least BIC fits best.
     distance, p_value : float
-        Kolmogorov-Smirnov, of the counts' places in their predicted laws; a small p-value
-        speaks against the process.
+        Kolmogorov-Smirnov, of the counts' places in their predicted distributions; a
+        small p-value speaks against the process.
     dispersion : ndarray, shape (W,)
         Index of dispersion by window.
     """
@@ -174,8 +175,8 @@ class _Trace:
         length = np.array([self.window_ms])
         known, times = np.unique(self.counts, return_counts=True)
         if isinstance(process, MarkovModulated):
-            law = process.joint_pf(np.arange(known[-1] + 1), length)[0]
-            return _log_product(law.transpose(2, 0, 1)[self.counts], process.stationary)
+            joint = process.joint_pf(np.arange(known[-1] + 1), length)[0]
+            return _log_product(joint.transpose(2, 0, 1)[self.counts], process.stationary)
         return float(times @ process.log_pf(known, length))
 
 
@@ -286,14 +287,14 @@ def _dispersion(process: ArrivalProcess) -> Callable[[FloatArray], FloatArray]:
 
 
 def _places(process: ArrivalProcess, counts: IntArray, window: float) -> FloatArray:
-    """Each count's place in its law given the counts before it, uniform under the process."""
+    """Each count's place in its distribution given those before: uniform if it is right."""
     share = np.random.default_rng(0).random(len(counts))
     length = np.array([window])
     every = np.arange(int(counts.max()) + 1)
     if not isinstance(process, MarkovModulated):
-        law = np.exp(process.log_pf(every, length))
-        below = np.cumsum(law) - law
-        return np.asarray(below[counts] + share * law[counts])
+        pmf = np.exp(process.log_pf(every, length))
+        below = np.cumsum(pmf) - pmf
+        return np.asarray(below[counts] + share * pmf[counts])
     joint = process.joint_pf(every, length)[0].transpose(2, 0, 1)
     upto = np.cumsum(joint.sum(axis=2), axis=0)
     mode = process.stationary

@@ -107,7 +107,7 @@ class MarkovModulated(ShippedProcess):
 
     @property
     def at_arrivals(self) -> FloatArray:
-        """Law of the mode that an arrival finds."""
+        """Distribution of the mode that an arrival finds."""
         return self.stationary * self.rates / self.rate_per_ms
 
     @cached_property
@@ -133,10 +133,10 @@ class MarkovModulated(ShippedProcess):
         distinct, row = np.unique(lengths, return_inverse=True)
         known, column = np.unique(counts, return_inverse=True)
         joint = self.joint_pf(known, distinct)
-        law = np.einsum("z,tzyk->tk", self.stationary, joint)
+        probability = np.einsum("z,tzyk->tk", self.stationary, joint)
         with np.errstate(divide="ignore"):
-            log_law = np.log(law)
-        return np.asarray(log_law[row.ravel(), column.ravel()].reshape(counts.shape))
+            log_probability = np.log(probability)
+        return np.asarray(log_probability[row.ravel(), column.ravel()].reshape(counts.shape))
 
     def joint_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
         """P(k arrivals in T, mode z' at the end | mode z at the start).
@@ -155,12 +155,12 @@ class MarkovModulated(ShippedProcess):
 
         def poisson(mean: FloatArray) -> FloatArray:
             log_mean = np.log(np.where(mean > 0, mean, 1.0))[..., None]
-            law = log_mean * k
-            law -= mean[..., None]
-            law -= constant
-            np.exp(law, out=law)
-            law[mean == 0] = k == 0
-            return np.asarray(law, dtype=np.float64)
+            pmf = log_mean * k
+            pmf -= mean[..., None]
+            pmf -= constant
+            np.exp(pmf, out=pmf)
+            pmf[mean == 0] = k == 0
+            return np.asarray(pmf, dtype=np.float64)
 
         return self._mixed(poisson, len(k), interval_ms)
 
@@ -172,13 +172,13 @@ class MarkovModulated(ShippedProcess):
         )
 
     def _mixed(
-        self, law: Callable[[FloatArray], FloatArray], size: int, interval_ms: NDArray[Any]
+        self, given_mean: Callable[[FloatArray], FloatArray], size: int, interval_ms: NDArray[Any]
     ) -> FloatArray:
         lengths = np.asarray(interval_ms, dtype=float)
         mixed = np.empty((len(lengths), 2, 2, size))
         for part, points in self._blocks(lengths, size):
             mean, weight = self._occupation(lengths[part], points)
-            mixed[part] = (weight @ law(mean)).reshape(-1, 2, 2, size)
+            mixed[part] = (weight @ given_mean(mean)).reshape(-1, 2, 2, size)
         return mixed
 
     def _blocks(self, lengths: FloatArray, size: int) -> Iterator[tuple[IntArray, int]]:

@@ -4,10 +4,10 @@ Of the Lévy count processes it is the one with negative binomial counts. With s
 
     PF(k, T) = Γ(k + s) / (k! Γ(s)) · (1/I)^s · (1 − 1/I)^k.
 
-It is a compound Poisson process: clumps of requests come at Poisson instants, at the rate
-λ·ln(I)/(I − 1), and a clump's size has the logarithmic law with p = 1 − 1/I. I is the index of
-dispersion of the counts; the squared coefficient of variation of the gaps is another number
-(I = 4: 3.35, I = 16: 10.6).
+It is a compound Poisson process: batches of requests arrive at Poisson instants, at the rate
+λ·ln(I)/(I − 1), and a batch's size has the logarithmic distribution with p = 1 − 1/I. I is the
+index of dispersion of the counts; the squared coefficient of variation of the gaps is another
+number (I = 4: 3.35, I = 16: 10.6).
 
 With n = k + s and d = (k − λT)/I, PF is s/n times a binomial probability of s among n, and
 (Loader 2000, "Fast and accurate computation of binomial probabilities")
@@ -102,11 +102,11 @@ class NegativeBinomial(ShippedProcess):
         )
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Arrival times in ms within ``duration_ms``, rising; a clump's are equal."""
+        """Arrival times in ms within ``duration_ms``, rising; those of a batch are equal."""
         if self.dispersion == 1.0:
             return Poisson(self.load_qps).sample(duration_ms, rng)
-        clumps = self.rate_per_ms * math.log(self.dispersion) / (self.dispersion - 1.0)
-        instants = poisson_instants(clumps, duration_ms, rng)
+        batches = self.rate_per_ms * math.log(self.dispersion) / (self.dispersion - 1.0)
+        instants = poisson_instants(batches, duration_ms, rng)
         sizes = rng.logseries(1.0 - 1.0 / self.dispersion, size=len(instants))
         return np.repeat(instants, sizes)
 
