@@ -39,7 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 
 __all__ = ["Columns", "Targets", "least_workers", "least_workers_over_time"]
@@ -92,13 +92,13 @@ class Targets:
 
 
 def least_workers(
-    law: ServiceLaw, targets: Targets, *, slo_ms: float, load_qps: float
+    law: ServiceTimes, targets: Targets, *, slo_ms: float, load_qps: float
 ) -> float:
     """Busy workers without which no scheme reaches the targets at a constant load.
 
     Parameters
     ----------
-    law : ServiceLaw
+    law : ServiceTimes
         Service times, fixed or drawn.
     targets : Targets
     slo_ms : float
@@ -127,7 +127,7 @@ def least_workers(
 
 
 def least_workers_over_time(
-    law: ServiceLaw, targets: Targets, *, slo_ms: float, counts: ArrayLike, window_ms: float
+    law: ServiceTimes, targets: Targets, *, slo_ms: float, counts: ArrayLike, window_ms: float
 ) -> float:
     """The same for a load that varies: successive windows of one length.
 
@@ -187,9 +187,9 @@ class Columns:
     overrun_ms: float
 
     @classmethod
-    def of(cls, law: ServiceLaw, slo_ms: float) -> Columns:
+    def of(cls, law: ServiceTimes, slo_ms: float) -> Columns:
         """The columns of a law, refusing an SLO below every latency."""
-        in_time = law.within(slo_ms)
+        in_time = law.cdf(slo_ms)
         model, batch = np.nonzero(in_time > 0)
         if not len(model):
             lowest = float(law.quantiles_ms[:, :, 0].min())

@@ -30,7 +30,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from ramsis.bounds.fewest import ROUNDING, Columns, Targets
 from ramsis.bounds.fluid import check_positive
 from ramsis.bounds.heterogeneous import merged_types
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 
 __all__ = ["FluidMixes"]
@@ -46,7 +46,7 @@ class FluidMixes:
 
     Parameters
     ----------
-    laws : sequence of ServiceLaw
+    laws : sequence of ServiceTimes
         One or more, of each type.
     costs : sequence of float
         Of one worker of each type, > 0.
@@ -75,7 +75,7 @@ class FluidMixes:
     """
 
     def __init__(
-        self, laws: Sequence[ServiceLaw], costs: Sequence[float], targets: Targets, *,
+        self, laws: Sequence[ServiceTimes], costs: Sequence[float], targets: Targets, *,
         slo_ms: float, load_qps: float, most: Sequence[int | None] | None = None,
     ) -> None:
         for cost in costs:
@@ -205,7 +205,7 @@ class FluidMixes:
         return solution
 
 
-def _columns(laws: Sequence[ServiceLaw], slo_ms: float) -> list[Columns | None]:
+def _columns(laws: Sequence[ServiceTimes], slo_ms: float) -> list[Columns | None]:
     """The columns of each type; None for one that is never in time."""
     found: list[Columns | None] = []
     refused: list[InfeasibleError] = []

@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.special import pdtr
 
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 from ramsis.profiles import LatencyTable
 
@@ -90,7 +90,7 @@ class FluidBound:
 
 
 def fluid_bound(
-    latency: LatencyTable | ServiceLaw,
+    latency: LatencyTable | ServiceTimes,
     *,
     slo_ms: float,
     workers: int,
@@ -102,7 +102,7 @@ def fluid_bound(
 
     Parameters
     ----------
-    latency : LatencyTable or ServiceLaw
+    latency : LatencyTable or ServiceTimes
         Service times, fixed or drawn.
     slo_ms : float
         > 0. A model that is slower at a batch of 1 takes no part.
@@ -144,7 +144,7 @@ def fluid_bound(
     scale = max(1.0, demand)
     windows, most = np.empty((0, len(model))), np.empty(0)
     if gathering:
-        if isinstance(latency, ServiceLaw) and latency.quantiles_ms.shape[2] > 1:
+        if isinstance(latency, ServiceTimes) and latency.quantiles_ms.shape[2] > 1:
             raise InvalidValueError(describe("gathering windows need fixed service times",
                                              where="gathering", allowed="a latency statistic"))
         windows, most = _windows(batch, slo_ms - busy_ms, load_qps / 1000.0)
@@ -181,13 +181,13 @@ def check_positive(**numbers: float) -> None:
             )
 
 
-def mean_times(latency: LatencyTable | ServiceLaw) -> FloatArray:
+def mean_times(latency: LatencyTable | ServiceTimes) -> FloatArray:
     """Mean service times in ms, shape (M, B)."""
     return latency.latency_ms if isinstance(latency, LatencyTable) else latency.mean_ms
 
 
 def columns(
-    latency: LatencyTable | ServiceLaw, slo_ms: float, max_batch: int
+    latency: LatencyTable | ServiceTimes, slo_ms: float, max_batch: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray, FloatArray]:
     """Model, queries, mean busy time and P(in time) of every batch that can be in time."""
     mean_ms = mean_times(latency)
@@ -195,7 +195,7 @@ def columns(
         mean_ms = mean_ms[:, :max_batch]
         in_time = (mean_ms <= slo_ms).astype(float)
     else:
-        in_time = latency.within(slo_ms)
+        in_time = latency.cdf(slo_ms)
     model, batch = np.nonzero((in_time > 0)[:, :max_batch])
     size, run = batch.copy(), batch.copy()
     for m, b in np.argwhere(mean_ms < np.maximum.accumulate(mean_ms, axis=1)).tolist():
@@ -220,7 +220,7 @@ def _windows(
 
 
 def realised_bound(
-    latency: LatencyTable | ServiceLaw, *, slo_ms: float, workers: int, max_batch: int,
+    latency: LatencyTable | ServiceTimes, *, slo_ms: float, workers: int, max_batch: int,
     duration_ms: float, counts: Sequence[int],
 ) -> float | None:
     """What no scheme can beat on finite traces: the mean of their fluid bounds.

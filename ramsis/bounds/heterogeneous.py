@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from ramsis.bounds.fluid import LARGEST, check_positive, columns, fluid_bound
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 
@@ -64,7 +64,7 @@ class MixedBound:
 
 
 def mixed_bound(
-    types: Sequence[tuple[ServiceLaw, int]],
+    types: Sequence[tuple[ServiceTimes, int]],
     classes: Sequence[SloClass],
     *,
     load_qps: float,
@@ -74,7 +74,7 @@ def mixed_bound(
 
     Parameters
     ----------
-    types : sequence of (ServiceLaw, int)
+    types : sequence of (ServiceTimes, int)
         Service times and number of workers >= 1 of each type.
     classes : sequence of SloClass
         Their shares sum to 1.
@@ -115,9 +115,9 @@ def mixed_bound(
                    worker_price=found.worker_price[kinds])
 
 
-def merged_types(laws: Sequence[ServiceLaw]) -> list[int]:
+def merged_types(laws: Sequence[ServiceTimes]) -> list[int]:
     """For each type a number from 0; types that run the same models equally fast share it."""
-    known: list[ServiceLaw] = []
+    known: list[ServiceTimes] = []
     kinds = []
     for law in laws:
         same = (k for k, other in enumerate(known) if _alike(law, other))
@@ -127,12 +127,12 @@ def merged_types(laws: Sequence[ServiceLaw]) -> list[int]:
     return kinds
 
 
-def _alike(law: ServiceLaw, other: ServiceLaw) -> bool:
+def _alike(law: ServiceTimes, other: ServiceTimes) -> bool:
     return (law.models == other.models and np.array_equal(law.accuracy, other.accuracy)
             and np.array_equal(law.quantiles_ms, other.quantiles_ms))
 
 
-def check_reachable(laws: Sequence[ServiceLaw], classes: Sequence[SloClass]) -> None:
+def check_reachable(laws: Sequence[ServiceTimes], classes: Sequence[SloClass]) -> None:
     """Refuse a class that no type can ever answer in time.
 
     Raises
@@ -150,7 +150,7 @@ def check_reachable(laws: Sequence[ServiceLaw], classes: Sequence[SloClass]) -> 
 
 
 def _solved(
-    laws: Sequence[ServiceLaw], workers: FloatArray, classes: tuple[SloClass, ...],
+    laws: Sequence[ServiceTimes], workers: FloatArray, classes: tuple[SloClass, ...],
     load_qps: float, max_batch: int,
 ) -> MixedBound:
     """The program, in shares of all queries: z = y/λ."""

@@ -11,7 +11,7 @@ from ramsis.bounds import fluid_bound
 from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of, mixed_fleet_options
 from ramsis.cli.options import load_option
 from ramsis.cli.rows import Column, print_json, print_rows
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.policy import FLEET_SERVICES
 from ramsis.synthesis import parse_loads
 from ramsis.worker.problem import MAX_QUEUE
@@ -69,7 +69,7 @@ def bound(
     if isinstance(serving, MixedFleet):
         bound_mixed(serving, loads, service=service, max_batch=max_batch, as_json=as_json)
         return
-    law = ServiceLaw.of(profiles.load(profile_name), service, max_batch)
+    law = ServiceTimes.of(profiles.load(profile_name), service, max_batch)
     rows: list[dict[str, Any]] = []
     for load_qps in loads:
         found = fluid_bound(

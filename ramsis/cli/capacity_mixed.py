@@ -11,8 +11,8 @@ import click
 from ramsis import profiles
 from ramsis.cli.mixed import by_type
 from ramsis.cli.rows import Column
+from ramsis.cluster import WorkerType
 from ramsis.errors import InvalidValueError, describe
-from ramsis.synthesis.cheapest import OfferedType
 
 __all__ = ["MIX_COLUMNS", "mix_words", "offered_types", "refuse_beside_types"]
 
@@ -27,7 +27,7 @@ _OTHERS = ("trace", "unit", "time_column", "scale", "arrivals", "plot")
 
 def offered_types(
     profile_name: str, cost: str | None, max_workers: str | None
-) -> tuple[OfferedType, ...]:
+) -> tuple[WorkerType, ...]:
     """The worker types that ``--profiles TYPE=FILE,…`` names; none for a single profile.
 
     Raises
@@ -50,8 +50,8 @@ def offered_types(
                                              where=f"--max-workers: {name}", value=number,
                                              allowed="a whole number >= 1"))
     read = {file: profiles.load(file) for file in files.values()}
-    return tuple(OfferedType(name, read[file], costs.get(name, 1.0),
-                             int(most[name]) if name in most else None)
+    return tuple(WorkerType(name, read[file], int(most[name]) if name in most else None,
+                            costs.get(name, 1.0))
                  for name, file in files.items())
 
 

@@ -14,13 +14,12 @@ import click
 from ramsis import profiles
 from ramsis.bounds import mixed_bound
 from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.cluster.service_times import ServiceLaw
-from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster import SloClass, WorkerType, merged_classes
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy.mix import MixLevel
 from ramsis.runtime.mix import MIX_NAME
 from ramsis.synthesis import FleetSettings, SynthesisSettings
-from ramsis.synthesis.mix import WorkerType, generate_mix
+from ramsis.synthesis.mix import generate_mix
 
 __all__ = ["MixedFleet", "OneFleet", "bound_mixed", "by_type", "fleet_of", "generate_mixed",
            "mixed_fleet_options"]
@@ -64,7 +63,7 @@ class MixedFleet:
     @property
     def workers(self) -> int:
         """Of all types."""
-        return sum(one.workers for one in self.types)
+        return sum(one.count or 0 for one in self.types)
 
     @property
     def slo_ms(self) -> float:
@@ -75,7 +74,7 @@ class MixedFleet:
         """What rows say of the fleet."""
         return {
             "workers": self.workers, "slo_ms": self.slo_ms,
-            "worker_types": {one.name: one.workers for one in self.types},
+            "worker_types": {one.name: one.count for one in self.types},
             "slo_classes": [{"slo_ms": one.slo_ms, "share": one.share} for one in self.classes],
         }
 
@@ -159,7 +158,7 @@ def bound_mixed(
     fleet: MixedFleet, loads: tuple[float, ...], *, service: str, max_batch: int, as_json: bool
 ) -> None:
     """Bound the effective accuracy of every scheme on a mixed fleet."""
-    types = [(ServiceLaw.of(one.profile, service, max_batch), one.workers) for one in fleet.types]
+    types = [(one.service_times(service, max_batch), one.count or 0) for one in fleet.types]
     rows: list[dict[str, Any]] = []
     words: list[dict[str, Any]] = []
     for load_qps in loads:

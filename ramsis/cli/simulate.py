@@ -21,7 +21,6 @@ from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
 from ramsis.cli.workloads import constant_loads, traced_load
-from ramsis.cluster.service_times import ServiceLaw
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
 from ramsis.report.figure import check_figure_name
@@ -221,7 +220,7 @@ def _bounds(fleet: Fleet) -> _Bound:
 
     Where service times are drawn it bounds the expectation.
     """
-    law = ServiceLaw(fleet.models, fleet.table.accuracy, fleet.quantiles_ms, fleet.service)
+    law = fleet.service_times
 
     @cache  # the schemes of a comparison have the same arrivals
     def of(duration_ms: float, counts: tuple[int, ...]) -> float | None:

@@ -10,7 +10,6 @@ import click
 from ramsis.bounds import mixed_bound
 from ramsis.cli.mixed import MixedFleet
 from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.cluster.service_times import ServiceLaw
 from ramsis.errors import InputFileError, describe
 from ramsis.runtime.mix import Mix, read_mix
 from ramsis.sim.fleet import MAX_BATCH
@@ -56,7 +55,7 @@ def simulate_mixed(
 
 def _checked(mix: Mix, fleet: MixedFleet, folder: str) -> Mix:
     """Refuse a mix that was made for another fleet."""
-    types = {one.name: one.workers for one in fleet.types}
+    types = {one.name: one.count for one in fleet.types}
     classes = {one.slo_ms: one.share for one in fleet.classes}
     for what, own, wanted in (("worker types", dict(mix.types), types),
                               ("SLO classes", dict(mix.classes), classes)):
@@ -94,7 +93,7 @@ def _bound(
     """
     if not all(result.queries()):
         return None
-    types = [(ServiceLaw.of(one.profile, service, MAX_BATCH), one.workers) for one in fleet.types]
+    types = [(one.service_times(service, MAX_BATCH), one.count or 0) for one in fleet.types]
     seconds = duration_s + fleet.slo_ms / 1000.0
     bounds = [mixed_bound(types, fleet.classes, load_qps=count / seconds,
                           max_batch=MAX_BATCH).effective_accuracy for count in result.queries()]

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InvalidValueError, check_positive, describe
 
-__all__ = ["SloClass", "merged_classes"]
+__all__ = ["SloClass", "below_every_latency", "merged_classes"]
 
 _ROUNDING = 1e-9
 
@@ -34,9 +34,7 @@ class SloClass:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.slo_ms) and self.slo_ms > 0):
-            raise InvalidValueError(describe("not positive", where="slo_ms", value=self.slo_ms,
-                                             allowed="a finite number > 0"))
+        check_positive(slo_ms=self.slo_ms)
         if not 0 < self.share <= 1:
             raise InvalidValueError(describe("not a share of the queries",
                                              where=f"class of {self.slo_ms:g} ms",
@@ -73,3 +71,12 @@ def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:
     shares = [math.fsum(one.share for one in classes if one.slo_ms == slo) for slo in levels]
     return tuple(SloClass(slo, min(share, 1.0))
                  for slo, share in zip(levels, shares, strict=True))
+
+
+def below_every_latency(
+    slo_ms: float, lowest_ms: float, *, whose: str = "SLO",
+    fastest: str = "the fastest model's batch of 1",
+) -> InfeasibleError:
+    """The error for an SLO within which no batch can be done; ``lowest_ms`` is what could be."""
+    return InfeasibleError(describe(f"{whose} is below every latency", where="slo_ms",
+                                    value=slo_ms, allowed=f"at least {lowest_ms:g} ms, {fastest}"))

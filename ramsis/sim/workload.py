@@ -20,10 +20,10 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 
 __all__ = ["MAX_ARRIVALS", "ClosedLoop", "FixedRate", "PoissonLoad", "Renewal", "Sampled",
-           "Sampler", "Workload", "check_amount", "renewal", "require_positive"]
+           "Sampler", "Workload", "check_amount", "renewal"]
 
 FloatArray = NDArray[np.float64]
 
@@ -76,8 +76,8 @@ class _Constant:
     duration_ms: float
 
     def __post_init__(self) -> None:
-        require_positive(self.load_qps, "load_qps")
-        require_positive(self.duration_ms, "duration_ms")
+        check_positive(load_qps=self.load_qps)
+        check_positive(duration_ms=self.duration_ms)
 
     @property
     def varies(self) -> bool:
@@ -127,7 +127,7 @@ class Renewal(_Constant):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self.cv, "cv")
+        check_positive(cv=self.cv)
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
         """Sorted arrival times in ms."""
@@ -155,7 +155,7 @@ class Sampled:
     duration_ms: float
 
     def __post_init__(self) -> None:
-        require_positive(self.duration_ms, "duration_ms")
+        check_positive(duration_ms=self.duration_ms)
 
     @property
     def load_qps(self) -> float:
@@ -200,14 +200,12 @@ class ClosedLoop:
     duration_ms: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.users, bool) or not isinstance(self.users, int) or self.users < 1:
-            raise InvalidValueError(describe("not a number of users", where="users",
-                                             value=self.users, allowed="a whole number >= 1"))
+        check_number_of("users", self.users)
         if not (math.isfinite(self.think_ms) and self.think_ms >= 0):
             raise InvalidValueError(describe("not a length of time", where="think_ms",
                                              value=self.think_ms,
                                              allowed="a finite number >= 0"))
-        require_positive(self.duration_ms, "duration_ms")
+        check_positive(duration_ms=self.duration_ms)
 
     @property
     def load_qps(self) -> None:
@@ -238,13 +236,6 @@ def renewal(
         mean = rate * max(length - reached, 0.0)
     whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     return whole[: int(np.searchsorted(whole, length))]
-
-
-def require_positive(value: float, where: str) -> None:
-    """Refuse what is not a finite number > 0."""
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidValueError(describe("not positive", where=where, value=value,
-                                         allowed="a finite number > 0"))
 
 
 def check_amount(arrivals: float) -> None:

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.bounds.fewest import Targets, least_workers, least_workers_over_time
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import Expectations, Policy
 from ramsis.policy.mix import Figures
@@ -192,7 +192,7 @@ def fewest_by_bound(
     InfeasibleError
         No number of workers meets the targets; with the nearest that can be reached.
     """
-    law = ServiceLaw.of(profile, service, max_batch)
+    law = ServiceTimes.of(profile, service, max_batch)
     if isinstance(workload, RateTrace | Recorded) and workload.varies:
         counts, window_ms = _windows(workload, slo_ms)
         return least_workers_over_time(law, targets, slo_ms=slo_ms, counts=counts,

@@ -29,19 +29,20 @@ from functools import cache
 import numpy as np
 
 from ramsis.bounds.heterogeneous import MixedBound, check_reachable, merged_types, mixed_bound
-from ramsis.cluster.service_times import ServiceLaw
-from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.station import Cluster
+from ramsis.cluster.worker_type import WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import Policy
 from ramsis.policy.mix import Figures, MixLevel, MixPart, figures_of
-from ramsis.profiles import ProfileSet
 from ramsis.synthesis.division import Division, best_division, rounded
 from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import simulated
 
-__all__ = ["MixProblem", "WorkerType"]
+__all__ = ["MixProblem"]
 
 UNITS = 128
 """Parts that a class's load is divided into between worker types."""
@@ -52,24 +53,6 @@ _LOAD_STEPS_WITH_CLASSES = (32, 16, 8)  # each valuation divides the workers, to
 
 _QUERIES, _RUNS = 800_000, 8
 _SEED = 1 << 21  # away from those that are used for checks
-
-
-@dataclass(frozen=True, eq=False)
-class WorkerType:
-    """Workers that are alike.
-
-    Attributes
-    ----------
-    name : str
-    profile : ProfileSet
-        What they run, and how fast.
-    workers : int
-        How many there are, >= 1.
-    """
-
-    name: str
-    profile: ProfileSet
-    workers: int
 
 
 _Loads = tuple[float, ...]  # of each class
@@ -110,15 +93,14 @@ class MixProblem:
         classes: Sequence[SloClass],
         settings: FleetSettings | SynthesisSettings,
     ) -> None:
-        _check_types(types)
+        self.cluster = Cluster(tuple(types), tuple(classes))
         if getattr(settings, "arrivals", "poisson") != "poisson":
             raise InvalidValueError(describe("a mixed fleet divides Poisson arrivals only",
                                              where="arrivals", value=settings.arrivals,  # type: ignore[union-attr]
                                              allowed="poisson"))
-        self.given = tuple(types)
-        self.classes = merged_classes(classes)
+        self.classes = self.cluster.classes
         self.settings = settings
-        laws = [_law(one.profile, settings) for one in types]
+        laws = [_law(one, settings) for one in types]
         kinds = merged_types(laws)
         check_reachable(laws, self.classes)
         first = [kinds.index(k) for k in range(len(set(kinds)))]
@@ -127,7 +109,7 @@ class MixProblem:
         members = [[one for one, k in zip(types, kinds, strict=True) if k == kind]
                    for kind in range(len(first))]
         self.names = tuple(tuple(one.name for one in group) for group in members)
-        self.workers = tuple(sum(one.workers for one in group) for group in members)
+        self.workers = tuple(sum(one.count or 0 for one in group) for group in members)
         self._policy = cache(self._made)
         self._within = cache(self._ways)
         self._at_most = cache(self._most)
@@ -321,20 +303,10 @@ def _with_shares(part: MixPart, classes: Sequence[SloClass], load_qps: float) ->
                                 for slo, load in part.share.items()})
 
 
-def _law(profile: ProfileSet, settings: FleetSettings | SynthesisSettings) -> ServiceLaw:
-    return ServiceLaw.of(profile, settings.chosen_service(profile), _max_batch(settings))
+def _law(one: WorkerType, settings: FleetSettings | SynthesisSettings) -> ServiceTimes:
+    return one.service_times(settings.chosen_service(one.profile), _max_batch(settings))
 
 
 def _max_batch(settings: FleetSettings | SynthesisSettings) -> int:
     return settings.max_batch if isinstance(settings, FleetSettings) else settings.max_queue
 
-
-def _check_types(types: Sequence[WorkerType]) -> None:
-    names = [one.name for one in types]
-    if not types or len(set(names)) < len(names):
-        raise InvalidValueError(describe("not worker types of different names", where="workers",
-                                         value=names, allowed="one or more"))
-    for one in types:
-        if isinstance(one.workers, bool) or not isinstance(one.workers, int) or one.workers < 1:
-            raise InvalidValueError(describe("not a number of workers", where=f"type {one.name}",
-                                             value=one.workers, allowed="a whole number >= 1"))

@@ -12,19 +12,20 @@ from hypothesis import strategies as st
 
 from ramsis.bounds import Targets, least_workers, mixed_bound
 from ramsis.bounds.fewest_heterogeneous import FluidMixes
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 
-SMALL = ServiceLaw(("small",), np.array([0.6]), np.array([[4.0, 6.0, 8.0]])[:, :, None], "p95")
-LARGE = ServiceLaw(("large",), np.array([0.9]), np.array([[20.0, 30.0, 60.0]])[:, :, None], "p95")
-BOTH = ServiceLaw(("small", "large"), np.array([0.6, 0.9]),
-                  np.concatenate([SMALL.quantiles_ms, LARGE.quantiles_ms]), "p95")
+SMALL = ServiceTimes(("small",), np.array([0.6]), np.array([[4.0, 6.0, 8.0]])[:, :, None], "p95")
+LARGE = ServiceTimes(("large",), np.array([0.9]), np.array([[20.0, 30.0, 60.0]])[:, :, None],
+                     "p95")
+BOTH = ServiceTimes(("small", "large"), np.array([0.6, 0.9]),
+                    np.concatenate([SMALL.quantiles_ms, LARGE.quantiles_ms]), "p95")
 SMALL_MS, LARGE_MS = 8.0 / 3.0, 15.0  # worker time per query, at best
 TARGETS = Targets(0.001, min_accuracy=0.7)
 
 
-def mixes(*laws: ServiceLaw, costs: tuple[float, ...] = (1.0, 1.0), targets: Targets = TARGETS,
+def mixes(*laws: ServiceTimes, costs: tuple[float, ...] = (1.0, 1.0), targets: Targets = TARGETS,
           load_qps: float = 1000.0, slo_ms: float = 50.0, **more: Any) -> FluidMixes:
     return FluidMixes(laws, costs[:len(laws)], targets, slo_ms=slo_ms, load_qps=load_qps, **more)
 

@@ -11,14 +11,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ramsis.bounds import Targets, fluid_bound, least_workers, least_workers_over_time
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sim import Recorded, SchemeSpec, simulate
 from ramsis.sim.schemes import scheme
 from tests.central.samples import drawn_profile
 from tests.synthesis.samples import tiny_profile
 
-LAW = ServiceLaw(("small", "large"), np.array([0.6, 0.9]),
+LAW = ServiceTimes(("small", "large"), np.array([0.6, 0.9]),
                  np.array([[4.0, 6.0, 8.0], [20.0, 30.0, 60.0]])[:, :, None], "p95")
 SMALL_MS, LARGE_MS = 8.0 / 3.0, 15.0  # worker time per query, at best
 
@@ -93,7 +93,7 @@ def test_what_a_scheme_does_is_never_below_it(
     accuracy = done.effective_accuracy / (1 - done.violation_rate)
     ease = 0.02 if drawn else 1e-9
     reached = Targets(min(done.violation_rate + ease, 0.9999), accuracy - ease)
-    law = ServiceLaw.of(profile, service, 33)
+    law = ServiceTimes.of(profile, service, 33)
     edges = np.linspace(0.0, 4500.0, 5)
     counts = np.diff(np.searchsorted(trace.times_ms, edges))
     assert least_workers_over_time(law, reached, slo_ms=100.0, counts=counts,
@@ -117,7 +117,7 @@ def test_a_target_that_nothing_reaches_names_the_nearest(
 
 
 def test_drawn_times_that_are_often_too_long_limit_violations() -> None:
-    law = ServiceLaw(("m",), np.array([0.8]), np.array([[[10.0, 20.0, 30.0, 40.0]]]), "x")
+    law = ServiceTimes(("m",), np.array([0.8]), np.array([[[10.0, 20.0, 30.0, 40.0]]]), "x")
     with pytest.raises(InfeasibleError, match=r"max_violation: .* at least 0") as refused:
         least_workers(law, Targets(0.01), slo_ms=30.0, load_qps=10.0)
     nearest = float(str(refused.value).split()[-1])

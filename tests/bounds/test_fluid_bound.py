@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ramsis.bounds import FluidBound, fluid_bound
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis import generate_policy
@@ -189,7 +189,7 @@ def test_a_batch_that_leaves_no_time_to_gather_is_rare() -> None:
 
 
 def test_drawn_times_count_by_their_mean_and_by_the_chance_to_be_in_time() -> None:
-    law = ServiceLaw(("m",), np.array([0.8]), np.array([[[50.0, 150.0]]]), "distribution")
+    law = ServiceTimes(("m",), np.array([0.8]), np.array([[[50.0, 150.0]]]), "distribution")
     found = fluid_bound(law, slo_ms=100.0, workers=1, load_qps=20.0, max_batch=1)
     assert found.effective_accuracy == pytest.approx(0.8 * 0.5 * 0.5)
     assert found.served_fraction == pytest.approx(0.25)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ramsis.bounds import MixedBound, fluid_bound, mixed_bound
 from ramsis.bounds.heterogeneous import _solved
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
@@ -19,9 +19,9 @@ from ramsis.sim import Fleet, PoissonLoad, run_plan, scheme
 from tests.synthesis import samples
 
 
-def law(accuracy: list[float], latency_ms: list[list[float]]) -> ServiceLaw:
+def law(accuracy: list[float], latency_ms: list[list[float]]) -> ServiceTimes:
     names = tuple(f"m{i}" for i in range(len(accuracy)))
-    return ServiceLaw(names, np.array(accuracy), np.array(latency_ms)[:, :, None], "p95")
+    return ServiceTimes(names, np.array(accuracy), np.array(latency_ms)[:, :, None], "p95")
 
 
 SLOW = law([0.6, 0.9], [[4.0, 6.0, 8.0], [20.0, 30.0, 60.0]])
@@ -29,13 +29,13 @@ FAST = law([0.6, 0.9], [[2.0, 3.0, 4.0], [10.0, 15.0, 30.0]])
 
 
 def bound(
-    types: list[tuple[ServiceLaw, int]], classes: list[SloClass], load_qps: float
+    types: list[tuple[ServiceTimes, int]], classes: list[SloClass], load_qps: float
 ) -> MixedBound:
     return mixed_bound(types, classes, load_qps=load_qps, max_batch=3)
 
 
 @st.composite
-def laws(draw: st.DrawFn) -> ServiceLaw:
+def laws(draw: st.DrawFn) -> ServiceTimes:
     models, batches = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     steps = st.lists(st.floats(0.0, 20.0), min_size=batches, max_size=batches)
     latency = np.cumsum(
@@ -48,7 +48,7 @@ def laws(draw: st.DrawFn) -> ServiceLaw:
 @given(one=laws(), workers=st.integers(2, 30), demand=st.floats(0.1, 4.0),
        part=st.integers(1, 9), slo_ms=st.floats(25.0, 90.0))
 def test_equal_types_and_equal_classes_are_one(
-    one: ServiceLaw, workers: int, demand: float, part: int, slo_ms: float
+    one: ServiceTimes, workers: int, demand: float, part: int, slo_ms: float
 ) -> None:
     """Merged they are the bound of one; the program with both, unmerged, has the same value."""
     load_qps = demand * workers * 1000.0 / float(one.mean_ms[:, 0].min())
@@ -71,7 +71,7 @@ def test_equal_types_and_equal_classes_are_one(
        slos=st.lists(st.floats(25.0, 90.0), min_size=1, max_size=3, unique=True),
        demand=st.floats(0.1, 3.0))
 def test_it_bounds_its_parts_and_is_bounded_by_the_loosest_and_by_the_sum(
-    types: list[tuple[ServiceLaw, int]], slos: list[float], demand: float
+    types: list[tuple[ServiceTimes, int]], slos: list[float], demand: float
 ) -> None:
     load_qps = demand * sum(1000.0 * k / float(one.mean_ms[:, 0].min()) for one, k in types)
     classes = [SloClass(slo, 1 / len(slos)) for slo in slos]
@@ -149,6 +149,6 @@ def test_no_run_with_classes_beats_it(
     counts = np.array([(run.slo_ms == one.slo_ms).sum() for one in classes])
     present = [SloClass(one.slo_ms, float(count / run.queries))
                for one, count in zip(classes, counts, strict=True) if count]
-    limit = mixed_bound([(ServiceLaw.of(profile, "p95", 9), workers)], present,
+    limit = mixed_bound([(ServiceTimes.of(profile, "p95", 9), workers)], present,
                         load_qps=run.queries / 2.1, max_batch=9)
     assert float(run.reward.mean()) <= limit.effective_accuracy + 1e-9
