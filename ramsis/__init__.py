@@ -33,7 +33,6 @@ _PUBLIC = {
     "generate_set": "ramsis.synthesis",
     "load_profile": "ramsis.profiles:load",
     "measure_profile": "ramsis.profiles.measure",
-    "mixed_bound": "ramsis.bounds",
     "parse_loads": "ramsis.synthesis",
     "read_policy": "ramsis.policy:read",
     "run_sweep": "ramsis.sweep",

@@ -51,8 +51,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, gamma, nbinom, poisson
 
+from ramsis.cluster.checks import below_every_latency
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass, below_every_latency
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 
 __all__ = ["MAX_WORKERS", "SMALL_FLEET", "FleetProblem", "idle_levels", "queue_levels"]

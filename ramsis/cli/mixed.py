@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.bounds import mixed_bound
+from ramsis.bounds import fluid_bound
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cluster import SloClass, WorkerType, merged_classes
 from ramsis.errors import InvalidValueError, describe
@@ -158,14 +158,15 @@ def bound_mixed(
     fleet: MixedFleet, loads: tuple[float, ...], *, service: str, max_batch: int, as_json: bool
 ) -> None:
     """Bound the effective accuracy of every scheme on a mixed fleet."""
-    types = [(one.service_times(service, max_batch), one.count or 0) for one in fleet.types]
+    times = [one.service_times(service, max_batch) for one in fleet.types]
+    workers = [one.count or 0 for one in fleet.types]
     rows: list[dict[str, Any]] = []
     words: list[dict[str, Any]] = []
     for load_qps in loads:
-        found = mixed_bound(types, fleet.classes, load_qps=load_qps, max_batch=max_batch)
-        share = [one.share for one in fleet.classes]
+        found = fluid_bound(times, slo_ms=fleet.classes, workers=workers, load_qps=load_qps,
+                            max_batch=max_batch)
         of_type = [{"type": one.name, "share": float(taken), "worker_price": float(price)}
-                   for one, taken, price in zip(fleet.types, found.share.sum(axis=1),
+                   for one, taken, price in zip(fleet.types, found.type_share.sum(axis=1),
                                                 found.worker_price, strict=True)]
         of_class = [{"slo_ms": one.slo_ms, "effective_accuracy": float(accuracy),
                      "served_fraction": float(served)}
@@ -173,7 +174,7 @@ def bound_mixed(
                                                      found.class_served, strict=True)]
         rows.append({**fleet.terms(), "load_qps": load_qps,
                      "upper_bound": found.effective_accuracy,
-                     "served_fraction": float(found.class_served @ share),
+                     "served_fraction": found.served_fraction,
                      "types": of_type, "classes": of_class})
         words.append({
             **rows[-1],

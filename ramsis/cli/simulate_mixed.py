@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ramsis.bounds import mixed_bound
+from ramsis.bounds import realised_bound
 from ramsis.cli.mixed import MixedFleet
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.errors import InputFileError, describe
@@ -87,17 +87,11 @@ def _row(
 def _bound(
     fleet: MixedFleet, result: MixResult, service: str, duration_s: float
 ) -> float | None:
-    """What no scheme can beat on as many queries: the whole time and the longest SLO serve.
-
-    It bounds the expectation, as the classes are drawn: the bound is concave in their loads.
-    """
-    if not all(result.queries()):
-        return None
-    types = [(one.service_times(service, MAX_BATCH), one.count or 0) for one in fleet.types]
-    seconds = duration_s + fleet.slo_ms / 1000.0
-    bounds = [mixed_bound(types, fleet.classes, load_qps=count / seconds,
-                          max_batch=MAX_BATCH).effective_accuracy for count in result.queries()]
-    return sum(bounds) / len(bounds)
+    """What no scheme can beat on as many queries."""
+    return realised_bound(
+        [one.service_times(service, MAX_BATCH) for one in fleet.types], slo_ms=fleet.classes,
+        workers=[one.count or 0 for one in fleet.types], duration_ms=1000.0 * duration_s,
+        counts=result.queries())
 
 
 def refuse_beside_mix(context: click.Context, names: Sequence[str]) -> None:

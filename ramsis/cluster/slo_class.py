@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ramsis.errors import InfeasibleError, InvalidValueError, check_positive, describe
+from ramsis.errors import InvalidValueError, check_positive, describe
 
-__all__ = ["SloClass", "below_every_latency", "merged_classes"]
+__all__ = ["SloClass", "merged_classes"]
 
 _ROUNDING = 1e-9
 
@@ -71,12 +71,3 @@ def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:
     shares = [math.fsum(one.share for one in classes if one.slo_ms == slo) for slo in levels]
     return tuple(SloClass(slo, min(share, 1.0))
                  for slo, share in zip(levels, shares, strict=True))
-
-
-def below_every_latency(
-    slo_ms: float, lowest_ms: float, *, whose: str = "SLO",
-    fastest: str = "the fastest model's batch of 1",
-) -> InfeasibleError:
-    """The error for an SLO within which no batch can be done; ``lowest_ms`` is what could be."""
-    return InfeasibleError(describe(f"{whose} is below every latency", where="slo_ms",
-                                    value=slo_ms, allowed=f"at least {lowest_ms:g} ms, {fastest}"))

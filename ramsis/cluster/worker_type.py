@@ -9,7 +9,7 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InvalidValueError, check_positive, describe
 from ramsis.profiles.model import ProfileSet
 
-__all__ = ["Variant", "WorkerType", "check_names", "numbered_alike"]
+__all__ = ["Variant", "WorkerType", "check_names"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,18 +104,3 @@ def check_names(types: Sequence[WorkerType], where: str) -> None:
     if not types or len(set(names)) < len(names):
         raise InvalidValueError(describe("not worker types of different names", where=where,
                                          value=names, allowed="one or more"))
-
-
-def numbered_alike(times: Sequence[ServiceTimes]) -> list[int]:
-    """For each worker type a number from 0, the same for types that run alike.
-
-    Alike are those that run the same models equally fast.
-    """
-    known: list[ServiceTimes] = []
-    numbers = []
-    for one in times:
-        same = (k for k, other in enumerate(known) if one.same_as(other))
-        numbers.append(next(same, len(known)))
-        if numbers[-1] == len(known):
-            known.append(one)
-    return numbers

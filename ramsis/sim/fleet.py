@@ -20,8 +20,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.checks import below_every_latency
 from ramsis.cluster.service_times import ServiceTimes, service_quantiles
-from ramsis.cluster.slo_class import SloClass, below_every_latency
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic
 

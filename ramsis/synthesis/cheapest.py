@@ -4,7 +4,7 @@ The problem: whole numbers K_t of workers of each type, of least cost Σ w_t·K_
 made for that mix (:mod:`ramsis.synthesis.mix_problem`), simulated at a constant load, have at most
 so many violations and at least the accuracy that is asked for. Three steps:
 
-1. *From below*: the fluid program turned round (:mod:`ramsis.bounds.fewest_heterogeneous`) gives a
+1. *From below*: the fluid program turned round (:mod:`ramsis.bounds.workers`) gives a
    cost that no scheme on any mix can do with less than, and says that most mixes cannot meet the
 targets. 2. *From above*: the fewest workers of each type alone, by doubling steps and bisection.
 3. *Between*: costs from the bound on in steps that double, then bisection. Of the mixes up to a
@@ -24,8 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from ramsis.bounds.fewest import Targets
-from ramsis.bounds.fewest_heterogeneous import FluidMixes
+from ramsis.bounds import CheapestWorkers, Targets
 from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
@@ -130,7 +129,7 @@ class CheapestMix:
 def fluid_mixes(
     types: Sequence[WorkerType], load_qps: float, targets: Targets, *, slo_ms: float,
     service: str = "p95", max_batch: int = MAX_BATCH,
-) -> FluidMixes:
+) -> CheapestWorkers:
     """What the bound says of mixes for schemes with batches up to ``max_batch``.
 
     Raises
@@ -146,7 +145,7 @@ def fluid_mixes(
             raise InvalidValueError(describe("not a number of workers", where="max_workers",
                                              value=f"{one.name}={one.count}", allowed=">= 1"))
     laws = [one.service_times(service, max_batch) for one in types]
-    fluid = FluidMixes(laws, [one.cost for one in types], targets, slo_ms=slo_ms,
+    fluid = CheapestWorkers(laws, [one.cost for one in types], targets, slo_ms=slo_ms,
                        load_qps=load_qps, most=[one.count for one in types])
     workers = sum(fluid.cheapest()[1])
     if workers > MOST_WORKERS:
@@ -228,7 +227,7 @@ class _Search:
     """The state of a search: what was tried, and the cheapest mix that met the targets."""
 
     def __init__(
-        self, fluid: FluidMixes, tried: Callable[[Counts], Trial], bound: Counts
+        self, fluid: CheapestWorkers, tried: Callable[[Counts], Trial], bound: Counts
     ) -> None:
         self.fluid, self.tried, self.bound = fluid, tried, bound
         self.answer: Counts | None = None

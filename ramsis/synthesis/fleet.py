@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis import __version__
-from ramsis.bounds import fluid_bound, mixed_bound
-from ramsis.bounds.heterogeneous import check_reachable
+from ramsis.bounds import fluid_bound
+from ramsis.cluster.checks import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes, carries_quantiles
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InputFileError, InvalidValueError, NotConvergedError, describe
@@ -245,9 +245,8 @@ def fleet_expectations_of(
                         load_qps=problem.load_qps, max_batch=problem.law.max_batch)
     most = bound.effective_accuracy
     if problem.classes:
-        most = mixed_bound([(problem.law, problem.workers)], problem.classes,
-                           load_qps=problem.load_qps,
-                           max_batch=problem.law.max_batch).effective_accuracy
+        most = fluid_bound(problem.law, slo_ms=problem.classes, workers=problem.workers,
+                           load_qps=problem.load_qps).effective_accuracy
     expectations = fleet_expectations(problem, solution.totals, capacity_qps=bound.capacity_qps,
                                       upper_bound=most)
     return expectations, solution

@@ -28,7 +28,8 @@ from functools import cache
 
 import numpy as np
 
-from ramsis.bounds.heterogeneous import MixedBound, check_reachable, merged_types, mixed_bound
+from ramsis.bounds import FluidBound, fluid_bound
+from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.station import Cluster
@@ -101,7 +102,7 @@ class MixProblem:
         self.classes = self.cluster.classes
         self.settings = settings
         laws = [_law(one, settings) for one in types]
-        kinds = merged_types(laws)
+        kinds = numbered_alike(laws)
         check_reachable(laws, self.classes)
         first = [kinds.index(k) for k in range(len(set(kinds)))]
         self.laws = tuple(laws[i] for i in first)
@@ -117,10 +118,10 @@ class MixProblem:
         self._replayed = cache(lambda policy: simulated(policy, queries=_QUERIES, runs=_RUNS,
                                                         seed=_SEED))
 
-    def bound(self, load_qps: float) -> MixedBound:
+    def bound(self, load_qps: float) -> FluidBound:
         """What no scheme can beat, with a row for each merged type."""
-        return mixed_bound(list(zip(self.laws, self.workers, strict=True)), self.classes,
-                           load_qps=load_qps, max_batch=_max_batch(self.settings))
+        return fluid_bound(self.laws, slo_ms=self.classes, workers=self.workers,
+                           load_qps=load_qps)
 
     def level(self, load_qps: float) -> MixLevel:
         """The best policies found for a load.
@@ -163,14 +164,14 @@ class MixProblem:
                  for t in range(len(self.laws))]
         return [(t, own) for t, own in enumerate(loads) if sum(own) > 0]
 
-    def _starts(self, bound: MixedBound) -> list[Division]:
+    def _starts(self, bound: FluidBound) -> list[Division]:
         """Divisions of the classes' loads between types to start from."""
         able = np.array([[float(law.quantiles_ms[:, :, 0].min()) <= one.slo_ms
                           for one in self.classes] for law in self.laws])
         speed = np.array([workers / float(law.quantiles_ms[:, 0, 0].min())
                           for law, workers in zip(self.laws, self.workers, strict=True)])
         by_speed = able * speed[:, None]
-        fluid = np.where(bound.share.sum(axis=0) > 0, bound.share, by_speed)
+        fluid = np.where(bound.type_share.sum(axis=0) > 0, bound.type_share, by_speed)
         weights = [fluid, by_speed]
         for t in range(len(self.laws)):
             alone = np.zeros(able.shape)
@@ -193,8 +194,8 @@ class MixProblem:
         shares = isinstance(self.settings, FleetSettings)
         if own[0].slo_ms < fastest or not (shares or self.workers[t] >= len(own)):
             return -math.inf
-        return total * mixed_bound([(self.laws[t], self.workers[t])], own, load_qps=total,
-                                   max_batch=_max_batch(self.settings)).effective_accuracy
+        return total * fluid_bound(self.laws[t], slo_ms=own, workers=self.workers[t],
+                                   load_qps=total).effective_accuracy
 
     def _better(self, way: _Within) -> tuple[MixPart, ...]:
         """Sharing, unless being apart promises more."""
@@ -251,9 +252,8 @@ class MixProblem:
 
     def _apart(self, t: int, workers: int, slo_ms: float, load_qps: float) -> float:
         """Accuracy per second that some workers reach at most with one class."""
-        return load_qps * mixed_bound(
-            [(self.laws[t], workers)], [SloClass(slo_ms)], load_qps=load_qps,
-            max_batch=_max_batch(self.settings)).effective_accuracy
+        return load_qps * fluid_bound(self.laws[t], slo_ms=slo_ms, workers=workers,
+                                      load_qps=load_qps).effective_accuracy
 
     def _part(self, t: int, workers: int, own: tuple[tuple[float, float], ...]) -> MixPart:
         return MixPart(self.names[t], workers, dict(own), self._policy(t, workers, own))

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, Poisson
-from ramsis.cluster.slo_class import below_every_latency
+from ramsis.cluster.checks import below_every_latency
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable
 from ramsis.worker.actions import DROP, Batching, Choice, ChoiceSet, LateRule, Outcome
