@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["MAX_ARRIVALS", "check_amount", "poisson_instants", "renewal_times", "require_positive"]
+__all__ = ["MAX_ARRIVALS", "check_amount", "poisson_instants", "renewal_times"]
 
 FloatArray = NDArray[np.float64]
 
@@ -78,13 +78,6 @@ def check_amount(arrivals: float) -> None:
         raise InvalidValueError(describe("too many arrivals for one run", where="workload",
                                          value=f"{arrivals:.3g}",
                                          allowed=f"at most {MAX_ARRIVALS}"))
-
-
-def require_positive(value: float, where: str) -> None:
-    """Refuse what is not a finite number > 0."""
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidValueError(describe("not positive", where=where, value=value,
-                                         allowed="a finite number > 0"))
 
 
 def _check_duration(duration_ms: float) -> None:

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
-from ramsis.arrivals.sampling import check_amount, require_positive
-from ramsis.errors import InvalidValueError, describe
+from ramsis.arrivals.sampling import check_amount
+from ramsis.errors import InvalidValueError, check_positive, describe
 
 __all__ = ["RateTrace", "Recorded"]
 
@@ -105,13 +105,13 @@ class RateTrace:
 
     def scaled(self, factor: float) -> RateTrace:
         """The same course at ``factor`` times the load."""
-        require_positive(factor, "factor")
+        check_positive(factor=factor)
         return RateTrace(self.start_ms, self.rate_qps * factor, self.end_ms,
                          self.arrivals)
 
     def until(self, duration_ms: float) -> RateTrace:
         """The first part of the trace; the whole if it is shorter."""
-        require_positive(duration_ms, "duration_ms")
+        check_positive(duration_ms=duration_ms)
         kept = self.start_ms < duration_ms
         return RateTrace(self.start_ms[kept], self.rate_qps[kept], min(duration_ms, self.end_ms),
                          self.arrivals)
@@ -165,7 +165,7 @@ class Recorded:
         if duration_ms is None:
             gap = times[-1] / (len(times) - 1) if len(times) > 1 else 1000.0
             duration_ms = float(times[-1] + max(gap, 1e-6))
-        require_positive(duration_ms, "duration_ms")
+        check_positive(duration_ms=duration_ms)
         object.__setattr__(self, "times_ms", times[times < duration_ms])
         object.__setattr__(self, "duration_ms", float(duration_ms))
 
@@ -188,7 +188,7 @@ class Recorded:
 
     def scaled(self, factor: float) -> Recorded:
         """The recording played ``factor`` times as fast."""
-        require_positive(factor, "factor")
+        check_positive(factor=factor)
         return Recorded(self.times_ms / factor, self.duration_ms / factor)
 
     def until(self, duration_ms: float) -> Recorded:

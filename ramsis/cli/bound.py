@@ -12,7 +12,7 @@ from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of
 from ramsis.cli.options import load_option, mixed_fleet_options
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.policy import FLEET_SERVICES
 from ramsis.worker.problem import MAX_QUEUE
@@ -69,27 +69,29 @@ def bound(
     if isinstance(serving, MixedFleet):
         bound_mixed(serving, loads, service=service, max_batch=max_batch, as_json=as_json)
         return
-    law = ServiceLaw.of(profiles.load(profile_names.one), service, max_batch)
+    times = ServiceTimes.of(profiles.load(profile_names.one), service, max_batch)
     rows: list[dict[str, Any]] = []
     for load_qps in loads:
         found = fluid_bound(
-            law, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
+            times, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
             max_batch=max_batch,
         )
         tighter = None
         if service != DISTRIBUTION:
             tighter = fluid_bound(
-                law, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
+                times, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
                 max_batch=max_batch, gathering=True).effective_accuracy
+        share = found.batch_share[0][0]
         mix = [
-            {"model": law.models[m], "batch": int(b) + 1, "share": float(found.mix[m, b])}
-            for m, b in zip(*found.mix.nonzero(), strict=True)
+            {"model": times.models[m], "batch": int(b) + 1, "share": float(share[m, b])}
+            for m, b in zip(*share.nonzero(), strict=True)
         ]
         rows.append({
             "load_qps": load_qps, "workers": serving.workers, "slo_ms": serving.slo_ms,
             "upper_bound": found.effective_accuracy, "poisson_upper_bound": tighter,
             "query_price": found.query_price, "served_fraction": found.served_fraction,
-            "capacity_qps": found.capacity_qps, "worker_price": found.worker_price, "mix": mix,
+            "capacity_qps": found.capacity_qps, "worker_price": float(found.worker_price[0]),
+            "mix": mix,
         })
     if as_json:
         print_json(rows)

@@ -10,8 +10,8 @@ import click
 from ramsis import profiles
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column
+from ramsis.cluster import WorkerType
 from ramsis.errors import InvalidValueError, describe
-from ramsis.synthesis.cheapest import OfferedType
 
 __all__ = ["MIX_COLUMNS", "mix_words", "offered_types", "refuse_beside_types"]
 
@@ -26,7 +26,7 @@ _OTHERS = ("trace", "unit", "time_column", "scale", "arrivals", "plot")
 
 def offered_types(
     profile_names: ByType[str], cost: ByType[float] | None, max_workers: ByType[int] | None
-) -> tuple[OfferedType, ...]:
+) -> tuple[WorkerType, ...]:
     """The worker types that ``--profiles TYPE=FILE,…`` names; none for a single profile.
 
     Raises
@@ -48,7 +48,7 @@ def offered_types(
     costs = cost.values if cost is not None else {}
     most = max_workers.values if max_workers is not None else {}
     read = {file: profiles.load(file) for file in files.values()}
-    return tuple(OfferedType(name, read[file], costs.get(name, 1.0), most.get(name))
+    return tuple(WorkerType(name, read[file], most.get(name), costs.get(name, 1.0))
                  for name, file in files.items())
 
 

@@ -9,16 +9,15 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.bounds import mixed_bound
+from ramsis.bounds import fluid_bound
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.cluster.service_times import ServiceLaw
-from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster import SloClass, WorkerType, merged_classes
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy.mix import MixLevel
 from ramsis.runtime.mix import MIX_NAME
 from ramsis.synthesis import FleetSettings, SynthesisSettings
-from ramsis.synthesis.mix import WorkerType, generate_mix
+from ramsis.synthesis.mix import generate_mix
 
 __all__ = ["MixedFleet", "OneFleet", "bound_mixed", "fleet_of", "generate_mixed"]
 
@@ -59,7 +58,7 @@ class MixedFleet:
     @property
     def workers(self) -> int:
         """Of all types."""
-        return sum(one.workers for one in self.types)
+        return sum(one.count or 0 for one in self.types)
 
     @property
     def slo_ms(self) -> float:
@@ -70,7 +69,7 @@ class MixedFleet:
         """What rows say of the fleet."""
         return {
             "workers": self.workers, "slo_ms": self.slo_ms,
-            "worker_types": {one.name: one.workers for one in self.types},
+            "worker_types": {one.name: one.count for one in self.types},
             "slo_classes": [{"slo_ms": one.slo_ms, "share": one.share} for one in self.classes],
         }
 
@@ -134,14 +133,15 @@ def bound_mixed(
     fleet: MixedFleet, loads: tuple[float, ...], *, service: str, max_batch: int, as_json: bool
 ) -> None:
     """Bound the effective accuracy of every scheme on a mixed fleet."""
-    types = [(ServiceLaw.of(one.profile, service, max_batch), one.workers) for one in fleet.types]
+    times = [one.service_times(service, max_batch) for one in fleet.types]
+    workers = [one.count or 0 for one in fleet.types]
     rows: list[dict[str, Any]] = []
     words: list[dict[str, Any]] = []
     for load_qps in loads:
-        found = mixed_bound(types, fleet.classes, load_qps=load_qps, max_batch=max_batch)
-        share = [one.share for one in fleet.classes]
+        found = fluid_bound(times, slo_ms=fleet.classes, workers=workers, load_qps=load_qps,
+                            max_batch=max_batch)
         of_type = [{"type": one.name, "share": float(taken), "worker_price": float(price)}
-                   for one, taken, price in zip(fleet.types, found.share.sum(axis=1),
+                   for one, taken, price in zip(fleet.types, found.type_share.sum(axis=1),
                                                 found.worker_price, strict=True)]
         of_class = [{"slo_ms": one.slo_ms, "effective_accuracy": float(accuracy),
                      "served_fraction": float(served)}
@@ -149,7 +149,7 @@ def bound_mixed(
                                                      found.class_served, strict=True)]
         rows.append({**fleet.terms(), "load_qps": load_qps,
                      "upper_bound": found.effective_accuracy,
-                     "served_fraction": float(found.class_served @ share),
+                     "served_fraction": found.served_fraction,
                      "types": of_type, "classes": of_class})
         words.append({
             **rows[-1],

@@ -26,7 +26,6 @@ from ramsis.cli.params import FIGURE, SCHEME, ByType, NamedScheme
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
 from ramsis.cli.workloads import WorkloadOptions
-from ramsis.cluster.service_times import ServiceLaw
 from ramsis.cluster.slo_class import SloClass
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
@@ -211,7 +210,7 @@ def _bounds(fleet: Fleet) -> _Bound:
 
     Where service times are drawn it bounds the expectation.
     """
-    law = ServiceLaw(fleet.models, fleet.table.accuracy, fleet.quantiles_ms, fleet.service)
+    law = fleet.service_times
 
     @cache  # the schemes of a comparison have the same arrivals
     def of(duration_ms: float, counts: tuple[int, ...]) -> float | None:

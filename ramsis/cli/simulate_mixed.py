@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from ramsis.bounds import mixed_bound
+from ramsis.bounds import realised_bound
 from ramsis.cli.mixed import MixedFleet
 from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.cluster.service_times import ServiceLaw
 from ramsis.errors import InputFileError, describe
 from ramsis.runtime.mix import Mix, read_mix
 from ramsis.sim.fleet import MAX_BATCH
@@ -55,7 +54,7 @@ def simulate_mixed(
 
 def _checked(mix: Mix, fleet: MixedFleet, folder: str) -> Mix:
     """Refuse a mix that was made for another fleet."""
-    types = {one.name: one.workers for one in fleet.types}
+    types = {one.name: one.count for one in fleet.types}
     classes = {one.slo_ms: one.share for one in fleet.classes}
     for what, own, wanted in (("worker types", dict(mix.types), types),
                               ("SLO classes", dict(mix.classes), classes)):
@@ -87,17 +86,11 @@ def _row(
 def _bound(
     fleet: MixedFleet, result: MixResult, service: str, duration_s: float
 ) -> float | None:
-    """What no scheme can beat on as many queries: the whole time and the longest SLO serve.
-
-    It bounds the expectation, as the classes are drawn: the bound is concave in their loads.
-    """
-    if not all(result.queries()):
-        return None
-    types = [(ServiceLaw.of(one.profile, service, MAX_BATCH), one.workers) for one in fleet.types]
-    seconds = duration_s + fleet.slo_ms / 1000.0
-    bounds = [mixed_bound(types, fleet.classes, load_qps=count / seconds,
-                          max_batch=MAX_BATCH).effective_accuracy for count in result.queries()]
-    return sum(bounds) / len(bounds)
+    """What no scheme can beat on as many queries."""
+    return realised_bound(
+        [one.service_times(service, MAX_BATCH) for one in fleet.types], slo_ms=fleet.classes,
+        workers=[one.count or 0 for one in fleet.types], duration_ms=1000.0 * duration_s,
+        counts=result.queries())
 
 
 def refuse_beside_mix(context: click.Context, names: Sequence[str]) -> None:

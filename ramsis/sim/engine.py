@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.quantiles import quantile
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime import LoadMonitor
 from ramsis.runtime.monitor import WINDOW_MS
@@ -294,11 +295,7 @@ class Engine:
         """The quantile function of a batch at the uniform number of its first query."""
         while query >= len(self._uniform):
             self._uniform += self._rng.random(_BLOCK).tolist()
-        last = len(quantiles) - 1
-        position = min(max(self._uniform[query] * len(quantiles) - 0.5, 0.0), float(last))
-        below = min(int(position), last - 1)
-        low = quantiles[below]
-        return low + (position - below) * (quantiles[below + 1] - low)
+        return float(quantile(quantiles, self._uniform[query]))
 
     def _refusal(self, what: str, value: object, allowed: str) -> SchemeError:
         where = f"at {self.now_ms:g} ms, {self._event}"

@@ -11,8 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from ramsis.arrivals.sampling import require_positive
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, check_positive, describe
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.engine import Engine
@@ -102,8 +101,8 @@ def simulate(
     if not seeds or any(isinstance(s, bool) or s < 0 for s in seeds):
         raise InvalidValueError(describe("not seeds", where="seeds", value=list(seeds),
                                          allowed="one or more whole numbers >= 0"))
-    require_positive(monitor_ms, "monitor_ms")
-    require_positive(told, "told")
+    check_positive(monitor_ms=monitor_ms)
+    check_positive(told=told)
     plan = scheme.prepare(fleet)
     metrics: list[Metrics] = []
     runs: list[Run] = []

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, arrivals_of
-from ramsis.arrivals.sampling import check_amount, require_positive
-from ramsis.errors import InvalidValueError, describe
+from ramsis.arrivals.sampling import check_amount
+from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 
 __all__ = ["ClosedLoop", "ConstantLoad", "Workload"]
 
@@ -87,8 +87,8 @@ class ConstantLoad:
     arrivals: AnyArrivals = "poisson"
 
     def __post_init__(self) -> None:
-        require_positive(self.load_qps, "load_qps")
-        require_positive(self.duration_ms, "duration_ms")
+        check_positive(load_qps=self.load_qps)
+        check_positive(duration_ms=self.duration_ms)
         object.__setattr__(self, "arrivals", arrivals_of(self.arrivals))
         _ = self.process
 
@@ -135,14 +135,12 @@ class ClosedLoop:
     duration_ms: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.users, bool) or not isinstance(self.users, int) or self.users < 1:
-            raise InvalidValueError(describe("not a number of users", where="users",
-                                             value=self.users, allowed="a whole number >= 1"))
+        check_number_of("users", self.users)
         if not (math.isfinite(self.think_ms) and self.think_ms >= 0):
             raise InvalidValueError(describe("not a length of time", where="think_ms",
                                              value=self.think_ms,
                                              allowed="a finite number >= 0"))
-        require_positive(self.duration_ms, "duration_ms")
+        check_positive(duration_ms=self.duration_ms)
 
     @property
     def load_qps(self) -> None:

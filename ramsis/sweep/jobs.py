@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from ramsis import __version__
 from ramsis.bounds import realised_bound
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.policy import Policy, read, write
@@ -254,7 +254,7 @@ class CellJob:
     def _bound(self, result: SimulationResult, max_batch: int) -> float | None:
         """What no scheme can beat on these arrivals, in expectation where times are drawn."""
         cell = self.cell
-        law = ServiceLaw.of(self.models.profile, cell.service, max_batch)
+        law = ServiceTimes.of(self.models.profile, cell.service, max_batch)
         return realised_bound(
             law, slo_ms=cell.slo_ms, workers=cell.workers, max_batch=max_batch,
             duration_ms=result.duration_ms, counts=[one.queries for one in result.metrics],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ramsis import profiles
 from ramsis.arrivals.rate_file import read_rates
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
@@ -123,9 +123,7 @@ class Sweep:
         OutputError
             The folder cannot be written.
         """
-        if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
-            raise InvalidValueError(describe("not a number of processes", where="processes",
-                                             value=processes, allowed="a whole number >= 1"))
+        check_number_of("processes", processes)
         failed: dict[Path, Outcome] = {}
         if self.todo:
             with runner(min(processes, self.todo)) as run:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis import __version__
-from ramsis.bounds import fluid_bound, mixed_bound
-from ramsis.bounds.heterogeneous import check_reachable
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw, carries_quantiles
+from ramsis.bounds import fluid_bound
+from ramsis.cluster.checks import check_reachable
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes, carries_quantiles
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InputFileError, InvalidValueError, NotConvergedError, describe
 from ramsis.files import fingerprint
@@ -142,12 +142,12 @@ def fleet_problem(
     InfeasibleError
         An SLO below every latency.
     """
-    law = ServiceLaw.of(profile, settings.chosen_service(profile), settings.max_batch)
+    law = ServiceTimes.of(profile, settings.chosen_service(profile), settings.max_batch)
     from ramsis.central.classes import ClassesProblem
     from ramsis.central.problem import FleetProblem
 
     problem = FleetProblem.create(
-        law.usable(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
+        law.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
         load_qps=load_qps, price=settings.violation_price, steps=settings.steps(),
     )
     if not settings.classes:
@@ -245,9 +245,8 @@ def fleet_expectations_of(
                         load_qps=problem.load_qps, max_batch=problem.law.max_batch)
     most = bound.effective_accuracy
     if problem.classes:
-        most = mixed_bound([(problem.law, problem.workers)], problem.classes,
-                           load_qps=problem.load_qps,
-                           max_batch=problem.law.max_batch).effective_accuracy
+        most = fluid_bound(problem.law, slo_ms=problem.classes, workers=problem.workers,
+                           load_qps=problem.load_qps).effective_accuracy
     expectations = fleet_expectations(problem, solution.totals, capacity_qps=bound.capacity_qps,
                                       upper_bound=most)
     return expectations, solution
@@ -268,14 +267,9 @@ def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem
         raise InputFileError(describe("no fleet problem for this arrival process",
                                       where=f"{where}: arrivals", value=policy.arrivals_label,
                                       allowed="poisson"))
-    longest = max(len(model.service_ms) for model in policy.models)
-    size = len(policy.models[0].service_ms[0])
-    quantiles = np.full((len(policy.models), longest, size), np.inf)
-    for m, model in enumerate(policy.models):
-        quantiles[m, : len(model.service_ms)] = model.service_ms
-    law = ServiceLaw(tuple(model.name for model in policy.models),
-                     np.array([model.accuracy for model in policy.models]), quantiles,
-                     policy.service)
+    law = ServiceTimes.of_batches([model.name for model in policy.models],
+                                  [model.accuracy for model in policy.models],
+                                  [model.service_ms for model in policy.models], policy.service)
     problem = FleetProblem(
         law=law, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,
         price=policy.violation_price, option_model=policy.options[:, 0].copy(),

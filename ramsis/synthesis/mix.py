@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ramsis import __version__
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster import SloClass, WorkerType
 from ramsis.errors import OutputError, describe
 from ramsis.policy import MANIFEST_NAME
 from ramsis.policy.mix import MixLevel, remove_mix, write_mix
 from ramsis.runtime.mix import MIX_NAME
 from ramsis.synthesis.fleet import FleetSettings
-from ramsis.synthesis.mix_problem import MixProblem, WorkerType
+from ramsis.synthesis.mix_problem import MixProblem
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["MixProblem", "WorkerType", "generate_mix"]
+__all__ = ["MixProblem", "generate_mix"]
 
 
 def generate_mix(
@@ -62,6 +62,6 @@ def generate_mix(
     if overwrite and (Path(folder) / MIX_NAME).exists():
         remove_mix(folder)
     write_mix(folder, levels, kind="fleet" if isinstance(settings, FleetSettings) else "worker",
-              types={one.name: one.workers for one in types}, classes=problem.classes,
+              types={one.name: one.count or 0 for one in types}, classes=problem.classes,
               created_by=f"ramsis {__version__}")
     return tuple(levels)

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.arrivals import Arrivals
+from ramsis.cluster import ServiceTimes
 from ramsis.policy import FleetPolicy, Policy, WorkerPolicy
 from ramsis.policy.records import Simulated
 from ramsis.profiles import LatencyTable
@@ -24,8 +24,6 @@ from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
 
 __all__ = ["SETTLES", "Simulated", "simulated"]
-
-FloatArray = NDArray[np.float64]
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
@@ -83,10 +81,9 @@ def simulated(
 
 def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
     """The workers that a policy's file describes, and the policy ready to be replayed on them."""
-    names = [model.name for model in policy.models]
-    accuracy = [model.accuracy for model in policy.models]
-    quantiles = _worker_times(policy) if isinstance(policy, WorkerPolicy) else _fleet_times(policy)
-    table = LatencyTable.measured(names, accuracy,
+    times = _service_times(policy)
+    quantiles = np.where(np.isfinite(times.quantiles_ms), times.quantiles_ms, _FOR_EVER_MS)
+    table = LatencyTable.measured(times.models, times.accuracy,
                                   np.maximum.accumulate(quantiles.mean(axis=2), axis=1))
     classes = () if isinstance(policy, WorkerPolicy) else policy.slo_classes
     fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
@@ -96,19 +93,14 @@ def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
     return fleet, scheme.prepare(fleet)
 
 
-def _worker_times(policy: WorkerPolicy) -> FloatArray:
-    """Service quantiles (M, B, Q) of a worker; a batch that is not to be run takes for ever."""
-    drawn = policy.quantiles_ms
-    if drawn is None:
-        return policy.latency_ms[:, :, None]
-    return np.where(np.isfinite(drawn), drawn, _FOR_EVER_MS)
-
-
-def _fleet_times(policy: FleetPolicy) -> FloatArray:
-    """The same of a fleet."""
-    longest = max(len(model.service_ms) for model in policy.models)
-    size = len(policy.models[0].service_ms[0])
-    quantiles = np.full((len(policy.models), longest, size), _FOR_EVER_MS)
-    for m, model in enumerate(policy.models):
-        quantiles[m, : len(model.service_ms)] = model.service_ms
-    return quantiles
+def _service_times(policy: Policy) -> ServiceTimes:
+    """Service times of a policy's file."""
+    names = [model.name for model in policy.models]
+    accuracy = [model.accuracy for model in policy.models]
+    if isinstance(policy, FleetPolicy):
+        return ServiceTimes.of_batches(names, accuracy,
+                                       [model.service_ms for model in policy.models],
+                                       policy.service)
+    fixed, drawn = policy.latency_ms[:, :, None], policy.quantiles_ms
+    return ServiceTimes(tuple(names), np.array(accuracy), fixed if drawn is None else drawn,
+                        policy.service)

@@ -39,7 +39,7 @@ from scipy.sparse import csr_array
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrivals import MarkovModulated
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.settings import check_tolerance
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
@@ -353,8 +353,8 @@ def _dual_bound(policy: WorkerPolicy, problem: WorkerProblem) -> tuple[float, fl
     """The fluid bound and the capacity in queries per second, without a linear program."""
     batch = np.arange(1, problem.max_queue + 1)
     times = bounded_by(problem)
-    if isinstance(times, ServiceLaw):
-        service_ms, in_time = times.mean_ms, times.within(problem.slo_ms)
+    if isinstance(times, ServiceTimes):
+        service_ms, in_time = times.mean_ms, times.cdf(problem.slo_ms)
     else:
         service_ms = times.latency_ms[:, : problem.max_queue]
         in_time = (service_ms <= problem.slo_ms).astype(float)

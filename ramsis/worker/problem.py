@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, Poisson
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.cluster.checks import below_every_latency
+from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable
 from ramsis.worker.actions import DROP, Batching, Choice, ChoiceSet, LateRule, Outcome
 from ramsis.worker.behind import later_by_bin
@@ -153,10 +154,7 @@ class WorkerProblem:
         first_ms = latency.latency_ms if quantiles_ms is None else quantiles_ms[:, :, 0]
         lowest = float(first_ms[:, 0].min())
         if slo_ms < lowest:
-            raise InfeasibleError(
-                describe("SLO is below every latency", where="slo_ms", value=slo_ms,
-                         allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
-            )
+            raise below_every_latency(slo_ms, lowest)
         if not (math.isfinite(violation_price) and violation_price >= 0):
             raise InvalidValueError(describe("not a price", where="violation_price",
                                              value=violation_price,

@@ -14,7 +14,7 @@ from ramsis.central import _kernels
 from ramsis.central import solve as solving
 from ramsis.central.model import Model
 from ramsis.central.solve import DROP, WAIT, solve_fleet
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import NotConvergedError
 from ramsis.policy import FleetPolicy
 from ramsis.policy.storage import policy_of
@@ -197,7 +197,7 @@ def _check_bound(
         return
     count = len(run.arrival_ms)
     earned, in_time, dropped = replay(policy.to_document(), run.arrival_ms.tolist())
-    limit = fluid_bound(ServiceLaw.of(profile, "p95", 4), slo_ms=slo_ms, workers=workers,
+    limit = fluid_bound(ServiceTimes.of(profile, "p95", 4), slo_ms=slo_ms, workers=workers,
                         load_qps=1000.0 * count / (2000.0 + slo_ms), max_batch=4)
     assert earned / count <= limit.effective_accuracy + 1e-9
     assert (run.batch_of == -2).sum() == dropped

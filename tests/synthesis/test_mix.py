@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster import SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
 from ramsis.policy.mix import MixLevel, validate_mix
 from ramsis.profiles import ProfileSet
@@ -20,7 +20,7 @@ from ramsis.runtime.mix import read_mix
 from ramsis.sim.mix import simulate_mix
 from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
 from ramsis.synthesis.division import best_division, rounded
-from ramsis.synthesis.mix import MixProblem, WorkerType, generate_mix
+from ramsis.synthesis.mix import MixProblem, generate_mix
 from tests.synthesis.samples import linear_profile, tiny_profile
 
 FLEET = FleetSettings(slo_ms=100.0, workers=1, max_batch=4, grid="fixed:8")

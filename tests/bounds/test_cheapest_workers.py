@@ -1,4 +1,4 @@
-"""The fluid program of the cheapest mix: one type, enumeration, and what is left out."""
+"""The fluid program of the cheapest workers: one type, enumeration, and what is left out."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.bounds import Targets, least_workers, mixed_bound
-from ramsis.bounds.fewest_heterogeneous import FluidMixes
-from ramsis.cluster.service_times import ServiceLaw
-from ramsis.cluster.slo_class import SloClass
+from ramsis.bounds import CheapestWorkers, Targets, fewest_workers_bound, fluid_bound
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
 
-SMALL = ServiceLaw(("small",), np.array([0.6]), np.array([[4.0, 6.0, 8.0]])[:, :, None], "p95")
-LARGE = ServiceLaw(("large",), np.array([0.9]), np.array([[20.0, 30.0, 60.0]])[:, :, None], "p95")
-BOTH = ServiceLaw(("small", "large"), np.array([0.6, 0.9]),
-                  np.concatenate([SMALL.quantiles_ms, LARGE.quantiles_ms]), "p95")
+SMALL = ServiceTimes(("small",), np.array([0.6]), np.array([[4.0, 6.0, 8.0]])[:, :, None], "p95")
+LARGE = ServiceTimes(("large",), np.array([0.9]), np.array([[20.0, 30.0, 60.0]])[:, :, None],
+                     "p95")
+BOTH = ServiceTimes(("small", "large"), np.array([0.6, 0.9]),
+                    np.concatenate([SMALL.quantiles_ms, LARGE.quantiles_ms]), "p95")
 SMALL_MS, LARGE_MS = 8.0 / 3.0, 15.0  # worker time per query, at best
 TARGETS = Targets(0.001, min_accuracy=0.7)
 
 
-def mixes(*laws: ServiceLaw, costs: tuple[float, ...] = (1.0, 1.0), targets: Targets = TARGETS,
-          load_qps: float = 1000.0, slo_ms: float = 50.0, **more: Any) -> FluidMixes:
-    return FluidMixes(laws, costs[:len(laws)], targets, slo_ms=slo_ms, load_qps=load_qps, **more)
+def mixes(*laws: ServiceTimes, costs: tuple[float, ...] = (1.0, 1.0), targets: Targets = TARGETS,
+          load_qps: float = 1000.0, slo_ms: float = 50.0, **more: Any) -> CheapestWorkers:
+    return CheapestWorkers(laws, costs[:len(laws)], targets, slo_ms=slo_ms, load_qps=load_qps,
+                           **more)
 
 
 def test_of_one_type_it_is_the_fewest_workers_times_the_cost() -> None:
-    least = least_workers(BOTH, TARGETS, slo_ms=50.0, load_qps=1000.0)
+    least = fewest_workers_bound(BOTH, TARGETS, slo_ms=50.0, load_qps=1000.0)
     found = mixes(BOTH, costs=(2.5,))
     assert found.cheapest()[0] == pytest.approx(2.5 * least)
     assert found.cheapest(whole=True) == (2.5 * np.ceil(least), (np.ceil(least),))
@@ -62,10 +62,10 @@ def test_whole_mixes_are_the_cheapest_of_all_that_the_fluid_bound_allows(
                  targets=Targets(0.999, min_effective_accuracy=effective))
 
     def able(counts: tuple[int, int]) -> bool:
-        types = [(law, k) for law, k in zip((SMALL, LARGE), counts, strict=True) if k]
-        return bool(types) and mixed_bound(
-            types, [SloClass(50.0)], load_qps=load, max_batch=3
-        ).effective_accuracy >= effective - 1e-7
+        types = [(times, k) for times, k in zip((SMALL, LARGE), counts, strict=True) if k]
+        return bool(types) and fluid_bound(
+            [times for times, _ in types], slo_ms=50.0, workers=[k for _, k in types],
+            load_qps=load).effective_accuracy >= effective - 1e-7
 
     allowed = [counts for counts in product(range(4), range(11)) if able(counts)]
     cost, counts = wide.cheapest(whole=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ramsis.bounds import MixedBound, fluid_bound, mixed_bound
-from ramsis.bounds.heterogeneous import _solved
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.bounds import FluidBound, fluid_bound, realised_bound
+from ramsis.bounds.columns import Columns
+from ramsis.bounds.fluid import _Merged, _optimum
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
@@ -19,36 +21,37 @@ from ramsis.sim import ConstantLoad, Fleet, run_plan, scheme
 from tests.synthesis import samples
 
 
-def law(accuracy: list[float], latency_ms: list[list[float]]) -> ServiceLaw:
+def fixed(accuracy: list[float], latency_ms: list[list[float]]) -> ServiceTimes:
     names = tuple(f"m{i}" for i in range(len(accuracy)))
-    return ServiceLaw(names, np.array(accuracy), np.array(latency_ms)[:, :, None], "p95")
+    return ServiceTimes(names, np.array(accuracy), np.array(latency_ms)[:, :, None], "p95")
 
 
-SLOW = law([0.6, 0.9], [[4.0, 6.0, 8.0], [20.0, 30.0, 60.0]])
-FAST = law([0.6, 0.9], [[2.0, 3.0, 4.0], [10.0, 15.0, 30.0]])
+SLOW = fixed([0.6, 0.9], [[4.0, 6.0, 8.0], [20.0, 30.0, 60.0]])
+FAST = fixed([0.6, 0.9], [[2.0, 3.0, 4.0], [10.0, 15.0, 30.0]])
 
 
 def bound(
-    types: list[tuple[ServiceLaw, int]], classes: list[SloClass], load_qps: float
-) -> MixedBound:
-    return mixed_bound(types, classes, load_qps=load_qps, max_batch=3)
+    types: Sequence[tuple[ServiceTimes, int]], classes: Sequence[SloClass], load_qps: float
+) -> FluidBound:
+    return fluid_bound([one for one, _ in types], slo_ms=classes, workers=[k for _, k in types],
+                       load_qps=load_qps)
 
 
 @st.composite
-def laws(draw: st.DrawFn) -> ServiceLaw:
+def times(draw: st.DrawFn) -> ServiceTimes:
     models, batches = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     steps = st.lists(st.floats(0.0, 20.0), min_size=batches, max_size=batches)
     latency = np.cumsum(
         [[1.0 + row[0], *row[1:]] for row in (draw(steps) for _ in range(models))], axis=1)
     accuracy = draw(st.lists(st.floats(0.05, 1.0), min_size=models, max_size=models))
-    return law(accuracy, latency.tolist())
+    return fixed(accuracy, latency.tolist())
 
 
 @settings(max_examples=50, deadline=None)
-@given(one=laws(), workers=st.integers(2, 30), demand=st.floats(0.1, 4.0),
+@given(one=times(), workers=st.integers(2, 30), demand=st.floats(0.1, 4.0),
        part=st.integers(1, 9), slo_ms=st.floats(25.0, 90.0))
 def test_equal_types_and_equal_classes_are_one(
-    one: ServiceLaw, workers: int, demand: float, part: int, slo_ms: float
+    one: ServiceTimes, workers: int, demand: float, part: int, slo_ms: float
 ) -> None:
     """Merged they are the bound of one; the program with both, unmerged, has the same value."""
     load_qps = demand * workers * 1000.0 / float(one.mean_ms[:, 0].min())
@@ -57,30 +60,31 @@ def test_equal_types_and_equal_classes_are_one(
     some = max(1, workers * part // 10)
     types = [(one, some), (one, workers - some)]
     classes = (SloClass(slo_ms, part / 10), SloClass(slo_ms, 1 - part / 10))
-    twice = mixed_bound(types, classes, load_qps=load_qps, max_batch=one.max_batch)
+    twice = bound(types, classes, load_qps)
     assert twice.effective_accuracy == pytest.approx(single.effective_accuracy, abs=1e-9)
-    assert twice.share.sum() == pytest.approx(float(single.mix.sum()), abs=1e-9)
-    assert len(twice.share) == len(twice.worker_price) == 2
-    unmerged = _solved([one, one], np.array([some, workers - some], float), classes, load_qps,
-                       one.max_batch)
+    assert twice.type_share.sum() == pytest.approx(float(single.type_share.sum()), abs=1e-9)
+    assert len(twice.type_share) == len(twice.batch_share) == len(twice.worker_price) == 2
+    unmerged = _optimum(
+        _Merged((one, one), np.array([some, workers - some], float), classes, load_qps / 1000.0),
+        Columns.of([one, one], classes, one.max_batch))
     assert unmerged.effective_accuracy == pytest.approx(single.effective_accuracy, abs=1e-9)
 
 
 @settings(max_examples=50, deadline=None)
-@given(types=st.lists(st.tuples(laws(), st.integers(1, 20)), min_size=1, max_size=3),
+@given(types=st.lists(st.tuples(times(), st.integers(1, 20)), min_size=1, max_size=3),
        slos=st.lists(st.floats(25.0, 90.0), min_size=1, max_size=3, unique=True),
        demand=st.floats(0.1, 3.0))
 def test_it_bounds_its_parts_and_is_bounded_by_the_loosest_and_by_the_sum(
-    types: list[tuple[ServiceLaw, int]], slos: list[float], demand: float
+    types: list[tuple[ServiceTimes, int]], slos: list[float], demand: float
 ) -> None:
     load_qps = demand * sum(1000.0 * k / float(one.mean_ms[:, 0].min()) for one, k in types)
     classes = [SloClass(slo, 1 / len(slos)) for slo in slos]
-    whole = mixed_bound(types, classes, load_qps=load_qps, max_batch=4)
-    loosest = mixed_bound(types, [SloClass(max(slos))], load_qps=load_qps, max_batch=4)
-    tightest = mixed_bound(types, [SloClass(min(slos))], load_qps=load_qps, max_batch=4)
+    whole = bound(types, classes, load_qps)
+    loosest = bound(types, [SloClass(max(slos))], load_qps)
+    tightest = bound(types, [SloClass(min(slos))], load_qps)
     assert tightest.effective_accuracy - 1e-9 <= whole.effective_accuracy
     assert whole.effective_accuracy <= loosest.effective_accuracy + 1e-9
-    alone = [mixed_bound([one], classes, load_qps=load_qps, max_batch=4).effective_accuracy
+    alone = [bound([one], classes, load_qps).effective_accuracy
              for one in types]
     assert max(alone) - 1e-9 <= whole.effective_accuracy <= sum(alone) + 1e-9
     assert whole.class_accuracy @ [one.share for one in whole.classes] == pytest.approx(
@@ -93,7 +97,7 @@ def test_the_fast_type_serves_the_class_in_a_hurry() -> None:
     found = bound([(SLOW, 2), (FAST, 1)], classes, 100.0)
     # 50/s in a hurry at 10 ms each on the fast worker; 50/s at 15 ms each on the slow two.
     assert found.effective_accuracy == pytest.approx(0.9)
-    assert found.share[1, 0] == pytest.approx(0.5)
+    assert found.type_share[1, 0] == pytest.approx(0.5)
 
 
 def test_two_types_fill_up_one_after_the_other() -> None:
@@ -104,11 +108,11 @@ def test_two_types_fill_up_one_after_the_other() -> None:
 
 
 def test_a_type_too_slow_for_every_class_takes_no_part() -> None:
-    slow = law([0.9], [[200.0]])
+    slow = fixed([0.9], [[200.0]])
     found = bound([(SLOW, 2), (slow, 50)], [SloClass(50.0, 0.5), SloClass(40.0, 0.5)], 400.0)
     alone = bound([(SLOW, 2)], [SloClass(50.0, 0.5), SloClass(40.0, 0.5)], 400.0)
     assert found.effective_accuracy == pytest.approx(alone.effective_accuracy, abs=1e-9)
-    assert found.share[1].sum() == 0.0
+    assert found.type_share[1].sum() == 0.0
 
 
 @pytest.mark.parametrize("load_qps", [1e-9, 1e9, 1e25, 1e300])
@@ -149,6 +153,24 @@ def test_no_run_with_classes_beats_it(
     counts = np.array([(run.slo_ms == one.slo_ms).sum() for one in classes])
     present = [SloClass(one.slo_ms, float(count / run.queries))
                for one, count in zip(classes, counts, strict=True) if count]
-    limit = mixed_bound([(ServiceLaw.of(profile, "p95", 9), workers)], present,
-                        load_qps=run.queries / 2.1, max_batch=9)
+    limit = bound([(ServiceTimes.of(profile, "p95", 9), workers)], present, run.queries / 2.1)
     assert float(run.reward.mean()) <= limit.effective_accuracy + 1e-9
+
+
+def test_a_realised_bound_has_the_load_until_the_longest_slo() -> None:
+    classes = [SloClass(12.0, 0.5), SloClass(50.0, 0.5)]
+    found = realised_bound([SLOW, FAST], slo_ms=classes, workers=[2, 1], duration_ms=950.0,
+                           counts=[300, 900])
+    each = [bound([(SLOW, 2), (FAST, 1)], classes, count).effective_accuracy
+            for count in (300.0, 900.0)]
+    assert found == pytest.approx(sum(each) / 2)
+    assert realised_bound(SLOW, slo_ms=50.0, workers=2, duration_ms=950.0, counts=[3, 0]) is None
+
+
+def test_gathering_windows_hold_on_several_types() -> None:
+    """Alike types have the windows of one; on others they only tighten."""
+    gathered = [fluid_bound(times, slo_ms=50.0, workers=workers, load_qps=300.0, gathering=True)
+                for times, workers in ((SLOW, 3), ([SLOW, SLOW], [1, 2]), ([SLOW, FAST], [1, 1]))]
+    assert gathered[0].effective_accuracy == pytest.approx(gathered[1].effective_accuracy)
+    plain = bound([(SLOW, 1), (FAST, 1)], [SloClass(50.0)], 300.0)
+    assert gathered[2].effective_accuracy <= plain.effective_accuracy + 1e-12
