@@ -13,15 +13,15 @@ from typing import Any
 
 _PUBLIC = {
     "CapacityTargets": "ramsis.bounds:Targets",
-    "FleetPolicy": "ramsis.policy",
     "FleetSettings": "ramsis.synthesis",
     "OfferedType": "ramsis.synthesis.cheapest",
     "Poisson": "ramsis.arrivals",
+    "Policy": "ramsis.policy",
+    "PolicySet": "ramsis.policy",
     "ProfileSet": "ramsis.profiles",
     "SloClass": "ramsis.cluster.slo_class",
     "SweepSpec": "ramsis.sweep",
     "SynthesisSettings": "ramsis.synthesis",
-    "WorkerPolicy": "ramsis.policy",
     "WorkerType": "ramsis.synthesis.mix",
     "WorkerProblem": "ramsis.worker.problem",
     "analyse_policy": "ramsis.synthesis",

@@ -12,7 +12,7 @@ from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of, mixed_fleet_opti
 from ramsis.cli.options import load_option
 from ramsis.cli.rows import Column, print_json, print_rows
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw
-from ramsis.policy import FLEET_SERVICES
+from ramsis.policy import SERVICES
 from ramsis.synthesis import parse_loads
 from ramsis.worker.problem import MAX_QUEUE
 
@@ -32,7 +32,7 @@ _COLUMNS = (
 @click.command("bound")
 @mixed_fleet_options
 @load_option()
-@click.option("--service", type=click.Choice(FLEET_SERVICES), default=FLEET_SERVICES[0],
+@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0],
               show_default=True,
               help="Latency statistic that service times are taken to be, or drawn from the "
                    "distribution.")

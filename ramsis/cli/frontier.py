@@ -15,7 +15,7 @@ from ramsis.cli.options import fleet_options, load_option
 from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
 from ramsis.files import write_atomic
-from ramsis.policy import FLEET_SERVICES
+from ramsis.policy import SERVICES
 from ramsis.report.figure import check_figure_name
 from ramsis.synthesis import FleetSettings, SynthesisSettings, parse_loads
 from ramsis.worker.actions import LateRule
@@ -44,7 +44,7 @@ _FEWEST = 1000  # queries of a simulation
 @click.option("--late", type=click.Choice([rule.value for rule in LateRule]), default=None,
               help="What a worker does with requests that nothing can answer in time.  [default: "
                    "serve; a fleet drops them]")
-@click.option("--service", type=click.Choice(FLEET_SERVICES), default=None,
+@click.option("--service", type=click.Choice(SERVICES), default=None,
               help="Latency statistic that service times are taken to be, or drawn from the "
                    "distribution.  [default: the distribution where the profile has quantiles, "
                    "else p95]")

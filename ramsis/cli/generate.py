@@ -14,9 +14,8 @@ from ramsis.cli.own_modules import see_own_modules
 from ramsis.cli.rows import Column, budget_row, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import (
-    DISPATCHES,
-    FLEET_SERVICES,
     MANIFEST_NAME,
+    SERVICES,
     Policy,
     policy_file_name,
 )
@@ -27,6 +26,7 @@ from ramsis.synthesis import (
     generate_set,
     parse_loads,
 )
+from ramsis.synthesis.settings import OWN_QUEUES
 from ramsis.worker.actions import Batching, LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import Objective
@@ -59,13 +59,13 @@ PROMISE_COLUMNS = (
 @click.option("--objective", type=click.Choice([o.value for o in Objective]),
               default=Objective.PER_QUERY.value, show_default=True,
               help="Accuracy averaged over queries, or over decisions as in the paper.")
-@click.option("--dispatch", type=click.Choice(DISPATCHES), default=DISPATCHES[0],
+@click.option("--dispatch", type=click.Choice(OWN_QUEUES), default=OWN_QUEUES[0],
               show_default=True,
               help="Queries go to the workers in turn, or each to the worker with the fewest.")
 @click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
               help="poisson, negative-binomial:I (I = variance/mean of the counts), "
                    "mmpp:ratio=R,burst-ms=B,share=S, or package.module:name of your own.")
-@click.option("--service", type=click.Choice(FLEET_SERVICES), default=None,
+@click.option("--service", type=click.Choice(SERVICES), default=None,
               help="Latency statistic that service times are taken to be, or drawn from the "
                    "distribution.  [default: the distribution where the profile has quantiles, "
                    "else p95]")
@@ -127,8 +127,8 @@ def generate(
     the queries will be late. A set in DIR made from the same inputs is extended, also by
     policies for another arrival process. `ramsis arrivals fit` finds the process of a trace.
 
-    With several worker types or SLO classes DIR gets a folder of policies for each part that the
-    fleet is served in, and a mix.json that says which share of each class goes to which part;
+    With several worker types or SLO classes DIR gets a folder of policies for each station, and
+    the manifest says which share of each class goes to which station;
     "shared" and "apart" are what classes get from common workers and from workers of their own,
     of which the better is made.
 
@@ -188,7 +188,7 @@ def _fleet_settings(
 ) -> FleetSettings:
     """Settings of a fleet; options that it does not have must be at their defaults."""
     for option, value, only in (("--objective", objective, "per-query"),
-                                ("--dispatch", dispatch, DISPATCHES[0]),
+                                ("--dispatch", dispatch, OWN_QUEUES[0]),
                                 ("--arrivals", arrivals, "poisson"),
                                 ("--late", late or "drop", "drop"),
                                 ("--batching", batching, Batching.MAXIMAL.value),
@@ -202,9 +202,9 @@ def _fleet_settings(
 
 
 def _row(policy: Policy, folder: Path) -> dict[str, object]:
-    name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
+    name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
-    if policy.mixture is not None:
-        state += ", one answer by chance"
+    if policy.randomised is not None:
+        state += ", one action by chance"
     return {**policy_row(policy), **budget_row(policy), "file": str(folder / name),
             "state": state}

@@ -23,7 +23,7 @@ from ramsis.sim import (
     JellyfishPlus,
     ModelSwitching,
     PoissonLoad,
-    WorkerPolicies,
+    Policies,
     simulate,
 )
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -57,7 +57,7 @@ def test_accuracy_and_violations_are_those_of_the_artifact(
     spec: Any
     if name == "ramsis":
         chosen = SynthesisSettings(slo_ms=150.0, workers=60, objective="per-decision")
-        spec = WorkerPolicies((generate_policy(images, float(load_qps), chosen),))
+        spec = Policies((generate_policy(images, float(load_qps), chosen),))
     else:
         spec = JellyfishPlus(1.05) if name == "jellyfish-plus" else ModelSwitching()
     found = simulate(images, spec, PoissonLoad(float(load_qps), 30_000.0), workers=60,
