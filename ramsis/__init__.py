@@ -13,14 +13,14 @@ from typing import Any
 
 _PUBLIC = {
     "CapacityTargets": "ramsis.bounds:Targets",
-    "FleetPolicy": "ramsis.policy",
     "FleetSettings": "ramsis.synthesis",
     "Poisson": "ramsis.arrivals",
+    "Policy": "ramsis.policy",
+    "PolicySet": "ramsis.policy",
     "ProfileSet": "ramsis.profiles",
     "SloClass": "ramsis.cluster",
     "SweepSpec": "ramsis.sweep",
     "SynthesisSettings": "ramsis.synthesis",
-    "WorkerPolicy": "ramsis.policy",
     "WorkerType": "ramsis.cluster",
     "WorkerProblem": "ramsis.worker.problem",
     "analyse_policy": "ramsis.synthesis",

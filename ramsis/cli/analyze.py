@@ -11,8 +11,6 @@ import click
 from ramsis.cli.params import FIGURE
 from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows
 from ramsis.policy import Policy, read, read_set
-from ramsis.policy.mix import mix_policies
-from ramsis.runtime.mix import MIX_NAME, read_mix
 
 __all__ = ["analyze"]
 
@@ -41,7 +39,7 @@ _COLUMNS = (
 def analyze(sources: tuple[str, ...], as_json: bool, plot: Path | None) -> None:
     """Show what policies promise: expectations, quantiles and certificate.
 
-    Each argument is a policy file, or a folder with a manifest or mix. Batch sizes are those that
+    Each argument is a policy file, or a folder with a manifest. Batch sizes are those that
     queries are served in; queue and slack are those found at a decision. The certificate gives
     how far the gain can be from the optimum of its model.
 
@@ -64,10 +62,10 @@ def analyze(sources: tuple[str, ...], as_json: bool, plot: Path | None) -> None:
 
 
 def _policies(source: str) -> tuple[Policy, ...]:
-    if (Path(source) / MIX_NAME).is_file():
-        mix = read_mix(source)
-        return tuple(policy for level in mix.levels for _, policy in mix_policies(mix, level))
-    return read_set(source) if Path(source).is_dir() else (read(source),)
+    if not Path(source).is_dir():
+        return (read(source),)
+    return tuple(station.policy for level in read_set(source).levels
+                 for station in level.stations)
 
 
 def _row(policy: Policy) -> dict[str, Any]:

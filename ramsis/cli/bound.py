@@ -14,7 +14,7 @@ from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.cluster.slo_class import SloClass
-from ramsis.policy import FLEET_SERVICES
+from ramsis.policy import SERVICES
 from ramsis.worker.problem import MAX_QUEUE
 
 __all__ = ["bound"]
@@ -33,7 +33,7 @@ _COLUMNS = (
 @click.command("bound")
 @mixed_fleet_options
 @load_option()
-@click.option("--service", type=click.Choice(FLEET_SERVICES), default=FLEET_SERVICES[0],
+@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0],
               show_default=True,
               help="Latency statistic that service times are taken to be, or drawn from the "
                    "distribution.")

@@ -29,7 +29,6 @@ from ramsis.cli.rows import (
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import (
-    DISPATCHES,
     MANIFEST_NAME,
     Policy,
     policy_file_name,
@@ -40,6 +39,7 @@ from ramsis.synthesis import (
     choose_loads,
     generate_set,
 )
+from ramsis.synthesis.settings import OWN_QUEUES
 from ramsis.worker.actions import Batching, LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import Objective
@@ -72,7 +72,7 @@ PROMISE_COLUMNS = (
 @click.option("--objective", type=click.Choice([o.value for o in Objective]),
               default=Objective.PER_QUERY.value, show_default=True,
               help="Accuracy averaged over queries, or over decisions as in the paper.")
-@click.option("--dispatch", type=click.Choice(DISPATCHES), default=DISPATCHES[0],
+@click.option("--dispatch", type=click.Choice(OWN_QUEUES), default=OWN_QUEUES[0],
               show_default=True,
               help="Queries go to the workers in turn, or each to the worker with the fewest.")
 @policy_arrivals_option
@@ -135,8 +135,8 @@ def generate(
     the queries will be late. A set in DIR made from the same inputs is extended, also by
     policies for another arrival process. `ramsis arrivals fit` finds the process of a trace.
 
-    With several worker types or SLO classes DIR gets a folder of policies for each part that the
-    fleet is served in, and a mix.json that says which share of each class goes to which part;
+    With several worker types or SLO classes DIR gets a folder of policies for each station, and
+    the manifest says which share of each class goes to which station;
     "shared" and "apart" are what classes get from common workers and from workers of their own,
     of which the better is made.
 
@@ -194,7 +194,7 @@ def _fleet_settings(
 ) -> FleetSettings:
     """Settings of a fleet; options that it does not have must be at their defaults."""
     for option, value, only in (("--objective", objective, "per-query"),
-                                ("--dispatch", dispatch, DISPATCHES[0]),
+                                ("--dispatch", dispatch, OWN_QUEUES[0]),
                                 ("--arrivals", arrivals, "poisson"),
                                 ("--late", late or "drop", "drop"),
                                 ("--batching", batching, Batching.MAXIMAL.value),
@@ -208,9 +208,9 @@ def _fleet_settings(
 
 
 def _row(policy: Policy, folder: Path) -> dict[str, object]:
-    name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
+    name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
-    if policy.mixture is not None:
-        state += ", one answer by chance"
+    if policy.randomised is not None:
+        state += ", one action by chance"
     return {**policy_row(policy), **budget_row(policy), "file": str(folder / name),
             "state": state}

@@ -14,8 +14,7 @@ from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cluster import SloClass, WorkerType, merged_classes
 from ramsis.errors import InvalidValueError, describe
-from ramsis.policy.mix import MixLevel
-from ramsis.runtime.mix import MIX_NAME
+from ramsis.policy import MANIFEST_NAME, Level, Policy
 from ramsis.synthesis import FleetSettings, SynthesisSettings
 from ramsis.synthesis.mix import generate_mix
 
@@ -115,9 +114,10 @@ def generate_mixed(
     """Make the policies of a mixed fleet and print what they promise together."""
     with progress("loads", len(loads)) as advance:
         levels = generate_mix(fleet.types, fleet.classes, loads, settings, out,
-                              overwrite=overwrite, on_level=lambda _: advance())
-    scheme = "fleet" if isinstance(settings, FleetSettings) else "worker"
-    rows = [{"scheme": scheme, **fleet.terms(), "load_qps": level.load_qps, **level.expected(),
+                              overwrite=overwrite, on_level=lambda _: advance()).levels
+    rows = [{"scheme": level.stations[0].policy.dispatch, **fleet.terms(),
+             "load_qps": level.load_qps,
+             **{key: value for key, value in level.expected.items() if key != "overloaded"},
              "parts": _parts(level)} for level in levels]
     if as_json:
         print_json(rows)
@@ -126,7 +126,7 @@ def generate_mixed(
              if any(row.get(column.key) is not None for row in rows) or column.key == "words"]
     print_rows(shown, [{**row, "words": _part_words(level)}
                        for row, level in zip(rows, levels, strict=True)])
-    click.echo(f"\n{out / MIX_NAME} lists the policies of each part")
+    click.echo(f"\n{out / MANIFEST_NAME} lists the policies of each station")
 
 
 def bound_mixed(
@@ -164,16 +164,16 @@ def bound_mixed(
         print_rows(_BOUND, words)
 
 
-def _parts(level: MixLevel) -> list[dict[str, Any]]:
-    return [{"folder": part.folder, "types": list(part.types), "workers": part.workers,
+def _parts(level: Level[Policy]) -> list[dict[str, Any]]:
+    return [{"folder": part.name, "types": list(part.worker_types), "workers": part.workers,
              "load_qps": part.policy.load_qps,
              "share": [{"slo_ms": slo, "share": share}
                        for slo, share in sorted(part.share.items())],
              "expected_effective_accuracy": part.policy.expectations.effective_accuracy,
              "expected_violation_rate": part.policy.expectations.violation_rate,
-             "upper_bound": part.policy.expectations.upper_bound} for part in level.parts]
+             "upper_bound": part.policy.expectations.upper_bound} for part in level.stations]
 
 
-def _part_words(level: MixLevel) -> str:
-    return ", ".join(f"{part.folder} ({part.policy.load_qps / level.load_qps:.1%})"
-                     for part in level.parts)
+def _part_words(level: Level[Policy]) -> str:
+    return ", ".join(f"{part.name} ({part.policy.load_qps / level.load_qps:.1%})"
+                     for part in level.stations)

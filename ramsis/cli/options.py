@@ -14,7 +14,7 @@ from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.cli.params import ARRIVALS, LOADS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
-from ramsis.policy import FLEET_SERVICES
+from ramsis.policy import SERVICES as POLICY_SERVICES
 from ramsis.sim.fleet import SERVICES
 
 __all__ = ["fleet_options", "load_option", "mixed_fleet_options",
@@ -120,6 +120,6 @@ simulated_service_option = click.option(
     help="Statistic that batches take, or drawn from the distribution.")
 
 policy_service_option = click.option(
-    "--service", type=click.Choice(FLEET_SERVICES), default=None,
+    "--service", type=click.Choice(POLICY_SERVICES), default=None,
     help="Latency statistic that service times are taken to be, or drawn from the distribution.  "
     "[default: the distribution where the profile has quantiles, else p95]")

@@ -22,7 +22,7 @@ from ramsis.cli.options import (
     simulated_service_option,
     workload_options,
 )
-from ramsis.cli.params import FIGURE, SCHEME, ByType, NamedScheme
+from ramsis.cli.params import FIGURE, ByType, NamedScheme
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
 from ramsis.cli.workloads import WorkloadOptions
@@ -33,18 +33,16 @@ from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import (
     Fleet,
     Plan,
+    Policies,
     Run,
     SchemeSpec,
     SimulationResult,
-    WorkerPolicies,
     Workload,
     check_load,
     over_time,
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.schemes import FleetPolicies
-from ramsis.sim.schemes import policies as sim_policies
 from ramsis.sim.timeline import write_timeline
 
 __all__ = ["simulate_command"]
@@ -61,7 +59,6 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("models", "models"),
 )
-_FILES = (WorkerPolicies, FleetPolicies)
 _NOT_MIXED = ("schemes", "trace", "unit", "time_column", "scale", "arrivals", "network_ms",
               "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
@@ -73,14 +70,14 @@ class _Entry:
 
     label: str
     plan: Plan
-    policies: WorkerPolicies | FleetPolicies | None
+    policies: Policies | None
 
 
 @click.command("simulate")
 @mixed_fleet_options
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
-              help="Policies to replay, of workers or of a fleet; repeat to compare.")
-@click.option("--scheme", "schemes", type=SCHEME, multiple=True, metavar="NAME",
+              help="Policies to replay; repeat to compare.")
+@click.option("--scheme", "schemes", multiple=True, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
               "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
 @workload_options
@@ -128,7 +125,7 @@ def simulate_command(
     time, share of the queries that were not, effective accuracy (those count 0) with the
     half-width of its 95 % confidence interval, and the bound that no scheme can beat on these
     arrivals. At a constant load schemes are told the load; on a trace the load monitor
-    anticipates it. A DIR with the policies of a mixed fleet (mix.json) is replayed on Poisson
+    anticipates it. A DIR with the policies of several stations is replayed on Poisson
     arrivals of constant --load.
 
     \b
@@ -151,7 +148,7 @@ def simulate_command(
                              "service": service, "network_ms": network_ms}
     anticipation = {"monitor": None if monitor is None else monitor == "on",
                     "monitor_ms": monitor_ms, "told": told}
-    specs = [*(sim_policies(path) for path in policies),
+    specs = [*(Policies.load(path) for path in policies),
              *(cast(SchemeSpec, one.spec) for one in schemes)]
     fleet = Fleet.of(profile, max_batch=max([MAX_BATCH, *(getattr(s, "max_batch", 1)
                                                           for s in specs)]), **terms)
@@ -161,7 +158,7 @@ def simulate_command(
     labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)),
               *(one.text for one in schemes)]
     plans = [spec.prepare(fleet) for spec in specs]
-    entries = [_Entry(label, plan, spec if isinstance(spec, _FILES) else None)
+    entries = [_Entry(label, plan, spec if isinstance(spec, Policies) else None)
                for label, plan, spec in zip(labels, plans, specs, strict=True)]
     results, first = _simulated(
         profile, entries, workloads, range(seed, seed + seeds),

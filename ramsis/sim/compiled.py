@@ -11,7 +11,7 @@ from ramsis.sim import _kernels
 from ramsis.sim.engine import SchemeError, coins
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
-from ramsis.sim.tables import Compiled, FleetTables, Tables
+from ramsis.sim.tables import CentralTables, Compiled, Tables
 
 __all__ = ["replay"]
 
@@ -20,7 +20,7 @@ FloatArray = NDArray[np.float64]
 _KERNELS = {
     "round-robin": _kernels.round_robin,
     "shortest-queue": _kernels.shortest_queue,
-    "central": _kernels.central,
+    "first-come": _kernels.first_come,
 }
 
 
@@ -50,7 +50,7 @@ def replay(
     monitor_ms : float
         The monitor's window, > 0.
     query_slo_ms : ndarray, shape (n,), optional
-        Deadline of each query after its arrival; for fleet policies.
+        Deadline of each query after its arrival; for central queues.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def replay(
         The tables hold a model or a batch that the fleet lacks.
     """
     n, tables = len(arrival_ms), scheme.tables
-    if isinstance(tables, Tables):  # those of fleet policies are checked when they are read
+    if isinstance(tables, Tables):  # those of central queues are checked when they are read
         _check(tables, fleet)
     level = -1
     if load_qps is not None:
@@ -74,11 +74,11 @@ def replay(
     )
     given = np.ascontiguousarray(arrival_ms)
     drop_ms = np.full(n, np.nan)
-    if isinstance(tables, FleetTables):
-        count = _kernels.fleet_queue(given, _lines(n, fleet.slo_ms, query_slo_ms), tables, terms,
+    if isinstance(tables, CentralTables):
+        count = _kernels.central_queue(given, _lines(n, fleet.slo_ms, query_slo_ms), tables, terms,
                                      out, drop_ms)
     else:
-        count = _KERNELS[scheme.dispatch](given, tables, terms, out, drop_ms)
+        count = _KERNELS[scheme.kernel](given, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
     return Run(
         fleet=fleet,

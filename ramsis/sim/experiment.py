@@ -143,8 +143,8 @@ def run_plan(
     given = workload if isinstance(workload, ClosedLoop) else workload.arrivals_ms(arrivals)
     slos = fleet.drawn_slos(len(given), classes) if isinstance(given, np.ndarray) else None
     compiled = plan.compiled
-    if compiled is not None and slos is not None and compiled.dispatch != "fleet":
-        compiled = None  # its kernel knows one deadline for all
+    if compiled is not None and slos is not None and compiled.kernel != "central-queue":
+        compiled = None  # other kernels know one deadline for all
     if engine != "plain" and compiled is not None and isinstance(given, np.ndarray):
         from ramsis.sim.compiled import replay
 

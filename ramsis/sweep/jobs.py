@@ -24,6 +24,7 @@ from ramsis.sim import (
     ConstantLoad,
     Fleet,
     ModelSwitching,
+    Policies,
     RateTrace,
     SchemeSpec,
     SimulationResult,
@@ -219,7 +220,7 @@ class CellJob:
     def _ready(self, policies: tuple[Policy, ...]) -> SchemeSpec:
         """The scheme, with the files that it needs."""
         if policies:
-            return cast(PolicyScheme, self._scheme).replay(policies, self.cell.scheme)
+            return Policies(policies, self.cell.scheme)
         first = next(iter(self.needs), None)
         return first.stored if isinstance(first, ResponseJob) else cast(SchemeSpec, self._scheme)
 

@@ -32,12 +32,19 @@ from numpy.typing import NDArray
 from ramsis.bounds import Targets, fewest_workers_bound, fewest_workers_bound_over_time
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.policy import Expectations, Policy
-from ramsis.policy.mix import Figures
+from ramsis.policy import Expectations, Policy, Rates
 from ramsis.profiles import ProfileSet
-from ramsis.sim import RateTrace, Recorded, SchemeSpec, SimulationResult, Workload, simulate
+from ramsis.sim import (
+    Policies,
+    RateTrace,
+    Recorded,
+    SchemeSpec,
+    SimulationResult,
+    Workload,
+    simulate,
+)
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.mix import MixResult
+from ramsis.sim.stations import StationsResult
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
@@ -64,9 +71,9 @@ class Trial:
     ----------
     workers : int
         Of all types.
-    promise : Expectations or Figures or None
+    promise : Expectations or Rates or None
         Of the policies for a constant load.
-    simulation : SimulationResult or MixResult or None
+    simulation : SimulationResult or StationsResult or None
         None where no policies could be made.
     targets : Targets
     refusal : str
@@ -74,8 +81,8 @@ class Trial:
     """
 
     workers: int
-    promise: Expectations | Figures | None
-    simulation: SimulationResult | MixResult | None
+    promise: Expectations | Rates | None
+    simulation: SimulationResult | StationsResult | None
     targets: Targets
     refusal: str = ""
 
@@ -300,7 +307,7 @@ def try_workers(
         except InfeasibleError as error:
             return Trial(workers, None, None, targets, str(error))
         promise = None if workload.varies else policies[0].expectations
-        spec = spec.replay(policies, scheme)
+        spec = Policies(tuple(policies), scheme)
     result = simulate(profile, spec, workload, seeds=seeds, **terms)
     return Trial(workers, promise, result, targets)
 

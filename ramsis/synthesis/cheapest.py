@@ -28,9 +28,10 @@ from ramsis.bounds import CheapestWorkers, Targets
 from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.policy import Rates
 from ramsis.sim import ConstantLoad
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.mix import replay_parts
+from ramsis.sim.stations import simulate_stations
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
     SPAN,
@@ -329,8 +330,10 @@ def _try_mix(
                            [SloClass(slo_ms)], settings).level(load.load_qps)
     except InfeasibleError as error:
         return Trial(workers, None, None, targets, str(error))
-    result = replay_parts([(part.policy, used[part.types[0]].profile, scheme)
-                           for part in level.parts], load_qps=load.load_qps,
-                          level_qps=load.load_qps, duration_ms=load.duration_ms, service=service,
-                          seeds=seeds)
-    return Trial(workers, level.figures, result, targets)
+    result = simulate_stations(
+        [(station.policy, used[station.worker_types[0]].profile, scheme)
+         for station in level.stations], load_qps=load.load_qps, level_qps=load.load_qps,
+        duration_ms=load.duration_ms, service=service, seeds=seeds)
+    promise = Rates(level.expected["expected_effective_accuracy"],
+                    level.expected["expected_violation_rate"])
+    return Trial(workers, promise, result, targets)

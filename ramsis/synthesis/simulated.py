@@ -10,16 +10,13 @@ with probability 0.95).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ramsis.arrivals import Arrivals
-from ramsis.cluster import ServiceTimes
-from ramsis.policy import FleetPolicy, Policy, WorkerPolicy
+from ramsis.policy import Policy
 from ramsis.policy.records import Simulated
 from ramsis.profiles import LatencyTable
-from ramsis.sim import ConstantLoad, Fleet, FleetPolicies, WorkerPolicies, run_plan
+from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan
 from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
 
@@ -81,26 +78,11 @@ def simulated(
 
 def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
     """The workers that a policy's file describes, and the policy ready to be replayed on them."""
-    times = _service_times(policy)
-    quantiles = np.where(np.isfinite(times.quantiles_ms), times.quantiles_ms, _FOR_EVER_MS)
-    table = LatencyTable.measured(times.models, times.accuracy,
-                                  np.maximum.accumulate(quantiles.mean(axis=2), axis=1))
-    classes = () if isinstance(policy, WorkerPolicy) else policy.slo_classes
-    fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
-                  service=policy.service, classes=classes)
-    scheme: Any = (WorkerPolicies((policy,)) if isinstance(policy, WorkerPolicy)
-                   else FleetPolicies((policy,)))
-    return fleet, scheme.prepare(fleet)
-
-
-def _service_times(policy: Policy) -> ServiceTimes:
-    """Service times of a policy's file."""
     names = [model.name for model in policy.models]
-    accuracy = [model.accuracy for model in policy.models]
-    if isinstance(policy, FleetPolicy):
-        return ServiceTimes.of_batches(names, accuracy,
-                                       [model.service_ms for model in policy.models],
-                                       policy.service)
-    fixed, drawn = policy.latency_ms[:, :, None], policy.quantiles_ms
-    return ServiceTimes(tuple(names), np.array(accuracy), fixed if drawn is None else drawn,
-                        policy.service)
+    quantiles = policy.service_ms
+    quantiles = np.where(np.isfinite(quantiles), quantiles, _FOR_EVER_MS)
+    table = LatencyTable.measured(names, policy.accuracy.tolist(),
+                                  np.maximum.accumulate(quantiles.mean(axis=2), axis=1))
+    fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
+                  service=policy.service, classes=policy.slo_classes)
+    return fleet, Policies((policy,)).prepare(fleet)

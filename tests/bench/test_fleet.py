@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ramsis import profiles, runtime
-from ramsis.policy import FleetPolicy, write
+from ramsis.policy import Policy, write
 from ramsis.profiles import ProfileSet
-from ramsis.runtime import Drop, FleetSelector, Wait
+from ramsis.runtime import Drop, Selector, Wait
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
@@ -28,7 +28,7 @@ def image(profile_file: Path) -> ProfileSet:
     return profiles.load(str(profile_file))
 
 
-def _made(profile: ProfileSet, load_qps: float, workers: int) -> FleetPolicy:
+def _made(profile: ProfileSet, load_qps: float, workers: int) -> Policy:
     settings = FleetSettings(slo_ms=SLO_MS, workers=workers)
     return fleet_policy(profile, fleet_problem(profile, load_qps, settings), settings)
 
@@ -69,7 +69,7 @@ def test_lookup_and_file(
     write(policy, path)
     ledger.size("its file", path.stat().st_size / 1000, FILE_KB)
     selector = runtime.load_selector(path)
-    assert isinstance(selector, FleetSelector)
+    assert isinstance(selector, Selector)
     rng = np.random.default_rng(0)
     asked = list(zip(rng.integers(0, WORKERS + 5, LOOKUPS).tolist(),
                      rng.integers(1, int(policy.queue_levels[-1]) + 5, LOOKUPS).tolist(),

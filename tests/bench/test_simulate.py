@@ -24,9 +24,9 @@ from ramsis.sim import (
     JellyfishPlus,
     ModelSwitching,
     Plan,
+    Policies,
     Run,
     SchemeSpec,
-    WorkerPolicies,
     run_plan,
     simulate,
 )
@@ -56,7 +56,7 @@ def fleet(images: ProfileSet) -> Fleet:
 @pytest.fixture(scope="module")
 def plans(images: ProfileSet, fleet: Fleet) -> dict[str, Plan]:
     policy = generate_policy(images, LOAD_QPS, SETTINGS)
-    return {"worker policies": WorkerPolicies((policy,)).prepare(fleet),
+    return {"worker policies": Policies((policy,)).prepare(fleet),
             "a central queue": JellyfishPlus().prepare(fleet)}
 
 
@@ -129,7 +129,7 @@ def test_a_figure_of_constant_loads(
 
     def figure() -> list[float]:
         policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
-        schemes: list[SchemeSpec] = [WorkerPolicies(policies), JellyfishPlus(1.05),
+        schemes: list[SchemeSpec] = [Policies(policies), JellyfishPlus(1.05),
                                      ModelSwitching()]
         results = [simulate(images, one, ConstantLoad(load, 30_000.0), workers=WORKERS,
                             slo_ms=SLO_MS, seeds=range(5))
@@ -152,7 +152,7 @@ def test_the_monitored_trace_of_five_minutes(
     from ramsis.arrivals.rate_file import read_rates
 
     policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
-    plan, day = WorkerPolicies(policies).prepare(fleet), read_rates("day")
+    plan, day = Policies(policies).prepare(fleet), read_rates("day")
     done, timing = repeated(
         benchmark, lambda: run_plan(fleet, plan, day, monitored=True), rounds=3)
     assert done.queries == pytest.approx(300 * day.load_qps, rel=0.01)

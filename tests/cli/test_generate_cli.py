@@ -84,7 +84,7 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
                         "expected_violation_rate", "expected_effective_accuracy", "upper_bound",
                         "capacity_qps", "utilisation", "overloaded", "file"}
     assert (low["scheme"], low["load_qps"], low["workers"], low["slo_ms"]) == (
-        "worker", 50.0, 4, 100.0)
+        "round-robin", 50.0, 4, 100.0)
     assert (low["overloaded"], high["overloaded"]) == (False, True)
     for row in (low, high):
         expected = read(row["file"]).expectations
@@ -337,7 +337,7 @@ def test_a_real_interrupt_leaves_finished_files_and_no_others(
     assert made == [float(load) for load in range(1, len(made) + 1)]
     assert 5 <= len(made) < 4000
     others = {path.name for path in out.iterdir()} - {"manifest.json"}
-    assert {f"worker-{int(load):05d}qps.json" for load in made} <= others
+    assert {f"round-robin-{int(load):05d}qps.json" for load in made} <= others
     assert len(others) <= len(made) + 1  # one may have been written, but not yet listed
     for name in others:
         read(out / name)
@@ -347,10 +347,10 @@ def test_variable_batching_from_file_to_simulation(
     generate: Any, run: Run, tiny_file: Path, tmp_path: Path
 ) -> None:
     assert generate(load="400", batching="variable", grid="fixed:40", max_queue="8").code == 0
-    file = tmp_path / "out" / "worker-00400qps.json"
+    file = tmp_path / "out" / "round-robin-00400qps.json"
     policy = read(file)
     assert policy.batching == "variable"
-    assert (policy.batch_table < [[n] for n in range(1, 9)]).any()
+    assert (policy.model_and_batch()[1][0] < [[n] for n in range(1, 9)]).any()
     assert run("verify", str(file)).code == 0
     shown = run("policy", "show", str(file))
     assert "variable batching" in shown.out

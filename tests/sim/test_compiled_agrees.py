@@ -22,11 +22,11 @@ from ramsis.sim import (
     JellyfishPlus,
     ModelSwitching,
     Plan,
+    Policies,
     RateTrace,
     Recorded,
     Run,
     SchemeError,
-    WorkerPolicies,
     run_plan,
 )
 from tests.sim.samples import lattice_arrivals, tiny, tiny_policy, with_table
@@ -79,7 +79,7 @@ def test_worker_policies_with_any_tables(
     levels = tuple(with_table(own, qps, rng, variable=variable, drops=drops)
                    for qps in (150.0, 300.0, 900.0))
     fleet = small_fleet(workers, network_ms=network_ms)
-    plan = WorkerPolicies(levels, dispatch=dispatch).prepare(fleet)
+    plan = Policies(levels, dispatch=dispatch).prepare(fleet)
     workload = Recorded(arrivals, duration_ms=1e6)
     plain, fast = _both(fleet, plan, workload, load)
     same(plain, fast)
@@ -124,7 +124,7 @@ def test_on_poisson_arrivals_below_and_above_capacity(
     spec: Any = {
         "jellyfish-plus": JellyfishPlus(), "greedy": Greedy(),
         "model-switching": ModelSwitching(profile_s=2.0, step_qps=100.0),
-    }.get(name) or WorkerPolicies((POLICY, tiny_policy(1000.0)), dispatch=name)  # type: ignore[arg-type]
+    }.get(name) or Policies((POLICY, tiny_policy(1000.0)), dispatch=name)  # type: ignore[arg-type]
     done = agree(fleet, spec.prepare(fleet), ConstantLoad(load_qps, 3000.0), monitored)
     assert done.queries > 400
 
@@ -134,7 +134,7 @@ def test_on_poisson_arrivals_below_and_above_capacity(
                                          {"monitored": False, "told": 0.3}])
 def test_slow_monitors_and_wrong_loads(anticipated: dict[str, Any]) -> None:
     fleet = small_fleet(4)
-    plan = WorkerPolicies((tiny_policy(100.0), POLICY, tiny_policy(1000.0))).prepare(fleet)
+    plan = Policies((tiny_policy(100.0), POLICY, tiny_policy(1000.0))).prepare(fleet)
     workload = RateTrace([0.0, 1000.0, 2000.0], [200.0, 900.0, 200.0])
     done = agree(fleet, plan, workload, **anticipated)
     usual = agree(fleet, plan, workload, anticipated["monitored"])
@@ -173,6 +173,6 @@ def test_no_arrivals_give_an_empty_run() -> None:
 
     fleet = small_fleet(2)
     nobody = ConstantLoad(100.0, 100.0, lambda _: Silent())
-    for spec in (Fixed("small"), WorkerPolicies((dataclasses.replace(POLICY, workers=2),))):
+    for spec in (Fixed("small"), Policies((dataclasses.replace(POLICY, workers=2),))):
         done = agree(fleet, spec.prepare(fleet), nobody, True)
         assert done.queries == 0

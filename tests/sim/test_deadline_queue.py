@@ -10,8 +10,8 @@ import pytest
 
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.policy import FleetPolicy
-from ramsis.sim import ClosedLoop, ConstantLoad, Fleet, FleetPolicies, Run, run_plan
+from ramsis.policy import Policy
+from ramsis.sim import ClosedLoop, ConstantLoad, Fleet, Policies, Run, run_plan
 from ramsis.synthesis.fleet import fleet_policy, fleet_problem
 from tests.central import samples
 from tests.synthesis.samples import tiny_profile
@@ -20,14 +20,14 @@ CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
 
 
 @cache
-def policy(load_qps: float) -> FleetPolicy:
+def policy(load_qps: float) -> Policy:
     chosen = samples.settings(workers=6, classes=CLASSES)
     return fleet_policy(tiny_profile(), fleet_problem(tiny_profile(), load_qps, chosen), chosen)
 
 
 def run(load_qps: float, engine: str, fleet: Fleet | None = None) -> Run:
     fleet = fleet or replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
-    plan = FleetPolicies((policy(load_qps),)).prepare(fleet)
+    plan = Policies((policy(load_qps),)).prepare(fleet)
     return run_plan(fleet, plan, ConstantLoad(load_qps, 4000.0), seed=3, engine=engine)  # type: ignore[arg-type]
 
 
@@ -71,6 +71,6 @@ def test_a_policy_for_other_classes_is_refused() -> None:
 
 def test_a_closed_loop_has_no_classes() -> None:
     fleet = replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
-    plan = FleetPolicies((policy(300.0),)).prepare(fleet)
+    plan = Policies((policy(300.0),)).prepare(fleet)
     with pytest.raises(InvalidValueError, match="closed loop has no SLO classes"):
         run_plan(fleet, plan, ClosedLoop(3, 1.0, 1000.0), monitored=True)

@@ -16,8 +16,8 @@ from ramsis.sim import (
     Fixed,
     Fleet,
     Plan,
+    Policies,
     Run,
-    WorkerPolicies,
     run_plan,
 )
 from ramsis.sim.metrics import measure
@@ -103,7 +103,7 @@ def test_round_robin_leaves_each_worker_a_queue_with_erlang_arrivals() -> None:
     """Gaps at a worker are sums of K exponential ones: their squared variation is 1/K."""
     policy = tiny_policy(400.0)
     own = Fleet.of(tiny(), workers=4, slo_ms=100.0)
-    plan = WorkerPolicies((policy,)).prepare(own)
+    plan = Policies((policy,)).prepare(own)
     gaps = []
     for seed in SEEDS:
         done = run_plan(own, plan, ConstantLoad(400.0, 20_000.0), seed=seed)

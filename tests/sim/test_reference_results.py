@@ -18,14 +18,7 @@ import pytest
 
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile
-from ramsis.sim import (
-    ConstantLoad,
-    Fleet,
-    JellyfishPlus,
-    ModelSwitching,
-    WorkerPolicies,
-    simulate,
-)
+from ramsis.sim import ConstantLoad, Fleet, JellyfishPlus, ModelSwitching, Policies, simulate
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.synthesis.test_reference_agreement import MODELS
 
@@ -57,7 +50,7 @@ def test_accuracy_and_violations_are_those_of_the_artifact(
     spec: Any
     if name == "ramsis":
         chosen = SynthesisSettings(slo_ms=150.0, workers=60, objective="per-decision")
-        spec = WorkerPolicies((generate_policy(images, float(load_qps), chosen),))
+        spec = Policies((generate_policy(images, float(load_qps), chosen),))
     else:
         spec = JellyfishPlus(1.05) if name == "jellyfish-plus" else ModelSwitching()
     found = simulate(images, spec, ConstantLoad(float(load_qps), 30_000.0), workers=60,

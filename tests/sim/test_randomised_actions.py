@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.runtime.mixture import Mixture
-from ramsis.sim import ConstantLoad, Fleet, FleetPolicies, Run, WorkerPolicies, run_plan
+from ramsis.policy import Policy, codes_among
+from ramsis.runtime.randomised import Randomised
+from ramsis.sim import ConstantLoad, Fleet, Policies, Run, run_plan
 from ramsis.synthesis import generate_policy
 from tests.central import samples as fleets
+from tests.policy.samples import tables
 from tests.synthesis.samples import settings, tiny_profile
 
 
@@ -20,6 +22,17 @@ def replayed(scheme: Any, workers: int, load_qps: float, engine: Any, queries: f
     fleet = Fleet.of(tiny_profile(), workers=workers, slo_ms=100.0)
     workload = ConstantLoad(load_qps=load_qps, duration_ms=1000 * queries / load_qps)
     return run_plan(fleet, scheme.prepare(fleet), workload, seed=3, engine=engine)
+
+
+def with_second(
+    policy: Policy, probability: float, place: tuple[int, int], answer: tuple[int, int]
+) -> Policy:
+    """A policy with a second answer at a queue and a slack bin; a batch of 0 drops."""
+    if answer[1] == 0:
+        return replace(policy, randomised=Randomised(probability, (0, *place), -2))
+    actions, code = codes_among(policy.actions, np.array([answer]), np.array([0]))
+    return replace(policy, actions=actions,
+                   randomised=Randomised(probability, (0, *place), int(code[0])))
 
 
 def assert_same(one: Run, other: Run) -> None:
@@ -33,8 +46,8 @@ def test_both_engines_draw_the_same_for_workers(place: tuple[int, int], late: st
     policy = generate_policy(tiny_profile(), 400.0, settings(workers=2, late=late))
     last = len(policy.models) - 1
     answer = (0, 0) if late == "drop" else (last, place[0] + 1)
-    mixed = replace(policy, mixture=Mixture(0.5, place, answer))
-    runs = [replayed(WorkerPolicies((mixed,)), 2, 400.0, engine, 4000)
+    mixed = with_second(policy, 0.5, place, answer)
+    runs = [replayed(Policies((mixed,)), 2, 400.0, engine, 4000)
             for engine in ("plain", "compiled")]
     assert_same(*runs)
 
@@ -46,11 +59,11 @@ def test_both_engines_draw_the_same_for_fleets(seed: int) -> None:
     workers = int(rng.integers(1, 4))
     policy = fleets.policy(450.0 * workers, workers=workers)
     n = int(rng.integers(0, 3))
-    fits = np.flatnonzero(policy.options[:, 1] <= policy.queue_levels[n + 1])
-    place = (0, n, int(rng.integers(policy.table.shape[2] // 2, policy.table.shape[2])))
-    mixed = replace(policy, mixture=Mixture(
-        0.5, place, (int(rng.choice(np.append(fits, [-1, -2]))),)))
-    runs = [replayed(FleetPolicies((mixed,)), workers, policy.load_qps, engine, 4000)
+    fits = np.flatnonzero(policy.actions[:, 1] <= policy.queue_levels[n + 1])
+    place = (0, n, int(rng.integers(policy.codes.shape[2] // 2, policy.codes.shape[2])))
+    mixed = replace(policy, randomised=Randomised(
+        0.5, place, int(rng.choice(np.append(fits, [-1, -2])))))
+    runs = [replayed(Policies((mixed,)), workers, policy.load_qps, engine, 4000)
             for engine in ("plain", "compiled")]
     assert_same(*runs)
 
@@ -59,10 +72,10 @@ def test_a_worker_gives_the_second_answer_its_share_of_times() -> None:
     """With one query queued and all of its slack left: what an idle worker meets."""
     policy = generate_policy(tiny_profile(), 40.0, settings(workers=2))
     place = (0, len(policy.slack_ms) - 1)
-    usual = int(policy.model_table[place])
+    usual = int(tables(policy)[0][place])
     other = 0 if usual else 1
-    mixed = replace(policy, mixture=Mixture(0.3, place, (other, 1)))
-    plain, drawn = (replayed(WorkerPolicies((one,)), 2, 40.0, "compiled", 40_000)
+    mixed = with_second(policy, 0.3, place, (other, 1))
+    plain, drawn = (replayed(Policies((one,)), 2, 40.0, "compiled", 40_000)
                     for one in (policy, mixed))
     assert not ((plain.size == 1) & (plain.model == other)).any()
     alone = np.flatnonzero(drawn.size == 1)

@@ -1,4 +1,4 @@
-"""A fleet policy's table as text: idle workers by queued requests."""
+"""The table of a central queue as text: idle workers by queued requests."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import click
 import numpy as np
 
 from ramsis.cli.rows import budget_words
-from ramsis.policy import FleetPolicy
+from ramsis.policy import Policy
 
-__all__ = ["show_fleet"]
+__all__ = ["show_central_table"]
 
 _SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _WIDEST = 100
 
 
-def show_fleet(policy: FleetPolicy, as_json: bool) -> None:
+def show_central_table(policy: Policy, as_json: bool) -> None:
     """Print the table, as JSON with a row for each stretch of slack with one answer."""
     if as_json:
         click.echo(json.dumps(_document(policy), indent=2))
         return
     expected = policy.expectations
     click.echo(f"SLO {policy.slo_ms:g} ms, load {policy.load_qps:g} QPS ({policy.arrivals_label}),"
-               f" fleet of {policy.workers} workers, service {policy.service}, violation price "
-               f"{policy.violation_price:g}")
+               f" central queue of {policy.workers} workers, service {policy.service}, "
+               f"violation price {policy.violation_price:g}")
     click.echo(f"expected effective accuracy {expected.effective_accuracy:.4f}, violations "
                f"{expected.violation_rate:.4%} (upper bound {expected.upper_bound:.4f})")
     click.echo("".join(f"{line}\n" for line in budget_words(policy)))
@@ -38,8 +38,8 @@ def show_fleet(policy: FleetPolicy, as_json: bool) -> None:
         click.echo(line)
 
 
-def _lines(policy: FleetPolicy) -> list[str]:
-    answers = policy.table[:, :, -1]
+def _lines(policy: Policy) -> list[str]:
+    answers = policy.codes[:, :, -1]
     columns = np.flatnonzero(policy.queue_levels[1:] <= _WIDEST)
     shown = [j for j in columns.tolist()
              if j == 0 or (answers[:, j] != answers[:, j - 1]).any()]
@@ -53,20 +53,20 @@ def _lines(policy: FleetPolicy) -> list[str]:
     return lines
 
 
-def _cell(policy: FleetPolicy, answer: int) -> str:
+def _cell(policy: Policy, answer: int) -> str:
     if answer < 0:
         return "." if answer == -1 else "x"
-    model, batch = policy.options[answer].tolist()
+    model, batch = policy.actions[answer].tolist()
     return f"{_SYMBOLS[model % len(_SYMBOLS)]}/{batch}"
 
 
-def _document(policy: FleetPolicy) -> dict[str, Any]:
+def _document(policy: Policy) -> dict[str, Any]:
     names = [model.name for model in policy.models]
     rows = []
     for i, idle in enumerate(policy.idle_levels[1:].tolist()):
         for n, queued in enumerate(policy.queue_levels[1:].tolist()):
             start = 0
-            for answer, run in groupby(policy.table[i, n].tolist()):
+            for answer, run in groupby(policy.codes[i, n].tolist()):
                 end = start + len(list(run))
                 below = float(policy.slack_ms[end]) if end < len(policy.slack_ms) else None
                 row: dict[str, Any] = {
@@ -76,9 +76,9 @@ def _document(policy: FleetPolicy) -> dict[str, Any]:
                 if answer < 0:
                     row["do"] = "wait" if answer == -1 else "drop"
                 else:
-                    model, batch = policy.options[answer].tolist()
+                    model, batch = policy.actions[answer].tolist()
                     row |= {"do": "serve", "model": names[model], "batch": batch}
                 rows.append(row)
                 start = end
-    return {"kind": policy.kind, "load_qps": policy.load_qps, "workers": policy.workers,
+    return {"dispatch": policy.dispatch, "load_qps": policy.load_qps, "workers": policy.workers,
             "slo_ms": policy.slo_ms, "violation_price": policy.violation_price, "rows": rows}
