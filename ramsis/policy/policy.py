@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.cluster.slo_class import SloClass, merged_classes
-from ramsis.errors import InvalidValueError
+from ramsis.cluster.slo_class import SloClass
+from ramsis.policy.parts import arrivals_in, budget_in, classes_in, models_in
 from ramsis.policy.records import (
     BudgetRecord,
     CertificateRecord,
@@ -20,7 +20,7 @@ from ramsis.policy.records import (
     names,
 )
 from ramsis.policy.table import compressed, expanded
-from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.fields import NON_NEGATIVE, Fields
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
 from ramsis.runtime.table import POLICY_FORMAT, DecisionTable, arrivals_label
@@ -257,11 +257,11 @@ class Policy:
         service = fields.text("service", SERVICES)
         price = fields.number_or_none("violation_price", NON_NEGATIVE)
         return cls(
-            models=_models_in(fields, table, drawn=service == "distribution"),
+            models=models_in(fields, table, drawn=service == "distribution"),
             slo_ms=table.slo_ms,
             workers=table.workers,
             load_qps=table.load_qps,
-            arrivals=_arrivals_in(fields),
+            arrivals=arrivals_in(fields),
             service=service,
             dispatch=table.dispatch,
             batching=fields.text("batching"),
@@ -278,10 +278,10 @@ class Policy:
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
             violation_price=0.0 if price is None else price,
-            slo_classes=_classes_in(fields, table),
+            slo_classes=classes_in(fields, table),
             randomised=table.randomised,
             spare_idle=table.spare_idle,
-            budget=_budget_in(fields),
+            budget=budget_in(fields),
             random_ends="random_ends" in fields and fields.flag("random_ends"),
         )
 
@@ -292,76 +292,6 @@ _KEYS = (
                       "longer_queue", "randomised")),
     "format", "table",
 )
-
-
-def _models_in(
-    fields: Fields, table: DecisionTable, *, drawn: bool
-) -> tuple[PolicyModel, ...]:
-    """The models, with service times for every action.
-
-    Where each worker has its own queue there is one for each batch up to one more than the
-    longest queue; where times are drawn, the first model has quantiles for each of these.
-    """
-    own_queues = DISPATCHES[table.dispatch].own_queues
-    batches = table.queued[-1] + 1 if own_queues else None
-    models: list[PolicyModel] = []
-    size = None
-    for i, child in enumerate(fields.children("models")):
-        model = PolicyModel.from_fields(child, batches, drawn=drawn, size=size)
-        if model.quantiles_ms is not None:
-            rows, most = len(model.quantiles_ms), len(model.latency_ms)
-            size, least = len(model.quantiles_ms[0]), 1 if i and own_queues else most
-            if not least <= rows <= most or (own_queues and size < 2):
-                raise child.refusal("quantiles_ms", "not two or more quantiles for each batch",
-                                    value=f"{rows} batches, {size} quantiles",
-                                    allowed=f"{least} to {most} batches")
-        models.append(model)
-    for a, (m, batch) in enumerate(table.actions):
-        if batch > len(models[m].latency_ms):
-            raise fields.refusal(f"table.actions[{a}]", "no service time for this batch",
-                                 value=[m, batch],
-                                 allowed=f"batches up to {len(models[m].latency_ms)}")
-    return tuple(models)
-
-
-def _classes_in(fields: Fields, table: DecisionTable) -> tuple[SloClass, ...]:
-    """The SLO classes of a document, none where there is one SLO."""
-    if "slo_classes" not in fields:
-        return ()
-    if DISPATCHES[table.dispatch].own_queues:
-        raise fields.refusal("slo_classes", "queues of single workers have one SLO",
-                             value=table.dispatch, allowed="dispatch central-queue")
-    numbers, slo_ms = [], table.slo_ms
-    for one in fields.children("slo_classes"):
-        one.only(names(SloClass))
-        numbers.append((one.number("slo_ms", POSITIVE), one.number("share", FRACTION)))
-    try:
-        found = [SloClass(*pair) for pair in numbers]
-        classes = merged_classes(found)
-    except InvalidValueError as error:
-        raise fields.refusal("slo_classes", str(error)) from None
-    if classes != tuple(found) or len(found) < 2 or found[-1].slo_ms != slo_ms:
-        raise fields.refusal("slo_classes", "not two or more rising SLOs up to slo_ms",
-                             value=[one.slo_ms for one in found], allowed=f"…, {slo_ms:g}")
-    return classes
-
-
-def _arrivals_in(fields: Fields) -> dict[str, Any]:
-    """The arrival process with its parameters: numbers, texts, truth values, lists of these."""
-    arrivals = fields.child("arrivals")
-    values = {key: arrivals.value(key) for key in arrivals}
-    for key, value in values.items():
-        if value is None or isinstance(value, Mapping):
-            raise arrivals.refusal(key, "not a parameter", value=value,
-                                   allowed="a number, text, truth value, or list")
-    return values
-
-
-def _budget_in(fields: Fields) -> BudgetRecord | None:
-    """The record of a budget, where the file has one."""
-    if "budget" not in fields or fields.value("budget") is None:
-        return None
-    return BudgetRecord.from_fields(fields.child("budget"))
 
 
 def _frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:

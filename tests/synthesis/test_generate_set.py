@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def loads(folder: Path) -> list[float]:
     """The loads of a folder's valid set."""
-    return [policy.load_qps for policy in validate_set(folder)]
+    return [policy.load_qps for policy in validate_set(folder).levels]
 
 
 def test_a_file_for_each_load_and_a_manifest_that_lists_them(
