@@ -81,7 +81,7 @@ def replay(
         count = _KERNELS[scheme.dispatch](given, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
     return Run(
-        fleet=fleet,
+        fleets=(fleet,),
         duration_ms=duration_ms,
         arrival_ms=arrival_ms,
         batch_of=out.batch_of,

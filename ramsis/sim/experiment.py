@@ -153,7 +153,7 @@ def run_plan(
     if engine == "compiled":
         raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
                                          allowed="engine plain or auto"))
-    return Engine(fleet, given, workload.duration_ms, service, load_qps, monitor_ms, slos).run(
+    return Engine((fleet,), given, workload.duration_ms, service, load_qps, monitor_ms, slos).run(
         plan.start)
 
 

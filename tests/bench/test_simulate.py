@@ -73,7 +73,7 @@ def compiled(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float |
 
 
 def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    engine = Engine(fleet, times, float(times[-1]), np.random.default_rng(1), load)
+    engine = Engine((fleet,), times, float(times[-1]), np.random.default_rng(1), load)
     return engine.run(plan.start)
 
 

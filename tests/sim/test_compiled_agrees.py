@@ -93,7 +93,7 @@ def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> t
 
     assert plan.compiled is not None
     times = workload.times_ms
-    plain = Engine(fleet, times, 1e6, np.random.default_rng(0), load).run(plan.start)
+    plain = Engine((fleet,), times, 1e6, np.random.default_rng(0), load).run(plan.start)
     return plain, replay(fleet, plan.compiled, times, 1e6, np.random.default_rng(0), load)
 
 
