@@ -12,7 +12,7 @@ and the same luck, and the order in which workers are simulated changes nothing.
 Workers may be of several types: a fleet is a number of like workers with the models that they
 hold, and the workers of all fleets are numbered through. A model is named to
 :meth:`Engine.dispatch` by its index in the fleet of the worker. One scheme may decide about all
-workers, or each fleet may have a scheme of its own (:mod:`ramsis.sim.stations`).
+workers, or each fleet may have a scheme of its own (:mod:`ramsis.sim.routed`).
 
 A scheme keeps its own queues. What it may do (:meth:`Engine.dispatch`, :meth:`Engine.drop`,
 :meth:`Engine.wake_at`) is checked; what it may not do ends the run with a :class:`SchemeError`

@@ -15,7 +15,7 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.metrics import measure
 from ramsis.sim.run import Run
 from ramsis.sim.schemes.central import CentralQueue
-from ramsis.sim.stations import Routed, StationStart
+from ramsis.sim.routed import Routed, StationStart
 from tests.sim.samples import Anything, fleet, lattice_arrivals
 
 
