@@ -8,15 +8,25 @@ serve a station of a heterogeneous cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import overload
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.cluster.slo_class import SloClass
+from ramsis.sim.compiled import Given, replay
 from ramsis.sim.engine import Engine, Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.sim.run import NEVER_ANSWERED, Run
 
-__all__ = ["Routed", "StationStart", "StationView"]
+__all__ = ["Routed", "RoutedPlan", "StationPlan", "StationStart", "StationView", "replay_routed"]
+
+FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,3 +171,114 @@ class StationView:
     def wake_at(self, at_ms: float, token: object = None) -> None:
         """Have the station's scheme woken at a time; errors as of the engine."""
         self._engine.wake_at(at_ms, _Token(self._station, token))
+
+
+@dataclass(frozen=True, eq=False)
+class StationPlan:
+    """A station of a cluster: its workers, its scheme, and what comes to it.
+
+    Attributes
+    ----------
+    fleet : Fleet
+    plan : Plan
+        Prepared for the fleet.
+    share : mapping of float to float
+        By SLO in ms, the share of the class's queries that is routed here.
+    """
+
+    fleet: Fleet
+    plan: Plan
+    share: Mapping[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class RoutedPlan:
+    """Stations side by side, to which queries are routed at random by the shares of their class.
+
+    Attributes
+    ----------
+    name : str
+        As in results.
+    stations : tuple of StationPlan
+    classes : tuple of SloClass
+        By rising SLO.
+    """
+
+    name: str
+    stations: tuple[StationPlan, ...]
+    classes: tuple[SloClass, ...]
+
+    def load_share(self, station: StationPlan) -> float:
+        """Share of all queries that is routed to a station."""
+        return math.fsum(one.share * station.share.get(one.slo_ms, 0.0) for one in self.classes)
+
+    def routes(self, query_slo_ms: FloatArray, uniform: FloatArray) -> NDArray[np.int64]:
+        """The station of each query, by its SLO and a uniform number of its own; shape (n,)."""
+        found = np.empty(len(uniform), dtype=np.int64)
+        for one in self.classes:
+            upto = np.cumsum([station.share.get(one.slo_ms, 0.0) for station in self.stations])
+            mine = query_slo_ms == one.slo_ms
+            found[mine] = np.minimum(
+                np.searchsorted(upto, uniform[mine] * upto[-1], side="right"), len(upto) - 1)
+        return found
+
+    def start(self, routes: NDArray[np.int64]) -> Callable[[Engine], Scheme]:
+        """What the plain engine runs, given the station of each query."""
+        starts = [StationStart(one.plan.start, self.load_share(one)) for one in self.stations]
+        stations = routes.tolist()
+        return lambda engine: Routed(engine, starts, stations.__getitem__)
+
+
+def replay_routed(
+    plan: RoutedPlan, given: Given, routes: NDArray[np.int64], load_qps: float
+) -> Run | None:
+    """The same run as the plain engine's, each station by its kernel; None where one has none.
+
+    Parameters
+    ----------
+    plan : RoutedPlan
+    given : Given
+        With a deadline for each query.
+    routes : ndarray, shape (n,)
+        The station of each query.
+    load_qps : float
+        The stated load of all stations.
+    """
+    runs = []
+    for i, one in enumerate(plan.stations):
+        compiled = one.plan.compiled
+        if compiled is None or (len(one.share) > 1 and compiled.dispatch != "fleet"):
+            return None  # other kernels know one deadline for all
+        mine = np.flatnonzero(routes == i)
+        part = given.part(mine, coins_in_turn=compiled.dispatch == "fleet")
+        runs.append((mine, replay(one.fleet, compiled, part, load_qps * plan.load_share(one))))
+    return _joined(given, runs)
+
+
+def _joined(given: Given, runs: Sequence[tuple[NDArray[np.int64], Run]]) -> Run:
+    """One record of the runs of all stations, each with the numbers of its queries."""
+    batch_of = np.full(len(given.arrival_ms), NEVER_ANSWERED, dtype=np.int32)
+    batches = workers = models = 0
+    worker, model, dropped = [], [], []
+    for queries, run in runs:
+        batch_of[queries] = np.where(run.batch_of >= 0, run.batch_of + batches, run.batch_of)
+        worker.append(run.worker + workers)
+        model.append(run.model + models)
+        dropped.append(queries[run.drop_query])
+        batches, workers = batches + len(run.size), workers + run.workers
+        models += len(run.models)
+    records = [run for _, run in runs]
+    return Run(
+        fleets=tuple(fleet for run in records for fleet in run.fleets),
+        duration_ms=given.duration_ms,
+        arrival_ms=given.arrival_ms,
+        batch_of=batch_of,
+        start_ms=np.concatenate([run.start_ms for run in records]),
+        finish_ms=np.concatenate([run.finish_ms for run in records]),
+        worker=np.concatenate(worker).astype(np.int32),
+        model=np.concatenate(model).astype(np.int32),
+        size=np.concatenate([run.size for run in records]),
+        drop_query=np.concatenate(dropped).astype(np.int32),
+        drop_ms=np.concatenate([run.drop_ms for run in records]),
+        slo_ms=given.slo_ms,
+    )

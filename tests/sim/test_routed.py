@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -10,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ramsis.cluster.slo_class import SloClass
+from ramsis.sim.compiled import Given
 from ramsis.sim.engine import Engine, Scheme, SchemeError, StationEngine
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.metrics import measure
+from ramsis.sim.routed import Routed, RoutedPlan, StationPlan, StationStart, replay_routed
 from ramsis.sim.run import Run
+from ramsis.sim.schemes import Greedy
 from ramsis.sim.schemes.central import CentralQueue
-from ramsis.sim.routed import Routed, StationStart
 from tests.sim.samples import Anything, fleet, lattice_arrivals
 
 
@@ -123,3 +127,43 @@ def test_every_request_is_accounted_for(arrivals: NDArray[np.float64], seed: int
         own = np.flatnonzero(run.worker == worker)
         order = own[np.argsort(run.start_ms[own])]
         assert (run.start_ms[order][1:] >= run.finish_ms[order][:-1]).all()
+
+
+@pytest.mark.parametrize("service_draws", [False, True])
+def test_kernels_of_stations_do_what_the_plain_engine_does(service_draws: bool) -> None:
+    rng = np.random.default_rng(5)
+    arrivals = np.cumsum(rng.exponential(1.5, 3000))
+    fleets = [drawn(one) if service_draws else one for one in (FAST, SLOW)]
+    plan = RoutedPlan("greedy", tuple(
+        StationPlan(one, Greedy().prepare(one), {20.0: share})
+        for one, share in zip(fleets, (0.6, 0.4), strict=True)), (SloClass(20.0),))
+    slos = np.full(3000, 20.0)
+    routes = plan.routes(slos, rng.random(3000))
+    assert np.bincount(routes)[0] == pytest.approx(1800, abs=150)
+    plain = Engine(fleets, arrivals, 1e4, np.random.default_rng(7), 600.0,
+                   query_slo_ms=slos).run(plan.start(routes))
+    given = Given.drawn(arrivals, 1e4, np.random.default_rng(7), slos)
+    fast = replay_routed(plan, given, routes, 600.0)
+    assert fast is not None
+    for name in ("answered_ms", "served_ms", "model_of", "in_time", "reward"):
+        np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name))
+    np.testing.assert_array_equal(fast.worker[fast.batch_of[fast.answered]],
+                                  plain.worker[plain.batch_of[plain.answered]])
+
+
+def drawn(one: Fleet) -> Fleet:
+    """The same workers with service times that vary by a fifth."""
+    spread = np.linspace(0.8, 1.2, 11)
+    return replace(one, quantiles_ms=one.quantiles_ms * spread, service="distribution")
+
+
+def test_classes_go_where_their_shares_say() -> None:
+    plan = RoutedPlan("two", tuple(
+        StationPlan(one, Greedy().prepare(one), share)
+        for one, share in ((FAST, {10.0: 1.0, 20.0: 0.25}), (SLOW, {20.0: 0.75}))),
+        (SloClass(10.0, 0.5), SloClass(20.0, 0.5)))
+    slos = np.tile([10.0, 20.0], 20_000)
+    routes = plan.routes(slos, np.random.default_rng(0).random(40_000))
+    assert not routes[slos == 10.0].any()
+    assert routes[slos == 20.0].mean() == pytest.approx(0.75, abs=0.01)
+    assert [plan.load_share(one) for one in plan.stations] == pytest.approx([0.625, 0.375])
