@@ -146,14 +146,15 @@ def run_plan(
     if compiled is not None and slos is not None and compiled.kernel != "central-queue":
         compiled = None  # other kernels know one deadline for all
     if engine != "plain" and compiled is not None and isinstance(given, np.ndarray):
-        from ramsis.sim.compiled import replay
+        from ramsis.sim.compiled import Given, replay
 
-        return replay(fleet, compiled, given, workload.duration_ms, service, load_qps,
-                      monitor_ms, slos)
+        numbers = Given.drawn(given, workload.duration_ms, service, slos, draws=fleet.draws,
+                              by_chance=compiled.by_chance)
+        return replay(fleet, compiled, numbers, load_qps, monitor_ms)
     if engine == "compiled":
         raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
                                          allowed="engine plain or auto"))
-    return Engine(fleet, given, workload.duration_ms, service, load_qps, monitor_ms, slos).run(
+    return Engine((fleet,), given, workload.duration_ms, service, load_qps, monitor_ms, slos).run(
         plan.start)
 
 

@@ -66,14 +66,16 @@ def arrivals(queries: int) -> NDArray[np.float64]:
 
 
 def compiled(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    from ramsis.sim.compiled import replay
+    from ramsis.sim.compiled import Given, replay
 
     assert plan.compiled is not None
-    return replay(fleet, plan.compiled, times, float(times[-1]), np.random.default_rng(1), load)
+    return replay(fleet, plan.compiled, Given.drawn(
+        times, float(times[-1]), np.random.default_rng(1), draws=fleet.draws,
+        by_chance=plan.compiled.by_chance), load)
 
 
 def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    engine = Engine(fleet, times, float(times[-1]), np.random.default_rng(1), load)
+    engine = Engine((fleet,), times, float(times[-1]), np.random.default_rng(1), load)
     return engine.run(plan.start)
 
 

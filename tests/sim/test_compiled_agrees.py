@@ -88,12 +88,13 @@ def test_worker_policies_with_any_tables(
 
 def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> tuple[Run, Run]:
     from ramsis.sim import Engine
-    from ramsis.sim.compiled import replay
+    from ramsis.sim.compiled import Given, replay
 
     assert plan.compiled is not None
     times = workload.times_ms
-    plain = Engine(fleet, times, 1e6, np.random.default_rng(0), load).run(plan.start)
-    return plain, replay(fleet, plan.compiled, times, 1e6, np.random.default_rng(0), load)
+    plain = Engine((fleet,), times, 1e6, np.random.default_rng(0), load).run(plan.start)
+    return plain, replay(fleet, plan.compiled, Given.drawn(
+        times, 1e6, np.random.default_rng(0)), load)
 
 
 @settings(max_examples=60, deadline=None)
