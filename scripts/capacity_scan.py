@@ -1,4 +1,4 @@
-"""The fewest workers by search, and by trying every number: the figure of docs/capacity.md.
+"""The fewest workers by search and by trying every number: the figure of docs/capacity.md.
 
 python scripts/capacity_scan.py --out FILE
 """

@@ -52,7 +52,7 @@ def parser(
 
 
 def cases_of(given: argparse.Namespace) -> list[Case]:
-    """What is to be evaluated."""
+    """The cases to evaluate."""
     return [Case(name, given.quick, given.slo_ms, given.loads, given.trace_scale)
             for name in given.profiles]
 

@@ -1,4 +1,11 @@
-"""Batches that a worker can run in time: latencies, SLO, memory and ``only-on`` rules."""
+"""Feasible batches: which batches of a variant a worker type can run alone.
+
+A batch b of variant v is feasible on type t if
+
+    l(t, v, b) <= latency_share_of_slo * SLO,    memory(v, b) <= memory of t,
+
+and every ``only-on`` rule that names v, or its family, allows t.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +14,12 @@ from dataclasses import dataclass
 
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 
-__all__ = ["Usable", "among", "latencies", "may_run", "usable_batches"]
+__all__ = ["FeasibleBatch", "feasible_batches", "is_member", "latencies", "may_run"]
 
 
 @dataclass(frozen=True, slots=True)
-class Usable:
-    """A batch of a variant on a worker type that meets SLO and memory on its own."""
+class FeasibleBatch:
+    """A batch that a worker can run in time and in its memory while it runs no other variant."""
 
     variant: Variant
     family: Family
@@ -34,10 +41,10 @@ def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
                           entry.compute_share)
 
 
-def usable_batches(
+def feasible_batches(
     problem: Problem, family: Family, variant: Variant, worker_type: WorkerType
-) -> list[Usable]:
-    """The batches of a variant on a type within its share of the SLO, memory and rules."""
+) -> list[FeasibleBatch]:
+    """The feasible batches of a variant on a type."""
     if not may_run(problem, variant, worker_type):
         return []
     limit_ms = problem.rules.latency_share_of_slo * family.slo_ms
@@ -45,16 +52,16 @@ def usable_batches(
     for entry in latencies(variant, worker_type):
         memory_mb = variant.memory_mb if entry.memory_mb is None else entry.memory_mb
         if entry.latency_ms <= limit_ms and memory_mb <= worker_type.memory_mb:
-            found.append(Usable(variant, family, entry.batch, entry.latency_ms, memory_mb))
+            found.append(FeasibleBatch(variant, family, entry.batch, entry.latency_ms, memory_mb))
     return found
 
 
 def may_run(problem: Problem, variant: Variant, worker_type: WorkerType) -> bool:
     """Whether the ``only-on`` rules allow a variant on a type."""
     return all(worker_type.name in rule.worker_types for rule in problem.colocation
-               if rule.kind == "only-on" and among(variant, rule.members))
+               if rule.kind == "only-on" and is_member(variant, rule.members))
 
 
-def among(variant: Variant, members: tuple[str, ...]) -> bool:
-    """Whether a variant, or its family, is named by a rule."""
+def is_member(variant: Variant, members: tuple[str, ...]) -> bool:
+    """Whether a variant, or its family, is among the members of a rule."""
     return variant.name in members or variant.family in members
