@@ -371,7 +371,8 @@ class Engine:
         """The quantile function of a batch at the uniform number of its first query."""
         while query >= len(self._uniform):
             self._uniform += self._rng.random(_BLOCK).tolist()
-        return float(quantile(quantiles, self._uniform[query]))
+        drawn: float = quantile(quantiles, self._uniform[query])
+        return drawn
 
     def _refusal(self, what: str, value: object, allowed: str) -> SchemeError:
         where = f"at {self.now_ms:g} ms, {self._event}"

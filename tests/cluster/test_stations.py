@@ -9,8 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, Poisson
-from ramsis.cluster import Cluster, SloClass, Station, Variant, WorkerType, split
+from ramsis.cluster import Cluster, SloClass, Station, Variant, WorkerType
 from ramsis.cluster.checks import numbered_alike
+from ramsis.cluster.routing import split
 from ramsis.errors import InvalidValueError
 from tests.synthesis.samples import tiny_profile
 
