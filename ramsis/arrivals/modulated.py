@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,9 @@ class MarkovModulated:
     >>> process.rates.round(6).tolist()
     [0.625, 2.5]
     """
+
+    modes: ClassVar[int] = 2
+    """The hidden modes: quiet and burst."""
 
     load_qps: float
     ratio: float

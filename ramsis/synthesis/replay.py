@@ -81,5 +81,5 @@ def analyse_policy(
     """
     problem = problem_of(policy, own_arrivals=own_arrivals)
     table = problem.policy_of(policy.model_table, policy.batch_table)
-    visits, excess = evaluate_table(problem, table, policy.dispatch)
-    return analyse_worker(problem, table, visits, excess)
+    found = evaluate_table(problem, table, policy.dispatch)
+    return analyse_worker(problem, table, found.frequency, found.excess)
