@@ -78,6 +78,8 @@ class MarkovModulated(ShippedProcess):
         Parameter("share", "S", "share", "a number between 0 and 1",
                   lambda value: 0.0 < value < 1.0),
     )
+    modes: ClassVar[int] = 2
+    """The hidden modes: quiet and burst."""
 
     load_qps: float
     ratio: float

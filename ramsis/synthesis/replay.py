@@ -83,5 +83,5 @@ def analyse_policy(
     problem = problem_of(policy, own_arrivals=own_arrivals)
     model, batch = policy.model_and_batch()
     table = problem.policy_of(model[0], batch[0])
-    visits, excess = evaluate_table(problem, table, policy.dispatch)
-    return analyse_worker(problem, table, visits, excess)
+    found = evaluate_table(problem, table, policy.dispatch)
+    return analyse_worker(problem, table, found.frequency, found.excess)

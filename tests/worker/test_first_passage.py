@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from scipy.special import gammainc
 
 from ramsis.profiles import LatencyTable
-from ramsis.worker.nodes import exact_nodes, quadrature_nodes
-from ramsis.worker.passage import first_passage
+from ramsis.worker.first_passage import first_passage
 from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.slack_nodes import exact_nodes, quadrature_nodes
 from tests.arrivals.processes import Wrapped
 from tests.reference.four_intervals import poisson
 from tests.worker.problems import small_problem, worker_problems

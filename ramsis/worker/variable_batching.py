@@ -1,16 +1,15 @@
-"""Worker problems with variable batching: whole queues on slack nodes, parts of queues as rows.
+"""The structured form with variable batching: slack nodes and sparse rows.
 
 A batch of the whole queue leads through the slack nodes (:mod:`ramsis.worker.structured`), as with
 maximal batching; a batch of part of it, or a drop, straight to the next state, by a sparse row
-(:mod:`ramsis.worker.parts`). So with V the value of a state and u that of a node,
+(:mod:`ramsis.worker.partial_actions`). So with V the value of a state and u that of a node,
 
     Q(s, whole batch) = reward − gain·cost + Σ_r w(s, r)·h_l(r)
     Q(s, part)        = reward − gain·(cost + excess) + Σ_s' P(s' | s, part)·V(s').
 
-The states are the *likely* ones, some hundred where n and the age of the earliest request go
-together: n requests in T ms with a probability above 1e-15. The few entries of rows that lead
-elsewhere go to the likely state of nearest n in the same bin. In the other states of the table
-whole queues and the fastest model's parts compete, with the values that follow from there.
+The states are the likely ones (:mod:`ramsis.worker.likely_states`). In the other states of the
+table batches of the whole queue compete with those of the fastest model only, with the values that
+follow from there.
 """
 
 from __future__ import annotations
@@ -24,9 +23,14 @@ from scipy.sparse import csr_array
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.worker.actions import LateRule
-from ramsis.worker.parts import Parts, after_a_drop, parts_at, take_best
-from ramsis.worker.problem import Objective, WorkerProblem
-from ramsis.worker.remainder import likely_states
+from ramsis.worker.likely_states import likely_after_drops, likely_states, representatives
+from ramsis.worker.partial_actions import (
+    PartialActions,
+    maximise_over,
+    partial_actions,
+    slack_after_drop,
+)
+from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.structured import Backup, NodeKind, StructuredMDP, build_structured
 
 __all__ = ["MAX_LIKELY", "VariableMDP", "build_variable"]
@@ -37,7 +41,6 @@ IntArray = NDArray[np.int64]
 MAX_LIKELY = 12_000
 """Most likely states: a policy's chain between them is one dense matrix."""
 _ROUNDING = 1e-11
-_AFTER_DROPS = 1e-10
 _FILL_SWEEPS = 200
 _FILLED = 1e-9
 
@@ -51,17 +54,17 @@ class VariableMDP:
     whole : StructuredMDP
         The slack nodes; its ``reached`` are the S likely states, the full one last.
     columns : ndarray of int, shape (N+1, D+1)
-        The likely state that stands for each state.
-    parts : Parts
+        The likely state that represents each state.
+    partial : PartialActions
         At the likely states.
-    second : ndarray, shape (N+1, D+1, D+1), or None
-        Law of the bin after a drop, where there are drops.
+    after_drop : ndarray, shape (N+1, D+1, D+1), or None
+        Distribution of the bin after a drop, where there are drops.
     """
 
     whole: StructuredMDP
     columns: IntArray
-    parts: Parts
-    second: FloatArray | None
+    partial: PartialActions
+    after_drop: FloatArray | None
 
     @property
     def problem(self) -> WorkerProblem:
@@ -75,18 +78,18 @@ class VariableMDP:
         return n * (self.problem.bins + 1) + j
 
     @property
-    def charged(self) -> float:
+    def excess_cost(self) -> float:
         """What a request beyond the table costs."""
-        return float(self.problem.objective is Objective.PER_QUERY)
+        return float(self.problem.charges_excess)
 
     def backup(self, value: FloatArray, gain: float, incumbent: IntArray) -> Backup:
         """Back up every likely state from the values of these, shape (S,); the others stay."""
-        codes = self.problem.every_state(incumbent)
+        codes = self.problem.with_full_state(incumbent)
         best, arg, kept = self._whole_queues(value, gain, codes)
-        q = self._of_parts(self.parts, value, gain)
-        take_best(self.parts, q, best.ravel(), arg.ravel())
-        mine = codes.ravel()[self.parts.state] == self.parts.code
-        kept.ravel()[self.parts.state[mine]] = q[mine]
+        q = self._partial_values(self.partial, value, gain)
+        maximise_over(self.partial, q, best.ravel(), arg.ravel())
+        mine = codes.ravel()[self.partial.state] == self.partial.code
+        kept.ravel()[self.partial.state[mine]] = q[mine]
         at = self.whole.reached
         change = best[at] > kept[at] + _ROUNDING * (1.0 + np.abs(best[at]))
         codes[at] = np.where(change, arg[at], codes[at])
@@ -95,53 +98,57 @@ class VariableMDP:
     def _whole_queues(
         self, value: FloatArray, gain: float, codes: IntArray
     ) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Best value and choice among whole queues, and the value of those in ``codes``."""
+        """Best value and action among whole queues, and the value of those in ``codes``."""
         whole, problem = self.whole, self.problem
-        price = (gain + problem.violation_price) * self.charged
-        futures = whole.futures(np.asarray(whole.continuation @ value) - price * whole.excess)
+        price = (gain + problem.violation_price) * self.excess_cost
+        node_value = np.asarray(whole.continuation @ value) - price * whole.excess
+        service_values = whole.service_values(node_value)
         best = np.full(codes.shape, -np.inf)
         kept, arg = best.copy(), codes.copy()
-        for n, choices in enumerate(problem.choices.rows):
-            for choice in choices:
-                if choice.drops or choice.batch <= n:
+        for n, actions in enumerate(problem.actions.by_queue):
+            for action in actions:
+                if action.drops or action.batch <= n:
                     continue
-                span = choice.bins
-                q = (problem.reward(choice) - gain * problem.cost(choice.batch)
-                     + whole.missing[n, span] @ futures[choice.service])
-                better, mine = q > best[n, span], codes[n, span] == choice.code
+                span = action.bins
+                q = (problem.reward(action) - gain * problem.cost(action.batch)
+                     + whole.phase[n, span] @ service_values[action.service])
+                better, mine = q > best[n, span], codes[n, span] == action.code
                 best[n, span][better] = q[better]
-                arg[n, span][better] = choice.code
+                arg[n, span][better] = action.code
                 kept[n, span][mine] = q[mine]
         return best, arg, kept
 
-    def _of_parts(self, parts: Parts, value: FloatArray, gain: float) -> FloatArray:
-        price = (gain + self.problem.violation_price) * self.charged
-        q: FloatArray = (parts.reward - gain * parts.cost - price * parts.excess
-                         + parts.law @ value)
+    def _partial_values(
+        self, partial: PartialActions, value: FloatArray, gain: float
+    ) -> FloatArray:
+        price = (gain + self.problem.violation_price) * self.excess_cost
+        q: FloatArray = (partial.reward - gain * partial.cost - price * partial.excess
+                         + partial.transition @ value)
         return q
 
     def fill(self, value: FloatArray, gain: float, policy: IntArray) -> IntArray:
-        """The policy with the best choice also in the states that are not likely.
+        """The policy with the best action in the states that are not likely, too.
 
-        There the fastest model's parts compete with whole queues, until the values settle.
+        There whole queues compete with parts on the fastest model, until the values converge.
         """
         problem = self.problem
-        codes = problem.every_state(policy)
+        codes = problem.with_full_state(policy)
         best, arg, _ = self._whole_queues(value, gain, codes)
         elsewhere = np.ones(best.size, dtype=bool)
         elsewhere[self.likely] = False
         elsewhere[-(problem.bins + 1) :] = False  # the full state's row
         every = np.arange(best.size).reshape(best.shape)
         every[-1] = every[-1, 0]
-        parts = parts_at(self.whole, every, elsewhere.reshape(best.shape), self.second,
-                       lambda choice: choice.drops or choice.model == problem.latency.fastest)
+        partial = partial_actions(
+            self.whole, every, elsewhere.reshape(best.shape), self.after_drop,
+            lambda action: action.drops or action.model == problem.latency.fastest)
         start, whole_arg = best.ravel(), arg.ravel()
         values = np.where(np.isfinite(start), start, value.min())
         values[self.likely] = value
         for _ in range(_FILL_SWEEPS):
-            q = self._of_parts(parts, values[: parts.law.shape[1]], gain)
+            q = self._partial_values(partial, values[: partial.transition.shape[1]], gain)
             found, chosen = start.copy(), whole_arg.copy()
-            take_best(parts, q, found, chosen)
+            maximise_over(partial, q, found, chosen)
             found[~elsewhere] = values[~elsewhere]
             change = np.abs(found[elsewhere] - values[elsewhere]).max(initial=0.0)
             values = found
@@ -168,11 +175,11 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
     whole = build_structured(problem, nodes)
     likely = likely_states(problem)
     likely[whole.reached] = True
-    second = None
+    after_drop = None
     if problem.late is LateRule.DROP:
-        second = after_a_drop(problem)
-        likely |= _after_drops(second)
-    columns = _nearest(likely)
+        after_drop = slack_after_drop(problem)
+        likely |= likely_after_drops(after_drop)
+    columns = representatives(likely)
     states = np.flatnonzero(likely)
     if len(states) > MAX_LIKELY:
         raise InvalidValueError(
@@ -182,33 +189,10 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
                              "maximal batching")
         )
     old = whole.continuation.tocoo()
-    law: csr_array[np.float64] = csr_array(
+    continuation: csr_array[np.float64] = csr_array(
         (old.data, (old.row, columns[whole.reached][old.col])),
         shape=(old.shape[0], len(states)),
     )
-    whole = replace(whole, reached=np.divmod(states, problem.bins + 1), continuation=law)
-    parts = parts_at(whole, columns, likely, second, lambda _: True)
-    return VariableMDP(whole, columns, parts, second)
-
-
-def _after_drops(second: FloatArray) -> NDArray[np.bool_]:
-    """The states that drops lead to from the full one, which is taken to hold N + 1 requests."""
-    reach = np.zeros(second.shape[:2])
-    reach[-1, 0] = 1.0
-    for n in range(len(reach) - 1, 0, -1):
-        reach[n - 1] = reach[n] @ second[n]
-    return reach > _AFTER_DROPS
-
-
-def _nearest(likely: NDArray[np.bool_]) -> IntArray:
-    """The column of each state, likely or not; fills gaps between likely n of a bin."""
-    n = np.arange(len(likely) - 1)
-    listed = likely[:-1]
-    least = np.argmax(listed, axis=0)
-    most = len(n) - 1 - np.argmax(listed[::-1], axis=0)
-    listed |= (n[:, None] >= least) & (n[:, None] <= most)
-    own = np.cumsum(likely).reshape(likely.shape) - 1
-    columns = np.empty(likely.shape, dtype=np.int64)
-    columns[:-1] = np.take_along_axis(own[:-1], np.clip(n[:, None], least, most), axis=0)
-    columns[-1] = own[-1, 0]
-    return columns
+    whole = replace(whole, reached=np.divmod(states, problem.bins + 1), continuation=continuation)
+    partial = partial_actions(whole, columns, likely, after_drop, lambda _: True)
+    return VariableMDP(whole, columns, partial, after_drop)

@@ -15,15 +15,21 @@ from ramsis.errors import InvalidValueError
 from ramsis.mdp.value_iteration import value_iteration
 from ramsis.profiles import LatencyTable
 from ramsis.worker.actions import Batching, LateRule
+from ramsis.worker.evaluation import evaluate_on_nodes
 from ramsis.worker.explicit import build_explicit
-from ramsis.worker.phases import missing_arrivals
+from ramsis.worker.partial_batch import (
+    SERVICE_POINTS,
+    bin_middles,
+    service_points,
+    waiting_in_partial_batch,
+)
+from ramsis.worker.policy_iteration import solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.remainder import SERVICE_POINTS, bin_slack, later_in_parts, service_points
-from ramsis.worker.slack_nodes import evaluate_on_nodes, solve_on_nodes
+from ramsis.worker.round_robin_phase import phase_distribution
 from ramsis.worker.solve import SolverName, evaluate_table, solve_worker
 from ramsis.worker.structured import build_structured
-from ramsis.worker.variable import build_variable
-from ramsis.worker.variable_solver import evaluate_variable, solve_variable
+from ramsis.worker.variable_batching import build_variable
+from ramsis.worker.variable_policy_iteration import evaluate_variable, solve_variable
 from tests.reference.partial_batch import at_least
 from tests.worker.problems import TWO_MODELS, linear, small_problem, worker_problems
 
@@ -123,7 +129,7 @@ def test_drops_from_the_full_state_lead_to_states_that_nothing_else_leads_to() -
     solution = solve_variable(build_variable(problem, "exact"))
     optimum = value_iteration(build_explicit(problem).mdp, tolerance=1e-10)
     assert solution.evaluation.gain == pytest.approx(optimum.gain, abs=1e-8)
-    visits = solution.evaluation.visits
+    visits = solution.evaluation.frequency
     assert visits[-1, 0] > 1e-3 * visits.sum()
 
 
@@ -139,7 +145,7 @@ def test_states_that_hardly_occur_are_decided_too() -> None:
 
 def test_the_first_requests_of_a_longer_queue_stand_where_order_statistics_say() -> None:
     problem = variable_problem(150.0, grid="fixed:200")
-    found = later_in_parts(problem, missing_arrivals(problem), 3)
+    found = waiting_in_partial_batch(problem, phase_distribution(problem), 3)
     columns = problem.bins + 1
     for batch in (1, 2, 3):
         np.testing.assert_allclose(
@@ -147,8 +153,8 @@ def test_the_first_requests_of_a_longer_queue_stand_where_order_statistics_say()
             batch - 1.0, rtol=0, atol=1e-12,
         )
     law = found[2][3 * columns : 4 * columns].toarray()
-    slack, now = problem.slack_ms, bin_slack(problem)
-    missing = missing_arrivals(problem)[3]
+    slack, now = problem.slack_ms, bin_middles(problem)
+    missing = phase_distribution(problem)[3]
     for j in (20, 60, 100):
         upto = [sum(weight * at_least(i * 3, 9 + phase, (edge - now[j]) / (40.0 - now[j]))
                     for phase, weight in enumerate(missing[j, ::-1].tolist()) for i in (1, 2))
@@ -181,8 +187,8 @@ def test_a_solver_that_knows_no_parts_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "said"),
-    [("ramsis.worker.remainder.MAX_ENTRIES", "batches of part of a queue"),
-     ("ramsis.worker.variable.MAX_LIKELY", "likely states")],
+    [("ramsis.worker.partial_batch.MAX_ENTRIES", "batches of part of a queue"),
+     ("ramsis.worker.variable_batching.MAX_LIKELY", "likely states")],
 )
 def test_problems_that_would_fill_the_memory_are_refused(
     limit: str, said: str, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Value iteration on the structured worker MDP, with the span stopping rule.
+"""Value iteration on the structured form, with the span stopping rule.
 
 One sweep takes state values V to node values u and backs every state up (``greedy``). With g an
 estimate of the gain and c the cost of a state,
@@ -6,8 +6,8 @@ estimate of the gain and c the cost of a state,
     B(s) = (max_m Q_g(s, m) − V(s)) / c(s)
 
 bounds the optimal gain g*: g + min(0, min B) <= g* <= g + max(0, max B), because a decision
-costs c(s) at least (the full state's excess comes on top). The sweep ends when the span
-max B − min B is at most the tolerance; otherwise V ← V + τ·B, τ = (1 − damping)·min c, and g
+costs at least c(s) (and more where the full state's excess is charged). The sweeps end when the
+span max B − min B is at most the tolerance; otherwise V ← V + τ·B, τ = (1 − damping)·min c, and g
 moves towards the middle of its bounds. Raising g by 1 lowers B by 1 + excess / c: where that is
 much more than 1, as in overload, g moves by so much less, or it would swing ever wider. Damping
 is adaptive, as in :mod:`ramsis.mdp.value_iteration`. The policy found is then evaluated
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.result import Status
 from ramsis.mdp.value_iteration import AdaptiveDamping
-from ramsis.worker.slack_nodes import NodeSolution, certify, evaluate_on_nodes
+from ramsis.worker.evaluation import evaluate_on_nodes
+from ramsis.worker.policy_iteration import NodeSolution, certify
 from ramsis.worker.structured import StructuredMDP
 
 __all__ = ["iterate_on_nodes"]
@@ -43,12 +44,12 @@ def iterate_on_nodes(
     Raises
     ------
     InvalidValueError
-        When the choices of a state differ in cost, as a drop and a batch do.
+        When the actions of a state differ in cost, as a drop and a batch do.
     """
-    if any(len({mdp.problem.cost(choice.batch) for choice in row}) > 1
-           for row in mdp.problem.choices.rows):
+    if any(len({mdp.problem.cost(action.batch) for action in actions}) > 1
+           for actions in mdp.problem.actions.by_queue):
         raise InvalidValueError(
-            describe("choices that differ in cost need another solver", where="solver",
+            describe("actions that differ in cost need another solver", where="solver",
                      value="value-iteration", allowed="policy-iteration or linear-program")
         )
     policy = mdp.problem.fastest_policy()
@@ -76,13 +77,13 @@ def iterate_on_nodes(
 
 def _excess_per_cost(mdp: StructuredMDP) -> float:
     """Most requests beyond the table that a decision leaves behind, per unit of its cost."""
-    each = mdp.futures(mdp.charged_excess).max(axis=1)
-    beyond = [max(each[choice.service] for choice in choices)
-              for choices in mdp.problem.choices.rows]
+    each = mdp.service_values(mdp.charged_excess).max(axis=1)
+    beyond = [max(each[action.service] for action in actions)
+              for actions in mdp.problem.actions.by_queue]
     return float((beyond / mdp.costs).max())
 
 
 def _range(advantage: NDArray[np.float64]) -> tuple[float, float]:
-    """Least and greatest entry; of the full state only bin 0 exists."""
+    """Lowest and highest entry; of the full state only bin 0 exists."""
     listed, full = advantage[:-1], float(advantage[-1, 0])
     return min(float(listed.min()), full), max(float(listed.max()), full)

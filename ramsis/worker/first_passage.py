@@ -6,8 +6,8 @@ x = l − U_r what is left of the service at the first new request,
     none(r)     = P(U_r > l)                     no new request: the empty state,
     reach(i, r) = the weight of node i           Σ_i reach(i, r) + none(r) = 1.
 
-The empty epoch ends with the requests of one instant, so ``none`` is kept by how many these are
-(:mod:`ramsis.worker.batch_arrivals`; always one where requests come one at a time).
+The busy period that follows starts with the requests of one instant, so ``none`` is kept by how
+many these are (:mod:`ramsis.worker.batch_arrivals`; always one where requests come one at a time).
 
 *Exact* nodes (j, c): the passage falls in the part (s, e] of the service that belongs to bin
 j, and c central arrivals follow it there:  Σ_{a<r} PF(a, s)·PF(r + c − a, e − s).
@@ -19,6 +19,7 @@ At the Gauss points this is of third order where the density is smooth.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -26,11 +27,11 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess
 from ramsis.arrivals.counts import passage_tails
-from ramsis.worker.batch_arrivals import Landing, landing
-from ramsis.worker.nodes import Cells, NodeSet
-from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.queue import WorkerQueue
+from ramsis.worker.slack_nodes import Cells, NodeSet
 
-__all__ = ["Passage", "first_passage", "quadrature_passage"]
+__all__ = ["Passage", "first_passage", "quadrature_passage", "truncated_mass"]
 
 FloatArray = NDArray[np.float64]
 
@@ -42,36 +43,41 @@ class Passage(NamedTuple):
     ----------
     reach : ndarray, shape (I', K)
         Weights of the first I' nodes (x rises, and later nodes cannot be reached).
-    landing : ndarray, shape (L, K)
-        P(no new request, and the empty epoch ends in the i-th way).
+    idle : ndarray, shape (L, K)
+        P(no new request, and the busy period then starts in the i-th way).
     """
 
     reach: FloatArray
-    landing: FloatArray
+    idle: FloatArray
 
     @property
     def none(self) -> FloatArray:
         """P(no new request), the way to the empty state; shape (K,)."""
-        return np.asarray(self.landing.sum(axis=0))
+        return np.asarray(self.idle.sum(axis=0))
+
+
+def truncated_mass(passages: Iterable[Passage]) -> float:
+    """Largest probability that one of the passages leaves out."""
+    return max(float(np.abs(1.0 - p.reach.sum(axis=0) - p.none).max()) for p in passages)
 
 
 def first_passage(
-    problem: WorkerProblem, nodes: NodeSet, latency_ms: float, ends: Landing | None = None
+    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart | None = None
 ) -> Passage:
     """Weights of the nodes for a service of ``latency_ms``.
 
-    ``ends`` is ``landing(problem)``, where it is at hand already.
+    ``starts`` is ``busy_period_start(queue)``, where it is at hand already.
     """
-    ends = landing(problem) if ends is None else ends
+    starts = busy_period_start(queue) if starts is None else starts
     if nodes.cells is None:
-        return _exact(problem, nodes, latency_ms, ends)
+        return _exact(queue, nodes, latency_ms, starts)
     tail, reach = quadrature_passage(
-        problem.arrivals, problem.workers, nodes, nodes.cells, latency_ms
+        queue.arrivals, queue.workers, nodes, nodes.cells, latency_ms
     )
-    if len(ends.queued) == 1:
+    if len(starts.queued) == 1:
         return Passage(reach, 1.0 - tail[None])
     before = -np.diff(tail, prepend=1.0)
-    return Passage(reach, ends.after(before))
+    return Passage(reach, starts.after(before))
 
 
 def quadrature_passage(
@@ -98,16 +104,16 @@ def quadrature_passage(
 
 
 def _exact(
-    problem: WorkerProblem, nodes: NodeSet, latency_ms: float, ends: Landing
+    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart
 ) -> Passage:
-    workers, arrivals = problem.workers, problem.arrivals
+    workers, arrivals = queue.workers, queue.arrivals
     order = np.arange(workers)
     parts = []
-    for j in range(problem.bins - 1, -1, -1):
-        end = latency_ms - (problem.slo_ms - problem.slack_ms[j + 1])
+    for j in range(queue.bins - 1, -1, -1):
+        end = latency_ms - (queue.slo_ms - queue.slack_ms[j + 1])
         if end <= 0:
             break
-        start = max(0.0, latency_ms - (problem.slo_ms - problem.slack_ms[j])) if j else 0.0
+        start = max(0.0, latency_ms - (queue.slo_ms - queue.slack_ms[j])) if j else 0.0
         size = int(np.count_nonzero(nodes.bin == j))
         before = np.exp(arrivals.log_pf(order, np.array([start])))
         within = np.exp(arrivals.log_pf(np.arange(workers + size), np.array([end - start])))
@@ -117,4 +123,4 @@ def _exact(
         np.cumsum(joint, axis=0, out=joint)  # [r-1, b] = P(a < r, a + d = b)
         parts.append(joint[order[:, None], order[:, None] + 1 + np.arange(size)].T)
     before = np.exp(arrivals.log_pf(order, np.array([latency_ms])))
-    return Passage(np.concatenate(parts), ends.after(before))
+    return Passage(np.concatenate(parts), starts.after(before))

@@ -11,9 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.arrivals import Poisson
-from ramsis.worker.phases import missing_arrivals
+from ramsis.worker.likely_states import likely_states
+from ramsis.worker.partial_batch import (
+    PartialBatches,
+    PartialBatchTransitions,
+    bin_middles,
+    partial_batch_transitions,
+)
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.remainder import PartialBatches, bin_slack, likely_states, remainder
+from ramsis.worker.round_robin_phase import phase_distribution
 from tests.reference.four_intervals import fold
 from tests.reference.partial_batch import partial_row, sample
 from tests.worker.problems import small_problem, worker_problems
@@ -40,14 +46,19 @@ def own_columns(problem: WorkerProblem) -> np.ndarray:
     return columns
 
 
+def transitions(problem: WorkerProblem, batches: PartialBatches) -> PartialBatchTransitions:
+    phase = phase_distribution(problem)
+    return partial_batch_transitions(problem, phase, own_columns(problem), batches)
+
+
 @pytest.mark.parametrize("load_qps", [20.0, 150.0, 900.0])
 def test_rows_are_the_brute_force(load_qps: float) -> None:
     problem = small_problem(load_qps)
     batches = every_batch(problem, [0.0, 7.0, 10.0, 31.0, 90.0])
-    found = remainder(problem, missing_arrivals(problem), own_columns(problem), batches)
-    law = found.law.toarray()
+    found = transitions(problem, batches)
+    law = found.transition.toarray()
     law = np.pad(law, [(0, 0), (0, problem.bins)]).reshape(len(law), problem.max_queue + 1, -1)
-    now = bin_slack(problem)
+    now = bin_middles(problem)
     for i, (n, j, b, latency) in enumerate(zip(*batches, strict=True)):
         row = partial_row(
             int(n), int(j), int(b), float(latency), now=float(now[j]),
@@ -67,10 +78,11 @@ def test_rows_are_the_law_of_a_poisson_stream() -> None:
     """Drawn from exponential gaps, at a slack that stands for its bin, given n alone."""
     problem = small_problem(150.0, grid="fixed:400")
     rng, j = random.Random(5), 120
-    now = float(bin_slack(problem)[j])
+    now = float(bin_middles(problem)[j])
     batches = PartialBatches(*(np.array([x]) for x in (3, j, 2)), np.array([10.0]))
-    found = remainder(problem, missing_arrivals(problem), own_columns(problem), batches)
-    law = np.pad(found.law.toarray()[0], (0, problem.bins)).reshape(problem.max_queue + 1, -1)
+    found = transitions(problem, batches)
+    row = np.pad(found.transition.toarray()[0], (0, problem.bins))
+    law = row.reshape(problem.max_queue + 1, -1)
     drawn = [
         sample(rng, 3, 2, 10.0, now=now, slack=problem.slack_ms.tolist(), rate=0.15, workers=3)
         for _ in range(40_000)
@@ -91,9 +103,9 @@ def test_probability_is_conserved(problem: WorkerProblem, latency: float) -> Non
     if problem.max_queue < 2:
         return
     batches = every_batch(problem, [latency])
-    found = remainder(problem, missing_arrivals(problem), own_columns(problem), batches)
-    np.testing.assert_allclose(found.law.sum(axis=1), 1.0, rtol=0, atol=1e-12)
-    assert found.law.data.min() > 0.0
+    found = transitions(problem, batches)
+    np.testing.assert_allclose(found.transition.sum(axis=1), 1.0, rtol=0, atol=1e-12)
+    assert found.transition.data.min() > 0.0
     assert (found.excess >= 0.0).all()
 
 
@@ -108,10 +120,11 @@ def test_many_workers_neither_overflow_nor_vanish(workers: int) -> None:
     problem = small_problem(1000.0 * rate, slo_ms=100.0, workers=workers, grid="fixed:500")
     j, latency = 125, 20.0
     batches = PartialBatches(*(np.array([x]) for x in (4, j, 2)), np.array([latency]))
-    missing = missing_arrivals(problem)
-    found = remainder(problem, missing, own_columns(problem), batches)
-    law = np.pad(found.law.toarray()[0], (0, problem.bins)).reshape(problem.max_queue + 1, -1)
-    now = bin_slack(problem)
+    missing = phase_distribution(problem)
+    found = partial_batch_transitions(problem, missing, own_columns(problem), batches)
+    row = np.pad(found.transition.toarray()[0], (0, problem.bins))
+    law = row.reshape(problem.max_queue + 1, -1)
+    now = bin_middles(problem)
     count = 3 * workers + np.arange(workers)
     instant = (100.0 - now[j]) * float(missing[3, j, ::-1] @ (2 * workers / (count + 1)))
     mean = float(law.sum(axis=0) @ now)
