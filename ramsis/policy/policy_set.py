@@ -228,7 +228,8 @@ def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
     for i, (level, found) in enumerate(zip(listed.levels, policies.levels, strict=True)):
         for known, station in zip(level.stations, found.stations, strict=True):
             _check_station(known.policy.entry, station, listed.slo_classes)
-        _check_level(Fields(level.expected, file, f"levels[{i}]"), found)
+        _check_level(Fields(level.expected, file, f"levels[{i}]"), found,
+                     sum(listed.worker_types.values()))
     return policies
 
 
@@ -328,17 +329,28 @@ def _check_station(
                                 allowed=f"{found!r}")
 
 
-def _check_level(fields: Fields, level: Level[Policy]) -> None:
-    """Refuse a level whose policies are for something else, or promise something else."""
+def _check_level(fields: Fields, level: Level[Policy], workers: int) -> None:
+    """Refuse a level whose policies are for something else, or promise something else.
+
+    With one station the promise is that of its policy; the bound too, where the station has all
+    ``workers``.
+    """
     stated: list[tuple[str, Any, Any]] = [
         ("arrivals", level.arrivals, station.policy.arrivals_label) for station in level.stations]
     if len(level.stations) == 1:
         policy = level.policy
-        near = abs(level.load_qps - policy.load_qps) <= _TOLERANCE * level.load_qps
-        stated.append(("load_qps", level.load_qps, level.load_qps if near else policy.load_qps))
+        stated.append(("load_qps", level.load_qps, policy.load_qps))
         stated += [(name, level.expected.get(name), value)
-                   for name, value in level_of(policy).expected.items()]
+                   for name, value in level_of(policy).expected.items()
+                   if name != "upper_bound" or policy.workers == workers]
     for name, value, found in stated:
-        if value != found:
+        if not _equal(value, found):
             raise fields.refusal(name, "the policy file says otherwise", value=value,
                                  allowed=f"{found!r}")
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether two values are the same; numbers up to rounding."""
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= _TOLERANCE * max(1.0, abs(other))
+    return one == other

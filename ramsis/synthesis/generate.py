@@ -37,6 +37,7 @@ from ramsis.policy import (
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.runtime.manifest import read_manifest
+from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from ramsis.synthesis.levels import adaptive_levels
 from ramsis.synthesis.service import bounded_by, latency_table, service_times
@@ -313,8 +314,8 @@ def _target(folder: Path, policy: Policy, overwrite: bool) -> SetFolder:
     target = SetFolder.of(folder, policy)
     if not os.path.exists(folder / MANIFEST_NAME):
         return target
-    if _several_stations(folder):
-        raise OutputError(describe("the folder holds policies of several stations",
+    if _is_divided(folder):
+        raise OutputError(describe("the folder holds policies of several stations or types",
                                    where=str(folder), allowed="another folder"))
     if overwrite:
         remove_set(folder)
@@ -330,9 +331,11 @@ def _target(folder: Path, policy: Policy, overwrite: bool) -> SetFolder:
     return target
 
 
-def _several_stations(folder: Path) -> bool:
-    """Whether a folder holds a set with several stations at a level; not if it is damaged."""
+def _is_divided(folder: Path) -> bool:
+    """Whether a folder holds a set of several stations or worker types; not if it is damaged."""
     try:
-        return any(len(level.stations) > 1 for level in read_manifest(folder).levels)
+        found = read_manifest(folder)
     except InputFileError:
         return False
+    return set(found.worker_types) != {ALL_WORKERS} or any(
+        len(level.stations) > 1 for level in found.levels)

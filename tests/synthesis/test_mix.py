@@ -212,7 +212,8 @@ def test_a_mix_that_contradicts_itself_is_refused(made: Path, tmp_path: Path) ->
     refused(r"levels\[0\].stations: shares of the class of \d+ ms do not sum to 1")
     share["share"] *= 2
     document["levels"][1]["expected_effective_accuracy"] -= 0.01
-    refused("not the sum of the stations' promises")
+    several = len(document["levels"][1]["stations"]) > 1
+    refused("not the sum of the stations' promises" if several else "says otherwise")
     document["levels"][1]["expected_effective_accuracy"] += 0.01
     document["slo_classes"][0]["share"] = 0.5
     refused("shares do not sum to 1")
