@@ -294,9 +294,9 @@ def test_an_unwritable_folder_is_named(
 def test_ctrl_c_says_so_and_exits_with_130(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ramsis.synthesis import generate as synthesis
+    from ramsis.policy import policy_set
 
-    writes, write = 0, synthesis.write
+    writes, write = 0, policy_set.write
 
     def interrupted(*arguments: Any) -> str:
         nonlocal writes
@@ -305,7 +305,7 @@ def test_ctrl_c_says_so_and_exits_with_130(
             raise KeyboardInterrupt
         return write(*arguments)
 
-    monkeypatch.setattr(synthesis, "write", interrupted)
+    monkeypatch.setattr(policy_set, "write", interrupted)
     ran = generate(load="50:200:50")
     assert (ran.code, ran.out) == (130, "")
     assert ran.err.strip() == "interrupted; finished files are whole and stay"
