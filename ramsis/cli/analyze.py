@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from ramsis.cli.rows import Column, policy_row, print_json, print_rows
+from ramsis.cli.params import FIGURE
+from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows
 from ramsis.policy import Policy, read, read_set
 
 __all__ = ["analyze"]
@@ -31,11 +32,11 @@ _COLUMNS = (
 
 @click.command("analyze")
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
-@click.option("--plot", metavar="FILE",
+@json_option
+@click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw accuracy, bound and violations against the load (png, pdf or svg; "
                    "needs the extra 'plot').")
-def analyze(sources: tuple[str, ...], as_json: bool, plot: str | None) -> None:
+def analyze(sources: tuple[str, ...], as_json: bool, plot: Path | None) -> None:
     """Show what policies promise: expectations, quantiles and certificate.
 
     Each argument is a policy file, or a folder with a manifest. Batch sizes are those that

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ramsis.cli.central_table import show_central_table
-from ramsis.cli.rows import budget_words
+from ramsis.cli.rows import budget_words, json_option
 from ramsis.policy import Policy, read
 
 __all__ = ["policy_group"]
@@ -34,7 +34,7 @@ def policy_group() -> None:
 
 @policy_group.command("show")
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 @click.option("--width", type=click.IntRange(min=20), default=None,
               help="Columns of text to fit into; the terminal's by default.")
 def show(file: str, as_json: bool, width: int | None) -> None:

@@ -17,8 +17,11 @@ from rich.table import Table
 from ramsis.policy import Policy
 from ramsis.runtime.table import WAIT_CODE
 
-__all__ = ["Column", "budget_row", "budget_words", "policy_row", "print_json", "print_rows",
-           "progress"]
+__all__ = ["Column", "budget_row", "budget_words", "json_option", "policy_row", "print_json",
+           "print_rows", "progress"]
+
+json_option = click.option("--json", "as_json", is_flag=True,
+                           help="Print the rows as one JSON document.")
 
 
 @dataclass(frozen=True)

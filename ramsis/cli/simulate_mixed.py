@@ -7,15 +7,13 @@ from typing import Any
 
 import click
 
-from ramsis.bounds import mixed_bound
+from ramsis.bounds import realised_bound
 from ramsis.cli.mixed import MixedFleet
 from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.cluster.service_times import ServiceLaw
 from ramsis.errors import InputFileError, describe
 from ramsis.policy import Policy, PolicySet, read_set
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.stations import StationsResult, simulate_set
-from ramsis.synthesis import parse_loads
 
 __all__ = ["refuse_beside_mix", "simulate_mixed"]
 
@@ -32,11 +30,11 @@ _COLUMNS = (
 
 
 def simulate_mixed(
-    fleet: MixedFleet, folders: Sequence[str], load: str, *, duration_s: float, seeds: range,
+    fleet: MixedFleet, folders: Sequence[str], loads: Sequence[float], *,
+    duration_s: float, seeds: range,
     service: str, as_json: bool,
 ) -> None:
     """Simulate policy sets on Poisson arrivals and print a row for each folder and load."""
-    loads = parse_loads(load)
     sets = [(folder, _checked(read_set(folder), fleet, folder)) for folder in folders]
     profiles = {one.name: one.profile for one in fleet.types}
     rows = []
@@ -58,7 +56,7 @@ def _checked(
     policies: PolicySet[Policy], fleet: MixedFleet, folder: str
 ) -> PolicySet[Policy]:
     """Refuse a set that was made for another fleet."""
-    types = {one.name: one.workers for one in fleet.types}
+    types = {one.name: one.count for one in fleet.types}
     classes = {one.slo_ms: one.share for one in fleet.classes}
     for what, own, wanted in (("worker types", policies.worker_types, types),
                               ("SLO classes", policies.slo_classes, classes)):
@@ -93,17 +91,11 @@ def _row(
 def _bound(
     fleet: MixedFleet, result: StationsResult, service: str, duration_s: float
 ) -> float | None:
-    """What no scheme can beat on as many queries: the whole time and the longest SLO serve.
-
-    It bounds the expectation, as the classes are drawn: the bound is concave in their loads.
-    """
-    if not all(result.queries()):
-        return None
-    types = [(ServiceLaw.of(one.profile, service, MAX_BATCH), one.workers) for one in fleet.types]
-    seconds = duration_s + fleet.slo_ms / 1000.0
-    bounds = [mixed_bound(types, fleet.classes, load_qps=count / seconds,
-                          max_batch=MAX_BATCH).effective_accuracy for count in result.queries()]
-    return sum(bounds) / len(bounds)
+    """What no scheme can beat on as many queries."""
+    return realised_bound(
+        [one.service_times(service, MAX_BATCH) for one in fleet.types], slo_ms=fleet.classes,
+        workers=[one.count or 0 for one in fleet.types], duration_ms=1000.0 * duration_s,
+        counts=result.queries())
 
 
 def refuse_beside_mix(context: click.Context, names: Sequence[str]) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ramsis.cli.own_modules import see_own_modules
-from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.cli.params import OWN_ARRIVALS
+from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.errors import VerificationError
 from ramsis.policy import MANIFEST_NAME, validate_set
 from ramsis.runtime.manifest import read_manifest
@@ -28,12 +28,12 @@ _COLUMNS = (
 
 @click.command("verify")
 @click.argument("files", nargs=-1, required=True, metavar="DIR|FILE...")
-@click.option("--arrivals", metavar="MODULE:NAME",
+@click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
               help="Arrival process of your own that the files name; no other is imported.")
 @click.option("--tolerance", type=click.FloatRange(min=0.0, min_open=True), default=TOLERANCE,
               show_default=True, help="Largest difference between stated and derived figures.")
 @click.option("--all", "show_all", is_flag=True, help="Print the claims that hold, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 def verify(
     files: tuple[str, ...], arrivals: str | None, tolerance: float, show_all: bool, as_json: bool
 ) -> None:
@@ -50,7 +50,6 @@ def verify(
       $ ramsis verify policies_out/example/round-robin-00400qps.json
       $ ramsis verify policies_out/example/round-robin-00400qps.json --all
     """
-    see_own_modules(arrivals)
     paths = [path for name in files for path in _files(name)]
     rows = []
     with progress("verifying", len(paths)) as advance:

@@ -1,15 +1,16 @@
 """Discrete-event simulation of serving schemes: workloads, engine, schemes, figures.
 
 >>> import ramsis
->>> from ramsis.sim import JellyfishPlus, PoissonLoad, simulate
+>>> from ramsis.sim import JellyfishPlus, ConstantLoad, simulate
 >>> result = simulate(ramsis.load_profile("digits-cpu"), JellyfishPlus(),
-...                   PoissonLoad(load_qps=100.0, duration_ms=5000.0), workers=4, slo_ms=100.0)
+...                   ConstantLoad(load_qps=100.0, duration_ms=5000.0), workers=4, slo_ms=100.0)
 >>> result.metrics[0].never_answered
 0
 """
 
 from __future__ import annotations
 
+from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.sim.engine import Engine, Scheme, SchemeError
 from ramsis.sim.experiment import check_load, run_plan, simulate
 from ramsis.sim.fleet import Fleet
@@ -29,24 +30,16 @@ from ramsis.sim.schemes import (
     scheme,
 )
 from ramsis.sim.time_series import TimeSeries, over_time
-from ramsis.sim.trace import RateTrace, Recorded
-from ramsis.sim.workload import (
-    ClosedLoop,
-    FixedRate,
-    PoissonLoad,
-    Renewal,
-    Sampled,
-    Workload,
-)
+from ramsis.sim.workload import ClosedLoop, ConstantLoad, Workload
 
 __all__ = [
     "SCHEMES",
     "Clipper",
     "ClosedLoop",
+    "ConstantLoad",
     "Engine",
     "Estimate",
     "Fixed",
-    "FixedRate",
     "Fleet",
     "Greedy",
     "Infaas",
@@ -54,13 +47,10 @@ __all__ = [
     "Metrics",
     "ModelSwitching",
     "Plan",
-    "PoissonLoad",
     "Policies",
     "RateTrace",
     "Recorded",
-    "Renewal",
     "Run",
-    "Sampled",
     "Scheme",
     "SchemeError",
     "SchemeSpec",

@@ -16,6 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ramsis.cluster._kernels import quantile
 from ramsis.sim.tables import CentralTables, Tables
 
 __all__ = ["Batches", "Lines", "Terms", "central_queue", "first_come", "round_robin",
@@ -120,15 +121,9 @@ def _decide(
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _service_ms(terms: Terms, model: int, batch: int, query: int) -> float:
     """The time that a batch takes whose first query this is."""
-    count = terms.quantiles_ms.shape[2]
-    if count == 1:
+    if terms.quantiles_ms.shape[2] == 1:
         return float(terms.quantiles_ms[model, batch - 1, 0])
-    last = count - 1
-    position = min(max(terms.uniform[query] * count - 0.5, 0.0), float(last))
-    below = min(int(position), last - 1)
-    low = terms.quantiles_ms[model, batch - 1, below]
-    high = terms.quantiles_ms[model, batch - 1, below + 1]
-    return float(low + (position - below) * (high - low))
+    return quantile(terms.quantiles_ms, model, batch, terms.uniform[query])
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -20,7 +20,7 @@ from ramsis.sim.fleet import MAX_BATCH, Fleet
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.result import Estimate
 from ramsis.sim.schemes.policies import Policies
-from ramsis.sim.workload import PoissonLoad
+from ramsis.sim.workload import ConstantLoad
 
 __all__ = ["StationsResult", "simulate_set", "simulate_stations"]
 
@@ -134,7 +134,7 @@ def simulate_stations(
         fleet = Fleet.of(profile, workers=policy.workers, slo_ms=policy.slo_ms, service=service,
                          max_batch=max(MAX_BATCH, scheme.max_batch))
         fleet = replace(fleet, classes=policy.slo_classes)
-        workload = PoissonLoad(policy.load_qps * load_qps / level_qps, duration_ms)
+        workload = ConstantLoad(policy.load_qps * load_qps / level_qps, duration_ms)
         prepared.append((fleet, scheme.prepare(fleet), workload))
     runs = tuple(
         tuple(measure(run_plan(fleet, plan, workload, seed=_own_seed(seed, i)))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis import __version__
-from ramsis.bounds import fluid_bound, mixed_bound
-from ramsis.bounds.heterogeneous import check_reachable
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw, carries_quantiles
+from ramsis.bounds import fluid_bound
+from ramsis.cluster.checks import check_reachable
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes, carries_quantiles
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InputFileError, InvalidValueError, NotConvergedError, describe
 from ramsis.files import fingerprint
@@ -145,12 +145,12 @@ def fleet_problem(
     InfeasibleError
         An SLO below every latency.
     """
-    law = ServiceLaw.of(profile, settings.chosen_service(profile), settings.max_batch)
+    law = ServiceTimes.of(profile, settings.chosen_service(profile), settings.max_batch)
     from ramsis.central.classes import ClassesProblem
     from ramsis.central.problem import FleetProblem
 
     problem = FleetProblem.create(
-        law.usable(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
+        law.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
         load_qps=load_qps, price=settings.violation_price, steps=settings.steps(),
     )
     if not settings.classes:
@@ -235,7 +235,7 @@ def _solved(
     )
 
 
-def _model(law: ServiceLaw, m: int) -> PolicyModel:
+def _model(law: ServiceTimes, m: int) -> PolicyModel:
     """A model with the batches that may be in time."""
     rows = law.quantiles_ms[m]
     rows = rows[np.isfinite(rows).all(axis=1)]
@@ -259,9 +259,8 @@ def fleet_expectations_of(
                         load_qps=problem.load_qps, max_batch=problem.law.max_batch)
     most = bound.effective_accuracy
     if problem.classes:
-        most = mixed_bound([(problem.law, problem.workers)], problem.classes,
-                           load_qps=problem.load_qps,
-                           max_batch=problem.law.max_batch).effective_accuracy
+        most = fluid_bound(problem.law, slo_ms=problem.classes, workers=problem.workers,
+                           load_qps=problem.load_qps).effective_accuracy
     expectations = fleet_expectations(problem, solution.totals, capacity_qps=bound.capacity_qps,
                                       upper_bound=most)
     return expectations, solution
@@ -282,7 +281,7 @@ def fleet_problem_of(policy: Policy, where: str = "policy") -> FleetProblem:
         raise InputFileError(describe("no fleet problem for this arrival process",
                                       where=f"{where}: arrivals", value=policy.arrivals_label,
                                       allowed="poisson"))
-    law = ServiceLaw(tuple(model.name for model in policy.models), policy.accuracy,
+    law = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                      policy.service_ms, policy.service)
     problem = FleetProblem(
         law=law, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,

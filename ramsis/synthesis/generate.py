@@ -18,7 +18,7 @@ import numpy as np
 
 from ramsis import __version__
 from ramsis.analysis import analyse_worker
-from ramsis.arrivals import describe_process, is_orderly, process_factory
+from ramsis.arrivals import Arrivals, describe_process, is_orderly
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import fingerprint
@@ -45,7 +45,7 @@ from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.actions import LateRule
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.shortest_queue import check_shortest_queue
-from ramsis.worker.solve import WorkerSolution, solve_dispatched
+from ramsis.worker.solve import WorkerSolution, solve_worker
 
 __all__ = ["choose_loads", "generate_policy", "generate_set", "latency_table", "worker_problem"]
 
@@ -68,7 +68,7 @@ def worker_problem(
         table,
         slo_ms=settings.slo_ms,
         workers=settings.workers,
-        arrivals=process_factory(settings.arrivals)(load_qps),
+        arrivals=Arrivals.parse(settings.arrivals).counted(load_qps),
         grid=settings.grid,
         max_queue=settings.max_queue,
         objective=settings.objective,
@@ -173,7 +173,7 @@ def _policy(
     problem: WorkerProblem, load_qps: float, settings: SynthesisSettings, inputs: Inputs
 ) -> Policy:
     table = problem.latency
-    solution = solve_dispatched(problem, settings.dispatch, settings.solver)
+    solution = solve_worker(problem, settings.solver, dispatch=settings.dispatch)
     solution.certificate.require_converged(f"load {load_qps:g} QPS")
     bound = fluid_bound(
         bounded_by(problem),
@@ -182,7 +182,7 @@ def _policy(
         load_qps=load_qps,
         max_batch=settings.max_queue,
     )
-    analysis = analyse_worker(problem, solution.policy, solution.visits, solution.excess)
+    analysis = analyse_worker(problem, solution.policy, solution.frequency, solution.excess)
     expectations = analysis.expectations(
         capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy
     )

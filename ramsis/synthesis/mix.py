@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ramsis import __version__
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster import SloClass, WorkerType
 from ramsis.errors import OutputError, describe
 from ramsis.policy import MANIFEST_NAME, Level, Policy, PolicySet, remove_set, write_set
 from ramsis.synthesis.fleet import FleetSettings
-from ramsis.synthesis.mix_problem import MixProblem, WorkerType
+from ramsis.synthesis.mix_problem import MixProblem
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["MixProblem", "WorkerType", "generate_mix"]
+__all__ = ["MixProblem", "generate_mix"]
 
 
 def generate_mix(
@@ -59,7 +59,7 @@ def generate_mix(
             on_level(levels[-1])
     if present:
         remove_set(folder)
-    policies = PolicySet(levels, {one.name: one.workers for one in types},
+    policies = PolicySet(levels, {one.name: one.count or 0 for one in types},
                          {one.slo_ms: one.share for one in problem.classes})
     write_set(folder, policies, created_by=f"ramsis {__version__}")
     return policies

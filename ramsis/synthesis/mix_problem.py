@@ -29,19 +29,21 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.bounds.heterogeneous import MixedBound, check_reachable, merged_types, mixed_bound
-from ramsis.cluster.service_times import ServiceLaw
-from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.bounds import FluidBound, fluid_bound
+from ramsis.cluster.checks import check_reachable, numbered_alike
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.station import Cluster
+from ramsis.cluster.worker_type import WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import Level, Policy, Rates, Station, rates_of, station_name
-from ramsis.profiles import ProfileSet
 from ramsis.synthesis.division import Division, best_division, rounded
 from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import simulated
 
-__all__ = ["MixProblem", "WorkerType"]
+__all__ = ["MixProblem"]
 
 UNITS = 128
 """Parts that a class's load is divided into between worker types."""
@@ -52,24 +54,6 @@ _LOAD_STEPS_WITH_CLASSES = (32, 16, 8)  # each valuation divides the workers, to
 
 _QUERIES, _RUNS = 800_000, 8
 _SEED = 1 << 21  # away from those that are used for checks
-
-
-@dataclass(frozen=True, eq=False)
-class WorkerType:
-    """Workers that are alike.
-
-    Attributes
-    ----------
-    name : str
-    profile : ProfileSet
-        What they run, and how fast.
-    workers : int
-        How many there are, >= 1.
-    """
-
-    name: str
-    profile: ProfileSet
-    workers: int
 
 
 _Loads = tuple[float, ...]  # of each class
@@ -110,16 +94,15 @@ class MixProblem:
         classes: Sequence[SloClass],
         settings: FleetSettings | SynthesisSettings,
     ) -> None:
-        _check_types(types)
+        self.cluster = Cluster(tuple(types), tuple(classes))
         if getattr(settings, "arrivals", "poisson") != "poisson":
             raise InvalidValueError(describe("a mixed fleet divides Poisson arrivals only",
                                              where="arrivals", value=settings.arrivals,  # type: ignore[union-attr]
                                              allowed="poisson"))
-        self.given = tuple(types)
-        self.classes = merged_classes(classes)
+        self.classes = self.cluster.classes
         self.settings = settings
-        laws = [_law(one.profile, settings) for one in types]
-        kinds = merged_types(laws)
+        laws = [_law(one, settings) for one in types]
+        kinds = numbered_alike(laws)
         check_reachable(laws, self.classes)
         first = [kinds.index(k) for k in range(len(set(kinds)))]
         self.laws = tuple(laws[i] for i in first)
@@ -127,7 +110,7 @@ class MixProblem:
         members = [[one for one, k in zip(types, kinds, strict=True) if k == kind]
                    for kind in range(len(first))]
         self.names = tuple(tuple(one.name for one in group) for group in members)
-        self.workers = tuple(sum(one.workers for one in group) for group in members)
+        self.workers = tuple(sum(one.count or 0 for one in group) for group in members)
         self._policy = cache(self._made)
         self._within = cache(self._ways)
         self._at_most = cache(self._most)
@@ -135,10 +118,10 @@ class MixProblem:
         self._replayed = cache(lambda policy: simulated(policy, queries=_QUERIES, runs=_RUNS,
                                                         seed=_SEED))
 
-    def bound(self, load_qps: float) -> MixedBound:
+    def bound(self, load_qps: float) -> FluidBound:
         """What no scheme can beat, with a row for each merged type."""
-        return mixed_bound(list(zip(self.laws, self.workers, strict=True)), self.classes,
-                           load_qps=load_qps, max_batch=_max_batch(self.settings))
+        return fluid_bound(self.laws, slo_ms=self.classes, workers=self.workers,
+                           load_qps=load_qps)
 
     def level(self, load_qps: float) -> Level[Policy]:
         """The best policies found for a load.
@@ -179,14 +162,14 @@ class MixProblem:
                  for t in range(len(self.laws))]
         return [(t, own) for t, own in enumerate(loads) if sum(own) > 0]
 
-    def _starts(self, bound: MixedBound) -> list[Division]:
+    def _starts(self, bound: FluidBound) -> list[Division]:
         """Divisions of the classes' loads between types to start from."""
         able = np.array([[float(law.quantiles_ms[:, :, 0].min()) <= one.slo_ms
                           for one in self.classes] for law in self.laws])
         speed = np.array([workers / float(law.quantiles_ms[:, 0, 0].min())
                           for law, workers in zip(self.laws, self.workers, strict=True)])
         by_speed = able * speed[:, None]
-        fluid = np.where(bound.share.sum(axis=0) > 0, bound.share, by_speed)
+        fluid = np.where(bound.type_share.sum(axis=0) > 0, bound.type_share, by_speed)
         weights = [fluid, by_speed]
         for t in range(len(self.laws)):
             alone = np.zeros(able.shape)
@@ -209,8 +192,8 @@ class MixProblem:
         shares = isinstance(self.settings, FleetSettings)
         if own[0].slo_ms < fastest or not (shares or self.workers[t] >= len(own)):
             return -math.inf
-        return total * mixed_bound([(self.laws[t], self.workers[t])], own, load_qps=total,
-                                   max_batch=_max_batch(self.settings)).effective_accuracy
+        return total * fluid_bound(self.laws[t], slo_ms=own, workers=self.workers[t],
+                                   load_qps=total).effective_accuracy
 
     def _better(self, way: _Within) -> tuple[Station[Policy], ...]:
         """Sharing, unless being apart promises more."""
@@ -267,9 +250,8 @@ class MixProblem:
 
     def _apart(self, t: int, workers: int, slo_ms: float, load_qps: float) -> float:
         """Accuracy per second that some workers reach at most with one class."""
-        return load_qps * mixed_bound(
-            [(self.laws[t], workers)], [SloClass(slo_ms)], load_qps=load_qps,
-            max_batch=_max_batch(self.settings)).effective_accuracy
+        return load_qps * fluid_bound(self.laws[t], slo_ms=slo_ms, workers=workers,
+                                      load_qps=load_qps).effective_accuracy
 
     def _part(self, t: int, workers: int, own: tuple[tuple[float, float], ...]) -> Station[Policy]:
         return _station(self.names[t], dict(own), self._policy(t, workers, own))
@@ -346,20 +328,10 @@ def _with_shares(
                                 for slo, load in part.share.items()})
 
 
-def _law(profile: ProfileSet, settings: FleetSettings | SynthesisSettings) -> ServiceLaw:
-    return ServiceLaw.of(profile, settings.chosen_service(profile), _max_batch(settings))
+def _law(one: WorkerType, settings: FleetSettings | SynthesisSettings) -> ServiceTimes:
+    return one.service_times(settings.chosen_service(one.profile), _max_batch(settings))
 
 
 def _max_batch(settings: FleetSettings | SynthesisSettings) -> int:
     return settings.max_batch if isinstance(settings, FleetSettings) else settings.max_queue
 
-
-def _check_types(types: Sequence[WorkerType]) -> None:
-    names = [one.name for one in types]
-    if not types or len(set(names)) < len(names):
-        raise InvalidValueError(describe("not worker types of different names", where="workers",
-                                         value=names, allowed="one or more"))
-    for one in types:
-        if isinstance(one.workers, bool) or not isinstance(one.workers, int) or one.workers < 1:
-            raise InvalidValueError(describe("not a number of workers", where=f"type {one.name}",
-                                             value=one.workers, allowed="a whole number >= 1"))

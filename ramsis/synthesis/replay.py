@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
-from ramsis.arrivals import from_description
+from ramsis.arrivals import Arrivals
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable
@@ -47,7 +47,7 @@ def problem_of(
             latency,
             slo_ms=policy.slo_ms,
             workers=policy.workers,
-            arrivals=from_description(policy.arrivals, policy.load_qps, own=own_arrivals),
+            arrivals=Arrivals.of(policy.arrivals, own=own_arrivals).counted(policy.load_qps),
             grid=policy.slack_ms,
             max_queue=policy.max_queue,
             objective=policy.objective,
@@ -83,5 +83,5 @@ def analyse_policy(
     problem = problem_of(policy, own_arrivals=own_arrivals)
     model, batch = policy.model_and_batch()
     table = problem.policy_of(model[0], batch[0])
-    visits, excess = evaluate_table(problem, table, policy.dispatch)
-    return analyse_worker(problem, table, visits, excess)
+    found = evaluate_table(problem, table, policy.dispatch)
+    return analyse_worker(problem, table, found.frequency, found.excess)

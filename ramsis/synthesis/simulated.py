@@ -10,24 +10,17 @@ with probability 0.95).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from ramsis.arrivals import from_description
-from ramsis.errors import InvalidValueError, describe
+from ramsis.arrivals import Arrivals
 from ramsis.policy import Policy
 from ramsis.policy.records import Simulated
 from ramsis.profiles import LatencyTable
-from ramsis.sim import Fleet, PoissonLoad, Policies, Sampled, run_plan
+from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan
 from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
-from ramsis.sim.workload import Workload
 
 __all__ = ["SETTLES", "Simulated", "simulated"]
-
-FloatArray = NDArray[np.float64]
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
@@ -62,7 +55,8 @@ def simulated(
     fleet, plan = _prepared(policy)
     since_ms = SETTLES * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / runs / policy.load_qps
-    workload = _workload(policy, until_ms + _DRAINS * policy.slo_ms, own_arrivals)
+    workload = ConstantLoad(policy.load_qps, until_ms + _DRAINS * policy.slo_ms,
+                            Arrivals.of(policy.arrivals, own=own_arrivals))
     late, earned = list[float](), list[float]()
     for one in range(seed, seed + runs):
         run = run_plan(fleet, plan, workload, seed=one)
@@ -92,14 +86,3 @@ def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
     fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
                   service=policy.service, classes=policy.slo_classes)
     return fleet, Policies((policy,)).prepare(fleet)
-
-
-def _workload(policy: Policy, duration_ms: float, own_arrivals: str | None) -> Workload:
-    if policy.arrivals_label == "poisson":
-        return PoissonLoad(load_qps=policy.load_qps, duration_ms=duration_ms)
-    process: Any = from_description(policy.arrivals, policy.load_qps, own=own_arrivals)
-    if not hasattr(process, "sample"):
-        raise InvalidValueError(describe("a process that cannot be drawn from cannot be simulated",
-                                         where="arrivals", value=policy.arrivals_label,
-                                         allowed="one with a method sample"))
-    return Sampled(process, duration_ms)

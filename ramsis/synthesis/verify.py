@@ -39,7 +39,7 @@ from scipy.sparse import csr_array
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrivals import MarkovModulated
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.settings import check_tolerance
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
@@ -140,7 +140,7 @@ def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
         codes[policy.randomised.place] = policy.randomised.code
         tables.append(replace(policy, codes=codes))
     share = float(np.mean([
-        problem.choices.place(problem.every_state(_table(problem, one)))[:-1] >= 0
+        problem.admissible(_table(problem, one))[:-1]
         for one in tables
     ]))
     return Check("table entries that the model allows", 1.0, share, share == 1.0)
@@ -188,17 +188,17 @@ def _shortest_queue(
     """The table at the rates that it brings about, and what a worker that leaves it may gain."""
     from ramsis.mdp.value_iteration import value_iteration
     from ramsis.worker.shortest_queue import build_shortest_queue
-    from ramsis.worker.shortest_queue_solver import settle_rates
+    from ramsis.worker.shortest_queue_rates import equilibrium_rates
 
     table = policy.model_and_batch()[0][0]
-    settled = settle_rates(problem, table)
+    settled = equilibrium_rates(problem, table)
     model = build_shortest_queue(problem, settled.model.rates_per_ms, table, full=True)
-    rows = model.mdp.rows_of(model.labels(table))
+    rows = model.mdp.pairs_of(model.labels(table))
     start = np.zeros(model.mdp.n_states)
     start[0] = 1.0
     law = _long_run(model.mdp.transition[rows], start)
     gain = float(law @ model.mdp.reward[rows]) / float(law @ model.mdp.costs[rows])
-    analysis = analyse_worker(problem, table, settled.visits, settled.excess)
+    analysis = analyse_worker(problem, table, settled.frequency, settled.excess)
     best = value_iteration(model.mdp, tolerance=tolerance / 100).certificate
     if analysis.expectations().overloaded:
         tolerance *= _LOOSER
@@ -216,7 +216,7 @@ def _modulated(
     """The same with the arrivals' mode in the states; the bound is solved on finer nodes."""
     from ramsis.worker.explicit_modulated import build_modulated_chain
     from ramsis.worker.modulated import build_modulated
-    from ramsis.worker.slack_nodes import solve_on_nodes
+    from ramsis.worker.policy_iteration import solve_on_nodes
 
     assert isinstance(problem.arrivals, MarkovModulated)
     table = _table(problem, policy)
@@ -246,7 +246,7 @@ def _stationary(
 ) -> tuple[WorkerAnalysis, float]:
     """Behaviour and gain of the file's table, by power iteration on the explicit rows."""
     table = _table(explicit.problem, policy)
-    rows = explicit.mdp.rows_of(explicit.labels(table))
+    rows = explicit.mdp.pairs_of(explicit.labels(table))
     chain = explicit.mdp.transition[rows]
     start = np.zeros(explicit.mdp.n_states)
     start[0] = 1.0  # empty; matters where the chain falls into parts up to rounding
@@ -355,8 +355,8 @@ def _dual_bound(policy: Policy, problem: WorkerProblem) -> tuple[float, float]:
     """The fluid bound and the capacity in queries per second, without a linear program."""
     batch = np.arange(1, problem.max_queue + 1)
     times = bounded_by(problem)
-    if isinstance(times, ServiceLaw):
-        service_ms, in_time = times.mean_ms, times.within(problem.slo_ms)
+    if isinstance(times, ServiceTimes):
+        service_ms, in_time = times.mean_ms, times.cdf(problem.slo_ms)
     else:
         service_ms = times.latency_ms[:, : problem.max_queue]
         in_time = (service_ms <= problem.slo_ms).astype(float)

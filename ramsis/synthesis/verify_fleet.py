@@ -102,7 +102,7 @@ def _bound(policy: Policy) -> float:
 def _columns(problem: FleetProblem, slo_ms: float) -> tuple[FloatArray, FloatArray]:
     """Accuracy that a query of an SLO earns by each batch, and its price in the fleet's time."""
     law = problem.law
-    mean_ms, in_time = law.mean_ms, law.within(slo_ms)
+    mean_ms, in_time = law.mean_ms, law.cdf(slo_ms)
     model, column = np.nonzero(in_time > 0)
     queries, run = column + 1.0, column
     for m in range(len(law.models)):

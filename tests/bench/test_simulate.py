@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from ramsis import profiles
 from ramsis.profiles import ProfileSet
 from ramsis.sim import (
+    ConstantLoad,
     Fleet,
     JellyfishPlus,
     ModelSwitching,
     Plan,
-    PoissonLoad,
     Policies,
     Run,
     SchemeSpec,
@@ -66,14 +66,16 @@ def arrivals(queries: int) -> NDArray[np.float64]:
 
 
 def compiled(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    from ramsis.sim.compiled import replay
+    from ramsis.sim.compiled import Given, replay
 
     assert plan.compiled is not None
-    return replay(fleet, plan.compiled, times, float(times[-1]), np.random.default_rng(1), load)
+    return replay(fleet, plan.compiled, Given.drawn(
+        times, float(times[-1]), np.random.default_rng(1), draws=fleet.draws,
+        by_chance=plan.compiled.by_chance), load)
 
 
 def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    engine = Engine(fleet, times, float(times[-1]), np.random.default_rng(1), load)
+    engine = Engine((fleet,), times, float(times[-1]), np.random.default_rng(1), load)
     return engine.run(plan.start)
 
 
@@ -131,7 +133,7 @@ def test_a_figure_of_constant_loads(
         policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
         schemes: list[SchemeSpec] = [Policies(policies), JellyfishPlus(1.05),
                                      ModelSwitching()]
-        results = [simulate(images, one, PoissonLoad(load, 30_000.0), workers=WORKERS,
+        results = [simulate(images, one, ConstantLoad(load, 30_000.0), workers=WORKERS,
                             slo_ms=SLO_MS, seeds=range(5))
                    for load in LOADS_QPS for one in schemes]
         queries = sum(one.queries for result in results for one in result.metrics)
@@ -149,7 +151,7 @@ def test_a_figure_of_constant_loads(
 def test_the_monitored_trace_of_five_minutes(
     benchmark: Any, ledger: Ledger, images: ProfileSet, fleet: Fleet
 ) -> None:
-    from ramsis.sim.trace_file import read_rates
+    from ramsis.arrivals.rate_file import read_rates
 
     policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
     plan, day = Policies(policies).prepare(fleet), read_rates("day")

@@ -14,11 +14,11 @@ from ramsis.central import _kernels
 from ramsis.central import solve as solving
 from ramsis.central.model import Model
 from ramsis.central.solve import DROP, WAIT, solve_fleet
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import NotConvergedError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load
-from ramsis.sim import Fleet, PoissonLoad, Policies, run_plan, simulate
+from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan, simulate
 from ramsis.synthesis import generate_policy
 from ramsis.synthesis.fleet import (
     FleetSettings,
@@ -38,7 +38,7 @@ LOADS = (200.0, 2000.0, 6000.0, 9500.0)  # the capacity of 20 workers is 8889 qu
 
 def simulated(policy: Policy, queries: float = 60_000) -> tuple[float, float]:
     """Effective accuracy and violation rate over four seeds."""
-    workload = PoissonLoad(load_qps=policy.load_qps, duration_ms=1000 * queries / policy.load_qps)
+    workload = ConstantLoad(load_qps=policy.load_qps, duration_ms=1000 * queries / policy.load_qps)
     found = simulate(tiny_profile(), Policies((policy,)), workload, workers=policy.workers,
                      slo_ms=policy.slo_ms, seeds=range(4))
     return (float(np.mean([one.effective_accuracy for one in found.metrics])),
@@ -68,7 +68,7 @@ def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
     chosen = FleetSettings(slo_ms=650.0, workers=60)
     policy = fleet_policy(profile, fleet_problem(profile, 7900.0, chosen), chosen)
     found = simulate(profile, Policies((policy,)),
-                     PoissonLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
+                     ConstantLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
                      slo_ms=650.0, service="distribution", seeds=range(2))
     effective = np.mean([one.effective_accuracy for one in found.metrics])
     assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.005)
@@ -90,7 +90,7 @@ def test_every_query_is_served_or_dropped(load_qps: float) -> None:
 def test_it_is_no_worse_than_worker_policies(load_qps: float) -> None:
     policy = samples.policy(load_qps)
     other = generate_policy(tiny_profile(), load_qps, worker_settings(workers=20))
-    workload = PoissonLoad(load_qps=load_qps, duration_ms=60_000 * 1000 / load_qps)
+    workload = ConstantLoad(load_qps=load_qps, duration_ms=60_000 * 1000 / load_qps)
     theirs = simulate(tiny_profile(), Policies((other,)), workload, workers=20,
                       slo_ms=100.0, seeds=range(4))
     assert simulated(policy)[0] >= np.mean([m.effective_accuracy for m in theirs.metrics]) - 2e-3
@@ -133,7 +133,7 @@ def test_drawn_service_times_are_promised_and_bounded() -> None:
     for load_qps in (2000.0, 9000.0):
         policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
         found = simulate(profile, Policies((policy,)),
-                         PoissonLoad(load_qps=load_qps, duration_ms=8000.0), workers=20,
+                         ConstantLoad(load_qps=load_qps, duration_ms=8000.0), workers=20,
                          slo_ms=100.0, service="distribution", seeds=range(4))
         effective = np.mean([one.effective_accuracy for one in found.metrics])
         assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.015)
@@ -190,13 +190,13 @@ def _check_bound(
                            violation_price=price, grid="fixed:10")
     policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
     fleet = Fleet.of(profile, workers=workers, slo_ms=slo_ms)
-    workload = PoissonLoad(load_qps=load_qps, duration_ms=2000.0)
+    workload = ConstantLoad(load_qps=load_qps, duration_ms=2000.0)
     run = run_plan(fleet, Policies((policy,)).prepare(fleet), workload, seed=seed)
     if not len(run.arrival_ms):
         return
     count = len(run.arrival_ms)
     earned, in_time, dropped = replay(policy.to_document(), run.arrival_ms.tolist())
-    limit = fluid_bound(ServiceLaw.of(profile, "p95", 4), slo_ms=slo_ms, workers=workers,
+    limit = fluid_bound(ServiceTimes.of(profile, "p95", 4), slo_ms=slo_ms, workers=workers,
                         load_qps=1000.0 * count / (2000.0 + slo_ms), max_batch=4)
     assert earned / count <= limit.effective_accuracy + 1e-9
     assert (run.batch_of == -2).sum() == dropped

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.sim import Engine, Fleet, Plan, Run, Scheme
+from ramsis.sim.engine import StationEngine
 from ramsis.synthesis import generate_policy
 from tests.policy import samples
 from tests.synthesis.samples import settings, tiny_profile
@@ -68,14 +69,14 @@ def run(
     duration_ms: float = 1000.0, load_qps: float | None = 10.0,
 ) -> Run:
     """One run of the plain engine."""
-    return Engine(fleet, np.array(arrivals_ms, dtype=float), duration_ms,
+    return Engine((fleet,), np.array(arrivals_ms, dtype=float), duration_ms,
                   np.random.default_rng(0), load_qps).run(start)
 
 
 class Logged(Scheme):
     """Notes every event with its time, and serves one query at a time on m0."""
 
-    def __init__(self, engine: Engine, log: list[tuple[float, str, object]]) -> None:
+    def __init__(self, engine: StationEngine, log: list[tuple[float, str, object]]) -> None:
         super().__init__(engine)
         self.log, self.queue = log, list[int]()
 
@@ -100,7 +101,7 @@ class Logged(Scheme):
 class Anything(Scheme):
     """Does whatever chance says, as far as it is allowed: waits, drops, serves in any order."""
 
-    def __init__(self, engine: Engine, seed: int) -> None:
+    def __init__(self, engine: StationEngine, seed: int) -> None:
         super().__init__(engine)
         self.rng = np.random.default_rng(seed)
         self.queue: list[int] = []

@@ -14,6 +14,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.sim import (
     Clipper,
     ClosedLoop,
+    ConstantLoad,
     Fixed,
     Fleet,
     Greedy,
@@ -21,12 +22,10 @@ from ramsis.sim import (
     JellyfishPlus,
     ModelSwitching,
     Plan,
-    PoissonLoad,
     Policies,
     RateTrace,
     Recorded,
     Run,
-    Sampled,
     SchemeError,
     run_plan,
 )
@@ -89,12 +88,13 @@ def test_worker_policies_with_any_tables(
 
 def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> tuple[Run, Run]:
     from ramsis.sim import Engine
-    from ramsis.sim.compiled import replay
+    from ramsis.sim.compiled import Given, replay
 
     assert plan.compiled is not None
     times = workload.times_ms
-    plain = Engine(fleet, times, 1e6, np.random.default_rng(0), load).run(plan.start)
-    return plain, replay(fleet, plan.compiled, times, 1e6, np.random.default_rng(0), load)
+    plain = Engine((fleet,), times, 1e6, np.random.default_rng(0), load).run(plan.start)
+    return plain, replay(fleet, plan.compiled, Given.drawn(
+        times, 1e6, np.random.default_rng(0)), load)
 
 
 @settings(max_examples=60, deadline=None)
@@ -126,7 +126,7 @@ def test_on_poisson_arrivals_below_and_above_capacity(
         "jellyfish-plus": JellyfishPlus(), "greedy": Greedy(),
         "model-switching": ModelSwitching(profile_s=2.0, step_qps=100.0),
     }.get(name) or Policies((POLICY, tiny_policy(1000.0)), dispatch=name)  # type: ignore[arg-type]
-    done = agree(fleet, spec.prepare(fleet), PoissonLoad(load_qps, 3000.0), monitored)
+    done = agree(fleet, spec.prepare(fleet), ConstantLoad(load_qps, 3000.0), monitored)
     assert done.queries > 400
 
 
@@ -147,7 +147,7 @@ def test_what_is_not_table_driven_says_so() -> None:
     fleet = small_fleet(2)
     plan = Clipper("small").prepare(fleet)
     with pytest.raises(InvalidValueError, match="not table-driven"):
-        run_plan(fleet, plan, PoissonLoad(10.0, 100.0), engine="compiled")
+        run_plan(fleet, plan, ConstantLoad(10.0, 100.0), engine="compiled")
     with pytest.raises(InvalidValueError, match="not table-driven"):
         run_plan(fleet, Fixed("small").prepare(fleet), ClosedLoop(1, 1.0, 10.0), monitored=True,
                  engine="compiled")
@@ -173,6 +173,7 @@ def test_no_arrivals_give_an_empty_run() -> None:
             return np.empty(0)
 
     fleet = small_fleet(2)
+    nobody = ConstantLoad(100.0, 100.0, lambda _: Silent())
     for spec in (Fixed("small"), Policies((dataclasses.replace(POLICY, workers=2),))):
-        done = agree(fleet, spec.prepare(fleet), Sampled(Silent(), 100.0), True)
+        done = agree(fleet, spec.prepare(fleet), nobody, True)
         assert done.queries == 0

@@ -61,7 +61,7 @@ def _run(fleet, plan, workload, load, engine):  # type: ignore[no-untyped-def]
 
     arrivals, rng = workload.arrivals_ms(np.random.default_rng(0)), np.random.default_rng(1)
     if engine == "plain":
-        return Engine(fleet, arrivals, 1e6, rng, load).run(plan.start)
+        return Engine((fleet,), arrivals, 1e6, rng, load).run(plan.start)
     return compiled(fleet, plan.compiled, arrivals, 1e6, rng, load)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from ramsis.policy import Policy, codes_among
 from ramsis.runtime.randomised import Randomised
-from ramsis.sim import Fleet, PoissonLoad, Policies, Run, run_plan
+from ramsis.sim import ConstantLoad, Fleet, Policies, Run, run_plan
 from ramsis.synthesis import generate_policy
 from tests.central import samples as fleets
 from tests.policy.samples import tables
@@ -20,7 +20,7 @@ from tests.synthesis.samples import settings, tiny_profile
 def replayed(scheme: Any, workers: int, load_qps: float, engine: Any, queries: float) -> Run:
     """A run of a scheme with the tiny profile."""
     fleet = Fleet.of(tiny_profile(), workers=workers, slo_ms=100.0)
-    workload = PoissonLoad(load_qps=load_qps, duration_ms=1000 * queries / load_qps)
+    workload = ConstantLoad(load_qps=load_qps, duration_ms=1000 * queries / load_qps)
     return run_plan(fleet, scheme.prepare(fleet), workload, seed=3, engine=engine)
 
 

@@ -19,14 +19,13 @@ from ramsis.policy import set_of, write_set
 from ramsis.sim import (
     SCHEMES,
     Clipper,
+    ConstantLoad,
     Fixed,
-    FixedRate,
     Fleet,
     Greedy,
     Infaas,
     JellyfishPlus,
     ModelSwitching,
-    PoissonLoad,
     Policies,
     SchemeSpec,
     run_plan,
@@ -82,7 +81,7 @@ def test_model_switching_carries_what_the_slo_share_allows() -> None:
     for model, highest in enumerate(carried):
         limit = max(own.largest_batch(model, own.slo_ms / 2), 1)
         for load, good in ((highest, True), (highest + spec._step(own), False)):
-            done = simulate(tiny(), Fixed(own.models[model], limit), PoissonLoad(load, 10_000.0),
+            done = simulate(tiny(), Fixed(own.models[model], limit), ConstantLoad(load, 10_000.0),
                             workers=4, slo_ms=100.0, engine="plain")
             assert (done.violation_rate <= 0.01) == good
     levels = spec.levels(own, carried)
@@ -197,7 +196,7 @@ def policy_folder(folder: Path, *policies: Any) -> Path:
 def test_policy_files_are_replayed_from_a_folder_or_a_file(tmp_path: Path) -> None:
     low, high = tiny_policy(200.0), tiny_policy(800.0)
     folder = policy_folder(tmp_path, low, high)
-    workload = PoissonLoad(500.0, 2000.0)
+    workload = ConstantLoad(500.0, 2000.0)
     by_folder = simulate(tiny(), Policies.load(folder), workload, workers=4, slo_ms=100.0)
     by_file = simulate(tiny(), Policies.load(folder / "round-robin-00800qps.json"), workload,
                        workers=4, slo_ms=100.0)
@@ -221,7 +220,7 @@ def test_round_robin_gives_every_kth_query_to_a_worker_and_shortest_queue_does_n
     policy = tiny_policy(400.0)
     for dispatch, turns in (("round-robin", True), ("shortest-queue", False)):
         plan = Policies((policy,), dispatch=dispatch).prepare(own)
-        done = run_plan(own, plan, PoissonLoad(800.0, 2000.0))
+        done = run_plan(own, plan, ConstantLoad(800.0, 2000.0))
         worker = done.worker[done.batch_of]
         assert (worker == np.arange(done.queries) % 4).all() == turns
 
@@ -243,7 +242,7 @@ def test_in_a_small_fleet_shortest_queue_beats_round_robin() -> None:
     policy = dataclasses.replace(tiny_policy(), batching="variable")
     policy = samples.with_table(policy, models, np.ones(shape, dtype=int), (0, 1))
     found = [simulate(tiny(), Policies((policy,), dispatch=dispatch),  # type: ignore[arg-type]
-                      PoissonLoad(300.0, 20_000.0), workers=4, slo_ms=100.0)
+                      ConstantLoad(300.0, 20_000.0), workers=4, slo_ms=100.0)
              for dispatch in ("shortest-queue", "round-robin")]
     shortest, turns = (result.estimate("response_p95_ms").mean for result in found)
     assert shortest < turns
@@ -259,19 +258,19 @@ def test_in_a_small_fleet_shortest_queue_beats_round_robin() -> None:
 def test_a_policy_made_for_something_else_is_refused(changes: dict[str, Any], words: str) -> None:
     terms = {"workers": 4, "slo_ms": 100.0, **changes}
     with pytest.raises(InputFileError, match=words):
-        simulate(tiny(), Policies((tiny_policy(),)), PoissonLoad(10.0, 100.0), **terms)
+        simulate(tiny(), Policies((tiny_policy(),)), ConstantLoad(10.0, 100.0), **terms)
 
 
 def test_a_policy_made_for_other_models_is_refused() -> None:
     with pytest.raises(InputFileError, match=r"the profile lacks.*'large'"):
         simulate(tiny().subset(["small", "medium"]), Policies((tiny_policy(),)),
-                 PoissonLoad(10.0, 100.0), workers=4, slo_ms=100.0)
+                 ConstantLoad(10.0, 100.0), workers=4, slo_ms=100.0)
 
 
 def test_models_are_found_by_name_whatever_their_order() -> None:
     policy = tiny_policy(400.0)
     one, two = (
-        simulate(tiny().subset(names), Policies((policy,)), PoissonLoad(400.0, 2000.0),
+        simulate(tiny().subset(names), Policies((policy,)), ConstantLoad(400.0, 2000.0),
                  workers=4, slo_ms=100.0)
         for names in (["small", "medium", "large"], ["large", "small", "medium"])
     )
@@ -286,8 +285,8 @@ def test_the_monitor_switches_policies_with_the_load() -> None:
                                        np.full((8, 21), m), whole_queue(), (m, 8))
                     for load, m in ((200.0, 2), (900.0, 0)))
     spec = Policies((small, large))
-    slow, fast = (simulate(tiny(), spec, FixedRate(load, 5000.0), workers=4, slo_ms=100.0,
-                           monitor=True) for load in (150.0, 850.0))
+    slow, fast = (simulate(tiny(), spec, ConstantLoad(load, 5000.0, "fixed-rate"), workers=4,
+                           slo_ms=100.0, monitor=True) for load in (150.0, 850.0))
     assert slow.model_share()["large"] > 0.99
     assert fast.model_share()["small"] > 0.95
 

@@ -216,9 +216,9 @@ def test_a_problem_that_would_fill_the_memory_is_refused(
 def test_a_solver_that_does_not_settle_is_an_error(
     tiny: ProfileSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ramsis.worker import slack_nodes
+    from ramsis.worker import policy_iteration
 
-    solve = slack_nodes.solve_on_nodes
+    solve = policy_iteration.solve_on_nodes
     monkeypatch.setattr(worker, "solve_on_nodes", lambda mdp: solve(mdp, max_rounds=1))
     with pytest.raises(NotConvergedError, match=r"^load 600 QPS: .*1 iterations"):
         generate_policy(tiny, 600.0, samples.SETTINGS)

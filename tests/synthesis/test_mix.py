@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster import SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
 from ramsis.policy import Level, Policy, Rates, validate_set
 from ramsis.profiles import ProfileSet
 from ramsis.sim.stations import simulate_set
 from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
 from ramsis.synthesis.division import best_division, rounded
-from ramsis.synthesis.mix import MixProblem, WorkerType, generate_mix
+from ramsis.synthesis.mix import MixProblem, generate_mix
 from tests.synthesis.samples import linear_profile, tiny_profile
 
 FLEET = FleetSettings(slo_ms=100.0, workers=1, max_batch=4, grid="fixed:8")

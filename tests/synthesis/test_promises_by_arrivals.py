@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ramsis.arrivals import process_factory
+from ramsis.arrivals import Arrivals
 from ramsis.policy import Policy
 from ramsis.synthesis import generate_policy
 from tests.policy.samples import tables
@@ -36,7 +36,7 @@ class Case:
 
     def replayed(self, policy: Policy) -> Replay:
         """What the policy does with arrivals drawn from this process."""
-        process = process_factory(self.word)(self.load_qps)
+        process = Arrivals.parse(self.word)(self.load_qps)
         assert hasattr(process, "sample")
         arrivals = process.sample(_QUERIES / process.rate_per_ms, np.random.default_rng(11))
         return replay(

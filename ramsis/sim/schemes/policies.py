@@ -25,7 +25,7 @@ from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.policy import Policy, read, read_set
 from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Drop, Selector, set_of_selectors
 from ramsis.runtime.selector import wake_slack
-from ramsis.sim.engine import Engine, Scheme
+from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.tables import Compiled, Kernel, level_of, stack, stack_central
@@ -179,7 +179,7 @@ class _Run(Scheme):
     """Lookups through the runtime, at the moment of each decision."""
 
     def __init__(
-        self, engine: Engine, tables: Callable[[], Sequence[DecisionTable]],
+        self, engine: StationEngine, tables: Callable[[], Sequence[DecisionTable]],
         index: dict[str, int], dispatch: str,
     ) -> None:
         super().__init__(engine)
