@@ -99,6 +99,6 @@ def _placement(
     placement = Placement(
         problem.name, status.value, reached, bound, gap, seconds,
         (Stage("tolerance", reached, bound, gap),), groups, families(problem, groups),
-        moves(problem, groups))
+        moves(problem, groups), problem=problem)
     check_placement(problem, placement)
     return placement
