@@ -34,10 +34,11 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
     from ramsis.central.solve import FleetSolution
 
 __all__ = ["FleetSettings", "fleet_expectations_of", "fleet_policy", "fleet_problem",
-           "fleet_problem_of"]
+           "fleet_problem_of", "policy_of_regular_ends"]
 
 _QUERIES, _RUNS = 100_000, 4  # of the simulation that a policy is replayed in
 _NO_MATTER = 6e-4  # of accuracy that may be missing there
+_LEAST_VARIABILITY = 1e-3
 _MOST_QUERIES = 2e6  # of a run until the fleet has settled; longer ones take too long
 
 @dataclass(frozen=True)
@@ -182,6 +183,29 @@ def fleet_policy(
     except NotConvergedError:
         return made
     return other if _in_simulation(other)[0] > earned else made
+
+
+def policy_of_regular_ends(
+    profile: ProfileSet, problem: FleetProblem, settings: FleetSettings
+) -> FleetPolicy:
+    """The best policy where service times are fixed and the load is near the capacity.
+
+    The more of the time workers are busy, the more evenly their batches end: the departures of a
+    queue with Poisson arrivals and fixed service times have a squared coefficient of variation of
+    1 - ρ², ρ being the utilisation (W. Whitt, "The Queueing Network Analyzer", Bell System
+    Technical Journal 62, 1983). By that factor the spacings of ends vary less than
+    :mod:`ramsis.central.problem` has them, ρ being that of its own policy.
+
+    Raises
+    ------
+    NotConvergedError
+        As of :func:`fleet_policy`.
+    """
+    made = _solved(profile, problem, settings)
+    if problem.workers == 1:
+        return made
+    variability = max(1.0 - made.expectations.utilisation**2, _LEAST_VARIABILITY)
+    return _solved(profile, replace(problem, end_variability=variability), settings)
 
 
 def _in_simulation(policy: FleetPolicy) -> tuple[float, float]:
