@@ -80,15 +80,17 @@ class MixedFleet:
         }
 
 
-def mixed_fleet_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def mixed_fleet_options(
+    command: Callable[..., Any], *, required: bool = True
+) -> Callable[..., Any]:
     """``--profiles``, ``--slo-ms`` and ``--workers``, each for one fleet or a mixed one."""
     for option in (
-        click.option("--workers", required=True, metavar="N|TYPE=N,...",
+        click.option("--workers", required=required, metavar="N|TYPE=N,...",
                      help="Workers that share the load; of several types: gpu=4,cpu=40."),
-        click.option("--slo-ms", required=True, metavar="MS|MS:SHARE,...",
+        click.option("--slo-ms", required=required, metavar="MS|MS:SHARE,...",
                      help="Deadline after arrival, in ms; of several classes with their shares "
                      "of the queries: 100:0.3,150:0.7."),
-        click.option("--profiles", "profile_name", required=True,
+        click.option("--profiles", "profile_name", required=required,
                      metavar="FILE|NAME|TYPE=FILE,...",
                      help="Profile file, or the name of a shipped profile set; of several worker "
                      "types: gpu=a.json,cpu=b.json."),

@@ -5,10 +5,12 @@ from ramsis.synthesis.placement.simulated import (
     FamilyOutcome,
     PlacementOutcome,
     StationOutcome,
+    UseOutcome,
+    estimate,
     simulate_placement,
 )
 from ramsis.synthesis.placement.stations import PlacedStation, StationUse, placed_stations
 
 __all__ = ["FamilyOutcome", "PlacedStation", "PlacementOutcome", "StationOutcome",
-           "StationPolicy", "StationUse", "placed_stations", "simulate_placement",
-           "station_policies"]
+           "StationPolicy", "StationUse", "UseOutcome", "estimate", "placed_stations",
+           "simulate_placement", "station_policies"]

@@ -42,7 +42,7 @@ from ramsis.synthesis.placement.stations import PlacedStation, StationUse, place
 from ramsis.synthesis.simulated import SETTLES
 
 __all__ = ["FamilyOutcome", "PlacementOutcome", "StationOutcome", "UseOutcome",
-           "simulate_placement"]
+           "estimate", "simulate_placement"]
 
 
 @dataclass(frozen=True, eq=False)
