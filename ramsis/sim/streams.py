@@ -121,7 +121,7 @@ def _drawn(
     arrivals, routing = (np.random.default_rng(part) for part in seed.spawn(2))
     times = PoissonLoad(stream.load_qps, duration_ms).arrivals_ms(arrivals)
     shares = np.cumsum([target.share for target in stream.targets])
-    if abs(shares[-1] - 1.0) < 1e-6:  # as far as loads in a file add up
+    if len(shares) and abs(shares[-1] - 1.0) < 1e-6:  # as far as loads in a file add up
         shares[-1] = 1.0
     place = np.searchsorted(shares, routing.random(len(times)), side="right")
     station = np.array([*(target.station for target in stream.targets), NOT_SENT])[place]
