@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
 from ramsis.arrivals.timestamps import UNITS, read_timestamps
-from ramsis.cli.rows import Column, print_json, print_rows
+from ramsis.cli.params import FIGURE
+from ramsis.cli.rows import Column, json_option, print_json, print_rows
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
 __all__ = ["arrivals"]
@@ -33,11 +35,11 @@ def arrivals() -> None:
 @click.option("--time-column", metavar="NAME", help="Column of the timestamps in a CSV file.")
 @click.option("--unit", type=click.Choice(list(UNITS)),
               help="Unit of timestamps that are numbers.")
-@click.option("--plot", metavar="FILE",
+@click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw dispersion and gaps (png, pdf or svg; needs the extra 'plot').")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 def fit(
-    trace: str, time_column: str | None, unit: str | None, plot: str | None, as_json: bool
+    trace: str, time_column: str | None, unit: str | None, plot: Path | None, as_json: bool
 ) -> None:
     """Say which arrival process a TRACE looks like, and how well it fits.
 

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ramsis.cli.measure import measure_command
+from ramsis.cli.params import MODELS
 from ramsis.cli.profile_plot import plot_command
-from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.check import Finding, check
 from ramsis.profiles.importers import FORMATS, import_profile
@@ -109,13 +109,13 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 @click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
 @click.option("--format", "format_name", type=click.Choice(("auto", *FORMATS)), default="auto",
               show_default=True, help="Layout of SOURCE.")
-@click.option("--models", metavar="A,B,C", help="Models to keep, in this order.")
+@click.option("--models", type=MODELS, metavar="A,B,C", help="Models to keep, in this order.")
 @click.option("--accuracy", metavar="FILE",
               help="Accuracies by model: JSON, or CSV with the columns model and "
                    "accuracy_percent or accuracy_fraction, or timm's results.")
 @click.option("--name", help="Name of the profile set; that of SOURCE by default.")
 def import_command(
-    source: str, out: str, format_name: str, models: str | None, accuracy: str | None,
+    source: str, out: str, format_name: str, models: list[str] | None, accuracy: str | None,
     name: str | None,
 ) -> None:
     """Make a profile file of another program's measurements.
@@ -133,7 +133,7 @@ def import_command(
       $ ramsis profile import latencies.csv --format long-csv --out latencies.json
       $ ramsis profile import samples --accuracy accuracy.json --models small,large --out two.json
     """
-    found = import_profile(source, format_name, _names(models), accuracy, name)
+    found = import_profile(source, format_name, models, accuracy, name)
     save(found, out)
     for line in found.measurement.get("notes", ()):
         click.echo(f"note: {line}", err=True)
@@ -147,18 +147,6 @@ def _counts(profile_set: ProfileSet, findings: list[Finding]) -> str:
     measured = sum(len(model.batches) for model in profile_set.models)
     return (f"models: {len(profile_set.models)}, batch profiles: {measured}, "
             f"warnings: {len(findings)}")
-
-
-def _names(text: str | None) -> list[str] | None:
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",")]
-    if not all(names) or len(set(names)) != len(names):
-        raise InvalidValueError(
-            describe("not a list of model names", where="--models", value=text,
-                     allowed="names separated by commas, each once")
-        )
-    return names
 
 
 def _document(profile_set: ProfileSet, table: LatencyTable) -> dict[str, Any]:

@@ -22,7 +22,6 @@ __all__ = ["require_fleet", "simulate_placement_file"]
 
 _ALLOWED = ("placement", "fixed", "duration_s", "seed", "seeds", "as_json", "csv_file", "plot",
             "timeline")
-_DURATION_S = 30.0
 _NEARLY = 0.9  # of the time: workers that are busy for longer answer many late
 _COLUMNS = (
     Column("label", "family"),
@@ -44,7 +43,7 @@ _WITH_INTERVAL = ("violation_rate", "effective_accuracy")
 def require_fleet(context: click.Context) -> None:
     """Refuse a command without a placement that does not say what serves."""
     for option in context.command.params:
-        if option.name in ("profile_name", "slo_ms", "workers") and not context.params.get(
+        if option.name in ("profile_names", "slo_ms", "workers") and not context.params.get(
                 option.name):
             raise click.MissingParameter(ctx=context, param=option)
     if context.params["fixed"]:
@@ -52,7 +51,7 @@ def require_fleet(context: click.Context) -> None:
 
 
 def simulate_placement_file(
-    path: str, *, fixed: bool, duration_s: float | None, seeds: range, as_json: bool,
+    path: str, *, fixed: bool, duration_s: float, seeds: range, as_json: bool,
     csv_file: Path | None, plot: Path | None, timeline: Path | None,
 ) -> None:
     """Simulate a placement, and print and write what was asked for."""
@@ -60,13 +59,12 @@ def simulate_placement_file(
     from ramsis.synthesis.placement import placed_stations, simulate_placement
 
     _refuse_others(click.get_current_context())
-    seconds = _DURATION_S if duration_s is None else duration_s
     found = placement_milp.read_placement(path)
     steps = len(placed_stations(found.problem, found.groups)) + len(seeds)
     with progress("policies and runs", steps) as advance:
-        outcome = simulate_placement(found.problem, found.groups, duration_ms=1000.0 * seconds,
+        outcome = simulate_placement(found.problem, found.groups, duration_ms=1000.0 * duration_s,
                                      seeds=seeds, fixed=fixed, on_step=advance)
-    terms = {"duration_s": seconds, "seeds": len(seeds)}
+    terms = {"duration_s": duration_s, "seeds": len(seeds)}
     rows = [_family_row(family, outcome, terms) for family in outcome.families]
     if csv_file is not None:
         write_atomic(csv_file, _csv_text(rows))
@@ -125,7 +123,7 @@ def _station_row(one: StationOutcome, family: str, use: int) -> dict[str, Any]:
 
 def _dispatch(one: StationOutcome) -> str:
     if one.policy is not None:
-        return str(getattr(one.policy, "dispatch", "central-queue"))
+        return one.policy.dispatch
     return "duty-cycle" if len(one.uses) > 1 else "fixed"
 
 

@@ -12,7 +12,7 @@ and the same luck, and the order in which workers are simulated changes nothing.
 Workers may be of several types: a fleet is a number of like workers with the models that they
 hold, and the workers of all fleets are numbered through. A model is named to
 :meth:`Engine.dispatch` by its index in the fleet of the worker. One scheme may decide about all
-workers, or each fleet may have a scheme of its own (:mod:`ramsis.sim.stations`).
+workers, or each fleet may have a scheme of its own (:mod:`ramsis.sim.routed`).
 
 A scheme keeps its own queues. What it may do (:meth:`Engine.dispatch`, :meth:`Engine.drop`,
 :meth:`Engine.wake_at`) is checked; what it may not do ends the run with a :class:`SchemeError`
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.quantiles import quantile
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime import LoadMonitor
 from ramsis.runtime.monitor import WINDOW_MS
@@ -370,11 +371,8 @@ class Engine:
         """The quantile function of a batch at the uniform number of its first query."""
         while query >= len(self._uniform):
             self._uniform += self._rng.random(_BLOCK).tolist()
-        last = len(quantiles) - 1
-        position = min(max(self._uniform[query] * len(quantiles) - 0.5, 0.0), float(last))
-        below = min(int(position), last - 1)
-        low = quantiles[below]
-        return low + (position - below) * (quantiles[below + 1] - low)
+        drawn: float = quantile(quantiles, self._uniform[query])
+        return drawn
 
     def _refusal(self, what: str, value: object, allowed: str) -> SchemeError:
         where = f"at {self.now_ms:g} ms, {self._event}"

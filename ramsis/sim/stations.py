@@ -1,163 +1,154 @@
-"""Stations side by side in one run, each with workers and a scheme of its own.
+"""Policy sets in simulation: each station on its share of the arrivals.
 
-A request goes to a station when it arrives, by a routing rule, and stays there. A scheme sees its
-station as it would see a whole engine: the station's workers numbered from 0, and of the load that
-is stated or anticipated the part that is routed to it. So any scheme that serves like workers can
-serve a station of a heterogeneous cluster.
+Queries go to the stations at random by the shares of the set, so that Poisson arrivals of the
+whole are independent Poisson arrivals at the stations, each query's class drawn by what the
+station gets. So each station is run by itself, and what they do is added up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import overload
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from ramsis.sim.engine import Engine, Scheme, StationEngine
-from ramsis.sim.fleet import Fleet
+import numpy as np
 
-__all__ = ["Routed", "StationStart", "StationView"]
+from ramsis.errors import InvalidValueError, describe
+from ramsis.policy import Policy, PolicySet
+from ramsis.profiles import ProfileSet
+from ramsis.sim.experiment import run_plan
+from ramsis.sim.fleet import MAX_BATCH, Fleet
+from ramsis.sim.metrics import Metrics, measure
+from ramsis.sim.result import Estimate
+from ramsis.sim.schemes.policies import Policies
+from ramsis.sim.workload import ConstantLoad
+
+__all__ = ["StationsResult", "simulate_set", "simulate_stations"]
 
 
 @dataclass(frozen=True, eq=False)
-class StationStart:
-    """How a station of a run is started.
+class StationsResult:
+    """What several stations did at one load.
 
     Attributes
     ----------
-    start : callable
-        Makes the scheme of the station's workers.
-    load_share : float
-        Share of all requests that is routed to the station, in [0, 1].
+    load_qps, level_qps : float
+        Of all queries; and the load that the policies were made for.
+    seeds : tuple of int
+    stations : tuple of tuple of Metrics
+        For each seed, of each station in the order of the level.
     """
 
-    start: Callable[[StationEngine], Scheme]
-    load_share: float
+    load_qps: float
+    level_qps: float
+    seeds: tuple[int, ...]
+    stations: tuple[tuple[Metrics, ...], ...]
+
+    def queries(self) -> tuple[int, ...]:
+        """Queries of each seed, over all stations."""
+        return tuple(sum(one.queries for one in stations) for stations in self.stations)
+
+    def estimate(self, figure: str) -> Estimate:
+        """Mean and 95 % confidence interval over the seeds.
+
+        Parameters
+        ----------
+        figure : str
+            ``effective_accuracy``, ``violation_rate``, or ``accuracy`` of the queries in time.
+        """
+        if figure == "accuracy":
+            return Estimate.of([
+                _total(stations, "effective_accuracy")
+                / (1.0 - _total(stations, "violation_rate"))
+                for stations in self.stations if _total(stations, "violation_rate") < 1.0])
+        return Estimate.of([_total(stations, figure) for stations in self.stations])
 
 
-class Routed(Scheme):
-    """Routes each request to a station when it arrives; the station's scheme decides the rest.
+def simulate_set(
+    policies: PolicySet[Policy],
+    profiles: Mapping[str, ProfileSet],
+    *,
+    load_qps: float,
+    duration_ms: float,
+    service: str = "p95",
+    seeds: Sequence[int] = (0,),
+    source: str = "policies",
+) -> StationsResult:
+    """Simulate the stations of a set on Poisson arrivals.
 
     Parameters
     ----------
-    engine : Engine
-        With a fleet for each station, in the same order.
-    stations : sequence of StationStart
-    route : callable
-        The index of a request's station. It is called once for each request, at its arrival.
+    policies : PolicySet of Policy
+        For Poisson arrivals.
+    profiles : mapping of str to ProfileSet
+        Of each worker type of the set.
+    load_qps : float
+        Of all queries, > 0; the lowest level that meets it serves, else the highest.
+    duration_ms : float
+        Until arrivals stop, > 0.
+    service : str
+        As for :func:`ramsis.sim.simulate`.
+    seeds : sequence of int
+        One or more, >= 0.
+    source : str
+        Where the policies are from, for messages.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range, or no profile for a type.
+    InputFileError
+        A policy does not fit its profile.
     """
-
-    def __init__(
-        self, engine: Engine, stations: Sequence[StationStart], route: Callable[[int], int]
-    ) -> None:
-        super().__init__(engine)
-        first = [0, *accumulate(fleet.workers for fleet in engine.fleets)]
-        views = [StationView(engine, i, low, one.load_share)
-                 for i, (one, low) in enumerate(zip(stations, first, strict=False))]
-        self.first = first
-        self.schemes = [one.start(view) for one, view in zip(stations, views, strict=True)]
-        self.station_of = [i for i, fleet in enumerate(engine.fleets)
-                           for _ in range(fleet.workers)]
-        self.route = route
-
-    def on_arrival(self, query: int) -> None:
-        """Route the request."""
-        self.schemes[self.route(query)].on_arrival(query)
-
-    def on_idle(self, worker: int) -> None:
-        """Tell the worker's station."""
-        station = self.station_of[worker]
-        self.schemes[station].on_idle(worker - self.first[station])
-
-    def on_timer(self, token: object) -> None:
-        """Tell the station that set the timer."""
-        assert isinstance(token, _Token)
-        self.schemes[token.station].on_timer(token.token)
+    for name in policies.worker_types:
+        if name not in profiles:
+            raise InvalidValueError(describe("no profile for a worker type", where="profiles",
+                                             value=name, allowed=", ".join(profiles)))
+    level = policies.at(load_qps).level
+    stations = [(station.policy, profiles[station.worker_types[0]], f"{source}: {station.name}")
+                for station in level.stations]
+    return simulate_stations(stations, load_qps=load_qps, level_qps=level.load_qps,
+                             duration_ms=duration_ms, service=service, seeds=seeds)
 
 
-@dataclass(frozen=True, eq=False)
-class _Token:
-    """A timer's token, and the station that set it."""
-
-    station: int
-    token: object
-
-
-class _Idle(Sequence[bool]):
-    """Whether each worker of a station is idle."""
-
-    def __init__(self, idle: Sequence[bool], first: int, workers: int) -> None:
-        self._idle, self._first, self._workers = idle, first, workers
-
-    @overload
-    def __getitem__(self, worker: int) -> bool: ...
-    @overload
-    def __getitem__(self, worker: slice) -> list[bool]: ...
-    def __getitem__(self, worker: int | slice) -> bool | list[bool]:
-        within = range(self._first, self._first + self._workers)[worker]
-        if isinstance(within, range):
-            return [self._idle[i] for i in within]
-        return self._idle[within]
-
-    def __len__(self) -> int:
-        return self._workers
-
-    def __iter__(self) -> Iterator[bool]:
-        return iter(self[:])
-
-
-class StationView:
-    """What the scheme of one station sees of the engine, and does through it.
+def simulate_stations(
+    stations: Sequence[tuple[Policy, ProfileSet, str]],
+    *,
+    load_qps: float,
+    level_qps: float,
+    duration_ms: float,
+    service: str = "p95",
+    seeds: Sequence[int] = (0,),
+) -> StationsResult:
+    """Simulate stations, each its policy, its profile and where the policy is from.
 
     Parameters
     ----------
-    engine : Engine
-    station : int
-        Index of the station and of its fleet.
-    first : int
-        Number of its first worker.
-    load_share : float
-        Share of all requests that is routed to it.
+    load_qps, level_qps : float
+        Of all queries; and what the loads of the policies add up to.
+    duration_ms, service, seeds
+        As of :func:`simulate_set`.
     """
+    prepared = []
+    for policy, profile, source in stations:
+        scheme = Policies((policy,), source)
+        fleet = Fleet.of(profile, workers=policy.workers, slo_ms=policy.slo_ms, service=service,
+                         max_batch=max(MAX_BATCH, scheme.max_batch))
+        fleet = replace(fleet, classes=policy.slo_classes)
+        workload = ConstantLoad(policy.load_qps * load_qps / level_qps, duration_ms)
+        prepared.append((fleet, scheme.prepare(fleet), workload))
+    runs = tuple(
+        tuple(measure(run_plan(fleet, plan, workload, seed=_own_seed(seed, i)))
+              for i, (fleet, plan, workload) in enumerate(prepared))
+        for seed in seeds)
+    return StationsResult(load_qps, level_qps, tuple(seeds), runs)
 
-    def __init__(self, engine: Engine, station: int, first: int, load_share: float) -> None:
-        self._engine, self._station, self._first = engine, station, first
-        self._load_share = load_share
-        self.fleet: Fleet = engine.fleets[station]
-        self.idle: Sequence[bool] = _Idle(engine.idle, first, self.fleet.workers)
 
-    @property
-    def now_ms(self) -> float:
-        """The present time."""
-        return self._engine.now_ms
+def _own_seed(seed: int, station: int) -> int:
+    """A seed of a station's own."""
+    return int(np.random.SeedSequence((seed, station)).generate_state(1)[0])
 
-    @property
-    def coins(self) -> list[float]:
-        """As of the engine."""
-        return self._engine.coins
 
-    @property
-    def monitored(self) -> bool:
-        """As of the engine."""
-        return self._engine.monitored
-
-    def load_qps(self) -> float:
-        """The station's part of the stated or anticipated load."""
-        return self._load_share * self._engine.load_qps()
-
-    def deadline_ms(self, query: int) -> float:
-        """When the answer to a request is due."""
-        return self._engine.deadline_ms(query)
-
-    def dispatch(self, worker: int, queries: Sequence[int], model: int) -> None:
-        """Start a batch on an idle worker of the station; errors as of the engine."""
-        known = 0 <= worker < self.fleet.workers
-        self._engine.dispatch(self._first + worker if known else -1, queries, model)
-
-    def drop(self, query: int) -> None:
-        """Give a waiting request up; errors as of the engine."""
-        self._engine.drop(query)
-
-    def wake_at(self, at_ms: float, token: object = None) -> None:
-        """Have the station's scheme woken at a time; errors as of the engine."""
-        self._engine.wake_at(at_ms, _Token(self._station, token))
+def _total(stations: Sequence[Metrics], figure: str) -> float:
+    """A rate over the queries of all stations."""
+    queries = sum(one.queries for one in stations)
+    return sum(float(getattr(one, figure)) * one.queries for one in stations) / max(queries, 1)

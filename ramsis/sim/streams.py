@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from ramsis.sim.engine import Engine, Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
+from ramsis.sim.routed import Routed, StationStart
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
-from ramsis.sim.stations import Routed, StationStart
-from ramsis.sim.workload import PoissonLoad
+from ramsis.sim.workload import ConstantLoad
 
 __all__ = ["NOT_SENT", "Figures", "Requests", "Stream", "StreamStation", "Target", "figures",
            "requests_of", "run_streams"]
@@ -119,7 +119,7 @@ def _drawn(
     stream: Stream, index: int, duration_ms: float, seed: np.random.SeedSequence
 ) -> Requests:
     arrivals, routing = (np.random.default_rng(part) for part in seed.spawn(2))
-    times = PoissonLoad(stream.load_qps, duration_ms).arrivals_ms(arrivals)
+    times = ConstantLoad(stream.load_qps, duration_ms).arrivals_ms(arrivals)
     shares = np.cumsum([target.share for target in stream.targets])
     if len(shares) and abs(shares[-1] - 1.0) < 1e-6:  # as far as loads in a file add up
         shares[-1] = 1.0

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import RamsisError
-from ramsis.sim import ClosedLoop, Engine, PoissonLoad, Run, Scheme, SchemeError, run_plan
+from ramsis.sim import ClosedLoop, ConstantLoad, Engine, Run, Scheme, SchemeError, run_plan
 from ramsis.sim.metrics import measure
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED
 from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run
@@ -233,7 +233,7 @@ def test_the_same_seed_gives_every_scheme_the_same_arrivals_and_luck() -> None:
     rng = np.random.default_rng(5)
     drawn = np.sort(rng.uniform(5.0, 9.0, (1, 2, 64)), axis=2)
     small = fleet([[9.0, 9.0]], workers=2, quantiles_ms=drawn)
-    workload = PoissonLoad(150.0, 1000.0)
+    workload = ConstantLoad(150.0, 1000.0)
     one, two, other = (run_plan(small, anything(scheme), workload, seed=seed)
                        for scheme, seed in ((1, 3), (2, 3), (1, 4)))
     assert one.arrival_ms.tolist() == two.arrival_ms.tolist() != other.arrival_ms.tolist()

@@ -88,7 +88,7 @@ def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
         for load, model, limit in levels
     ])
     start = partial(CentralQueue, choose=choose)
-    return Plan(name, start, Compiled("central", tables), max(level.batch for level in levels))
+    return Plan(name, start, Compiled("first-come", tables), max(level.batch for level in levels))
 
 
 def batch_limit(fleet: Fleet, model: int) -> int:

@@ -1,6 +1,6 @@
 """What becomes of a placement when it serves: its stations, policies for them, a simulation."""
 
-from ramsis.synthesis.placement.policies import StationPolicy, station_policies
+from ramsis.synthesis.placement.policies import station_policies
 from ramsis.synthesis.placement.simulated import (
     FamilyOutcome,
     PlacementOutcome,
@@ -12,5 +12,5 @@ from ramsis.synthesis.placement.simulated import (
 from ramsis.synthesis.placement.stations import PlacedStation, StationUse, placed_stations
 
 __all__ = ["FamilyOutcome", "PlacedStation", "PlacementOutcome", "StationOutcome",
-           "StationPolicy", "StationUse", "UseOutcome", "estimate", "placed_stations",
+           "StationUse", "UseOutcome", "estimate", "placed_stations",
            "simulate_placement", "station_policies"]

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ramsis.policy import FleetPolicy, Policy
+from ramsis.policy import Policy
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
-from ramsis.sim.schemes import FleetPolicies, WorkerPolicies
+from ramsis.sim.schemes import Policies
 from ramsis.synthesis.fleet import FleetSettings, fleet_problem, policy_of_regular_ends
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.placement.stations import PlacedStation
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["StationPolicy", "station_fleet", "station_plan", "station_policies"]
-
-StationPolicy = Policy
+__all__ = ["station_fleet", "station_plan", "station_policies"]
 
 _CLEARLY = 0.005  # of effective accuracy
 _GRID = "fixed:100"
@@ -29,7 +27,7 @@ _GRID = "fixed:100"
 
 def station_policies(
     stations: Sequence[PlacedStation], on_policy: Callable[[], object] | None = None
-) -> tuple[StationPolicy | None, ...]:
+) -> tuple[Policy | None, ...]:
     """A policy for each station with one use; ``None`` for a duty cycle.
 
     Like stations have the same policy.
@@ -84,9 +82,8 @@ def station_fleet(station: PlacedStation, max_batch: int) -> Fleet:
                     max_batch=max_batch)
 
 
-def station_plan(station: PlacedStation, policy: StationPolicy) -> tuple[Fleet, Plan]:
+def station_plan(station: PlacedStation, policy: Policy) -> tuple[Fleet, Plan]:
     """The station's workers in simulation, and its policy ready to run on them."""
-    policies = (FleetPolicies((policy,), station.name) if isinstance(policy, FleetPolicy)
-                else WorkerPolicies((policy,), station.name))
+    policies = Policies((policy,), station.name)
     fleet = station_fleet(station, max(station.max_batch, policies.max_batch))
     return fleet, policies.prepare(fleet)

@@ -16,9 +16,9 @@ import numpy as np
 
 from placement_milp import Family, Problem
 from placement_milp.result import Group
-from ramsis.bounds import mixed_bound
-from ramsis.cluster.service_times import ServiceLaw
-from ramsis.cluster.slo_class import SloClass
+from ramsis.bounds import fluid_bound
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.policy import Policy
 from ramsis.sim.result import Estimate
 from ramsis.sim.run import Run
 from ramsis.sim.schemes.duty_cycle import DutyCycle
@@ -33,7 +33,6 @@ from ramsis.sim.streams import (
     run_streams,
 )
 from ramsis.synthesis.placement.policies import (
-    StationPolicy,
     station_fleet,
     station_plan,
     station_policies,
@@ -75,7 +74,7 @@ class StationOutcome:
     """
 
     station: PlacedStation
-    policy: StationPolicy | None
+    policy: Policy | None
     uses: tuple[UseOutcome, ...]
     busy: tuple[float, ...]
 
@@ -199,7 +198,7 @@ def simulate_placement(
 
 
 def _served(
-    station: PlacedStation, policy: StationPolicy | None, *, drop: bool
+    station: PlacedStation, policy: Policy | None, *, drop: bool
 ) -> StreamStation:
     if policy is None:
         batches = [use.batch or 1 for use in station.uses]
@@ -259,7 +258,7 @@ def _busy(run: Run, since_ms: float, until_ms: float) -> tuple[float, ...]:
 
 
 def _outcome(
-    stations: Sequence[PlacedStation], policies: Sequence[StationPolicy | None], i: int,
+    stations: Sequence[PlacedStation], policies: Sequence[Policy | None], i: int,
     results: Sequence[_Result],
 ) -> StationOutcome:
     uses = tuple(UseOutcome(use, tuple(result.uses[i][j] for result in results))
@@ -269,7 +268,7 @@ def _outcome(
 
 def _family(
     problem: Problem, family: Family, stations: Sequence[PlacedStation],
-    policies: Sequence[StationPolicy | None], simulated: tuple[Figures, ...],
+    policies: Sequence[Policy | None], simulated: tuple[Figures, ...],
 ) -> FamilyOutcome:
     mine = [(station, policy, use) for station, policy in zip(stations, policies, strict=True)
             for use in station.uses if use.family.name == family.name]
@@ -287,14 +286,14 @@ def _family(
 
 def _bound(family: Family, stations: Sequence[PlacedStation]) -> float:
     """The fluid bound of a family that had the workers of its stations to itself."""
-    types = []
+    types, counts = [], []
     for station in stations:
         names = [name for use in station.uses if use.family.name == family.name
                  for name in use.variants]
         if names:
-            law = ServiceLaw.of(station.profile.subset(names), "p95", station.max_batch)
-            types.append((law, len(station.workers)))
+            types.append(ServiceTimes.of(station.profile.subset(names), "p95", station.max_batch))
+            counts.append(len(station.workers))
     if not types:
         return 0.0
-    return mixed_bound(types, (SloClass(family.slo_ms),), load_qps=family.demand_qps,
-                       max_batch=max(law.max_batch for law, _ in types)).effective_accuracy
+    return fluid_bound(types, slo_ms=family.slo_ms, workers=counts,
+                       load_qps=family.demand_qps).effective_accuracy

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from placement_milp import Family, Problem, Variant, WorkerType
+from placement_milp.feasible import latencies
 from placement_milp.result import Group, Use
-from placement_milp.usable import latencies
 from ramsis.errors import InfeasibleError, describe
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 
