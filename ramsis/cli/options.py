@@ -37,15 +37,15 @@ def fleet_options(command: _Command) -> _Command:
     return command
 
 
-def mixed_fleet_options(command: _Command) -> _Command:
+def mixed_fleet_options(command: _Command, *, required: bool = True) -> _Command:
     """``--profiles``, ``--slo-ms`` and ``--workers``, of one or several types and classes."""
     for option in (
-        click.option("--workers", type=WORKERS, required=True, metavar="N|TYPE=N,...",
+        click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",
                      help="Workers that share the load; of several types: gpu=4,cpu=40."),
-        click.option("--slo-ms", type=SLOS, required=True, metavar="MS|MS:SHARE,...",
+        click.option("--slo-ms", type=SLOS, required=required, metavar="MS|MS:SHARE,...",
                      help="Deadline after arrival, in ms; of several classes with their shares "
                      "of the queries: 100:0.3,150:0.7."),
-        click.option("--profiles", "profile_names", type=PROFILES, required=True,
+        click.option("--profiles", "profile_names", type=PROFILES, required=required,
                      metavar="FILE|NAME|TYPE=FILE,...",
                      help="Profile file, or the name of a shipped profile set; of several worker "
                      "types: gpu=a.json,cpu=b.json."),
