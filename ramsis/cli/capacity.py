@@ -102,6 +102,7 @@ def capacity(
     trace: str | None,
     unit: str | None,
     time_column: str | None,
+    trace_format: str,
     scale: float,
     arrivals: str,
     duration_s: float | None,
@@ -161,7 +162,8 @@ def capacity(
         constant_loads(load, arrivals, duration_s) if load is not None
         else [traced_load(
             str(trace), unit=unit, time_column=time_column, scale=scale, arrivals=arrivals,
-            duration_s=duration_s, fleet=Fleet.of(profile, workers=MOST_WORKERS, **terms))])
+            duration_s=duration_s, fleet=Fleet.of(profile, workers=MOST_WORKERS, **terms),
+            trace_format=trace_format)])
     for workload in workloads:  # refuses what nothing reaches before anything is simulated
         fewest_by_bound(profile, workload, targets, **terms)
     _run(product(workloads, schemes), lambda workload, name, tell: fewest_workers(

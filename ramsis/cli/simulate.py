@@ -58,8 +58,8 @@ _COLUMNS = (
     Column("models", "models"),
 )
 _FILES = (WorkerPolicies, FleetPolicies)
-_NOT_MIXED = ("schemes", "trace", "unit", "time_column", "scale", "arrivals", "network_ms",
-              "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
+_NOT_MIXED = ("schemes", "trace", "unit", "time_column", "trace_format", "scale", "arrivals",
+              "network_ms", "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -112,6 +112,7 @@ def simulate_command(
     trace: str | None,
     unit: str | None,
     time_column: str | None,
+    trace_format: str,
     scale: float,
     arrivals: str,
     duration_s: float | None,
@@ -166,7 +167,8 @@ def simulate_command(
     workloads = (constant_loads(load, arrivals, duration_s) if load is not None
                  else [traced_load(
                      str(trace), unit=unit, time_column=time_column, scale=scale,
-                     arrivals=arrivals, duration_s=duration_s, fleet=fleet)])
+                     arrivals=arrivals, duration_s=duration_s, fleet=fleet,
+                     trace_format=trace_format)])
     for workload in workloads:
         check_load(fleet, workload)
     labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)),

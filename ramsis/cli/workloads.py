@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import click
+
 from ramsis.arrivals import process_factory
 from ramsis.arrivals.timestamps import read_timestamps
+from ramsis.arrivals.trace_formats import Trace, detect_trace, read_trace
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.sim import (
     FixedRate,
@@ -22,7 +25,7 @@ from ramsis.sim import (
 from ramsis.sim.trace_file import find_trace, is_rate_trace, read_rates
 from ramsis.synthesis import parse_loads
 
-__all__ = ["constant_loads", "traced_load"]
+__all__ = ["constant_loads", "named_trace", "traced_load"]
 
 
 def constant_loads(load: str, arrivals: str, duration_s: float | None) -> list[Workload]:
@@ -45,14 +48,21 @@ def constant_loads(load: str, arrivals: str, duration_s: float | None) -> list[W
 
 def traced_load(
     name: str, *, unit: str | None, time_column: str | None, scale: float, arrivals: str,
-    duration_s: float | None, fleet: Fleet,
+    duration_s: float | None, fleet: Fleet, trace_format: str = "auto",
 ) -> RateTrace | Recorded:
     """The trace, cut and scaled, once its loads are plausible.
 
     Rates become arrivals by the process ``arrivals``; timestamps are the arrivals.
     """
     trace: RateTrace | Recorded
-    if time_column is None and is_rate_trace(name):
+    named = named_trace(name, trace_format, unit, time_column)
+    if named is not None and named.times_ms is not None:
+        _refuse_process(arrivals)
+        trace = Recorded(named.times_ms)
+    elif named is not None and named.rate_qps is not None:
+        starts = [named.step_ms * i for i in range(len(named.rate_qps))]
+        trace = _with_arrivals(RateTrace(starts, named.rate_qps), arrivals)
+    elif time_column is None and is_rate_trace(name):
         trace = _rates(name, unit or "s", arrivals)
     else:
         trace = _recorded(name, unit, time_column, arrivals)
@@ -66,8 +76,30 @@ def traced_load(
     return trace
 
 
+def named_trace(
+    name: str, trace_format: str, unit: str | None, time_column: str | None
+) -> Trace | None:
+    """The trace in a file of a known format, with its notes on stderr; None for another."""
+    path = find_trace(name)
+    if trace_format == "auto":
+        if not path.is_file():
+            return None
+        found = detect_trace(path)
+        if found is None or (time_column is not None and found not in ("jsonl", "mooncake")):
+            return None
+        trace_format = "jsonl" if time_column is not None else found
+    read = read_trace(path, trace_format, unit=unit, time_column=time_column)
+    for note in read.notes:
+        click.echo(f"note: {name} ({read.format}): {note}", err=True)
+    return read
+
+
 def _rates(name: str, unit: str, arrivals: str) -> RateTrace:
-    read = read_rates(name, unit=unit)
+    return _with_arrivals(read_rates(name, unit=unit), arrivals)
+
+
+def _with_arrivals(read: RateTrace, arrivals: str) -> RateTrace:
+    """The same loads with the arrivals of a process."""
     kind, _, parameter = arrivals.partition(":")
     cv, process = 1.0, None
     if kind == "renewal":
@@ -80,12 +112,16 @@ def _rates(name: str, unit: str, arrivals: str) -> RateTrace:
 def _recorded(
     name: str, unit: str | None, time_column: str | None, arrivals: str
 ) -> Recorded:
+    _refuse_process(arrivals)
+    return Recorded(read_timestamps(find_trace(name), unit=unit, time_column=time_column))
+
+
+def _refuse_process(arrivals: str) -> None:
     if arrivals != "poisson":
         raise InvalidValueError(
             describe("recorded arrivals follow no process", where="arrivals", value=arrivals,
                      allowed="--arrivals with loads only")
         )
-    return Recorded(read_timestamps(find_trace(name), unit=unit, time_column=time_column))
 
 
 def _variation(text: str, arrivals: str) -> float:
