@@ -13,6 +13,7 @@ for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import pytest  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 from ramsis.profiles import ProfileSet, save  # noqa: E402
 from tests.cli.command import Run, runner  # noqa: E402
@@ -23,6 +24,10 @@ from tests.synthesis.samples import tiny_profile  # noqa: E402
 if (threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.SIG_IGN):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Examples are bounded in number, not in time: the machine may be busy.
+settings.register_profile("ramsis", deadline=None)
+settings.load_profile("ramsis")
 
 _REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 
