@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -103,6 +104,15 @@ class Instants:
             return (_iso(text, self._zoned) - self._origin) / 1e6
         except ValueError:
             return math.nan
+
+    def numbers(self, values: list[Any]) -> NDArray[np.float64] | None:
+        """Milliseconds of numbers; None where they are dates, or not all are numbers."""
+        if self.iso or str in set(map(type, values)):
+            return None
+        try:
+            return (np.array(values, dtype=float) - self._zero) * self.factor
+        except (OverflowError, ValueError):
+            return None
 
     def column(self, values: pd.Series) -> NDArray[np.float64] | None:
         """Milliseconds of a column of texts; None: go line by line."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +51,26 @@ def read_json_lines(
     instants: Instants | None = None
     count = 0
     for first, text in blocks(path):
-        lines = list(lines_of(text, first))
-        count += len(lines)
+        values = _at_once(text, key)
+        lines = [] if values is not None else list(lines_of(text, first))
+        if values is None:
+            values = [_value(content, key, f"{path}: line {line}") for line, content in lines]
+        count += len(values)
         if count > MAX_LINES:
             raise InputFileError(
                 describe("trace is too long", where=f"{path}", value=f"line {count}",
                          allowed=f"at most {MAX_LINES} lines")
             )
-        values = _values(path, lines, key)
         if not values:
             continue
         if instants is None:
-            instants = Instants(_text(values[0]), unit, f"{path}: line {lines[0][0]}")
-        times = np.array([instants.one(_text(value)) for value in values])
-        _refuse(path, lines, values, times, parts, in_any_order=in_any_order)
+            line = lines[0][0] if lines else first
+            instants = Instants(_text(values[0]), unit, f"{path}: line {line}")
+        times = instants.numbers(values)
+        if times is None:
+            times = np.array([instants.one(_text(value)) for value in values])
+        numbers = [line for line, _ in lines] or range(first, first + len(values))
+        _refuse(path, numbers, values, times, parts, in_any_order=in_any_order)
         parts.append(times)
     if not parts:
         raise InputFileError(describe("no timestamps", where=str(path),
@@ -79,17 +86,18 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _values(path: Path, lines: list[tuple[int, str]], key: str) -> list[Any]:
-    """The value of the key in each line: all lines at once, or one by one to find a bad one."""
+def _at_once(text: str, key: str) -> list[Any] | None:
+    """The value of the key in each line of a block; None: go line by line."""
+    body = text.removesuffix("\n")
     try:
-        found = json.loads("[" + ",".join(content for _, content in lines) + "]")
-        if len(found) == len(lines):
+        found = json.loads("[" + body.replace("\n", ",") + "]")
+        if len(found) == body.count("\n") + 1:
             values = [item[key] for item in found]
-            if all(type(value) in (int, float, str) for value in values):
+            if {type(value) for value in values} <= {int, float, str}:
                 return values
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    return [_value(content, key, f"{path}: line {line}") for line, content in lines]
+    return None
 
 
 def _value(content: str, key: str, where: str) -> Any:
@@ -112,7 +120,7 @@ def _value(content: str, key: str, where: str) -> Any:
 
 
 def _refuse(
-    path: Path, lines: list[tuple[int, str]], values: list[Any], times: NDArray[np.float64],
+    path: Path, lines: Sequence[int], values: list[Any], times: NDArray[np.float64],
     parts: list[NDArray[np.float64]], *, in_any_order: bool,
 ) -> None:
     bad = ~np.isfinite(times)
@@ -124,5 +132,5 @@ def _refuse(
     if bad.any():
         place = int(np.argmax(bad))
         raise InputFileError(
-            describe(what, where=f"{path}: line {lines[place][0]}", value=values[place])
+            describe(what, where=f"{path}: line {lines[place]}", value=values[place])
         )
