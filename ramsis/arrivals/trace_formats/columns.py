@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ramsis.arrivals.trace_formats.instants import Instants, floats, number
@@ -112,6 +111,8 @@ class TimeColumn:
 
     def _fast(self, text: str) -> NDArray[np.float64] | None:
         """The instants of a regular block."""
+        import pandas as pd
+
         column, instants = self.column, self._instants
         assert instants is not None
         if text.count("\r") != text.count("\r\n"):

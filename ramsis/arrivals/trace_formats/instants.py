@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["UNITS", "Instants", "floats", "is_iso", "number"]
 

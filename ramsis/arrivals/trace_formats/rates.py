@@ -7,12 +7,11 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from ramsis.arrivals.trace_formats.columns import fields_of, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
-from ramsis.arrivals.trace_formats.instants import floats, number
+from ramsis.arrivals.trace_formats.instants import number
 from ramsis.errors import InputFileError, describe
 
 __all__ = ["minute_columns", "read_minute_bins", "read_second_rates"]
@@ -61,6 +60,8 @@ def _sums(
     text: str, first: int, columns: list[int], path: Path
 ) -> tuple[int, NDArray[np.float64]]:
     """The rows of a block, and their counts added up."""
+    import pandas as pd
+
     try:
         table = pd.read_csv(io.StringIO(text), header=None, usecols=columns, dtype=float,
                             engine="c", low_memory=False)
@@ -110,8 +111,8 @@ def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
                              allowed="a finite number >= 0 of queries per second")
                 )
             rates.append(rate)
-    found = floats(pd.Series(rates, dtype=object)) if rates else None
-    if found is None or not found.any():
+    found = np.array(rates)
+    if not found.any():
         raise InputFileError(describe("empty trace", where=str(path), allowed="a rate > 0"))
     return found
 
