@@ -1,10 +1,15 @@
-"""Solving a program through PuLP, with HiGHS or CBC, and saying how good the solution is.
+"""Solution of a program by HiGHS or CBC through PuLP, with status and dual bound.
 
-What is optimised is brought to a size of about 1000, since CBC's absolute tolerances end a search
-early otherwise, and its constant is carried by a variable fixed at 1, as relative gaps mean little
-without it. PuLP's ``LpStatus`` says "Optimal" at a time limit too; only ``sol_status``, and here
-HiGHS's own status, tell. PuLP keeps the dual bound to itself: it is read from HiGHS, or from CBC's
-log. The objective is always given as a minimum.
+**Stopping rule.** A search stops at the relative gap |dual bound - objective| / |objective| of
+:class:`Limits`, at its time limit, or at Ctrl-C.
+
+**Scale.** The objective is scaled to about 1000, since CBC's absolute tolerances would end a
+search early otherwise. Its constant is carried by a variable fixed at 1, so that the relative gap
+counts it. It is always given as a minimum.
+
+**Status and bound.** PuLP's ``LpStatus`` says "Optimal" at a time limit too; ``sol_status`` and
+HiGHS's own status distinguish the two. PuLP does not give the dual bound: it is read from HiGHS,
+or from CBC's log.
 
 Source: PuLP 3.3; HiGHS (https://highs.dev), CBC (https://github.com/coin-or/Cbc).
 """
@@ -157,7 +162,7 @@ def _set_objective(lp: Any, objective: Any, scale: float) -> None:
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
-    """HiGHS, which can be told to stop."""
+    """HiGHS with user interrupts."""
 
     def createAndConfigureSolver(self, lp: Any) -> None:  # noqa: N802 - PuLP's name
         super().createAndConfigureSolver(lp)
@@ -241,14 +246,14 @@ def _interruptible(work: Callable[[], object], cancel: Callable[[], object]) -> 
 def relaxed_prices(
     lp: Any, objective: Any, rows: Mapping[str, int], *, maximise: bool, size: float
 ) -> dict[str, float]:
-    """Shadow prices of rows in the linear relaxation: what one more of each would add.
+    """Shadow prices of constraints in the linear relaxation.
 
     Parameters
     ----------
     lp, objective, maximise, size
         As in :func:`solve`.
     rows : mapping
-        Positions of rows of the form "at most", by any name.
+        Positions of constraints of the form "at most", by any name.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""A second look at a placement, by code that shares nothing with the program that found it.
+"""Independent check of a placement, by code that shares nothing with the program that found it.
 
 From the problem's records and the named workers alone: every worker is one of its type and used
 once, what it holds fits its memory at its batches, its batches run at the latencies that the
@@ -21,7 +21,7 @@ _RELATIVE = 1e-6
 
 
 def check_placement(problem: Problem, placement: Placement) -> None:
-    """Refuse a placement that breaks its problem.
+    """Check that a placement solves its problem.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class _Check:
         seen: set[str] = set()
         for group in self.placement.groups:
             self.require(bool(group.workers) and len(group.workers) % group.together == 0,
-                         "a group is not made of whole sub-fleets", len(group.workers),
+                         "a group is not made of whole stations", len(group.workers),
                          f"multiples of {group.together}")
             for name in group.workers:
                 self.require(there.get(name) == group.worker_type and name not in seen,
@@ -105,9 +105,9 @@ class _Check:
         cycle = group.cycle_ms
         self.require(cycle >= busy * (1 - _RELATIVE), "a cycle is shorter than its batches", cycle,
                      f"at least {busy}")
-        most = 2 * self.problem.rules.latency_share_of_slo * family.slo_ms
-        self.require(cycle + use.latency_ms <= most * (1 + _RELATIVE), "a batch misses its SLO",
-                     cycle + use.latency_ms, f"at most {most} ms")
+        limit_ms = 2 * self.problem.rules.latency_share_of_slo * family.slo_ms
+        self.require(cycle + use.latency_ms <= limit_ms * (1 + _RELATIVE),
+                     "a batch misses its SLO", cycle + use.latency_ms, f"at most {limit_ms} ms")
         self.require(not _differ(use.rate_qps, 1000 * use.batch / cycle),
                      "a rate is not batch / cycle", use.rate_qps, f"{1000 * use.batch / cycle}")
 
@@ -128,7 +128,7 @@ class _Check:
                      "at most 1")
 
     def _policy_use(self, group: Group, use: Use) -> None:
-        """The use of a sub-fleet under a policy: one of the table's rows says so."""
+        """The use of a station under a policy: it has to be a row of the value table."""
         for table in self.problem.values:
             for row in table.rows if table.family == use.family else ():
                 if (row.worker_type == group.worker_type and row.workers == group.together
@@ -193,10 +193,10 @@ class _Check:
 
     def together(self, group: Group) -> None:
         """Rules about what shares a worker, and where it runs."""
-        most = self.problem.rules.variants_per_worker
+        limit = self.problem.rules.variants_per_worker
         names = [name for use in group.uses for name in use.variants]
         if group.cycle_ms is not None and self.placement.status != "heuristic":
-            self.require(len(names) <= most, "too many variants on a worker", names, f"{most}")
+            self.require(len(names) <= limit, "too many variants on a worker", names, f"{limit}")
         for rule in self.problem.colocation:
             for name in names:
                 named = name in rule.members or self.variants[name].family in rule.members
@@ -226,9 +226,9 @@ class _Check:
                      (claimed.served_share, claimed.effective_accuracy), f"{served}, {right}")
         if self.placement.status == "heuristic":
             return
-        least = self.problem.least_served(family)
-        self.require(served >= least - _RELATIVE, f"too little of {family.name} is served",
-                     served, f"at least {least}")
+        minimum = self.problem.min_share(family)
+        self.require(served >= minimum - _RELATIVE, f"too little of {family.name} is served",
+                     served, f"at least {minimum}")
         self.require(right >= family.min_accuracy * served - _RELATIVE,
                      f"{family.name} is too inaccurate", right / max(served, 1e-300),
                      f"at least {family.min_accuracy}")

@@ -1,4 +1,4 @@
-"""What the records of a problem owe each other: names that exist, each once."""
+"""Cross-record validation of a problem: every name is defined, and defined once."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ __all__ = ["check_consistency"]
 
 
 def check_consistency(problem: Problem, where: str) -> None:
-    """Refuse a problem whose records contradict each other.
+    """Validate the records of a problem against each other.
 
     Parameters
     ----------
     problem : Problem
     where : str
-        File that it comes from, for messages.
+        Name of the file, for messages.
 
     Raises
     ------
     InputFileError
-        A name used twice, or of a family, type, variant or worker that is not there; latencies
-        of one batch listed twice; a worker that holds more than fits.
+        A name that is used twice, or that is not defined (of a family, type, variant or worker);
+        latencies of one batch listed twice; a value table without rows for its family's SLO;
+        an objective of cost where no worker costs anything.
     """
     check = _Check(problem, where)
     check.names()

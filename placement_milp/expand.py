@@ -1,9 +1,13 @@
-"""From counts to named workers, with the fewest moves.
+"""Assignment of named workers to patterns, with the minimum of loading.
 
-Workers of a type that hold the same now are alike, and so are those that will follow the same
-pattern: x_cp workers go from held set c to pattern p, Σ_p x_cp <= workers that hold c, Σ_c x_cp =
-workers that follow p. Most of Σ (load time of c ∩ p) x_cp, then of Σ |c ∩ p| x_cp, is a transport
-problem, whose vertices are whole numbers.
+Workers of a type that hold the same set of variants now are alike, and so are those that will
+follow the same pattern. With x_cp workers that hold the set c now and will follow pattern p,
+
+    max  Σ_cp (load time of c ∩ p) x_cp,  then  Σ_cp |c ∩ p| x_cp
+    s.t. Σ_p x_cp <= workers that hold c,    Σ_c x_cp <= workers that follow p,    x >= 0.
+
+This is a transportation problem: its vertices are whole numbers, and the dual simplex method ends
+at one. Workers left over are assigned in order, empty ones first.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ __all__ = ["moves", "name_workers"]
 
 _Held = Mapping[str, frozenset[str]]
 _Change = tuple[tuple[str, ...], tuple[str, ...], float]
-_NOTHING: frozenset[str] = frozenset()
+_EMPTY: frozenset[str] = frozenset()
 
 
 def name_workers(
@@ -44,7 +48,7 @@ def name_workers(
     held = _held(problem)
     by_set: dict[frozenset[str], list[str]] = defaultdict(list)
     for name in worker_type.worker_names():
-        by_set[held.get(name, _NOTHING)].append(name)
+        by_set[held.get(name, _EMPTY)].append(name)
     taken: list[list[str]] = [[] for _ in wanted]
     sets = [item for item in by_set if item]
     if sets and wanted:
@@ -55,7 +59,7 @@ def name_workers(
                 taken[p] += by_set[item][:staying]
                 del by_set[item][:staying]
     # The rest comes from empty workers first, so that nothing is unloaded without need.
-    free = by_set.pop(_NOTHING, []) + [name for item in sets for name in by_set[item]]
+    free = by_set.pop(_EMPTY, []) + [name for item in sets for name in by_set[item]]
     position = 0
     for p, (_, number) in enumerate(wanted):
         more = number - len(taken[p])
@@ -73,8 +77,8 @@ def _transport(
     from scipy.optimize import linprog  # here, as it takes long to load and few need it
 
     load = {variant.name: variant.load_ms for variant in problem.variants}
-    least = 1e-6 * max(load.values(), default=0.0) + 1e-6
-    worth = np.array([[sum(load[name] + least for name in item & holds) for holds, _ in wanted]
+    tie_break = 1e-6 * max(load.values(), default=0.0) + 1e-6
+    worth = np.array([[sum(load[name] + tie_break for name in item & holds) for holds, _ in wanted]
                       for item in sets])
     rows, columns = worth.shape
     leaving = np.kron(np.eye(rows), np.ones(columns))
@@ -101,7 +105,7 @@ def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
             return load, tuple(sorted(now - set(holds))), sum(load_ms[name] for name in load)
 
         found += [Move(worker, *changed) for worker in group.workers
-                  if any((changed := change(held.get(worker, _NOTHING)))[:2])]
+                  if any((changed := change(held.get(worker, _EMPTY)))[:2])]
     return tuple(found)
 
 

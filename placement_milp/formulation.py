@@ -4,14 +4,18 @@ Workers of a type are alike, so the program counts them and its size does not gr
 number:
 
 ====================  ==========================================================================
-``n_p`` integer >= 0  workers (groups of k_p workers) of type t(p) that follow pattern p
+``n_p`` integer >= 0  workers (stations of k_p workers) of type t(p) that follow pattern p
 ``z_q`` in [0, 1]     share of its family's demand that is sent to quality q (a variant, or a
                       policy)
 ``kept_c,p`` >= 0     workers that hold the set c now and will follow pattern p
-``theta``             effective accuracy of the family that fares worst
+``theta``             the smallest effective accuracy of a family
 ====================  ==========================================================================
 
-Every function's name is the prefix of its rows' names in the LP text, its docstring their formula;
+The objective is one of the metrics below, or several in order (:mod:`placement_milp.optimise`).
+The search stops at a relative gap (:class:`placement_milp.backend.Limits`).
+
+Every function's name is the prefix of its constraints' names in the LP text, its docstring their
+formula;
 d_f is the demand of family f, mu_pq the rate that pattern p offers to quality q, a_q the accuracy
 and r_q the share in time of what is answered so.
 """
@@ -42,17 +46,17 @@ class Program:
     Attributes
     ----------
     problem, patterns, qualities
-        What it is the program of.
+        Problem, columns and kinds of answers.
     lp
-        The PuLP problem; it has rows, and no objective until it is solved for one.
+        The PuLP problem; it has constraints, and no objective until it is solved for one.
     n, z
         Variables by index of the pattern and by quality.
-    rows
-        Rows by name.
+    constraints
+        By name.
     kept
         Variables by (set of variants held now, index of the pattern).
-    shortfall
-        Variables of the elastic program, by name of the row that each relaxes.
+    unmet
+        Variables of the elastic program, by name of the constraint that each relaxes.
     """
 
     problem: Problem
@@ -61,9 +65,9 @@ class Program:
     lp: Any
     n: list[Any] = field(default_factory=list)
     z: dict[Quality, Any] = field(default_factory=dict)
-    rows: dict[str, Any] = field(default_factory=dict)
+    constraints: dict[str, Any] = field(default_factory=dict)
     kept: dict[tuple[frozenset[str], int], Any] = field(default_factory=dict)
-    shortfall: dict[str, Any] = field(default_factory=dict)
+    unmet: dict[str, Any] = field(default_factory=dict)
     theta: Any = None
     elastic: bool = False
     _labels: set[str] = field(default_factory=set)
@@ -74,10 +78,10 @@ class Program:
         category = pulp.LpInteger if integer else pulp.LpContinuous
         return self.lp.add_variable(self._label(name), low, high, category)
 
-    def row(self, expression: Any, name: str) -> None:
-        """Add a row, ``expression`` being a comparison."""
+    def add(self, expression: Any, name: str) -> None:
+        """Add a constraint, ``expression`` being a comparison."""
         self.lp.addConstraint(expression, self._label(name))
-        self.rows[name] = expression
+        self.constraints[name] = expression
 
     def _label(self, name: str) -> str:
         """The name as the LP text can have it, each once."""
@@ -88,8 +92,8 @@ class Program:
         return label
 
     def positions(self, names: Mapping[str, str]) -> dict[str, int]:
-        """Positions of the rows that are there, of those in ``names``: what for → row."""
-        index = {name: i for i, name in enumerate(self.rows)}
+        """Positions of those constraints in ``names`` (key → constraint) that the program has."""
+        index = {name: i for i, name in enumerate(self.constraints)}
         return {what: index[name] for what, name in names.items() if name in index}
 
     def of_type(self, worker_type: str) -> list[tuple[int, Pattern]]:
@@ -111,9 +115,9 @@ def formulate(
     ----------
     problem : Problem
     patterns : tuple of Pattern, optional
-        Instead of all that may be worth using.
+        Instead of all that are not dominated.
     elastic : bool
-        Whether the least shares and accuracies may be missed, at what ``shortfall`` holds.
+        Whether minimum shares and accuracies are relaxed by the variables ``unmet``.
     only : sequence of functions, optional
         Families of constraints instead of all :data:`CONSTRAINTS`.
 
@@ -156,14 +160,14 @@ def workers(program: Program) -> None:
     for item in program.problem.worker_types:
         terms = [(program.n[i], pattern.workers) for i, pattern in program.of_type(item.name)]
         if terms:
-            program.row(_linear(terms) <= item.count, f"workers_{item.name}")
+            program.add(_linear(terms) <= item.count, f"workers_{item.name}")
 
 
 def demand(program: Program) -> None:
     """Σ_q of family f z_q <= 1 for every family f."""
     for family in program.problem.families:
         terms = [(program.z[quality], 1) for quality in program.of_family(family.name)]
-        program.row(_linear(terms) <= 1, f"demand_{family.name}")
+        program.add(_linear(terms) <= 1, f"demand_{family.name}")
 
 
 def capacity(program: Program) -> None:
@@ -175,26 +179,26 @@ def capacity(program: Program) -> None:
     need = {family.name: family.demand_qps for family in program.problem.families}
     for i, pattern in enumerate(program.patterns):
         for offer in pattern.offers:
-            most = need[offer.quality.family]
-            rates[offer.quality].append((program.n[i], min(offer.rate_qps, most)))
+            demand_qps = need[offer.quality.family]
+            rates[offer.quality].append((program.n[i], min(offer.rate_qps, demand_qps)))
     for j, (quality, terms) in enumerate(rates.items()):
         unit = max(rate for _, rate in terms)
         row = [(program.z[quality], need[quality.family] / unit)]
         row += [(n, -rate / unit) for n, rate in terms]
-        program.row(_linear(row) <= 0, f"capacity_{j}_{quality.label}")
+        program.add(_linear(row) <= 0, f"capacity_{j}_{quality.label}")
 
 
 def min_served(program: Program) -> None:
-    """Σ_q r_q z_q >= least share served, for every family that has one."""
+    """Σ_q r_q z_q >= minimum share served, for every family that has one."""
     for family in program.problem.families:
-        least = program.problem.least_served(family)
-        if least > 0:
+        minimum = program.problem.min_share(family)
+        if minimum > 0:
             terms = [(program.z[q], q.in_time) for q in program.of_family(family.name)]
-            _at_least(program, terms, least, f"min_served_{family.name}")
+            _at_least(program, terms, minimum, f"min_served_{family.name}")
 
 
 def min_accuracy(program: Program) -> None:
-    """Σ_q r_q (a_q - least accuracy) z_q >= 0, for every family that has one."""
+    """Σ_q r_q (a_q - minimum accuracy) z_q >= 0, for every family that has one."""
     for family in program.problem.families:
         if family.min_accuracy > 0:
             terms = [(program.z[q], q.in_time * (q.accuracy - family.min_accuracy))
@@ -202,34 +206,35 @@ def min_accuracy(program: Program) -> None:
             _at_least(program, terms, 0.0, f"min_accuracy_{family.name}")
 
 
-def _at_least(program: Program, terms: list[tuple[Any, float]], least: float, name: str) -> None:
+def _at_least(program: Program, terms: list[tuple[Any, float]], minimum: float, name: str) -> None:
+    """Σ terms >= minimum, in the elastic program Σ terms + u >= minimum with u >= 0."""
     if program.elastic:
-        program.shortfall[name] = program.variable(f"short_{name}", 0, None)
-        terms = [*terms, (program.shortfall[name], 1.0)]
-    program.row(_linear(terms) >= least, name)
+        program.unmet[name] = program.variable(f"short_{name}", 0, None)
+        terms = [*terms, (program.unmet[name], 1.0)]
+    program.add(_linear(terms) >= minimum, name)
 
 
 def family_workers(program: Program) -> None:
-    """Σ_p that answers f k_p n_p <= most workers of family f, for every family that has one."""
+    """Σ_p that answers f k_p n_p <= maximum workers of family f, for every family that has one."""
     for family in program.problem.families:
         if family.max_workers is not None:
             terms = [(program.n[i], pattern.workers) for i, pattern in enumerate(program.patterns)
                      if family.name in pattern.families]
-            program.row(_linear(terms) <= family.max_workers, f"family_workers_{family.name}")
+            program.add(_linear(terms) <= family.max_workers, f"family_workers_{family.name}")
 
 
 def total_workers(program: Program) -> None:
     """Σ_p k_p n_p <= ``rules.max_workers``."""
-    most = program.problem.rules.max_workers
-    if most is not None:
-        program.row(metric(program, "workers") <= most, "total_workers")
+    maximum = program.problem.rules.max_workers
+    if maximum is not None:
+        program.add(metric(program, "workers") <= maximum, "total_workers")
 
 
 def budget(program: Program) -> None:
     """Σ_p cost_t(p) k_p n_p <= ``rules.max_cost_per_hour``."""
-    most = program.problem.rules.max_cost_per_hour
-    if most is not None and any(item.cost_per_hour for item in program.problem.worker_types):
-        program.row(metric(program, "cost") <= most, "budget")
+    maximum = program.problem.rules.max_cost_per_hour
+    if maximum is not None and any(item.cost_per_hour for item in program.problem.worker_types):
+        program.add(metric(program, "cost") <= maximum, "budget")
 
 
 def kept(program: Program) -> None:
@@ -252,10 +257,10 @@ def kept(program: Program) -> None:
                     leaving.append((x, 1))
                     arriving[i].append((x, 1))
             if leaving:
-                program.row(_linear(leaving) <= len(owners), f"kept_from_{worker_type}_{j}")
+                program.add(_linear(leaving) <= len(owners), f"kept_from_{worker_type}_{j}")
         for i, terms in arriving.items():
             row = _linear([*terms, (program.n[i], -program.patterns[i].workers)]) <= 0
-            program.row(row, f"kept_to_{worker_type}_{i}")
+            program.add(row, f"kept_to_{worker_type}_{i}")
 
 
 def worst_family(program: Program) -> None:
@@ -268,7 +273,7 @@ def worst_family(program: Program) -> None:
     for family in program.problem.families:
         terms = [(program.z[q], -q.in_time * (q.accuracy + penalty))
                  for q in program.of_family(family.name)]
-        program.row(_linear([(program.theta, 1), *terms]) <= -penalty,
+        program.add(_linear([(program.theta, 1), *terms]) <= -penalty,
                     f"worst_family_{family.name}")
 
 
@@ -276,7 +281,7 @@ CONSTRAINTS: tuple[Callable[[Program], None], ...] = (
     workers, demand, capacity, min_served, min_accuracy, family_workers, total_workers, budget,
     kept, worst_family,
 )
-"""In the order in which their rows stand."""
+"""Families of constraints, in the order of the program."""
 
 
 # --- what can be optimised ----------------------------------------------------------------------

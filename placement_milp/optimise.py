@@ -1,16 +1,17 @@
-"""From a problem to counts and shares: the stages of an objective, solved one after another.
+"""Lexicographic optimisation: the stages of an objective, solved one after another.
 
-Each stage is a program of its own objective; what the stages before it reached is held up to
-1e-7 of its size. A placement's objective, bound and gap are those of the first stage.
+Each stage optimises one metric over the program of :mod:`placement_milp.formulation`. What earlier
+stages reached is held up to 1e-7 of the metric's magnitude. Every stage stops at the relative gap
+of the limits. A placement's objective, bound and gap are those of the first stage.
 
 ==================  =============================================================================
 effective-accuracy  effective accuracy - cost price x cost
 cheapest            cost
-max-min             effective accuracy of the family that fares worst, then effective accuracy
+max-min             smallest effective accuracy of a family, then effective accuracy
 lexicographic       the metrics in ``order``
 ==================  =============================================================================
 
-The first stage of each also loses moving price x seconds of loading (adds it, for a minimum).
+In the first stage, moving price x seconds of loading is subtracted (added, for a minimum).
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from typing import Any
 
 from placement_milp.backend import Limits, Solved, Status, relative_gap, relaxed_prices, solve
 from placement_milp.formulation import MAXIMISED, Program, formulate, metric
+from placement_milp.infeasibility import explain_infeasibility
 from placement_milp.patterns import Pattern, Quality
 from placement_milp.problem import Problem
 from placement_milp.result import Stage
-from placement_milp.shortfall import why_infeasible
 from ramsis.errors import InfeasibleError, NotConvergedError
 
 __all__ = ["Optimum", "optimise"]
 
-_HELD = 1e-7
-_NOTHING = 1e-9
+_STAGE_TOLERANCE = 1e-7
+_NEGLIGIBLE = 1e-9
 """A share of the demand below this counts as none."""
 
 
@@ -42,7 +43,7 @@ class Optimum:
     Attributes
     ----------
     used
-        Patterns with n_p >= 1, without variants that are sent nothing.
+        Patterns with n_p >= 1, without variants that get no load.
     shares
         z_q for each quality.
     status
@@ -81,12 +82,12 @@ def optimise(
     problem : Problem
     limits : Limits
     patterns : tuple of Pattern, optional
-        Instead of all that may be worth using.
+        Instead of all that are not dominated.
 
     Raises
     ------
     InfeasibleError
-        With what falls short of what, and which workers would help.
+        With the minima that cannot be met, and the limits that bind.
     NotConvergedError
         No solution within the time limit.
     """
@@ -98,11 +99,11 @@ def optimise(
     for goal in goals:
         solved = _stage(program, goal, limits, start, first=not stages)
         if solved.status is Status.INFEASIBLE:
-            raise InfeasibleError(why_infeasible(program, limits))
-        if math.isnan(solved.dual_bound):  # a later stage that found nothing: keep the earlier
+            raise InfeasibleError(explain_infeasibility(program, limits))
+        if math.isnan(solved.dual_bound):  # a later stage without a solution: keep the earlier one
             status = solved.status
             break
-        shares = _settle(program)
+        shares = _rounded(program)
         used = _used(program, shares)
         reached = float(goal.expression.value())
         stages.append(Stage(goal.name, reached, solved.dual_bound,
@@ -121,20 +122,20 @@ def _stage(
 ) -> Solved:
     """Solve for one goal in the time that is left; only the first has to find something."""
     left = None if limits.seconds is None else limits.seconds - time.perf_counter() + start
-    nothing = Solved(Status.TIME_LIMIT, math.nan, 0.0)
+    no_solution = Solved(Status.TIME_LIMIT, math.nan, 0.0)
     if left is not None and left <= 0 and not first:
-        return nothing
+        return no_solution
     try:
         return solve(program.lp, goal.expression, maximise=goal.maximise, size=goal.size,
                      limits=replace(limits, seconds=None if left is None else max(left, 0.001)))
     except NotConvergedError:
         if first:
             raise
-        return nothing
+        return no_solution
     except KeyboardInterrupt:
         if first:
             raise
-        return replace(nothing, status=Status.INTERRUPTED)
+        return replace(no_solution, status=Status.INTERRUPTED)
 
 
 def _goals(program: Program) -> list[_Goal]:
@@ -172,16 +173,16 @@ def _size(problem: Problem, name: str) -> float:
 def _hold(program: Program, goal: _Goal, reached: float, stage: int) -> None:
     """Keep what a stage reached."""
     over = goal.expression * (1.0 / goal.size)
-    held = over >= reached / goal.size - _HELD if goal.maximise else (
-        over <= reached / goal.size + _HELD)
-    program.row(held, f"held_{stage}_{goal.name}")
+    held = over >= reached / goal.size - _STAGE_TOLERANCE if goal.maximise else (
+        over <= reached / goal.size + _STAGE_TOLERANCE)
+    program.add(held, f"held_{stage}_{goal.name}")
 
 
-def _settle(program: Program) -> dict[Quality, float]:
-    """Whole counts, and shares that they can carry, written back into the variables.
+def _rounded(program: Program) -> dict[Quality, float]:
+    """Shares that whole counts can carry; both are written back into the variables.
 
-    Workers that are sent nothing are not used; they can be left where the search stops before
-    the optimum, or where they cost nothing.
+    Workers without load are not used. The search can leave such workers where it stops before the
+    optimum, or where they cost nothing.
     """
     counts = tuple(round(n.varValue or 0.0) for n in program.n)
     room: dict[Quality, float] = dict.fromkeys(program.qualities, 0.0)
@@ -195,7 +196,7 @@ def _settle(program: Program) -> dict[Quality, float]:
         total = sum(mine.values())
         shares |= {q: z / max(1.0, total) for q, z in mine.items()}
     for n, count, pattern in zip(program.n, counts, program.patterns, strict=True):
-        busy = any(shares[offer.quality] > _NOTHING for offer in pattern.offers)
+        busy = any(shares[offer.quality] > _NEGLIGIBLE for offer in pattern.offers)
         n.varValue = count if busy or program.kept else 0
     for quality, share in shares.items():
         program.z[quality].varValue = share
@@ -207,15 +208,15 @@ def _settle(program: Program) -> dict[Quality, float]:
 def _used(
     program: Program, shares: dict[Quality, float]
 ) -> tuple[tuple[Pattern, int], ...]:
-    """Patterns with their counts; a variant that is sent nothing leaves the worker to the other.
+    """Patterns with their counts, without variants that get no load.
 
-    Not where moves have a price, since what stays loaded was counted.
+    Where moves have a price these stay, since what stays loaded was counted.
     """
     found = []
     for n, pattern in zip(program.n, program.patterns, strict=True):
         if n.varValue:
-            busy = [o for o in pattern.offers if shares[o.quality] > _NOTHING or program.kept]
-            found.append((pattern.only(busy), int(n.varValue)))
+            busy = [o for o in pattern.offers if shares[o.quality] > _NEGLIGIBLE or program.kept]
+            found.append((pattern.restricted_to(busy), int(n.varValue)))
     return tuple(found)
 
 

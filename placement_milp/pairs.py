@@ -1,11 +1,12 @@
-"""Two variants on a worker, each in turn: which pairs of batches are worth using.
+"""Pairs of variants that share a worker: which pairs of batches are not dominated.
 
 In a **duty cycle** of C = s·(l_1 + l_2), s being the slow-down that the variants cause each other,
 variant i answers b_i queries. A query waits at most a cycle for its batch to start, so that it is
 in time when C + s·l_i <= 2a·SLO_i, a being ``latency_share_of_slo``. Both memories have to fit.
 
-Pairs that another of the same two families beats in both rates, b_i / C up to the demand, and both
-accuracies are left out: first among the batches of the same variants, then among all.
+A pair is dominated if another pair of the same two families is no worse in both rates, b_i / C up
+to the demand, and in both accuracies. Dominated pairs are left out: first among the batches of the
+same variants, then among all.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placement_milp.feasible import FeasibleBatch, is_member
 from placement_milp.problem import Problem, Variant, WorkerType
-from placement_milp.usable import Usable, among
 
 __all__ = ["Pair", "pairs", "slow_down", "undominated"]
 
@@ -28,41 +29,42 @@ _Floats = NDArray[np.float64]
 class Pair(NamedTuple):
     """Two batches that share a worker, with their slow-down."""
 
-    first: Usable
-    second: Usable
+    first: FeasibleBatch
+    second: FeasibleBatch
     slow_down: float
 
 
 class _Batches(NamedTuple):
     """Batches of one variant as arrays of one length."""
 
-    usable: list[Usable]
+    feasible: list[FeasibleBatch]
     batch: _Floats
     latency_ms: _Floats
     memory_mb: _Floats
 
     @classmethod
-    def of(cls, usable: list[Usable]) -> _Batches:
-        return cls(usable, *(np.array([getattr(item, name) for item in usable], dtype=float)
-                             for name in ("batch", "latency_ms", "memory_mb")))
+    def of(cls, feasible: list[FeasibleBatch]) -> _Batches:
+        return cls(feasible, *(np.array([getattr(item, name) for item in feasible], dtype=float)
+                               for name in ("batch", "latency_ms", "memory_mb")))
 
 
 def pairs(
-    problem: Problem, worker_type: WorkerType, usable: dict[str, list[Usable]], *, prune: bool
+    problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]], *,
+    prune: bool,
 ) -> Iterator[Pair]:
-    """The pairs of batches on a worker type that may be worth using.
+    """The pairs of batches on a worker type that are not dominated.
 
     Parameters
     ----------
     problem : Problem
     worker_type : WorkerType
-    usable : dict
-        By variant, its batches that are usable alone.
+    feasible : dict
+        By variant, its feasible batches.
     prune : bool
-        Whether other variants of the same families may stand in for a pair.
+        Whether pairs that other variants of the same families dominate are left out.
     """
     families: dict[str, list[_Batches]] = {}
-    for batches in usable.values():
+    for batches in feasible.values():
         families.setdefault(batches[0].family.name, []).append(_Batches.of(batches))
     ordered = sorted(families)
     for one, two in itertools.combinations_with_replacement(ordered, 2):
@@ -71,12 +73,12 @@ def pairs(
         found: list[Pair] = []
         merits: list[_Floats] = []
         for first, second in both:
-            factor = slow_down(problem, first.usable[0].variant, second.usable[0].variant)
+            factor = slow_down(problem, first.feasible[0].variant, second.feasible[0].variant)
             if factor is not None:
                 i, j, rates = _cycles(problem, worker_type, first, second, factor)
-                found += [Pair(first.usable[a], second.usable[b], factor)
+                found += [Pair(first.feasible[a], second.feasible[b], factor)
                           for a, b in zip(i, j, strict=True)]
-                accuracy = [first.usable[0].variant.accuracy, second.usable[0].variant.accuracy]
+                accuracy = [batches.feasible[0].variant.accuracy for batches in (first, second)]
                 merits.append(np.column_stack([rates, np.tile(accuracy, (len(i), 1))]))
         if found:
             keep = undominated(np.vstack(merits)) if prune else range(len(found))
@@ -87,7 +89,7 @@ def slow_down(problem: Problem, first: Variant, second: Variant) -> float | None
     """Factor on the latencies of variants that share a worker; ``None`` if they must not."""
     factor = problem.rules.interference
     for rule in problem.colocation:
-        members = (among(first, rule.members), among(second, rule.members))
+        members = (is_member(first, rule.members), is_member(second, rule.members))
         if rule.kind == "alone" and any(members):
             return None
         # Two variants of a family that is a member are one member.
@@ -102,10 +104,10 @@ def slow_down(problem: Problem, first: Variant, second: Variant) -> float | None
 def _cycles(
     problem: Problem, worker_type: WorkerType, first: _Batches, second: _Batches, factor: float
 ) -> tuple[list[int], list[int], _Floats]:
-    """Indices and rates, shape (pairs, 2), of the batches that none of the others beats."""
+    """Indices and rates, shape (pairs, 2), of the pairs of batches that no other dominates."""
     cycle = factor * np.add.outer(first.latency_ms, second.latency_ms)
     share = 2.0 * problem.rules.latency_share_of_slo
-    one, two = first.usable[0].family, second.usable[0].family
+    one, two = first.feasible[0].family, second.feasible[0].family
     fits = (
         (cycle + factor * first.latency_ms[:, None] <= share * one.slo_ms)
         & (cycle + factor * second.latency_ms <= share * two.slo_ms)
@@ -122,7 +124,7 @@ def _cycles(
 
 
 def undominated(merits: _Floats) -> list[int]:
-    """Rows, shape (n, merits), that no other is at least as good as everywhere; ties keep one.
+    """Indices of the rows, shape (n, merits), that no other row dominates; ties keep one.
 
     >>> undominated(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [2.0, 1.0]]))
     [1, 0]
@@ -130,7 +132,7 @@ def undominated(merits: _Floats) -> list[int]:
     order = np.lexsort(-merits.T[::-1])
     kept = np.empty_like(merits)
     found: list[int] = []
-    for index in order.tolist():  # whatever beats a row comes before it
+    for index in order.tolist():  # a row that dominates another comes before it
         if not (kept[: len(found)] >= merits[index]).all(axis=1).any():
             kept[len(found)] = merits[index]
             found.append(index)

@@ -1,4 +1,4 @@
-"""What a worker, or a group of workers, can be made to do: the columns of the program.
+"""Patterns: what a worker, or a station of workers, can do. They are the columns of the program.
 
 A **pattern** says what workers of one type hold and at which rates they can answer. There are
 three kinds.
@@ -8,11 +8,12 @@ and the memory at that batch fits: rate b / l. The best such batch is the patter
 
 *Two variants* that share the worker in a duty cycle (:mod:`placement_milp.pairs`).
 
-*A group* of k workers under a policy: a row of a value table. It takes the row's load, of which
+*A station* of k workers under a policy: a row of a value table. It takes the row's load, of which
 the row's expected violation rate is late.
 
-Patterns that another one of the same workers beats in accuracy and rate are left out, as
-exchanging them never makes a placement worse; not where what a worker holds already has a price.
+A pattern is dominated if another one of the same workers is no worse in accuracy and rate.
+Dominated patterns are left out, as exchanging them never makes a placement worse. They stay where
+moves have a price, since then it matters what a worker holds already.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from placement_milp.feasible import FeasibleBatch, feasible_batches, latencies, may_run
 from placement_milp.pairs import Pair, pairs, undominated
 from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerType
-from placement_milp.usable import Usable, latencies, may_run, usable_batches
 from ramsis.errors import InfeasibleError, describe
 
 __all__ = ["Offer", "Pattern", "Quality", "enumerate_patterns", "single"]
@@ -38,7 +39,7 @@ class Quality:
     Attributes
     ----------
     family, label
-        Name of the family; of the variant, or the value table's row in words.
+        Name of the family; name of the variant, or a description of the value table's row.
     accuracy
         Of the queries answered in time.
     in_time
@@ -76,9 +77,9 @@ class Pattern:
     worker_type
         Its name.
     offers
-        One for each variant that a worker holds, or one for the whole group.
+        One for each variant that a worker holds, or one for the whole station.
     workers
-        Number of workers, 1 but for groups.
+        Number of workers of a station, else 1.
     memory_mb
         Memory used on each.
     cycle_ms
@@ -95,7 +96,7 @@ class Pattern:
     cycle_ms: float | None
     slow_down: float = 1.0
 
-    def only(self, offers: Sequence[Offer]) -> Pattern:
+    def restricted_to(self, offers: Sequence[Offer]) -> Pattern:
         """The pattern with some of its offers: a single variant does not wait for another."""
         if len(offers) == len(self.offers):
             return self
@@ -118,7 +119,7 @@ class Pattern:
 
 
 def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
-    """Every pattern of a problem that may be worth using.
+    """Every pattern of a problem that is not dominated.
 
     Raises
     ------
@@ -130,40 +131,41 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
     for worker_type in problem.worker_types:
         if worker_type.count == 0:
             continue
-        usable = _usable(problem, worker_type)
-        of_type = [single(worker_type, _best(batches)) for batches in usable.values()]
-        of_type += _groups(problem, worker_type)
+        feasible = _feasible(problem, worker_type)
+        of_type = [single(worker_type, _best(batches)) for batches in feasible.values()]
+        of_type += _stations(problem, worker_type)
         found += _undominated(problem, of_type) if prune else of_type
         if problem.rules.variants_per_worker > 1:
             found += [_shared(worker_type, pair)
-                      for pair in pairs(problem, worker_type, usable, prune=prune)]
-    _all_served(problem, found)
+                      for pair in pairs(problem, worker_type, feasible, prune=prune)]
+    _check_families(problem, found)
     return tuple(found)
 
 
-def _usable(problem: Problem, worker_type: WorkerType) -> dict[str, list[Usable]]:
-    """By variant, of the families without a value table."""
+def _feasible(problem: Problem, worker_type: WorkerType) -> dict[str, list[FeasibleBatch]]:
+    """Feasible batches by variant, of the families without a value table."""
     tabled = {table.family for table in problem.values}
     families = {family.name: family for family in problem.families}
-    found = {variant.name: usable_batches(problem, families[variant.family], variant, worker_type)
+    found = {variant.name: feasible_batches(problem, families[variant.family], variant,
+                                            worker_type)
              for variant in problem.variants if variant.family not in tabled}
     return {name: batches for name, batches in found.items() if batches}
 
 
-def _offer(batch: Usable, cycle_ms: float, slow_down: float = 1.0) -> Offer:
+def _offer(batch: FeasibleBatch, cycle_ms: float, slow_down: float = 1.0) -> Offer:
     variant = batch.variant
     return Offer(Quality(variant.family, variant.name, variant.accuracy), (variant.name,),
                  1000.0 * batch.batch / cycle_ms, batch.memory_mb, batch.batch,
                  slow_down * batch.latency_ms)
 
 
-def single(worker_type: WorkerType, item: Usable) -> Pattern:
+def single(worker_type: WorkerType, item: FeasibleBatch) -> Pattern:
     """One variant at one batch, alone."""
     return Pattern(worker_type.name, (_offer(item, item.latency_ms),), 1, item.memory_mb,
                    item.latency_ms)
 
 
-def _best(batches: list[Usable]) -> Usable:
+def _best(batches: list[FeasibleBatch]) -> FeasibleBatch:
     return max(batches, key=lambda item: (item.batch / item.latency_ms, -item.batch))
 
 
@@ -174,8 +176,8 @@ def _shared(worker_type: WorkerType, pair: Pair) -> Pattern:
     return Pattern(worker_type.name, offers, 1, memory_mb, cycle_ms, pair.slow_down)
 
 
-def _groups(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
-    """A pattern for each row of the value tables that the workers have room for."""
+def _stations(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
+    """A pattern for each row of the value tables that fits the workers and their memory."""
     variants = {variant.name: variant for variant in problem.variants}
     for family in problem.families:
         for row in problem.table(family) or ():
@@ -203,28 +205,28 @@ def _policy_offer(family: Family, row: ValueRow, memory_mb: float) -> Offer:
 
 
 def _undominated(problem: Problem, patterns: list[Pattern]) -> list[Pattern]:
-    """Drop single variants and groups that another of their family beats in everything."""
+    """Patterns without those that another one of their family dominates."""
     demand = {family.name: family.demand_qps for family in problem.families}
-    rivals: dict[str, list[Pattern]] = defaultdict(list)
+    by_family: dict[str, list[Pattern]] = defaultdict(list)
     for pattern in patterns:
-        rivals[pattern.offers[0].quality.family].append(pattern)
+        by_family[pattern.offers[0].quality.family].append(pattern)
     found = []
-    for family, group in rivals.items():
+    for family, group in by_family.items():
         merits = [(-p.workers, min(p.offers[0].rate_qps, demand[family]),
                    p.offers[0].quality.accuracy, p.offers[0].quality.in_time) for p in group]
         found += [group[i] for i in undominated(np.array(merits))]
     return found
 
 
-def _all_served(problem: Problem, patterns: list[Pattern]) -> None:
-    """Refuse a family that no pattern answers, with the first reason that explains it."""
+def _check_families(problem: Problem, patterns: list[Pattern]) -> None:
+    """Refuse a problem with a family that no pattern answers, with the reason."""
     served = {family for pattern in patterns for family in pattern.families}
     for family in problem.families:
         if family.name not in served:
-            raise InfeasibleError(_why_not(problem, family))
+            raise InfeasibleError(_reason(problem, family))
 
 
-def _why_not(problem: Problem, family: Family) -> str:
+def _reason(problem: Problem, family: Family) -> str:
     where = f"family {family.name}"
     if problem.table(family) is not None:
         return describe("no row of its value table fits the workers", where=where,
@@ -239,12 +241,12 @@ def _why_not(problem: Problem, family: Family) -> str:
     fitting = [entry for variant, item, entry in entries
                if (entry.memory_mb or variant.memory_mb) <= item.memory_mb]
     if not fitting:
-        least = min(entry.memory_mb or variant.memory_mb for variant, _, entry in entries)
-        most = max(item.memory_mb for item in types)
+        smallest = min(entry.memory_mb or variant.memory_mb for variant, _, entry in entries)
+        largest = max(item.memory_mb for item in types)
         return describe("memory of no worker holds any of its variants", where=where,
-                        value=f"{most:g} MB", allowed=f"at least {least:g} MB")
-    least_ms = min(entry.latency_ms for entry in fitting)
+                        value=f"{largest:g} MB", allowed=f"at least {smallest:g} MB")
+    shortest_ms = min(entry.latency_ms for entry in fitting)
     share = problem.rules.latency_share_of_slo
     return describe("no variant meets the SLO", where=where, value=f"{family.slo_ms:g} ms",
-                    allowed=f"at least {least_ms / share:g} ms (least latency {least_ms:g} ms, "
-                            f"latency_share_of_slo {share:g})")
+                    allowed=f"at least {shortest_ms / share:g} ms (shortest latency "
+                            f"{shortest_ms:g} ms, latency_share_of_slo {share:g})")

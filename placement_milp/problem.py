@@ -1,8 +1,8 @@
-"""The placement problem: who asks for what, which workers there are, what can run on them.
+"""The placement problem: demand by family, workers by type, and the variants that run on them.
 
 The records are those of the problem file (``ramsis.placement-problem/1``), one dataclass for each
 kind of object; each reads itself from the fields of a JSON object. Ranges are checked as a field
-is read, what the records owe each other in :mod:`placement_milp.consistency`.
+is read, references between records in :mod:`placement_milp.consistency`.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Family:
     slo_ms
         Deadline after arrival, > 0.
     weight
-        What a query of this family counts, > 0.
+        Weight of a query of this family in the objective, > 0.
     min_accuracy
-        Least mean accuracy of the queries answered in time, a fraction.
+        Minimum mean accuracy of the queries answered in time, a fraction.
     min_served
-        Least share of the demand that is answered in time; ``None`` is 0, and 1 where the
-        objective is the cheapest fleet.
+        Minimum share of the demand that is answered in time; ``None`` is 0, and 1 where the
+        objective is ``cheapest``.
     max_workers
-        Most workers that may hold a variant of the family.
+        Maximum number of workers that may hold a variant of the family.
     """
 
     name: str
@@ -68,14 +68,14 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class WorkerType:
-    """Workers that are alike.
+    """Like workers.
 
     Attributes
     ----------
     name
         Unique.
     count
-        Workers of this type that can be used: those there are, or the most that can be rented.
+        Number of workers of this type that can be used, or rented.
     memory_mb
         Memory of a worker for variants, > 0.
     cost_per_hour
@@ -120,7 +120,7 @@ class WorkerType:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """What a batch of a variant takes on a worker type.
+    """Time and memory of a batch of a variant on a worker type.
 
     Attributes
     ----------
@@ -169,7 +169,7 @@ class Variant:
     load_ms
         Time to load it onto a worker.
     latency
-        By worker type and batch; may be empty for what only a value table knows.
+        By worker type and batch; may be empty for a variant that only value tables use.
     """
 
     name: str
@@ -207,10 +207,10 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A whole problem; see the fields' classes.
+    """A placement problem; see the classes of its fields.
 
-    ``current`` holds the workers that hold something now; ``values`` the tables of the families
-    whose worth comes from policies instead of batch / latency.
+    ``current`` lists the workers that hold variants now, ``values`` the tables of the families
+    that policies serve.
     """
 
     name: str
@@ -239,8 +239,8 @@ class Problem:
                 return tuple(row for row in item.rows if math.isclose(row.slo_ms, family.slo_ms))
         return None
 
-    def least_served(self, family: Family) -> float:
-        """Share of a family's demand that has to be answered in time."""
+    def min_share(self, family: Family) -> float:
+        """Minimum share of a family's demand that is answered in time."""
         if family.min_served is not None:
             return family.min_served
         return 1.0 if self.objective.kind == "cheapest" else 0.0

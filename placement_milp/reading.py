@@ -1,4 +1,4 @@
-"""What the records of a problem share in reading themselves from a JSON object."""
+"""Helpers for records that read themselves from a JSON object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The method's table of contents: patterns, program, solution, named workers, check."""
+"""Placement from end to end: patterns, program, solution, named workers, check."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
     Raises
     ------
     InputFileError
-        Records of the problem that contradict each other.
+        Records of the problem that do not fit each other.
     InfeasibleError
         With the reason.
     NotConvergedError
@@ -82,8 +82,8 @@ def _front(problem: Problem, limits: Limits) -> Placement:
         ended.add(found[-1].status)
         return True
 
-    most = problem.rules.max_cost_per_hour
-    whole = add(most, "effective-accuracy", "cost") and add(most, "cost", "effective-accuracy")
+    limit = problem.rules.max_cost_per_hour
+    whole = add(limit, "effective-accuracy", "cost") and add(limit, "cost", "effective-accuracy")
     steps = problem.objective.points - 1
     if whole:
         high, low = found[0].cost_per_hour, found[1].cost_per_hour
@@ -172,7 +172,7 @@ def _uses(pattern: Pattern, load: Mapping[Quality, float]) -> tuple[Use, ...]:
 
 
 def families(problem: Problem, groups: Iterable[Group]) -> tuple[FamilyResult, ...]:
-    """What each family gets from groups of workers."""
+    """What is answered of each family's demand."""
     groups = tuple(groups)
     return tuple(_family(family, groups) for family in problem.families)
 

@@ -1,4 +1,4 @@
-"""A placement: what every worker does, what every family gets, and how good the answer is."""
+"""Records of a placement: groups of workers, results by family, moves, objective and bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACEMENT_FORMAT = "ramsis.placement/1"
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What one of the variants on a worker does, or the policy of a group of workers.
+    """What one of the variants on a worker does, or the policy of a station of workers.
 
     Attributes
     ----------
@@ -44,16 +44,16 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Workers that do the same.
+    """Workers of one type that do the same.
 
     Attributes
     ----------
     worker_type
         Name of their type.
     workers
-        Their names. With ``together`` = k > 1, every k of them in turn form a sub-fleet.
+        Their names. With ``together`` = k > 1, every k of them in turn form a station.
     together
-        Workers that one policy spans; rates and loads are those of one such sub-fleet.
+        Workers of a station, which one policy serves; rates and loads are those of one station.
     uses
         What each does.
     memory_mb, memory_limit_mb
@@ -76,7 +76,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class FamilyResult:
-    """What a family gets.
+    """What is answered of a family's demand.
 
     Attributes
     ----------
@@ -120,14 +120,14 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One thing that was optimised, those before it held.
+    """One stage of the optimisation; what earlier stages reached is held.
 
     Attributes
     ----------
     metric
-        What: a kind of objective, or one of its parts.
+        The metric that was optimised.
     objective, dual_bound
-        Reached, and passed by no placement.
+        Reached; a bound on all placements.
     gap
         Their difference relative to ``objective``.
     """
@@ -150,7 +150,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What runs where, and how good that is.
+    """A placement with its proof: which worker holds what, objective and dual bound.
 
     Attributes
     ----------
@@ -165,16 +165,16 @@ class Placement:
     stages
         All that was optimised, in this order.
     groups, families
-        What workers do, what families get.
+        Workers and what they do; results by family.
     moves
         Workers that have to change; all those in use where nothing is held now.
     prices
-        Worker type → what one more worker of it would add to the objective, by the linear
-        relaxation.
+        Worker type → shadow price: what one more worker of it would add to the objective, by the
+        linear relaxation.
     front
         Of a ``pareto`` objective.
     notes
-        Remarks in words.
+        Remarks.
     """
 
     name: str
@@ -203,7 +203,7 @@ class Placement:
         return sum(f.effective_accuracy * f.demand_qps for f in self.families) / demand
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each use of each group, with the numbers of one worker or sub-fleet."""
+        """One row for each use of each group, with the numbers of one worker or station."""
         return [
             {
                 "worker_type": group.worker_type, "workers": len(group.workers),

@@ -1,4 +1,4 @@
-"""What is best, and what every placement has to keep: objective, rules, co-location."""
+"""Objective, limits on every placement, and co-location rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FACTOR = Rule("a finite number >= 1", lambda value: value >= 1)
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """What is best.
+    """The objective of a placement problem.
 
     Attributes
     ----------
@@ -68,20 +68,20 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What every placement has to keep.
+    """Limits that every placement keeps.
 
     Attributes
     ----------
     latency_share_of_slo
-        A batch may take this share of the SLO; a half leaves as long for gathering it.
+        A batch may take this share of the SLO; 0.5 leaves as much time for gathering it.
     variants_per_worker
-        Most variants that share a worker, 1 or 2.
+        Maximum number of variants that share a worker, 1 or 2.
     interference
         Factor >= 1 on the latencies of variants that share a worker.
     max_workers
-        Most workers in use.
+        Maximum number of workers in use.
     max_cost_per_hour
-        Most that these may cost.
+        Maximum of their cost per hour.
     """
 
     latency_share_of_slo: float = 0.5
@@ -111,7 +111,8 @@ class Colocation:
     Attributes
     ----------
     kind
-        ``apart``: no two of ``members`` on one worker. ``alone``: members share with nobody.
+        ``apart``: no two of ``members`` on one worker. ``alone``: members share a worker
+        with no other variant.
         ``only-on``: members only on ``worker_types``. ``slow-down``: where any two of the
         members share a worker, their latencies grow by ``factor`` instead of
         ``rules.interference``.

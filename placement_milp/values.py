@@ -1,4 +1,4 @@
-"""Value tables: what policies make of workers at loads (``ramsis.value-table/1``)."""
+"""Value tables: effective accuracy of policies by workers and load (``ramsis.value-table/1``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["ValueRow", "Values"]
 
 @dataclass(frozen=True, slots=True)
 class ValueRow:
-    """What a policy makes of some workers at a load: a row of a value table.
+    """A row of a value table: what a policy promises for some workers at a load.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class ValueRow:
 
     @property
     def case(self) -> tuple[object, ...]:
-        """What tells rows of a table apart."""
+        """The key of the row, unique in a table."""
         return (self.worker_type, tuple(sorted(self.model_set)), self.workers, self.load_qps,
                 self.slo_ms)
 

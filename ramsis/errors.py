@@ -6,6 +6,7 @@ allowed; :func:`describe` writes it so.
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 __all__ = [
@@ -16,6 +17,8 @@ __all__ = [
     "OutputError",
     "RamsisError",
     "VerificationError",
+    "check_number_of",
+    "check_positive",
     "describe",
 ]
 
@@ -79,3 +82,32 @@ class VerificationError(RamsisError):
     """A claim of a file that its re-derivation does not confirm (exit code 6)."""
 
     exit_code = 6
+
+
+def check_positive(**numbers: float) -> None:
+    """Refuse what is not a finite number > 0, by its name.
+
+    >>> check_positive(slo_ms=100.0, load_qps=0.0)
+    Traceback (most recent call last):
+    ramsis.errors.InvalidValueError: load_qps: not positive: got 0.0; allowed: a finite number > 0
+    """
+    for where, value in numbers.items():
+        if not (math.isfinite(value) and value > 0):
+            raise InvalidValueError(describe("not positive", where=where, value=value,
+                                             allowed="a finite number > 0"))
+
+
+def check_number_of(
+    what: str, number: object, *, where: str | None = None, most: int | None = None
+) -> None:
+    """Refuse what is not a whole number from 1, up to ``most`` if given.
+
+    >>> check_number_of("workers", 0)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ramsis.errors.InvalidValueError: workers: not a number of workers: got 0; allowed: ...
+    """
+    whole = isinstance(number, int) and not isinstance(number, bool)
+    if not (whole and 1 <= number <= (math.inf if most is None else most)):  # type: ignore[operator]
+        allowed = "a whole number >= 1" if most is None else f"a whole number from 1 to {most}"
+        raise InvalidValueError(describe(f"not a number of {what}", where=where or what,
+                                         value=number, allowed=allowed))

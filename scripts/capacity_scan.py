@@ -1,4 +1,4 @@
-"""The fewest workers by search, and by trying every number: the figure of docs/capacity.md.
+"""The fewest workers by search and by trying every number: the figure of docs/capacity.md.
 
 python scripts/capacity_scan.py --out FILE
 """
@@ -13,11 +13,11 @@ from typing import Any
 
 from ramsis import load_profile
 from ramsis.report.panels import Line, Panel, Row, plot_panels
-from ramsis.sim import PoissonLoad
+from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_workers
 
 PROFILE, SLO_MS = "image-cpu", 350.0
-LOAD = PoissonLoad(load_qps=3300.0, duration_ms=30_000.0)
+LOAD = ConstantLoad(load_qps=3300.0, duration_ms=30_000.0)
 TARGETS = Targets(max_violation=0.001, min_accuracy=0.775)
 SCHEMES = {"fleet": "fleet", "worker": "worker", "jellyfish-plus": "jellyfish-plus",
            "model-switching": "model-switching:share=0.999,profile_s=10"}

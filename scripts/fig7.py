@@ -1,4 +1,4 @@
-"""Fig. 7: what policies promise, and what simulation finds, with 40, 60 and 80 workers.
+"""Fig. 7: promise and simulation of policies with 40, 60 and 80 workers.
 
 python scripts/fig7.py --profiles NAME [--quick]
 """

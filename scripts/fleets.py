@@ -1,6 +1,6 @@
-"""Fleet policies beside other schemes, over loads, workers and SLOs; promises; robustness.
+"""Central-queue policies beside other schemes: loads, workers and SLOs; promises; robustness.
 
-python scripts/fleets.py [--profiles NAME …] [--quick] [--docs docs/theory]
+python scripts/fleets.py [--profiles NAME …] [--quick] [--docs docs/measurements]
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from evaluation.command import run
 
 _DESCRIPTION = """\
-Make the figures and tables on fleet policies of docs/theory.md: fleets (over loads, workers and
-SLOs), fleet_promises, and robustness, for both image-cpu and text-cpu. One command makes them
-all anew, in less than ten minutes on one core:
+Make the figures and tables on central-queue policies of docs/measurements.md: fleets (over loads,
+workers and SLOs), fleet_promises, and robustness, for both image-cpu and text-cpu. One command
+makes them all anew, in less than ten minutes on one core:
 
-  python scripts/fleets.py --docs docs/theory
+  python scripts/fleets.py --docs docs/measurements
 
-Results in --out are used again while the program's version is the same: remove that folder, or
-name another, after a change of how policies are made. The tables are printed for the page.
+Results in --out are used again while the version of the program is the same. After a change of
+how policies are made, remove that folder or name another. The tables are printed for the page.
 """
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Table 2: how long it takes to generate a policy, by slack grid and number of models.
+"""Table 2: time to generate a policy, by slack grid and number of models.
 
     python scripts/table2.py --profiles NAME [--quick]
 

@@ -7,8 +7,11 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from importlinter import cli as import_linter
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = [path for name in ("ramsis", "placement_milp")
@@ -66,3 +69,40 @@ def test_pandas_is_imported_inside_functions_only() -> None:
         top = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
         names = {alias.name for node in top for alias in node.names}
         assert "pandas" not in names, path
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path, known: set[str]) -> Iterator[str]:
+    """Modules of ours that a file imports: in functions and for type checking, too.
+
+    A name from a package is the module of that name, or else the package itself.
+    """
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in known else str(node.module) for name in names)
+
+
+def circles() -> list[set[str]]:
+    """Groups of modules that import each other, directly or through others."""
+    names = [module_name(path) for path in SOURCES]
+    index = {name: i for i, name in enumerate(names)}
+    arrows = {(index[name], index[other])
+              for name, path in zip(names, SOURCES, strict=True)
+              for other in imported_modules(path, set(names))}
+    rows, columns = np.array(sorted(arrows)).T
+    graph = csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(names), len(names)))
+    count, group = connected_components(graph, directed=True, connection="strong")
+    members = [{names[i] for i in np.flatnonzero(group == g)} for g in range(count)]
+    return [found for found in members if len(found) > 1]
+
+
+def test_no_modules_import_each_other() -> None:
+    """Arrows go one way; an import inside a function is an arrow, too."""
+    assert circles() == []

@@ -55,9 +55,10 @@ def test_the_steps_of_the_command_line_in_python(tmp_path: Path) -> None:
     loads = ramsis.parse_loads("50:100:50")
     made = ramsis.generate_set(profile, loads, settings, tmp_path)
     assert [policy.load_qps for policy in made] == [50.0, 100.0]
-    policy = ramsis.read_policy(tmp_path / "worker-00050qps.json")
+    path = tmp_path / "round-robin-00050qps.json"
+    policy = ramsis.read_policy(path)
     assert policy.expectations == made[0].expectations
-    assert all(check.holds for check in ramsis.verify_policy(tmp_path / "worker-00050qps.json"))
+    assert all(check.holds for check in ramsis.verify_policy(path))
     table = profile.latency_table("p95", 4)
     bound = ramsis.fluid_bound(table, slo_ms=100.0, workers=4, load_qps=50.0, max_batch=4)
     assert policy.expectations.upper_bound == pytest.approx(bound.effective_accuracy)

@@ -1,4 +1,4 @@
-"""Known placement schemes on the same problems, to compare with.
+"""Published placement schemes on the same problems, for comparison.
 
 Each is a function of a problem and limits that returns a checked placement; :data:`PRESETS` finds
 them by name.

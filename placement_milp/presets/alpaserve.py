@@ -21,6 +21,7 @@ import pulp
 from placement_milp.backend import Limits, Status, relative_gap, solve
 from placement_milp.check import check_placement
 from placement_milp.expand import moves
+from placement_milp.feasible import feasible_batches
 from placement_milp.formulation import (
     budget,
     family_workers,
@@ -33,11 +34,10 @@ from placement_milp.presets.heuristic import served_shares
 from placement_milp.problem import Objective, Problem
 from placement_milp.recipe import assemble, families
 from placement_milp.result import Placement, Stage
-from placement_milp.usable import usable_batches
 
 __all__ = ["alpaserve"]
 
-_ENDLESS = 1e9
+_UNLIMITED = 1e9
 
 
 def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
@@ -46,7 +46,7 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
     Parameters
     ----------
     problem : Problem
-        Objective, other variants and least shares play no part.
+        Objective, other variants and minimum shares play no part.
     limits : Limits
 
     Raises
@@ -55,8 +55,8 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
         A family that no worker can serve.
     """
     limits = limits or Limits()
-    least = tuple(replace(family, min_served=0.0, min_accuracy=0.0) for family in problem.families)
-    problem = replace(problem, families=least, values=(), objective=Objective())
+    bare = tuple(replace(family, min_served=0.0, min_accuracy=0.0) for family in problem.families)
+    problem = replace(problem, families=bare, values=(), objective=Objective())
     program = formulate(problem, _patterns(problem), only=(
         workers, family_workers, total_workers, budget))
     theta = program.variable("theta", 0, None)
@@ -64,7 +64,7 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
         rates = [(program.n[i], offer.rate_qps / family.demand_qps)
                  for i, pattern in enumerate(program.patterns) for offer in pattern.offers
                  if offer.quality.family == family.name]
-        program.row(pulp.LpAffineExpression([*rates, (theta, -1)]) >= 0,
+        program.add(pulp.LpAffineExpression([*rates, (theta, -1)]) >= 0,
                     f"tolerance_{family.name}")
     objective = pulp.LpAffineExpression([(theta, 1)])
     solved = solve(program.lp, objective, maximise=True, size=1.0, limits=limits)
@@ -79,11 +79,11 @@ def _patterns(problem: Problem) -> tuple[Pattern, ...]:
     by_name = {family.name: family for family in problem.families}
     best = {}
     for variant in sorted(problem.variants, key=lambda v: v.accuracy):
-        if any(usable_batches(problem, by_name[variant.family], variant, item)
+        if any(feasible_batches(problem, by_name[variant.family], variant, item)
                for item in problem.worker_types if item.count):
             best[variant.family] = variant
-    boundless = tuple(replace(family, demand_qps=_ENDLESS) for family in problem.families)
-    return enumerate_patterns(replace(problem, variants=tuple(best.values()), families=boundless))
+    unlimited = tuple(replace(family, demand_qps=_UNLIMITED) for family in problem.families)
+    return enumerate_patterns(replace(problem, variants=tuple(best.values()), families=unlimited))
 
 
 def _placement(

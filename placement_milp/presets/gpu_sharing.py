@@ -30,10 +30,10 @@ import pulp
 from placement_milp.backend import Limits, relative_gap, solve
 from placement_milp.check import check_placement
 from placement_milp.expand import moves
+from placement_milp.feasible import latencies
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.recipe import families
 from placement_milp.result import Group, Placement, Stage, Use
-from placement_milp.usable import latencies
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 
 __all__ = ["gpu_sharing"]
@@ -69,14 +69,14 @@ def gpu_sharing(
         rules play no part. Every worker is a GPU.
     limits : Limits
     replicas : int, optional
-        Most instances of a model.
+        Maximum number of instances of a model.
 
     Raises
     ------
     InvalidValueError
         Several variants in a family.
     InfeasibleError
-        No batch of any model is usable.
+        No batch of any model is feasible.
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -172,6 +172,6 @@ def _groups(problem: Problem, chosen: list[_Instance]) -> tuple[Group, ...]:
 
 
 def _only_counts(problem: Problem) -> Problem:
-    """The problem without what this program leaves out."""
+    """The problem without the rules that this program leaves out."""
     bare = tuple(Family(f.name, f.demand_qps, f.slo_ms) for f in problem.families)
     return Problem(problem.name, bare, problem.worker_types, problem.variants)

@@ -1,4 +1,4 @@
-"""InfAdapter: accuracy less the cost of CPUs and of switching models.
+"""InfAdapter: accuracy minus the cost of CPUs and of switching models.
 
     max  alpha · accuracy - beta · cost - gamma · loading     with all of the demand served
 
@@ -26,12 +26,12 @@ def infadapter(
     problem: Problem, limits: Limits | None = None, *, cost_price: float | None = None,
     moving_price: float | None = None,
 ) -> Placement:
-    """Place one variant on each worker for accuracy less costs.
+    """Place one variant on each worker for accuracy minus costs.
 
     Parameters
     ----------
     problem : Problem
-        Every family is served whole unless it states a least share.
+        Every family is served whole unless it states a minimum share.
     limits : Limits
     cost_price, moving_price : float, optional
         beta / alpha per unit of cost and hour, gamma / alpha per second of loading; the problem's
@@ -49,7 +49,7 @@ def infadapter(
         "effective-accuracy",
         cost_price=default if cost_price is None else cost_price,
         moving_price=own.moving_price if moving_price is None else moving_price)
-    families = tuple(replace(family, min_served=problem.least_served(family) or 1.0)
+    families = tuple(replace(family, min_served=problem.min_share(family) or 1.0)
                      for family in problem.families)
     return place(replace(problem, objective=objective, families=families,
                          rules=replace(problem.rules, variants_per_worker=1)), limits)

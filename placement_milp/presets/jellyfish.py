@@ -1,4 +1,4 @@
-"""Jellyfish: one model on each worker, everybody served first, then as accurately as possible.
+"""Jellyfish: one model on each worker; maximum served share first, then maximum accuracy.
 
 Source: Nigade, Bauszat, Bal, Wang, *Jellyfish: Timely Inference Serving for Dynamic Edge
 Networks*, RTSS 2022. Its choice of a model for each GPU is here one program over all workers; the

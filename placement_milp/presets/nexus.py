@@ -1,12 +1,12 @@
 """Nexus: squishy bin packing of sessions onto workers of one type.
 
 A session is a family with one variant. First, as many workers as run its largest batch B with
-2 l(B) <= SLO without a pause. What is left of its rate, r, fills a worker partly: the largest b
-with l(b) + b / r <= SLO, in a duty cycle of b / r. Those remainders are packed, the fullest first:
-two that share a worker take the shorter of their cycles, in which each needs the smallest batch
-that keeps up with its rate; the worker must have the time for all batches of a cycle, and the
-memory.
-The worker that becomes the fullest takes the remainder, a new one where none can.
+2 l(B) <= SLO without a pause. The residual rate r fills a worker partly: the largest b with
+l(b) + b / r <= SLO, in a duty cycle of b / r. These residual loads are packed, the highest
+occupancy first. Two that share a worker take the shorter of their cycles, in which each needs the
+smallest batch that keeps up with its rate; the worker must have the time for all batches of a
+cycle, and the memory. A residual load goes to the worker whose occupancy becomes the highest, or
+to a new one.
 
 Batches in between those that a problem lists run as the next larger one that it does. Where there
 are too few workers, the last ones packed are left out.
@@ -24,12 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placement_milp.backend import Limits
+from placement_milp.feasible import FeasibleBatch, feasible_batches, latencies
 from placement_milp.pairs import slow_down
 from placement_milp.patterns import Offer, Pattern, Quality, single
 from placement_milp.presets.heuristic import heuristic_placement
 from placement_milp.problem import Family, Problem, Variant, WorkerType
 from placement_milp.result import Placement
-from placement_milp.usable import Usable, latencies, usable_batches
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["nexus"]
@@ -37,11 +37,11 @@ __all__ = ["nexus"]
 
 @dataclass(frozen=True)
 class _Session:
-    """What is left of a family's rate, with the batches of its variant; ``per_ms`` > 0."""
+    """Residual rate of a family, with the batches of its variant; ``per_ms`` > 0."""
 
     variant: Variant
     family: Family
-    batches: tuple[Usable, ...]
+    batches: tuple[FeasibleBatch, ...]
     per_ms: float
 
 
@@ -50,7 +50,7 @@ class _Node:
     """Sessions on a worker, with the batch of each, in a duty cycle."""
 
     sessions: tuple[_Session, ...]
-    batches: tuple[Usable, ...]
+    batches: tuple[FeasibleBatch, ...]
     cycle_ms: float
     slow_down: float
 
@@ -61,7 +61,7 @@ class _Node:
 
 
 def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
-    """Pack each family's most accurate usable variant; ``limits`` has no effect.
+    """Pack each family's most accurate feasible variant; ``limits`` has no effect.
 
     Raises
     ------
@@ -75,14 +75,14 @@ def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
                                          where="worker_types", allowed="one type with workers"))
     (item,) = types
     used: list[tuple[Pattern, int]] = []
-    rest: list[_Session] = []
+    residual: list[_Session] = []
     for family in problem.families:
         session = _session(problem, family, item)
         if session is not None:
             whole, left = _saturate(problem, session, item)
             used += [whole] if whole[1] else []
-            rest += [left] if left.per_ms > 1e-12 else []
-    nodes = [node for session in rest if (node := _node(problem, (session,))) is not None]
+            residual += [left] if left.per_ms > 1e-12 else []
+    nodes = [node for session in residual if (node := _node(problem, (session,))) is not None]
     packed = _pack(problem, item, sorted(nodes, key=lambda node: -node.occupancy))
     used += [(_pattern(item, node), 1) for node in packed]
     kept, over = _fitting(used, item.count)
@@ -92,12 +92,12 @@ def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
 
 def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | None:
     variants = [v for v in problem.variants if v.family == family.name
-                and usable_batches(problem, family, v, item)]
+                and feasible_batches(problem, family, v, item)]
     if not variants:
         return None
     variant = max(variants, key=lambda v: v.accuracy)
     batches = tuple(sorted(
-        (Usable(variant, family, e.batch, e.latency_ms, e.memory_mb or variant.memory_mb)
+        (FeasibleBatch(variant, family, e.batch, e.latency_ms, e.memory_mb or variant.memory_mb)
          for e in latencies(variant, item)), key=lambda b: b.batch))
     return _Session(variant, family, batches, family.demand_qps / 1000)
 
@@ -105,8 +105,8 @@ def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | N
 def _saturate(
     problem: Problem, session: _Session, item: WorkerType
 ) -> tuple[tuple[Pattern, int], _Session]:
-    """Workers that run the largest batch all the time, and what they leave."""
-    best = max(usable_batches(problem, session.family, session.variant, item),
+    """Workers that run the largest batch all the time, and the residual rate."""
+    best = max(feasible_batches(problem, session.family, session.variant, item),
                key=lambda b: b.batch)
     rate = best.batch / best.latency_ms
     whole = int(session.per_ms / rate + 1e-9)
@@ -116,18 +116,18 @@ def _saturate(
 
 
 def _node(problem: Problem, sessions: tuple[_Session, ...]) -> _Node | None:
-    """A remainder on a worker of its own: the largest batch in the cycle that its rate fills."""
+    """A residual load on a worker of its own: the largest batch in the cycle that it fills."""
     (session,) = sessions
     limit = _limit_ms(problem, session.family)
     for batch in reversed(session.batches):
         cycle = batch.batch / session.per_ms
         if cycle >= batch.latency_ms and cycle + batch.latency_ms <= limit:
             return _Node(sessions, (batch,), cycle, 1.0)
-    least = session.batches[0]  # too slow to fill even that one in time
-    cycle = limit - least.latency_ms
-    keeps_up = least.batch / cycle >= session.per_ms * (1 - 1e-9)
-    return _Node(sessions, (least,), cycle, 1.0) if cycle >= least.latency_ms and keeps_up else (
-        None)
+    smallest = session.batches[0]  # the rate is too low to fill even this one in time
+    cycle = limit - smallest.latency_ms
+    keeps_up = smallest.batch / cycle >= session.per_ms * (1 - 1e-9)
+    in_time = cycle >= smallest.latency_ms and keeps_up
+    return _Node(sessions, (smallest,), cycle, 1.0) if in_time else None
 
 
 def _limit_ms(problem: Problem, family: Family) -> float:

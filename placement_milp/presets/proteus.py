@@ -1,4 +1,4 @@
-"""Proteus: accuracy scaling with a fixed batch rule, on a fleet that must serve everything.
+"""Proteus: accuracy scaling with a fixed batch rule, where all demand must be served.
 
     max Σ_q a_q d_f z_q / Σ_f d_f    with Σ_q of f z_q = 1 for every family
 
@@ -15,17 +15,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from placement_milp.backend import Limits
+from placement_milp.feasible import feasible_batches
 from placement_milp.optimise import Optimum, optimise
 from placement_milp.patterns import Pattern, single
 from placement_milp.problem import Objective, Problem
 from placement_milp.recipe import families, placed
 from placement_milp.result import Placement
-from placement_milp.usable import usable_batches
 from ramsis.errors import InfeasibleError
 
 __all__ = ["proteus"]
 
-_MOST = 2**10
+_MAX_DIVISIONS = 2**10
 
 
 def proteus(
@@ -36,7 +36,7 @@ def proteus(
     Parameters
     ----------
     problem : Problem
-        Objective and least shares are replaced.
+        Objective and minimum shares are replaced.
     limits : Limits
     beta : float
         What the demand is divided by while it cannot be served, > 1.
@@ -61,7 +61,7 @@ def proteus(
         try:
             solved[times] = (divided, optimise(divided, limits, patterns))
         except InfeasibleError:
-            if times >= _MOST:
+            if times >= _MAX_DIVISIONS:
                 raise
             return False
         return True
@@ -85,7 +85,7 @@ def _patterns(problem: Problem) -> tuple[Pattern, ...]:
     return tuple(
         single(item, max(batches, key=lambda b: b.batch))
         for item in problem.worker_types if item.count for variant in problem.variants
-        if (batches := usable_batches(problem, by_name[variant.family], variant, item))
+        if (batches := feasible_batches(problem, by_name[variant.family], variant, item))
     )
 
 

@@ -101,7 +101,7 @@ class WorkerAnalysis:
     @property
     def per_decision(self) -> PerDecision:
         """The paper's unweighted figures."""
-        met = self.decisions * self._outcome.met
+        met = self.decisions * self._outcome.head_in_time
         in_time = float(met.sum())
         earned = float((met * self._accuracy).sum())
         return PerDecision(_ratio(earned, in_time), _fraction(self.decisions.sum() - in_time))

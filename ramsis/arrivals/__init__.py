@@ -1,23 +1,26 @@
 """Arrival processes, PF(k, T): the probability of k central arrivals in T; traces and fits."""
 
+from ramsis.arrivals.fixed_rate import FixedRate
+from ramsis.arrivals.loads import parse_loads
 from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
-from ramsis.arrivals.process import ArrivalProcess, Poisson, is_orderly
-from ramsis.arrivals.words import (
-    KNOWN_PROCESSES,
-    describe_process,
-    from_description,
-    process_factory,
-)
+from ramsis.arrivals.poisson import Poisson
+from ramsis.arrivals.process import ArrivalProcess, Sampler, is_orderly
+from ramsis.arrivals.registry import SHIPPED, Arrivals, describe_process, patterns
+from ramsis.arrivals.renewal import Renewal
 
 __all__ = [
-    "KNOWN_PROCESSES",
+    "SHIPPED",
     "ArrivalProcess",
+    "Arrivals",
+    "FixedRate",
     "MarkovModulated",
     "NegativeBinomial",
     "Poisson",
+    "Renewal",
+    "Sampler",
     "describe_process",
-    "from_description",
     "is_orderly",
-    "process_factory",
+    "parse_loads",
+    "patterns",
 ]

@@ -99,7 +99,7 @@ def counts_support(process: ArrivalProcess, longest_ms: float) -> int:
 def counts_cdf(process: ArrivalProcess, interval_ms: FloatArray, largest: int) -> FloatArray:
     """P(N(T) <= k) for k = 0 … largest; shape (len(interval_ms), largest + 1).
 
-    Each row is scaled to end at 1: the law given at most ``largest`` arrivals.
+    Each row is scaled to end at 1: the distribution given at most ``largest`` arrivals.
     """
     cdf = np.exp(process.log_pf(np.arange(largest + 1), interval_ms[:, None]))
     np.cumsum(cdf, axis=1, out=cdf)

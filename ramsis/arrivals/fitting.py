@@ -4,7 +4,7 @@ The trace is cut into windows of about one mean gap, and the counts N_1, N_2, �
 what every process explains:
 
     Poisson, negative binomial   Π PF(N_i, w)
-    Markov-modulated             π·P(N_1)·P(N_2)···1,   P(k) the 2×2 laws of count and mode,
+    Markov-modulated             π·P(N_1)·P(N_2)···1,   P(k) 2×2: a count, and the modes around it,
 
 the product of n matrices being taken pairwise. The rate is that of the trace; the other
 parameters maximise the likelihood: a search on a line for the index of dispersion, and the
@@ -16,8 +16,9 @@ agrees with the trace (s the sum of the switching rates, V the variance of the r
 of least BIC = p·log n − 2·log L is the one that fits best.
 
 How well it fits is another question: given the past, each count has a place in its predicted
-law, and if the process is right these places are uniform (the count's atom is broken by a random
-number). Their Kolmogorov-Smirnov distance and its p-value say so, on windows of ten mean gaps.
+distribution, and if the process is right these places are uniform (the count's atom is broken by
+a random number). Their Kolmogorov-Smirnov distance and its p-value say so, on windows of ten mean
+gaps.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ from scipy.stats import kstest
 
 from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
-from ramsis.arrivals.process import ArrivalProcess, Poisson
+from ramsis.arrivals.poisson import Poisson
+from ramsis.arrivals.process import ArrivalProcess
+from ramsis.arrivals.registry import format_process
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["LEAST_ARRIVALS", "ProcessFit", "TraceFit", "dispersion_by_window", "fit_trace"]
@@ -48,6 +51,7 @@ _MOST_PLACES = 20_000
 _WINDOWS_AT_LEAST = 20
 _SHARES = (0.05, 0.2, 0.5)
 _LARGEST_RATIO = 1e3
+_DIGITS = 4  # of fitted parameters
 
 
 @dataclass(frozen=True)
@@ -64,8 +68,8 @@ class ProcessFit:
     log_likelihood, bic : float
         Of the counts of the trace's windows; the least BIC fits best.
     distance, p_value : float
-        Kolmogorov-Smirnov, of the counts' places in their predicted laws; a small p-value
-        speaks against the process.
+        Kolmogorov-Smirnov, of the counts' places in their predicted distributions; a
+        small p-value speaks against the process.
     dispersion : ndarray, shape (W,)
         Index of dispersion by window.
     """
@@ -171,8 +175,8 @@ class _Trace:
         length = np.array([self.window_ms])
         known, times = np.unique(self.counts, return_counts=True)
         if isinstance(process, MarkovModulated):
-            law = process.joint_pf(np.arange(known[-1] + 1), length)[0]
-            return _log_product(law.transpose(2, 0, 1)[self.counts], process.stationary)
+            joint = process.joint_pf(np.arange(known[-1] + 1), length)[0]
+            return _log_product(joint.transpose(2, 0, 1)[self.counts], process.stationary)
         return float(times @ process.log_pf(known, length))
 
 
@@ -189,20 +193,14 @@ def _counts(times: FloatArray, window: float) -> IntArray:
     return np.bincount(index[index < whole], minlength=whole)
 
 
-def _fitted(trace: _Trace) -> list[tuple[ArrivalProcess, str, int]]:
+def _fitted(trace: _Trace) -> list[Poisson | NegativeBinomial | MarkovModulated]:
     rate = trace.rate_qps
-    clumped = minimize_scalar(
+    batches = minimize_scalar(
         lambda x: -trace.log_likelihood(NegativeBinomial(rate, 1.0 + math.exp(x))),
         bounds=(math.log(1e-4), math.log(1e4)), method="bounded",
     )
-    dispersion = 1.0 + math.exp(float(clumped.x))
-    modulated = _modulated(trace)
-    return [
-        (Poisson(rate), "poisson", 1),
-        (NegativeBinomial(rate, dispersion), f"negative-binomial:{dispersion:.4g}", 2),
-        (modulated, f"mmpp:ratio={modulated.ratio:.4g},burst-ms={modulated.burst_ms:.4g},"
-                    f"share={modulated.share:.4g}", 4),
-    ]
+    dispersion = 1.0 + math.exp(float(batches.x))
+    return [Poisson(rate), NegativeBinomial(rate, dispersion), _modulated(trace)]
 
 
 def _modulated(trace: _Trace) -> MarkovModulated:
@@ -264,14 +262,15 @@ def _log_product(matrices: FloatArray, start: FloatArray) -> float:
 
 
 def _finished(
-    fit: tuple[ArrivalProcess, str, int], trace: _Trace, counts: IntArray, window: float
+    process: Poisson | NegativeBinomial | MarkovModulated, trace: _Trace, counts: IntArray,
+    window: float,
 ) -> ProcessFit:
-    process, word, parameters = fit
+    parameters = 1 + len(process.parameters)
     likelihood = trace.log_likelihood(process)
     test = kstest(_places(process, counts, window), "uniform")
     return ProcessFit(
         process=process,
-        word=word,
+        word=format_process(process, _DIGITS),
         parameters=parameters,
         log_likelihood=likelihood,
         bic=parameters * math.log(len(trace.counts)) - 2.0 * likelihood,
@@ -288,14 +287,14 @@ def _dispersion(process: ArrivalProcess) -> Callable[[FloatArray], FloatArray]:
 
 
 def _places(process: ArrivalProcess, counts: IntArray, window: float) -> FloatArray:
-    """Each count's place in its law given the counts before it, uniform under the process."""
+    """Each count's place in its distribution given those before: uniform if it is right."""
     share = np.random.default_rng(0).random(len(counts))
     length = np.array([window])
     every = np.arange(int(counts.max()) + 1)
     if not isinstance(process, MarkovModulated):
-        law = np.exp(process.log_pf(every, length))
-        below = np.cumsum(law) - law
-        return np.asarray(below[counts] + share * law[counts])
+        pmf = np.exp(process.log_pf(every, length))
+        below = np.cumsum(pmf) - pmf
+        return np.asarray(below[counts] + share * pmf[counts])
     joint = process.joint_pf(every, length)[0].transpose(2, 0, 1)
     upto = np.cumsum(joint.sum(axis=2), axis=0)
     mode = process.stationary

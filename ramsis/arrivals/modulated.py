@@ -24,14 +24,14 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaincc, gammaln, i0e, i1e
 
-from ramsis.arrivals.process import check_load
-from ramsis.errors import InvalidValueError, describe
+from ramsis.arrivals.poisson import Poisson
+from ramsis.arrivals.process import Parameter, ShippedProcess
 
 __all__ = ["MarkovModulated"]
 
@@ -43,7 +43,7 @@ _MOST_POINTS = 2_000
 
 
 @dataclass(frozen=True)
-class MarkovModulated:
+class MarkovModulated(ShippedProcess):
     """The two-mode Markov-modulated Poisson process of a given mean load.
 
     Parameters
@@ -69,28 +69,26 @@ class MarkovModulated:
     [0.625, 2.5]
     """
 
+    name: ClassVar[str] = "mmpp"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("ratio", "R", "ratio", "a finite number >= 1",
+                  lambda value: 1.0 <= value < math.inf),
+        Parameter("burst_ms", "B", "burst-ms", "a finite number > 0",
+                  lambda value: 0.0 < value < math.inf),
+        Parameter("share", "S", "share", "a number between 0 and 1",
+                  lambda value: 0.0 < value < 1.0),
+    )
+    modes: ClassVar[int] = 2
+    """The hidden modes: quiet and burst."""
+
     load_qps: float
     ratio: float
     burst_ms: float
     share: float
 
-    def __post_init__(self) -> None:
-        check_load(self.load_qps)
-        for name, value, good, allowed in (
-            ("ratio", self.ratio, 1.0 <= self.ratio < math.inf, "a finite number >= 1"),
-            ("burst-ms", self.burst_ms, 0.0 < self.burst_ms < math.inf, "a finite number > 0"),
-            ("share", self.share, 0.0 < self.share < 1.0, "a number between 0 and 1"),
-        ):
-            if not good:
-                raise InvalidValueError(
-                    describe(f"{name} out of range", where="arrivals mmpp", value=value,
-                             allowed=allowed)
-                )
-
-    @property
-    def rate_per_ms(self) -> float:
-        """Mean arrivals per millisecond."""
-        return self.load_qps / 1000.0
+    def simplest(self) -> ShippedProcess:
+        """Poisson where both rates are the same."""
+        return Poisson(self.load_qps) if self.ratio == 1.0 else self
 
     @cached_property
     def rates(self) -> FloatArray:
@@ -111,7 +109,7 @@ class MarkovModulated:
 
     @property
     def at_arrivals(self) -> FloatArray:
-        """Law of the mode that an arrival finds."""
+        """Distribution of the mode that an arrival finds."""
         return self.stationary * self.rates / self.rate_per_ms
 
     @cached_property
@@ -137,10 +135,10 @@ class MarkovModulated:
         distinct, row = np.unique(lengths, return_inverse=True)
         known, column = np.unique(counts, return_inverse=True)
         joint = self.joint_pf(known, distinct)
-        law = np.einsum("z,tzyk->tk", self.stationary, joint)
+        probability = np.einsum("z,tzyk->tk", self.stationary, joint)
         with np.errstate(divide="ignore"):
-            log_law = np.log(law)
-        return np.asarray(log_law[row.ravel(), column.ravel()].reshape(counts.shape))
+            log_probability = np.log(probability)
+        return np.asarray(log_probability[row.ravel(), column.ravel()].reshape(counts.shape))
 
     def joint_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
         """P(k arrivals in T, mode z' at the end | mode z at the start).
@@ -159,12 +157,12 @@ class MarkovModulated:
 
         def poisson(mean: FloatArray) -> FloatArray:
             log_mean = np.log(np.where(mean > 0, mean, 1.0))[..., None]
-            law = log_mean * k
-            law -= mean[..., None]
-            law -= constant
-            np.exp(law, out=law)
-            law[mean == 0] = k == 0
-            return np.asarray(law, dtype=np.float64)
+            pmf = log_mean * k
+            pmf -= mean[..., None]
+            pmf -= constant
+            np.exp(pmf, out=pmf)
+            pmf[mean == 0] = k == 0
+            return np.asarray(pmf, dtype=np.float64)
 
         return self._mixed(poisson, len(k), interval_ms)
 
@@ -176,13 +174,13 @@ class MarkovModulated:
         )
 
     def _mixed(
-        self, law: Callable[[FloatArray], FloatArray], size: int, interval_ms: NDArray[Any]
+        self, given_mean: Callable[[FloatArray], FloatArray], size: int, interval_ms: NDArray[Any]
     ) -> FloatArray:
         lengths = np.asarray(interval_ms, dtype=float)
         mixed = np.empty((len(lengths), 2, 2, size))
         for part, points in self._blocks(lengths, size):
             mean, weight = self._occupation(lengths[part], points)
-            mixed[part] = (weight @ law(mean)).reshape(-1, 2, 2, size)
+            mixed[part] = (weight @ given_mean(mean)).reshape(-1, 2, 2, size)
         return mixed
 
     def _blocks(self, lengths: FloatArray, size: int) -> Iterator[tuple[IntArray, int]]:
@@ -235,11 +233,6 @@ class MarkovModulated:
         count = rng.poisson(self.rates[modes] * length)
         start = np.repeat(np.array(ends) - length, count)
         return np.sort(start + rng.random(len(start)) * np.repeat(length, count))
-
-    def describe(self) -> dict[str, Any]:
-        """What a policy file says of the process."""
-        return {"process": "mmpp", "ratio": float(self.ratio),
-                "burst_ms": float(self.burst_ms), "share": float(self.share)}
 
 
 @cache

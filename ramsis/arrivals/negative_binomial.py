@@ -4,10 +4,10 @@ Of the Lévy count processes it is the one with negative binomial counts. With s
 
     PF(k, T) = Γ(k + s) / (k! Γ(s)) · (1/I)^s · (1 − 1/I)^k.
 
-It is a compound Poisson process: clumps of requests come at Poisson instants, at the rate
-λ·ln(I)/(I − 1), and a clump's size has the logarithmic law with p = 1 − 1/I. I is the index of
-dispersion of the counts; the squared coefficient of variation of the gaps is another number
-(I = 4: 3.35, I = 16: 10.6).
+It is a compound Poisson process: batches of requests arrive at Poisson instants, at the rate
+λ·ln(I)/(I − 1), and a batch's size has the logarithmic distribution with p = 1 − 1/I. I is the
+index of dispersion of the counts; the squared coefficient of variation of the gaps is another
+number (I = 4: 3.35, I = 16: 10.6).
 
 With n = k + s and d = (k − λT)/I, PF is s/n times a binomial probability of s among n, and
 (Loader 2000, "Fast and accurate computation of binomial probabilities")
@@ -22,15 +22,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
-from ramsis.arrivals.process import Poisson, check_load
+from ramsis.arrivals.poisson import Poisson
+from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import poisson_instants
-from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["NegativeBinomial"]
 
@@ -42,7 +42,7 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 
 
 @dataclass(frozen=True)
-class NegativeBinomial:
+class NegativeBinomial(ShippedProcess):
     """The negative binomial process of a given load and index of dispersion.
 
     Parameters
@@ -66,22 +66,19 @@ class NegativeBinomial:
     4.0
     """
 
+    name: ClassVar[str] = "negative-binomial"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("dispersion", "I", "index of dispersion",
+                  "a finite number >= 1 (variance over mean of the counts)",
+                  lambda value: 1.0 <= value < math.inf),
+    )
+
     load_qps: float
     dispersion: float
 
-    def __post_init__(self) -> None:
-        check_load(self.load_qps)
-        if not (math.isfinite(self.dispersion) and self.dispersion >= 1.0):
-            raise InvalidValueError(
-                describe("index of dispersion out of range", where="arrivals negative-binomial",
-                         value=self.dispersion,
-                         allowed="a finite number >= 1 (variance over mean of the counts)")
-            )
-
-    @property
-    def rate_per_ms(self) -> float:
-        """Mean arrivals per millisecond."""
-        return self.load_qps / 1000.0
+    def simplest(self) -> ShippedProcess:
+        """Poisson where the index of dispersion is 1."""
+        return Poisson(self.load_qps) if self.dispersion == 1.0 else self
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
         """Log PF(k, T), within 1e-9 of the truth up to λT = 1e5 and counts to match."""
@@ -105,19 +102,13 @@ class NegativeBinomial:
         )
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Arrival times in ms within ``duration_ms``, rising; a clump's are equal."""
+        """Arrival times in ms within ``duration_ms``, rising; those of a batch are equal."""
         if self.dispersion == 1.0:
             return Poisson(self.load_qps).sample(duration_ms, rng)
-        clumps = self.rate_per_ms * math.log(self.dispersion) / (self.dispersion - 1.0)
-        instants = poisson_instants(clumps, duration_ms, rng)
+        batches = self.rate_per_ms * math.log(self.dispersion) / (self.dispersion - 1.0)
+        instants = poisson_instants(batches, duration_ms, rng)
         sizes = rng.logseries(1.0 - 1.0 / self.dispersion, size=len(instants))
         return np.repeat(instants, sizes)
-
-    def describe(self) -> dict[str, Any]:
-        """What a policy file says of the process."""
-        if self.dispersion == 1.0:
-            return Poisson(self.load_qps).describe()
-        return {"process": "negative-binomial", "dispersion": float(self.dispersion)}
 
 
 def _stirling_error(x: FloatArray) -> FloatArray:

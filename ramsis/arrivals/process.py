@@ -1,15 +1,15 @@
-"""What the MDP needs to know of the arrivals, and the Poisson process.
+"""What a process of arrivals can be asked for, and what those that are shipped have in common.
 
-An arrival process is described by PF(k, T), the probability that k requests reach the central
-controller in an interval of T ms (EuroSys '24, §4.2). The counts of disjoint intervals are
-independent and their law depends on the length alone. Everything works in log space, so that
-K = 1000 workers and λT = 1e5 lose nothing to underflow.
+A process has a rate, and one or both of two capabilities:
 
-A class of one's own plugs in: any object with ``rate_per_ms`` and ``log_pf`` will do.
+- *counts*: PF(k, T), the probability that k requests reach the central controller in an interval
+  of T ms (EuroSys '24, §4.2). The counts of disjoint intervals are independent and their
+  distribution depends on the length alone. Policies are made for such processes. Everything works
+  in log space, so that K = 1000 workers and λT = 1e5 lose nothing to underflow.
+- *samples*: arrival times are drawn. Such processes are simulated.
 
->>> process = Poisson(load_qps=2000.0)
->>> round(float(np.exp(process.log_pf(np.array([3]), np.array([1.0]))[0])), 6)
-0.180447
+A class of one's own plugs in: any object with ``rate_per_ms``, and ``log_pf`` or ``sample``, will
+do.
 """
 
 from __future__ import annotations
@@ -17,41 +17,44 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
-from ramsis.arrivals.sampling import poisson_instants
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = [
     "ArrivalProcess",
-    "Poisson",
-    "ProcessFactory",
+    "Parameter",
+    "ProcessWithRate",
+    "Sampler",
+    "ShippedProcess",
     "check_load",
     "is_orderly",
 ]
 
 FloatArray = NDArray[np.float64]
 
-_CLUMPED = 1e-3  # share of pairs among the arrivals of an instant; a Poisson process has 5e-7
+_BATCHED = 1e-3  # share of pairs among the arrivals of an instant; a Poisson process has 5e-7
 
 
-@runtime_checkable
-class ArrivalProcess(Protocol):
-    """Counts with stationary, independent increments.
-
-    Three optional methods: ``integrated_tail`` (see :mod:`ramsis.arrivals.counts`) gives a closed
-    form where there is one, ``describe`` what a policy file says of the process, and ``sample``
-    draws arrival times.
-    """
+class ProcessWithRate(Protocol):
+    """What every arrival process has."""
 
     @property
     def rate_per_ms(self) -> float:
         """Mean arrivals per millisecond, > 0."""
         ...
+
+
+@runtime_checkable
+class ArrivalProcess(ProcessWithRate, Protocol):
+    """Counts with stationary, independent increments: policies can be made for the process.
+
+    Two optional methods: ``integrated_tail`` (see :mod:`ramsis.arrivals.counts`) gives a closed
+    form where there is one, ``describe`` what a policy file says of the process.
+    """
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
         """Natural logarithm of PF(k, T), of the broadcast shape of both arguments.
@@ -64,74 +67,104 @@ class ArrivalProcess(Protocol):
         ...
 
 
-ProcessFactory = Callable[[float], ArrivalProcess]
-"""Makes the process of a load in queries per second."""
+@runtime_checkable
+class Sampler(ProcessWithRate, Protocol):
+    """Arrival times that can be drawn: the process can be simulated."""
+
+    def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
+        """Arrival times in [0, duration_ms), in ms, rising or equal."""
+        ...
 
 
 @dataclass(frozen=True)
-class Poisson:
-    """The Poisson process of a given load.
+class Parameter:
+    """A parameter of a shipped process, beside its load.
 
-    Parameters
+    Attributes
     ----------
-    load_qps : float
-        Queries per second, finite and > 0.
-
-    Raises
-    ------
-    InvalidValueError
-        When the load is not a finite number > 0.
+    name : str
+        As in Python and in policy files; a unit is its end, as in ``burst_ms``.
+    symbol : str
+        In its place in help texts.
+    meaning : str
+        Short, for messages.
+    allowed : str
+        Its range in words.
+    accepts : callable
+        Whether a number is in the range.
     """
 
+    name: str
+    symbol: str
+    meaning: str
+    allowed: str
+    accepts: Callable[[float], bool]
+
+    @property
+    def word(self) -> str:
+        """As on the command line."""
+        return self.name.replace("_", "-")
+
+
+class ShippedProcess:
+    """What processes that come with the package share: a name, parameters, their description.
+
+    A subclass is a frozen dataclass. Its fields are ``load_qps`` and the parameters in their
+    order. It has ``log_pf``, ``sample`` or both.
+
+    Attributes
+    ----------
+    name : str
+        As on the command line and in policy files.
+    parameters : tuple of Parameter
+    why_no_counts : str
+        Where there is no ``log_pf``: the reason, for the message that no policies can be made.
+    load_qps : float
+        Mean queries per second.
+    """
+
+    name: ClassVar[str]
+    parameters: ClassVar[tuple[Parameter, ...]] = ()
+    why_no_counts: ClassVar[str] = ""
     load_qps: float
 
     def __post_init__(self) -> None:
         check_load(self.load_qps)
+        for parameter in self.parameters:
+            value = getattr(self, parameter.name)
+            if not parameter.accepts(value):
+                raise InvalidValueError(
+                    describe(f"{parameter.meaning} out of range", where=f"arrivals {self.name}",
+                             value=value, allowed=parameter.allowed)
+                )
 
     @property
     def rate_per_ms(self) -> float:
         """Mean arrivals per millisecond."""
         return self.load_qps / 1000.0
 
-    def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
-        """Log PF(k, T) = k log(λT) − λT − log k!, within 1e-9 of the truth up to λT = 1e5."""
-        # Logarithms of each argument by itself, before broadcasting makes them many.
-        counts = np.asarray(count, dtype=float)
-        mean = self.rate_per_ms * np.asarray(interval_ms, dtype=float)
-        log_mean = np.log(np.where(mean > 0, mean, 1.0))
-        result: FloatArray = counts * log_mean
-        result -= mean
-        result -= gammaln(counts + 1.0)
-        if not mean.all():
-            np.copyto(result, np.where(counts == 0, 0.0, -np.inf), where=mean == 0)
-        return result
+    @property
+    def gap_cv(self) -> float | None:
+        """Coefficient of variation of the gaps, where these are independent."""
+        return None
 
-    def integrated_tail(self, tail: FloatArray, interval_ms: FloatArray) -> FloatArray:
-        """∫₀ᵀ P(N(s) >= r) ds = T·P(N(T) >= r) − (r/λ)·P(N(T) >= r+1), for r = 1 … R.
-
-        Parameters
-        ----------
-        tail : ndarray, shape (T, R+1)
-            ``tail[i, r-1]`` = P(N(interval_ms[i]) >= r).
-        interval_ms : ndarray, shape (T,)
-
-        Returns
-        -------
-        ndarray, shape (T, R), in ms
-        """
-        order = np.arange(1, tail.shape[1])
-        result: FloatArray = (
-            interval_ms[:, None] * tail[:, :-1] - order / self.rate_per_ms * tail[:, 1:]
-        )
-        return result
-
-    def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Arrival times in ms within ``duration_ms``, rising."""
-        return poisson_instants(self.rate_per_ms, duration_ms, rng)
+    def simplest(self) -> ShippedProcess:
+        """The same process under its simplest name, as Poisson where the parameters make it so."""
+        return self
 
     def describe(self) -> dict[str, Any]:
-        """What a policy file says of the process."""
-        return {"process": "poisson"}
+        """What a policy file says of the process: name and parameters, without the load."""
+        same = self.simplest()
+        return {"process": same.name,
+                **{one.name: float(getattr(same, one.name)) for one in same.parameters}}
+
+    @classmethod
+    def pattern(cls) -> str:
+        """How the process is written, as in help texts: ``negative-binomial:I``."""
+        if len(cls.parameters) == 1:
+            return f"{cls.name}:{cls.parameters[0].symbol}"
+        words = ",".join(f"{one.word}={one.symbol}" for one in cls.parameters)
+        return f"{cls.name}:{words}" if words else cls.name
 
 
 def check_load(load_qps: float) -> None:
@@ -146,12 +179,13 @@ def check_load(load_qps: float) -> None:
 def is_orderly(process: ArrivalProcess) -> bool:
     """Whether requests arrive one at a time: P(2 in h) / P(1 in h) → 0 as h → 0.
 
-    A process with stationary, independent increments is either Poisson or arrives in clumps,
+    A process with stationary, independent increments is either Poisson or arrives in batches,
     several requests at one instant.
 
+    >>> from ramsis.arrivals import Poisson
     >>> is_orderly(Poisson(100.0))
     True
     """
     instant = np.array([1e-6 / process.rate_per_ms])
     one, two = process.log_pf(np.array([1, 2]), instant)
-    return bool(two - one < math.log(_CLUMPED))
+    return bool(two - one < math.log(_BATCHED))

@@ -9,23 +9,80 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["poisson_instants"]
+__all__ = ["MAX_ARRIVALS", "check_amount", "poisson_instants", "renewal_times"]
+
+FloatArray = NDArray[np.float64]
+
+MAX_ARRIVALS = 500_000_000
+"""Most arrivals that one run is asked for."""
 
 
 def poisson_instants(
     rate_per_ms: float, duration_ms: float, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """Instants of a Poisson process within [0, duration_ms), rising.
+) -> FloatArray:
+    """Instants of a Poisson process within [0, duration_ms), rising: their number, then places.
 
     Raises
     ------
     InvalidValueError
         When the duration is not a finite number >= 0.
     """
+    _check_duration(duration_ms)
+    count = rng.poisson(rate_per_ms * duration_ms)
+    return np.sort(rng.uniform(0.0, duration_ms, size=count))
+
+
+def renewal_times(
+    rng: np.random.Generator, rate_per_ms: float, duration_ms: float, cv: float
+) -> FloatArray:
+    """Times in [0, duration_ms) after independent gamma gaps, the first one included.
+
+    Parameters
+    ----------
+    rate_per_ms : float
+        The mean gap is its inverse.
+    cv : float
+        Standard deviation over mean of a gap, > 0; exponential gaps at 1.
+
+    Raises
+    ------
+    InvalidValueError
+        When the duration is not a finite number >= 0.
+    """
+    _check_duration(duration_ms)
+    shape = cv**-2.0
+    pieces, reached = [np.empty(0)], 0.0
+    mean = rate_per_ms * duration_ms
+    while reached < duration_ms:
+        count = int(mean + 6.0 * max(cv, 1.0) * math.sqrt(mean + 1.0)) + 8
+        gaps = (rng.exponential(1.0 / rate_per_ms, count) if cv == 1.0
+                else rng.gamma(shape, 1.0 / (rate_per_ms * shape), count))
+        times = np.cumsum(gaps)
+        times += reached
+        pieces.append(times)
+        reached = float(times[-1])
+        mean = rate_per_ms * max(duration_ms - reached, 0.0)
+    whole = pieces[-1] if len(pieces) <= 2 else np.concatenate(pieces)
+    return whole[: int(np.searchsorted(whole, duration_ms))]
+
+
+def check_amount(arrivals: float) -> None:
+    """Refuse more arrivals than a run can hold.
+
+    Raises
+    ------
+    InvalidValueError
+        More than :data:`MAX_ARRIVALS`.
+    """
+    if not arrivals <= MAX_ARRIVALS:
+        raise InvalidValueError(describe("too many arrivals for one run", where="workload",
+                                         value=f"{arrivals:.3g}",
+                                         allowed=f"at most {MAX_ARRIVALS}"))
+
+
+def _check_duration(duration_ms: float) -> None:
     if not (math.isfinite(duration_ms) and duration_ms >= 0):
         raise InvalidValueError(
             describe("not a duration", where="duration_ms", value=duration_ms,
                      allowed="a finite number >= 0")
         )
-    count = rng.poisson(rate_per_ms * duration_ms)
-    return np.sort(rng.uniform(0.0, duration_ms, size=count))

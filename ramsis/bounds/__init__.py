@@ -1,8 +1,12 @@
 """Upper bounds on effective accuracy, lower bounds on workers: what no scheme can beat."""
 
-from ramsis.bounds.fewest import Targets, least_workers, least_workers_over_time
 from ramsis.bounds.fluid import FluidBound, fluid_bound, realised_bound
-from ramsis.bounds.heterogeneous import MixedBound, mixed_bound
+from ramsis.bounds.targets import Targets
+from ramsis.bounds.workers import (
+    CheapestWorkers,
+    fewest_workers_bound,
+    fewest_workers_bound_over_time,
+)
 
-__all__ = ["FluidBound", "MixedBound", "Targets", "fluid_bound", "least_workers",
-           "least_workers_over_time", "mixed_bound", "realised_bound"]
+__all__ = ["CheapestWorkers", "FluidBound", "Targets", "fewest_workers_bound",
+           "fewest_workers_bound_over_time", "fluid_bound", "realised_bound"]

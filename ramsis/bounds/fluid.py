@@ -1,236 +1,332 @@
 """The fluid upper bound on effective accuracy: what no scheme can beat.
 
-Let x_{m,b} be the rate of batches of size b on model m, over all (m, b) that can be in time,
-accuracy(m) the reward of a query in time, λ the load and K the number of workers:
+*The problem.* Queries of classes c arrive at rates λ_c, λ in all, and want an answer within
+SLO_c. There are K_t workers of type t; a batch of b of model m takes L_t(m, b) on one of them. An
+answer in time is worth the accuracy of its model. Let y be the rate at which queries of class c
+are answered in batches of b of model m on workers of type t:
 
-    max  Σ b·accuracy(m)·P(L <= SLO)·x_{m,b} / λ
-    s.t. Σ E[L(m, b)]·x_{m,b} <= K        busy workers,
-         Σ b·x_{m,b}          <= λ        queries.
+    max  Σ accuracy_t(m)·P(L_t(m, b) <= SLO_c)·y_{t,c,m,b} / λ
+    s.t. Σ_{c,m,b} E[L_t(m, b)]/b·y_{t,c,m,b}            <= K_t          for each type t,
+         Σ_{t,m,b} y_{t,c,m,b}                           <= λ_c          for each class c,
+         Σ P(L_t(m, b) <= SLO_c)·y_{t,c,m,b}             >= (1 − V)·λ    where violations are
+                                                                         limited to a share V,
 
-*Service times fixed at l.* Then P is 1 for l(m, b) <= SLO, and it holds for every policy, those
-that know all arrivals in advance too, as long as each query is answered once by one model, a
+and, on request, the gathering windows below. It is a linear program, solved to optimality by
+HiGHS; the columns are those of :mod:`ramsis.bounds.columns`. The same program for given targets
+and unknown K_t is in :mod:`ramsis.bounds.workers`.
+
+*Service times fixed at l.* Then P is 1 for l(m, b) <= SLO, and the bound holds for every policy,
+those that know all arrivals in advance too, as long as each query is answered once by one model, a
 worker runs one batch at a time, none is aborted, batches reach no further than the table, and l
 does not fall with b (a latency table sees to that by padding).
 
 *Service times drawn.* It holds for policies that may know all arrivals, but no service time before
-its end; L is independent of all else. Where E[L] falls with b, running b queries as a larger batch
-is a column of its own.
+its end; L is independent of all else.
+
+*Batches may mix classes.* Give each query of a batch the b-th part of the time that the batch
+takes. What any policy does is then a point of the program: the parts add up to the busy time of
+each type, each query counts once in its class, and earns at most what its column says, by its own
+deadline. So it holds for shared and for separate queues.
 
 It is a bound on the long-run average, and on a finite run of length T with n queries when λ is
 n/(T + SLO): batches in time run within T + SLO. For drawn times it then bounds the expectation.
 Queueing and the gathering of batches cost whatever is missing to it.
 
-*Gathering windows* tighten it for Poisson arrivals and fixed service times. All b queries of a
-batch that is in time arrived within SLO − l(m, b). So for any s and w, no more queries can be in
-time in batches of at least s with SLO − l <= w than lie in some window of length w with s
+*Gathering windows* tighten it for Poisson arrivals, fixed service times and one SLO. All b queries
+of a batch that is in time arrived within SLO − l(m, b). So for any s and w, no more queries can be
+in time in batches of at least s with SLO − l <= w than lie in some window of length w with s
 arrivals:
 
-    Σ_{b >= s, SLO − l(m,b) <= w} b·x_{m,b} / λ <= 1 − (1 − P(at least s − 1 arrivals in w))^s.
+    Σ_{b >= s, SLO − l_t(m,b) <= w} y_{t,m,b} / λ <= 1 − (1 − P(at least s − 1 arrivals in w))^s.
 
 A query has s positions among s neighbours that fit into w, each with that probability; that none
 of them fits are rising events of independent gaps, so at least as likely together as the product
-of their probabilities (Harris' inequality). A batch that is in time for some of its queries only
-counts as the smaller batch of these.
+of their probabilities (Harris 1960, "A lower bound for the critical probability in a certain
+percolation process"). A batch that is in time for some of its queries only counts as the smaller
+batch of these.
 
-Dual prices say what the constraints are worth: one more worker, one more query per second.
+Dual prices say what the constraints are worth: one more worker, one more query per second. Types
+that are alike are merged, and so are classes of one SLO, before anything is computed.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
-from scipy.special import pdtr
 
-from ramsis.cluster.service_times import ServiceLaw
-from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
+from ramsis.bounds.columns import Columns, gathering_windows
+from ramsis.cluster.checks import check_reachable, numbered_alike
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.errors import (
+    InfeasibleError,
+    InvalidValueError,
+    NotConvergedError,
+    check_positive,
+    describe,
+)
 from ramsis.profiles import LatencyTable
 
 __all__ = ["FluidBound", "fluid_bound", "realised_bound"]
 
 FloatArray = NDArray[np.float64]
+Times = ServiceTimes | LatencyTable
 
-LARGEST = 1e19
-"""What the linear programs' solver still takes for a finite number."""
+_LARGEST = 1e19  # what the linear programs' solver still takes for a finite number
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class FluidBound:
-    """Solution of the fluid linear program.
+    """Solution of the fluid linear program for T worker types and C classes.
 
     Attributes
     ----------
     effective_accuracy : float
-        The bound, a fraction.
+        The bound over all queries, a fraction.
     served_fraction : float
-        Share of the queries that the optimal mix answers in time; below 1 in overload, and
-        where answering fewer of them more accurately is worth more.
+        Share of the queries that the optimum answers in time; below 1 in overload, and where
+        answering fewer of them more accurately is worth more.
     capacity_qps : float
-        Largest load that can be answered in time, K·max b / l(m, b).
-    worker_price : float
-        Effective accuracy gained per additional worker, at the margin.
+        Largest load that can be answered in time, were all queries of the class with the
+        longest SLO: Σ_t K_t·max b / E[L_t(m, b)].
     query_price : float
         Effective accuracy summed over a second that one more query per second adds; 0 where
         it could not be answered.
-    mix : ndarray, shape (M, B)
-        Share of the queries that model m answers in batches of b = column + 1.
+    worker_price : ndarray, shape (T,)
+        Effective accuracy gained per additional worker of each type, at the margin.
+    class_accuracy, class_served : ndarray, shape (C,)
+        Effective accuracy, and share answered in time, of the queries of each class.
+    type_share : ndarray, shape (T, C)
+        Share of all queries that each type takes of each class.
+    batch_share : tuple of T ndarrays, shape (C, M, B)
+        Share of all queries of each class that the type answers with model m in batches of
+        b = column + 1.
+    classes : tuple of SloClass
+        By rising SLO, merged.
     """
 
     effective_accuracy: float
     served_fraction: float
     capacity_qps: float
-    worker_price: float
     query_price: float
-    mix: FloatArray
+    worker_price: FloatArray
+    class_accuracy: FloatArray
+    class_served: FloatArray
+    type_share: FloatArray
+    batch_share: tuple[FloatArray, ...]
+    classes: tuple[SloClass, ...]
 
 
 def fluid_bound(
-    latency: LatencyTable | ServiceLaw,
+    times: Times | Sequence[Times],
     *,
-    slo_ms: float,
-    workers: int,
+    slo_ms: float | Sequence[SloClass],
+    workers: int | Sequence[int],
     load_qps: float,
-    max_batch: int,
+    max_batch: int | None = None,
+    max_violation: float | None = None,
     gathering: bool = False,
 ) -> FluidBound:
     """Solve the fluid linear program.
 
     Parameters
     ----------
-    latency : LatencyTable or ServiceLaw
-        Service times, fixed or drawn.
-    slo_ms : float
-        > 0. A model that is slower at a batch of 1 takes no part.
-    workers : int
-        K >= 1.
+    times : ServiceTimes or LatencyTable, or a sequence of these
+        Service times, fixed or drawn, of each worker type.
+    slo_ms : float or sequence of SloClass
+        > 0, or classes whose shares sum to 1. A model that is slower at a batch of 1 takes no
+        part.
+    workers : int or sequence of int
+        K_t >= 1 of each worker type.
     load_qps : float
-        λ > 0, queries per second.
-    max_batch : int
-        Largest batch, at most the table's.
+        λ > 0, queries per second of all classes together.
+    max_batch : int, optional
+        Largest batch, at most the largest of ``times``; this by default.
+    max_violation : float, optional
+        V, in [0, 1]; by default violations are not limited.
     gathering : bool
-        Add the gathering windows of Poisson arrivals; service times must be fixed.
+        Add the gathering windows of Poisson arrivals; service times must be fixed, and there
+        must be one SLO.
 
     Raises
     ------
     InvalidValueError
-        A number out of range, or gathering windows with drawn times.
+        A number out of range, no type, shares that do not sum to 1, or gathering windows with
+        drawn times or several classes.
     InfeasibleError
-        An SLO below every latency.
+        An SLO below every latency, or more violations than allowed whatever is done.
     NotConvergedError
         The linear program was not solved.
     """
-    check_positive(slo_ms=slo_ms, workers=workers, load_qps=load_qps)
-    if not 1 <= max_batch <= latency.max_batch:
+    own = [times] if isinstance(times, Times) else list(times)
+    types = [ServiceTimes.of_table(one) if isinstance(one, LatencyTable) else one for one in own]
+    if not types:
+        raise InvalidValueError(describe("no worker types", where="workers",
+                                         allowed="one or more"))
+    counts = np.array(workers, dtype=float).reshape(-1)
+    classes = merged_classes([SloClass(slo_ms)] if isinstance(slo_ms, (int, float)) else slo_ms)
+    check_positive(workers=float(counts.min()), load_qps=load_qps)
+    if len(counts) != len(types):
+        raise InvalidValueError(describe("not a number of workers for each type",
+                                         where="workers", value=counts.tolist(),
+                                         allowed=f"{len(types)} numbers"))
+    longest = _checked_limits(types, classes, max_batch, max_violation, gathering)
+    kinds = np.array(numbered_alike(types))
+    merged = [types[int(np.argmax(kinds == k))] for k in range(int(kinds.max()) + 1)]
+    check_reachable(merged, classes)
+    cluster = _Merged(tuple(merged), np.bincount(kinds, counts).astype(float), classes,
+                      load_qps / 1000.0)
+    columns = Columns.of(merged, classes, max_batch or longest)
+    found = _optimum(cluster, columns, max_violation, gathering=gathering)
+    part = counts / cluster.workers[kinds]
+    return replace(found, worker_price=found.worker_price[kinds],
+                   type_share=found.type_share[kinds] * part[:, None],
+                   batch_share=tuple(found.batch_share[k] * share
+                                     for k, share in zip(kinds.tolist(), part, strict=True)))
+
+
+def _checked_limits(
+    types: Sequence[ServiceTimes], classes: Sequence[SloClass], max_batch: int | None,
+    max_violation: float | None, gathering: bool,
+) -> int:
+    """The largest batch of all types, if the limits fit them."""
+    longest = max(one.max_batch for one in types)
+    if max_batch is not None and not 1 <= max_batch <= longest:
         raise InvalidValueError(
             describe("largest batch out of range", where="max_batch", value=max_batch,
-                     allowed=f"1 to {latency.max_batch}, the latency table's largest")
-        )
-    model, batch, busy_ms, in_time = columns(latency, slo_ms, max_batch)
-    if not len(model):
-        lowest = float(mean_times(latency)[:, 0].min())
-        raise InfeasibleError(
-            describe("SLO is below every latency", where="slo_ms", value=slo_ms,
-                     allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
-        )
-    per_query_ms, reward = busy_ms / batch, latency.accuracy[model] * in_time
+                     allowed=f"1 to {longest}, the latency table's largest"))
+    if max_violation is not None and not 0 <= max_violation <= 1:
+        raise InvalidValueError(describe("not a share of violations", where="max_violation",
+                                         value=max_violation, allowed="a fraction in [0, 1]"))
+    if gathering and len(classes) > 1:
+        raise InvalidValueError(describe("gathering windows need one SLO", where="gathering",
+                                         allowed="a single SLO class"))
+    if gathering and any(one.distributed for one in types):
+        raise InvalidValueError(describe("gathering windows need fixed service times",
+                                         where="gathering", allowed="a latency statistic"))
+    return longest
+
+
+@dataclass(frozen=True, eq=False)
+class _Merged:
+    """What a bound is for: types that differ, ``workers`` (T,), and ``load`` in queries per ms."""
+
+    times: tuple[ServiceTimes, ...]
+    workers: FloatArray
+    classes: tuple[SloClass, ...]
+    load: float
+
+
+def _optimum(
+    cluster: _Merged, columns: Columns, max_violation: float | None = None, *,
+    gathering: bool = False,
+) -> FluidBound:
+    """The solution of the program, with a row for each type and class."""
+    share = np.array([one.share for one in cluster.classes])
     # Unknowns are shares of the queries, or of what can be served where that is less (1/scale of
     # them), so that the program is of the size of 1 at any load.
-    demand = float(per_query_ms.min()) * load_qps / 1000.0 / workers
+    fastest, total = float(columns.time_ms.min()), float(cluster.workers.sum())
+    demand = fastest * cluster.load / total
     scale = max(1.0, demand)
-    windows, most = np.empty((0, len(model))), np.empty(0)
+    of_type, of_class = columns.of_types(len(cluster.times)), columns.of_classes(len(share))
+    rows = [_busy(of_type * columns.time_ms, cluster, scale), of_class.astype(float)]
+    most = [np.ones(len(rows[0])), np.minimum(share * scale, _LARGEST)]
     if gathering:
-        if isinstance(latency, ServiceLaw) and latency.quantiles_ms.shape[2] > 1:
-            raise InvalidValueError(describe("gathering windows need fixed service times",
-                                             where="gathering", allowed="a latency statistic"))
-        windows, most = _windows(batch, slo_ms - busy_ms, load_qps / 1000.0)
-    found: Any = linprog(
-        c=-reward,
-        A_ub=np.vstack([per_query_ms / per_query_ms.min() * min(demand, 1.0),
-                        np.ones(len(model)), windows]),
-        b_ub=np.array([1.0, min(scale, LARGEST), *(most * min(scale, LARGEST))]),
-        method="highs",
-    )
-    if not found.success:
-        raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
-    mix = np.zeros((len(latency.models), max_batch))
-    np.add.at(mix, (model, batch - 1), found.x / scale)
+        windows, limits = gathering_windows(columns, cluster.classes[0].slo_ms, cluster.load)
+        rows, most = [*rows, windows], [*most, limits * min(scale, _LARGEST)]
+    if max_violation is not None:
+        served = (1.0 - max_violation) * min(scale, _LARGEST)
+        _check_served(columns, rows, most, served, scale)
+        rows, most = [*rows, -columns.in_time[None, :]], [*most, np.array([-served])]
+    found = _solved(columns.reward, rows, most)
+    shares = found.x / scale
+    taken = np.zeros((len(of_type), len(share)))
+    np.add.at(taken, (columns.worker_type, columns.slo_class), shares)
     # No more than the best model's, which rounding could pass.
-    effective = min(float(-found.fun / scale), float(reward.max()))
-    worker_price = float(-found.ineqlin.marginals[0] / scale / workers)
+    effective = min(float(-found.fun / scale), float(columns.reward.max()))
+    worker_price = -found.ineqlin.marginals[: len(of_type)] / scale / cluster.workers
+    plain = not gathering and max_violation is None
+    rate = np.where(of_type, 1.0 / columns.time_ms, 0.0).max(axis=1)
     return FluidBound(
         effective_accuracy=effective,
-        served_fraction=float(found.x @ in_time / scale),
-        capacity_qps=float(1000.0 * workers * (batch / busy_ms).max()),
+        served_fraction=float(found.x @ columns.in_time / scale),
+        capacity_qps=float(1000.0 * cluster.workers @ rate),
+        query_price=max(0.0, effective - float(worker_price @ cluster.workers)) if plain else 0.0,
         worker_price=worker_price,
-        query_price=0.0 if gathering else max(0.0, effective - worker_price * workers),
-        mix=mix,
+        class_accuracy=of_class @ (shares * columns.reward) / share,
+        class_served=of_class @ (shares * columns.in_time) / share,
+        type_share=taken,
+        batch_share=_batch_shares(cluster, columns, shares),
+        classes=cluster.classes,
     )
 
 
-def check_positive(**numbers: float) -> None:
-    """Refuse what is not finite and > 0, by its name."""
-    for name, value in numbers.items():
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidValueError(
-                describe("not positive", where=name, value=value, allowed="a finite number > 0")
-            )
+def _busy(time_ms: FloatArray, cluster: _Merged, scale: float) -> FloatArray:
+    """Share of the time of each type's workers that each unknown takes; ``time_ms``: (T, n)."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        busy = time_ms * cluster.load / cluster.workers[:, None] / scale
+    if not np.isfinite(busy).all():  # at loads near the largest number that there is
+        fastest = float(time_ms[time_ms > 0].min())
+        busy = time_ms / fastest * (cluster.workers.sum() / cluster.workers)[:, None]
+    return busy
 
 
-def mean_times(latency: LatencyTable | ServiceLaw) -> FloatArray:
-    """Mean service times in ms, shape (M, B)."""
-    return latency.latency_ms if isinstance(latency, LatencyTable) else latency.mean_ms
+def _solved(worth: FloatArray, rows: Sequence[FloatArray], most: Sequence[FloatArray]) -> Any:
+    """The largest ``worth·y`` with ``rows·y <= most`` and y >= 0."""
+    found: Any = linprog(c=-worth, A_ub=np.vstack(rows), b_ub=np.concatenate(most),
+                         method="highs")
+    if not found.success:
+        raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
+    return found
 
 
-def columns(
-    latency: LatencyTable | ServiceLaw, slo_ms: float, max_batch: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray, FloatArray]:
-    """Model, queries, mean busy time and P(in time) of every batch that can be in time."""
-    mean_ms = mean_times(latency)
-    if isinstance(latency, LatencyTable):
-        mean_ms = mean_ms[:, :max_batch]
-        in_time = (mean_ms <= slo_ms).astype(float)
-    else:
-        in_time = latency.within(slo_ms)
-    model, batch = np.nonzero((in_time > 0)[:, :max_batch])
-    size, run = batch.copy(), batch.copy()
-    for m, b in np.argwhere(mean_ms < np.maximum.accumulate(mean_ms, axis=1)).tolist():
-        smaller = np.flatnonzero(mean_ms[m, :min(b, max_batch)] > mean_ms[m, b])
-        model = np.append(model, np.full(len(smaller), m))
-        size, run = np.append(size, smaller), np.append(run, np.full(len(smaller), b))
-    return model, size + 1, mean_ms[model, run], in_time[model, run]
+def _check_served(
+    columns: Columns, rows: Sequence[FloatArray], most: Sequence[FloatArray], served: float,
+    scale: float,
+) -> None:
+    """Refuse a limit on violations that cannot be kept: too few can be answered in time."""
+    largest = -float(_solved(columns.in_time, rows, most).fun)
+    if largest < served * (1.0 - _ROUNDING):
+        raise InfeasibleError(describe("too few workers for so few violations",
+                                       where="max_violation",
+                                       value=1.0 - served / min(scale, _LARGEST),
+                                       allowed=f"at least {1.0 - largest / scale:.6g}"))
 
 
-def _windows(
-    batch: NDArray[np.int64], window_ms: FloatArray, load: float
-) -> tuple[FloatArray, FloatArray]:
-    """Rows and right-hand sides of the gathering windows that can bind."""
-    rows, most = [], []
-    for width in np.unique(window_ms):
-        for size in np.unique(batch[window_ms <= width]):
-            share = 1.0 - float(pdtr(size - 2, load * width)) ** size
-            if size > 1 and 0.0 <= share < 1.0:
-                rows.append(((batch >= size) & (window_ms <= width)).astype(float))
-                most.append(share)
-    return np.array(rows).reshape(-1, len(batch)), np.array(most)
+def _batch_shares(
+    cluster: _Merged, columns: Columns, shares: FloatArray
+) -> tuple[FloatArray, ...]:
+    """Shares of the queries by class, model and batch, for each type."""
+    result = []
+    for t, times in enumerate(cluster.times):
+        own = columns.worker_type == t
+        part = np.zeros((len(cluster.classes), len(times.models), times.max_batch))
+        np.add.at(part, (columns.slo_class[own], columns.model[own], columns.batch[own] - 1),
+                  shares[own])
+        result.append(part)
+    return tuple(result)
 
 
 def realised_bound(
-    latency: LatencyTable | ServiceLaw, *, slo_ms: float, workers: int, max_batch: int,
-    duration_ms: float, counts: Sequence[int],
+    times: Times | Sequence[Times], *, slo_ms: float | Sequence[SloClass],
+    workers: int | Sequence[int], duration_ms: float, counts: Sequence[int],
+    max_batch: int | None = None,
 ) -> float | None:
     """What no scheme can beat on finite traces: the mean of their fluid bounds.
 
     A trace of n queries in T ms is served with the capacity of K·(T + SLO), hence like a load of
-    n / (T + SLO). None where a trace has no queries.
+    n / (T + SLO), with the longest SLO. Where classes are drawn it bounds the expectation, as the
+    bound is concave in their loads. None where a trace has no queries.
 
     Parameters
     ----------
-    latency, slo_ms, workers, max_batch
+    times, slo_ms, workers, max_batch
         As for :func:`fluid_bound`.
     duration_ms : float
         T, until arrivals stop.
@@ -239,7 +335,8 @@ def realised_bound(
     """
     if not all(counts):
         return None
-    seconds = (duration_ms + slo_ms) / 1000.0
-    bounds = [fluid_bound(latency, slo_ms=slo_ms, workers=workers, load_qps=count / seconds,
+    longest_ms = slo_ms if isinstance(slo_ms, (int, float)) else max(one.slo_ms for one in slo_ms)
+    seconds = (duration_ms + longest_ms) / 1000.0
+    bounds = [fluid_bound(times, slo_ms=slo_ms, workers=workers, load_qps=count / seconds,
                           max_batch=max_batch).effective_accuracy for count in counts]
     return sum(bounds) / len(bounds)

@@ -6,6 +6,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ramsis.cluster._kernels import cdf
+
 __all__ = ["around", "bin_below", "count_in_time", "needed_bins", "oldest", "place"]
 
 FloatArray = NDArray[np.float64]
@@ -28,19 +30,6 @@ def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _within(quantiles: FloatArray, slack: float) -> float:
-    """P(L <= slack) of a law given by quantiles at midpoints."""
-    size = quantiles.size
-    below = np.searchsorted(quantiles, slack, side="right")
-    if below == 0:
-        return 0.0
-    if below == size:
-        return 1.0
-    step = quantiles[below] - quantiles[below - 1]
-    return float((below - 0.5 + (slack - quantiles[below - 1]) / step) / size)
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def count_in_time(
     queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray
 ) -> FloatArray:
@@ -53,7 +42,7 @@ def count_in_time(
                     continue
                 total = 0.0
                 for k in range(batch[o]):
-                    total += _within(quantiles[o], slack_ms[n, j, k] * (1.0 + 1e-12))
+                    total += cdf(quantiles[o], slack_ms[n, j, k] * (1.0 + 1e-12))
                 result[n, j, o] = total
     return result
 

@@ -51,9 +51,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, gamma, nbinom, poisson
 
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.checks import below_every_latency
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 
 __all__ = ["MAX_WORKERS", "SMALL_FLEET", "FleetProblem", "idle_levels", "queue_levels"]
 
@@ -116,7 +117,7 @@ class FleetProblem:
 
     Attributes
     ----------
-    law : ServiceLaw
+    law : ServiceTimes
         Of all models, batches 1 … B.
     slo_ms : float
     workers : int
@@ -134,7 +135,7 @@ class FleetProblem:
         Whether batches are taken to end at random instants, one independent of the other.
     """
 
-    law: ServiceLaw
+    law: ServiceTimes
     slo_ms: float
     workers: int
     load: float
@@ -149,7 +150,7 @@ class FleetProblem:
     @classmethod
     def create(
         cls,
-        law: ServiceLaw,
+        law: ServiceTimes,
         *,
         slo_ms: float,
         workers: int,
@@ -178,10 +179,7 @@ class FleetProblem:
         model, batch = _options(law, slo_ms)
         if not len(model):
             lowest = float(law.quantiles_ms[:, 0, 0].min())
-            raise InfeasibleError(
-                describe("SLO is below every latency", where="slo_ms", value=slo_ms,
-                         allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
-            )
+            raise below_every_latency(slo_ms, lowest)
         if steps is None and law.quantiles_ms.shape[2] == 1:
             slack_ms = _latency_grid(law.mean_ms[model, batch - 1], slo_ms)
             if workers <= SMALL_FLEET:
@@ -330,18 +328,11 @@ class FleetProblem:
 def _check(
     slo_ms: float, workers: int, load_qps: float, price: float, steps: int | None
 ) -> None:
-    for name, value in (("slo_ms", slo_ms), ("load_qps", load_qps)):
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidValueError(describe("not positive", where=name, value=value,
-                                             allowed="a finite number > 0"))
+    check_positive(slo_ms=slo_ms, load_qps=load_qps)
     if not (math.isfinite(price) and price >= 0):
         raise InvalidValueError(describe("not a price", where="violation_price", value=price,
                                          allowed="a finite number >= 0"))
-    if isinstance(workers, bool) or not isinstance(workers, int) \
-            or not 1 <= workers <= MAX_WORKERS:
-        raise InvalidValueError(describe("not a number of workers", where="workers",
-                                         value=workers,
-                                         allowed=f"a whole number from 1 to {MAX_WORKERS}"))
+    check_number_of("workers", workers, most=MAX_WORKERS)
     if steps is not None and not 2 <= steps <= 1000:
         raise InvalidValueError(describe("not a number of slack bins", where="grid", value=steps,
                                          allowed="2 to 1000"))
@@ -356,7 +347,7 @@ def _check_size(numbers: float, largest_batch: int, load_qps: float) -> None:
                      allowed="a smaller max_queue, a lower load or more workers"))
 
 
-def _options(law: ServiceLaw, slo_ms: float) -> tuple[IntArray, IntArray]:
+def _options(law: ServiceTimes, slo_ms: float) -> tuple[IntArray, IntArray]:
     """Batches that can be in time, fastest first, less those that are never worth starting.
 
     These are batches for which another model takes no longer at that size and is no less

@@ -8,10 +8,9 @@ from typing import Any
 
 import click
 
-from ramsis.cli.rows import Column, policy_row, print_json, print_rows
+from ramsis.cli.params import FIGURE
+from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows
 from ramsis.policy import Policy, read, read_set
-from ramsis.policy.mix import mix_policies
-from ramsis.runtime.mix import MIX_NAME, read_mix
 
 __all__ = ["analyze"]
 
@@ -33,14 +32,14 @@ _COLUMNS = (
 
 @click.command("analyze")
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
-@click.option("--plot", metavar="FILE",
+@json_option
+@click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw accuracy, bound and violations against the load (png, pdf or svg; "
                    "needs the extra 'plot').")
-def analyze(sources: tuple[str, ...], as_json: bool, plot: str | None) -> None:
+def analyze(sources: tuple[str, ...], as_json: bool, plot: Path | None) -> None:
     """Show what policies promise: expectations, quantiles and certificate.
 
-    Each argument is a policy file, or a folder with a manifest or mix. Batch sizes are those that
+    Each argument is a policy file, or a folder with a manifest. Batch sizes are those that
     queries are served in; queue and slack are those found at a decision. The certificate gives
     how far the gain can be from the optimum of its model.
 
@@ -63,10 +62,10 @@ def analyze(sources: tuple[str, ...], as_json: bool, plot: str | None) -> None:
 
 
 def _policies(source: str) -> tuple[Policy, ...]:
-    if (Path(source) / MIX_NAME).is_file():
-        mix = read_mix(source)
-        return tuple(policy for level in mix.levels for _, policy in mix_policies(mix, level))
-    return read_set(source) if Path(source).is_dir() else (read(source),)
+    if not Path(source).is_dir():
+        return (read(source),)
+    return tuple(station.policy for level in read_set(source).levels
+                 for station in level.stations)
 
 
 def _row(policy: Policy) -> dict[str, Any]:

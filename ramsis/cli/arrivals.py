@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
 from ramsis.arrivals.timestamps import UNITS, read_timestamps
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
-from ramsis.cli.rows import Column, print_json, print_rows
-from ramsis.cli.workloads import named_trace
+from ramsis.cli.params import FIGURE
+from ramsis.cli.rows import Column, json_option, print_json, print_rows
+from ramsis.cli.traces import named_trace
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
 __all__ = ["arrivals"]
@@ -39,12 +41,12 @@ def arrivals() -> None:
               help="Unit of timestamps that are numbers.")
 @click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)), default="auto",
               show_default=True, help="Format of TRACE, where its first line does not tell it.")
-@click.option("--plot", metavar="FILE",
+@click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw dispersion and gaps (png, pdf or svg; needs the extra 'plot').")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 def fit(
     trace: str, time_column: str | None, unit: str | None, trace_format: str,
-    plot: str | None, as_json: bool,
+    plot: Path | None, as_json: bool,
 ) -> None:
     """Say which arrival process a TRACE looks like, and how well it fits.
 
@@ -58,7 +60,7 @@ def fit(
       $ ramsis arrivals fit trace.csv
       $ ramsis arrivals fit trace.csv --time-column arrival_ms --json
     """
-    times = _times(trace, trace_format, unit, time_column)
+    times = _times(Path(trace), trace_format, unit, time_column)
     try:
         found = fit_trace(times)
     except InvalidValueError as error:
@@ -76,14 +78,14 @@ def fit(
 
 
 def _times(
-    trace: str, trace_format: str, unit: str | None, time_column: str | None
+    trace: Path, trace_format: str, unit: str | None, time_column: str | None
 ) -> NDArray[np.float64]:
     named = named_trace(trace, trace_format, unit, time_column)
     if named is None:
         return read_timestamps(trace, unit=unit, time_column=time_column)
     if named.times_ms is None:
         raise InputFileError(
-            describe("holds loads, not arrivals", where=trace, value=named.format,
+            describe("holds loads, not arrivals", where=str(trace), value=named.format,
                      allowed="a trace of requests")
         )
     return named.times_ms

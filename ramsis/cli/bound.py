@@ -8,12 +8,13 @@ import click
 
 from ramsis import profiles
 from ramsis.bounds import fluid_bound
-from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of, mixed_fleet_options
-from ramsis.cli.options import load_option
-from ramsis.cli.rows import Column, print_json, print_rows
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw
-from ramsis.policy import FLEET_SERVICES
-from ramsis.synthesis import parse_loads
+from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of
+from ramsis.cli.options import load_option, mixed_fleet_options
+from ramsis.cli.params import ByType
+from ramsis.cli.rows import Column, json_option, print_json, print_rows
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
+from ramsis.cluster.slo_class import SloClass
+from ramsis.policy import SERVICES
 from ramsis.worker.problem import MAX_QUEUE
 
 __all__ = ["bound"]
@@ -32,18 +33,18 @@ _COLUMNS = (
 @click.command("bound")
 @mixed_fleet_options
 @load_option()
-@click.option("--service", type=click.Choice(FLEET_SERVICES), default=FLEET_SERVICES[0],
+@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0],
               show_default=True,
               help="Latency statistic that service times are taken to be, or drawn from the "
                    "distribution.")
 @click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
               help="Largest batch.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 def bound(
-    profile_name: str,
-    slo_ms: str,
-    workers: str,
-    load: str,
+    profile_names: ByType[str],
+    slo_ms: tuple[SloClass, ...],
+    workers: ByType[int],
+    loads: tuple[float, ...],
     service: str,
     max_batch: int,
     as_json: bool,
@@ -64,32 +65,33 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
     """
-    loads = parse_loads(load)
-    serving = fleet_of(profile_name, slo_ms, workers)
+    serving = fleet_of(profile_names, slo_ms, workers)
     if isinstance(serving, MixedFleet):
         bound_mixed(serving, loads, service=service, max_batch=max_batch, as_json=as_json)
         return
-    law = ServiceLaw.of(profiles.load(profile_name), service, max_batch)
+    times = ServiceTimes.of(profiles.load(profile_names.one), service, max_batch)
     rows: list[dict[str, Any]] = []
     for load_qps in loads:
         found = fluid_bound(
-            law, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
+            times, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
             max_batch=max_batch,
         )
         tighter = None
         if service != DISTRIBUTION:
             tighter = fluid_bound(
-                law, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
+                times, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
                 max_batch=max_batch, gathering=True).effective_accuracy
+        share = found.batch_share[0][0]
         mix = [
-            {"model": law.models[m], "batch": int(b) + 1, "share": float(found.mix[m, b])}
-            for m, b in zip(*found.mix.nonzero(), strict=True)
+            {"model": times.models[m], "batch": int(b) + 1, "share": float(share[m, b])}
+            for m, b in zip(*share.nonzero(), strict=True)
         ]
         rows.append({
             "load_qps": load_qps, "workers": serving.workers, "slo_ms": serving.slo_ms,
             "upper_bound": found.effective_accuracy, "poisson_upper_bound": tighter,
             "query_price": found.query_price, "served_fraction": found.served_fraction,
-            "capacity_qps": found.capacity_qps, "worker_price": found.worker_price, "mix": mix,
+            "capacity_qps": found.capacity_qps, "worker_price": float(found.worker_price[0]),
+            "mix": mix,
         })
     if as_json:
         print_json(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,24 @@ from ramsis.cli.capacity_mixed import (
     offered_types,
     refuse_beside_types,
 )
-from ramsis.cli.options import workload_options
-from ramsis.cli.own_modules import see_own_modules
-from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.cli.workloads import constant_loads, traced_load
+from ramsis.cli.options import (
+    seed_options,
+    simulated_service_option,
+    workload_options,
+)
+from ramsis.cli.params import (
+    COSTS,
+    FIGURE,
+    LIMITS,
+    POLICY_SCHEME,
+    PROFILES,
+    ByType,
+    NamedScheme,
+)
+from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.workloads import WorkloadOptions
 from ramsis.errors import InfeasibleError
-from ramsis.report.figure import check_figure_name
-from ramsis.sim import Fleet, PoissonLoad, Workload
-from ramsis.sim.fleet import SERVICES
-from ramsis.synthesis import parse_loads
+from ramsis.sim import ConstantLoad, Fleet
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
     Capacity,
@@ -34,7 +43,6 @@ from ramsis.synthesis.capacity import (
     fewest_workers,
 )
 from ramsis.synthesis.cheapest import CheapestMix, cheapest_mix, fluid_mixes
-from ramsis.synthesis.schemes import policy_scheme
 
 __all__ = ["capacity"]
 
@@ -60,15 +68,17 @@ _FIGURES = (
 
 
 @click.command("capacity")
-@click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME|TYPE=FILE,...",
+@click.option("--profiles", "profile_names", type=PROFILES, required=True,
+              metavar="FILE|NAME|TYPE=FILE,...",
               help="Profile file, or the name of a shipped profile set; of several worker types: "
               "gpu=a.json,cpu=b.json.")
 @click.option("--slo-ms", type=float, required=True, help="Deadline after arrival, in ms.")
-@click.option("--cost", metavar="TYPE=X,...",
+@click.option("--cost", type=COSTS, metavar="TYPE=X,...",
               help="What one worker of each type costs: gpu=3,cpu=0.5.  [default: 1]")
-@click.option("--max-workers", metavar="TYPE=N,...",
+@click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
               help="How many workers of a type there are: gpu=8.  [default: any number]")
-@click.option("--scheme", "schemes", multiple=True, metavar="NAME", default=("fleet",),
+@click.option("--scheme", "schemes", type=POLICY_SCHEME, multiple=True, metavar="NAME",
+              default=("fleet",),
               help="fleet or worker policies, with settings as worker:objective=per-decision, or "
               "a scheme of `simulate`, as jellyfish-plus:headroom=1.05; repeat to compare.  "
               "[default: fleet]")
@@ -79,33 +89,23 @@ _FIGURES = (
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
               help="Largest share of the queries that are late or dropped.")
 @workload_options
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--seeds", type=click.IntRange(min=1), default=5, show_default=True,
-              help="Runs to average over, of seed, seed+1, ...")
-@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
-              help="Statistic that batches take, or drawn from the distribution.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@seed_options(5)
+@simulated_service_option
+@json_option
+@click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw workers over loads: .png, .pdf or .svg.")
 @click.pass_context
 def capacity(
     context: click.Context,
-    profile_name: str,
+    profile_names: ByType[str],
     slo_ms: float,
-    cost: str | None,
-    max_workers: str | None,
-    schemes: tuple[str, ...],
+    cost: ByType[float] | None,
+    max_workers: ByType[int] | None,
+    schemes: tuple[NamedScheme, ...],
     min_accuracy: float | None,
     min_effective_accuracy: float | None,
     max_violation: float,
-    load: str | None,
-    trace: str | None,
-    unit: str | None,
-    time_column: str | None,
-    trace_format: str,
-    scale: float,
-    arrivals: str,
-    duration_s: float | None,
+    workload: WorkloadOptions,
     seed: int,
     seeds: int,
     service: str,
@@ -135,39 +135,29 @@ def capacity(
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 --min-effective-accuracy 0.94 --scheme greedy --json
       $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheme worker --duration-s 5
     """  # noqa: E501 - an example is one line
-    if (load is None) == (trace is None):
-        raise click.UsageError("Give either --load or --trace.")
-    if plot is not None and load is None:
+    workload.check()
+    if plot is not None and workload.loads is None:
         raise click.UsageError("--plot is for --load.")
-    if plot is not None:
-        check_figure_name(plot)
-    see_own_modules("" if arrivals.startswith("renewal:") else arrivals)
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
-    for name in schemes:
-        policy_scheme(name)
+    names = [one.text for one in schemes]
     terms: dict[str, Any] = {"slo_ms": slo_ms, "service": service}
     runs = {"seeds": range(seed, seed + seeds), **terms}
-    types = offered_types(profile_name, cost, max_workers)
+    types = offered_types(profile_names, cost, max_workers)
     if types:
         refuse_beside_types(context)
-        loads = [PoissonLoad(qps, 1000.0 * (30.0 if duration_s is None else duration_s))
-                 for qps in parse_loads(str(load))]
+        loads = [ConstantLoad(qps, 1000.0 * workload.constant_s)
+                 for qps in workload.loads or ()]
         for one in loads:
             fluid_mixes(types, one.load_qps, targets, **terms)
-        _run(product(loads, schemes), lambda workload, name, tell: cheapest_mix(
-            types, workload, targets, scheme=name, on_trial=tell, **runs), as_json, None)
+        _run(product(loads, names), lambda load, name, tell: cheapest_mix(
+            types, load, targets, scheme=name, on_trial=tell, **runs), as_json, None)
         return
-    profile = profiles.load(profile_name)
-    workloads: Sequence[Workload] = (
-        constant_loads(load, arrivals, duration_s) if load is not None
-        else [traced_load(
-            str(trace), unit=unit, time_column=time_column, scale=scale, arrivals=arrivals,
-            duration_s=duration_s, fleet=Fleet.of(profile, workers=MOST_WORKERS, **terms),
-            trace_format=trace_format)])
-    for workload in workloads:  # refuses what nothing reaches before anything is simulated
-        fewest_by_bound(profile, workload, targets, **terms)
-    _run(product(workloads, schemes), lambda workload, name, tell: fewest_workers(
-        profile, workload, targets, scheme=name, on_trial=tell, **runs), as_json, plot)
+    profile = profiles.load(profile_names.one)
+    workloads = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, **terms))
+    for load in workloads:  # refuses what nothing reaches before anything is simulated
+        fewest_by_bound(profile, load, targets, **terms)
+    _run(product(workloads, names), lambda load, name, tell: fewest_workers(
+        profile, load, targets, scheme=name, on_trial=tell, **runs), as_json, plot)
 
 
 def _run(

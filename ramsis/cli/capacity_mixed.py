@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from ramsis import profiles
-from ramsis.cli.mixed import by_type
+from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column
+from ramsis.cluster import WorkerType
 from ramsis.errors import InvalidValueError, describe
-from ramsis.synthesis.cheapest import OfferedType
 
 __all__ = ["MIX_COLUMNS", "mix_words", "offered_types", "refuse_beside_types"]
 
@@ -26,32 +25,30 @@ _OTHERS = ("trace", "unit", "time_column", "trace_format", "scale", "arrivals", 
 
 
 def offered_types(
-    profile_name: str, cost: str | None, max_workers: str | None
-) -> tuple[OfferedType, ...]:
+    profile_names: ByType[str], cost: ByType[float] | None, max_workers: ByType[int] | None
+) -> tuple[WorkerType, ...]:
     """The worker types that ``--profiles TYPE=FILE,…`` names; none for a single profile.
 
     Raises
     ------
     InvalidValueError
-        Costs or numbers of workers of types without a profile, or that are none.
+        Costs or numbers of workers of types without a profile.
     """
-    files = {} if os.path.exists(profile_name) else by_type(profile_name, "--profiles")
-    if not files:
-        for where, text in (("--cost", cost), ("--max-workers", max_workers)):
-            if text is not None:
-                raise InvalidValueError(describe("there is one worker type only", where=where,
-                                                 value=text, allowed="--profiles TYPE=FILE,…"))
+    files = profile_names.values
+    for where, given in (("--cost", cost), ("--max-workers", max_workers)):
+        if given is not None and not profile_names.typed:
+            raise InvalidValueError(describe("there is one worker type only", where=where,
+                                             value=given.text, allowed="--profiles TYPE=FILE,…"))
+        for name in given.values if given is not None else ():
+            if name not in files:
+                raise InvalidValueError(describe("unknown worker type", where=where, value=name,
+                                                 allowed=", ".join(files)))
+    if not profile_names.typed:
         return ()
-    costs, most = (_numbers(text, where, files) for where, text in (
-        ("--cost", cost), ("--max-workers", max_workers)))
-    for name, number in most.items():
-        if not number.is_integer() or number < 1:
-            raise InvalidValueError(describe("not a number of workers",
-                                             where=f"--max-workers: {name}", value=number,
-                                             allowed="a whole number >= 1"))
+    costs = cost.values if cost is not None else {}
+    most = max_workers.values if max_workers is not None else {}
     read = {file: profiles.load(file) for file in files.values()}
-    return tuple(OfferedType(name, read[file], costs.get(name, 1.0),
-                             int(most[name]) if name in most else None)
+    return tuple(WorkerType(name, read[file], most.get(name), costs.get(name, 1.0))
                  for name, file in files.items())
 
 
@@ -65,23 +62,3 @@ def refuse_beside_types(context: click.Context) -> None:
     for name in _OTHERS:
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')} is not for several worker types.")
-
-
-def _numbers(text: str | None, where: str, known: Mapping[str, str]) -> dict[str, float]:
-    """``TYPE=NUMBER,…`` as a mapping."""
-    found = by_type(text, where) if text is not None else {}
-    if text is not None and not found:
-        raise InvalidValueError(describe("not a value for each worker type", where=where,
-                                         value=text, allowed="TYPE=VALUE,TYPE=VALUE,…"))
-    for name, value in found.items():
-        if name not in known:
-            raise InvalidValueError(describe("unknown worker type", where=where, value=name,
-                                             allowed=", ".join(known)))
-        try:
-            number = float(value)
-        except ValueError:
-            number = 0.0
-        if not 0 < number < float("inf"):
-            raise InvalidValueError(describe("not positive", where=f"{where}: {name}",
-                                             value=value, allowed="a finite number > 0"))
-    return {name: float(value) for name, value in found.items()}

@@ -11,13 +11,16 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.cli.options import fleet_options, load_option
-from ramsis.cli.rows import Column, policy_row, print_json, print_rows, progress
+from ramsis.cli.options import (
+    fleet_options,
+    load_option,
+    policy_service_option,
+)
+from ramsis.cli.params import FIGURE
+from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
 from ramsis.files import write_atomic
-from ramsis.policy import FLEET_SERVICES
-from ramsis.report.figure import check_figure_name
-from ramsis.synthesis import FleetSettings, SynthesisSettings, parse_loads
+from ramsis.synthesis import FleetSettings, SynthesisSettings
 from ramsis.worker.actions import LateRule
 
 __all__ = ["frontier_command"]
@@ -44,10 +47,7 @@ _FEWEST = 1000  # queries of a simulation
 @click.option("--late", type=click.Choice([rule.value for rule in LateRule]), default=None,
               help="What a worker does with requests that nothing can answer in time.  [default: "
                    "serve; a fleet drops them]")
-@click.option("--service", type=click.Choice(FLEET_SERVICES), default=None,
-              help="Latency statistic that service times are taken to be, or drawn from the "
-                   "distribution.  [default: the distribution where the profile has quantiles, "
-                   "else p95]")
+@policy_service_option
 @click.option("--max-queue", type=int, default=32, show_default=True,
               help="Longest queue that a worker's table tells apart; a fleet's largest batch.")
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,
@@ -56,14 +56,14 @@ _FEWEST = 1000  # queries of a simulation
               help="Queries that each corner is simulated with, from 1000; 0: none is.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
               help="Write the rows as CSV.")
-@click.option("--plot", metavar="FILE",
+@click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw the frontiers (png, pdf or svg; needs the extra 'plot').")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 def frontier_command(
     profile_name: str,
     slo_ms: float,
     workers: int,
-    load: str,
+    loads: tuple[float, ...],
     scheme: str,
     late: str | None,
     service: str | None,
@@ -71,7 +71,7 @@ def frontier_command(
     points: int,
     queries: int,
     out: Path | None,
-    plot: str | None,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Trace what accuracy costs in violations, from the fewest of them to none counted.
@@ -92,10 +92,7 @@ def frontier_command(
     if 0 < queries < _FEWEST:
         raise InvalidValueError(describe("too few to simulate with", where="--queries",
                                          value=queries, allowed=f"0, or from {_FEWEST}"))
-    if plot is not None:
-        check_figure_name(plot)
     settings = _settings(scheme, slo_ms, workers, late, service, max_queue)
-    loads = parse_loads(load)
     profile = profiles.load(profile_name)
     rows: list[dict[str, Any]] = []
     with progress("frontiers", len(loads)) as advance:

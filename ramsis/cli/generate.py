@@ -8,14 +8,27 @@ from typing import get_args
 import click
 
 from ramsis import profiles
-from ramsis.cli.mixed import MixedFleet, fleet_of, generate_mixed, mixed_fleet_options
-from ramsis.cli.options import load_option
-from ramsis.cli.own_modules import see_own_modules
-from ramsis.cli.rows import Column, budget_row, policy_row, print_json, print_rows, progress
+from ramsis.arrivals import Arrivals
+from ramsis.cli.mixed import MixedFleet, fleet_of, generate_mixed
+from ramsis.cli.options import (
+    load_option,
+    mixed_fleet_options,
+    policy_arrivals_option,
+    policy_service_option,
+)
+from ramsis.cli.params import GRID, ByType
+from ramsis.cli.rows import (
+    Column,
+    budget_row,
+    json_option,
+    policy_row,
+    print_json,
+    print_rows,
+    progress,
+)
+from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import (
-    DISPATCHES,
-    FLEET_SERVICES,
     MANIFEST_NAME,
     Policy,
     policy_file_name,
@@ -25,8 +38,8 @@ from ramsis.synthesis import (
     SynthesisSettings,
     choose_loads,
     generate_set,
-    parse_loads,
 )
+from ramsis.synthesis.settings import OWN_QUEUES
 from ramsis.worker.actions import Batching, LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import Objective
@@ -53,22 +66,17 @@ PROMISE_COLUMNS = (
 @click.option("--scheme", type=click.Choice(["worker", "fleet"]), default="worker",
               show_default=True,
               help="Policies for each worker's own queue, or for a central queue of the fleet.")
-@click.option("--grid", default=None, metavar="fixed:D|model",
+@click.option("--grid", type=GRID, default=None, metavar="fixed:D|model",
               help="Slack grid: D equal steps, or the profiled latencies.  [default: fixed:100; "
                    "for a fleet the latencies, or fixed:60 where times are drawn]")
 @click.option("--objective", type=click.Choice([o.value for o in Objective]),
               default=Objective.PER_QUERY.value, show_default=True,
               help="Accuracy averaged over queries, or over decisions as in the paper.")
-@click.option("--dispatch", type=click.Choice(DISPATCHES), default=DISPATCHES[0],
+@click.option("--dispatch", type=click.Choice(OWN_QUEUES), default=OWN_QUEUES[0],
               show_default=True,
               help="Queries go to the workers in turn, or each to the worker with the fewest.")
-@click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
-              help="poisson, negative-binomial:I (I = variance/mean of the counts), "
-                   "mmpp:ratio=R,burst-ms=B,share=S, or package.module:name of your own.")
-@click.option("--service", type=click.Choice(FLEET_SERVICES), default=None,
-              help="Latency statistic that service times are taken to be, or drawn from the "
-                   "distribution.  [default: the distribution where the profile has quantiles, "
-                   "else p95]")
+@policy_arrivals_option
+@policy_service_option
 @click.option("--late", type=click.Choice([rule.value for rule in LateRule]), default=None,
               help="Requests that nothing can answer in time: a worker's fastest model serves the "
                    "whole queue, they are dropped, or any model may serve.  [default: serve; a "
@@ -92,18 +100,18 @@ PROMISE_COLUMNS = (
               show_default=True, help="The last two are slow and meant for comparisons.")
 @click.option("--overwrite", is_flag=True,
               help="Remove the set that DIR holds before writing, whatever it was made from.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 def generate(
-    profile_name: str,
-    slo_ms: str,
-    workers: str,
-    load: str,
+    profile_names: ByType[str],
+    slo_ms: tuple[SloClass, ...],
+    workers: ByType[int],
+    loads: tuple[float, ...],
     out: Path,
     scheme: str,
     grid: str | None,
     objective: str,
     dispatch: str,
-    arrivals: str,
+    arrivals: Arrivals,
     service: str | None,
     late: str | None,
     batching: str,
@@ -127,8 +135,8 @@ def generate(
     the queries will be late. A set in DIR made from the same inputs is extended, also by
     policies for another arrival process. `ramsis arrivals fit` finds the process of a trace.
 
-    With several worker types or SLO classes DIR gets a folder of policies for each part that the
-    fleet is served in, and a mix.json that says which share of each class goes to which part;
+    With several worker types or SLO classes DIR gets a folder of policies for each station, and
+    the manifest says which share of each class goes to which station;
     "shared" and "apart" are what classes get from common workers and from workers of their own,
     of which the better is made.
 
@@ -142,29 +150,27 @@ def generate(
     """  # noqa: E501 - an example is one line
     if None not in (max_violation, violation_price):
         raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
-    see_own_modules(arrivals)
-    serving = fleet_of(profile_name, slo_ms, workers)
+    serving = fleet_of(profile_names, slo_ms, workers)
     settings: SynthesisSettings | FleetSettings
     if scheme == "fleet":
         settings = _fleet_settings(serving.slo_ms, serving.workers, grid, objective, dispatch,
-                                   arrivals, service, late, batching, violation_price,
+                                   arrivals.text, service, late, batching, violation_price,
                                    max_violation, max_queue, solver)
     else:
         settings = SynthesisSettings(
-            slo_ms=serving.slo_ms, workers=serving.workers, arrivals=arrivals,
+            slo_ms=serving.slo_ms, workers=serving.workers, arrivals=arrivals.text,
             service=service, dispatch=dispatch,
             objective=objective, grid=DEFAULT_GRID if grid is None else grid,
             max_queue=max_queue, late=late or LateRule.SERVE.value, batching=batching,
             violation_price=violation_price or 0.0, solver=solver, max_violation=max_violation,
         )
-    loads = parse_loads(load)
     if isinstance(serving, MixedFleet):
         if max_accuracy_step is not None:
             raise InvalidValueError(describe("not for a mixed fleet", where="--max-accuracy-step",
                                              value=max_accuracy_step, allowed="levels in --load"))
         generate_mixed(serving, loads, settings, out, overwrite=overwrite, as_json=as_json)
         return
-    profile = profiles.load(profile_name)
+    profile = profiles.load(profile_names.one)
     if max_accuracy_step is not None:
         with progress("choosing load levels", 1):
             loads = choose_loads(profile, loads[0], loads[-1], settings, max_accuracy_step)
@@ -188,7 +194,7 @@ def _fleet_settings(
 ) -> FleetSettings:
     """Settings of a fleet; options that it does not have must be at their defaults."""
     for option, value, only in (("--objective", objective, "per-query"),
-                                ("--dispatch", dispatch, DISPATCHES[0]),
+                                ("--dispatch", dispatch, OWN_QUEUES[0]),
                                 ("--arrivals", arrivals, "poisson"),
                                 ("--late", late or "drop", "drop"),
                                 ("--batching", batching, Batching.MAXIMAL.value),
@@ -202,9 +208,9 @@ def _fleet_settings(
 
 
 def _row(policy: Policy, folder: Path) -> dict[str, object]:
-    name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
+    name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
-    if policy.mixture is not None:
-        state += ", one answer by chance"
+    if policy.randomised is not None:
+        state += ", one action by chance"
     return {**policy_row(policy), **budget_row(policy), "file": str(folder / name),
             "state": state}

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from ramsis.cli.params import BATCH_SIZES, DIMENSION
 from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles.measure import (
     BACKENDS,
     BATCHES,
@@ -26,7 +26,6 @@ from ramsis.profiles.model import ProfileSet
 
 __all__ = ["measure_command"]
 
-_LARGEST_BATCH = 65536
 _RULE = StopRule()
 
 
@@ -35,8 +34,8 @@ _RULE = StopRule()
 @click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
 @click.option("--backend", type=click.Choice(tuple(BACKENDS)), default=next(iter(BACKENDS)),
               show_default=True, help="What runs the models.")
-@click.option("--batches", default=",".join(map(str, BATCHES)), show_default=True,
-              metavar="LIST", help="Batch sizes: 1,2,4 or 1:32 or 1:32:4.")
+@click.option("--batches", type=BATCH_SIZES, default=",".join(map(str, BATCHES)),
+              show_default=True, metavar="LIST", help="Batch sizes: 1,2,4 or 1:32 or 1:32:4.")
 @click.option("--accuracy", metavar="FILE",
               help="Accuracies by model, as for import. Needed, except for torchvision, which "
                    "publishes them.")
@@ -60,7 +59,7 @@ _RULE = StopRule()
               help="A model's batch sizes end with the first that takes longer.")
 @click.option("--quantiles", type=click.IntRange(min=2), default=128, show_default=True,
               help="Size of the quantile sketches.")
-@click.option("--dim", "dimensions", multiple=True, metavar="NAME=SIZE",
+@click.option("--dim", "dimensions", type=DIMENSION, multiple=True, metavar="NAME=SIZE",
               help="Size of an ONNX model's named dimension; repeatable.")
 @click.option("--tokens", type=click.IntRange(min=1), default=128, show_default=True,
               help="Length of the texts for transformers.")
@@ -107,40 +106,10 @@ def _settings(given: dict[str, Any]) -> MeasureSettings:
                                            "max_samples", "seconds_per_batch")}
     if given["max_latency_ms"] is not None:
         stop["max_latency_ms"] = given["max_latency_ms"]
-    options = Options(given["threads"], given["device"], _dimensions(given["dimensions"]),
+    options = Options(given["threads"], given["device"], dict(given["dimensions"]),
                       given["tokens"], given["inputs"])
-    return MeasureSettings(given["backend"], _batches(given["batches"]), StopRule(**stop),
+    return MeasureSettings(given["backend"], given["batches"], StopRule(**stop),
                            given["quantiles"], options)
-
-
-def _batches(text: str) -> tuple[int, ...]:
-    """Batch sizes: ``4``, ``from:to``, ``from:to:step``, and several of these."""
-    found: set[int] = set()
-    for part in text.split(","):
-        numbers = part.split(":")
-        try:
-            first, *more = (int(number) for number in numbers)
-        except ValueError:
-            first, more = 0, []
-        last, step = (more or [first])[0], more[1] if len(more) == 2 else 1
-        if not (1 <= first <= last <= _LARGEST_BATCH and step >= 1 and len(more) <= 2):
-            raise InvalidValueError(
-                describe("not a list of batch sizes", where="--batches", value=text,
-                         allowed=f"1,2,4 or from:to or from:to:step, in 1 … {_LARGEST_BATCH}")
-            )
-        found.update(range(first, last + 1, step), (last,))
-    return tuple(sorted(found))
-
-
-def _dimensions(texts: tuple[str, ...]) -> dict[str, int]:
-    found = {}
-    for text in texts:
-        name, _, size = text.rpartition("=")
-        if not name or not size.isdecimal() or int(size) < 1:
-            raise InvalidValueError(describe("not the size of a dimension", where="--dim",
-                                             value=text, allowed="NAME=SIZE, SIZE from 1"))
-        found[name] = int(size)
-    return found
 
 
 class _Progress(Observer):

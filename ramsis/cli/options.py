@@ -1,30 +1,34 @@
-"""Options that commands about a fleet under load share."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import click
 
+from ramsis.arrivals import patterns
+from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
+from ramsis.cli.params import ARRIVALS, LOADS, PROFILES, SLOS, TRACE, WORKERS
+from ramsis.cli.workloads import WorkloadOptions
+from ramsis.policy import SERVICES as POLICY_SERVICES
+from ramsis.sim.fleet import SERVICES
 
-__all__ = ["fleet_options", "load_option", "serving_options", "workload_options"]
+__all__ = ["fleet_options", "load_option", "mixed_fleet_options",
+           "policy_arrivals_option", "policy_service_option", "seed_options",
+           "simulated_service_option", "workload_options"]
 
 _Command = Callable[..., Any]
 
 
 def fleet_options(command: _Command) -> _Command:
-    """``--profiles``, ``--slo-ms`` and ``--workers``: what serves, and by when."""
-    workers = click.option("--workers", type=int, required=True,
-                           help="Workers that share the load.")
-    return serving_options(workers(command))
-
-
-def serving_options(command: _Command) -> _Command:
-    """``--profiles`` and ``--slo-ms``."""
+    """``--profiles``, ``--slo-ms`` and ``--workers``: like workers, one SLO."""
     for option in (
+        click.option("--workers", type=int, required=True, help="Workers that share the load."),
         click.option("--slo-ms", type=float, required=True,
                      help="Deadline after arrival, in ms."),
         click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
@@ -34,17 +38,52 @@ def serving_options(command: _Command) -> _Command:
     return command
 
 
+def mixed_fleet_options(command: _Command) -> _Command:
+    """``--profiles``, ``--slo-ms`` and ``--workers``, of one or several types and classes."""
+    for option in (
+        click.option("--workers", type=WORKERS, required=True, metavar="N|TYPE=N,...",
+                     help="Workers that share the load; of several types: gpu=4,cpu=40."),
+        click.option("--slo-ms", type=SLOS, required=True, metavar="MS|MS:SHARE,...",
+                     help="Deadline after arrival, in ms; of several classes with their shares "
+                     "of the queries: 100:0.3,150:0.7."),
+        click.option("--profiles", "profile_names", type=PROFILES, required=True,
+                     metavar="FILE|NAME|TYPE=FILE,...",
+                     help="Profile file, or the name of a shipped profile set; of several worker "
+                     "types: gpu=a.json,cpu=b.json."),
+    ):
+        command = option(command)
+    return command
+
+
 def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
     """``--load``: the load levels."""
-    return click.option("--load", required=required, metavar="QPS",
+    return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
                         help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
 
 
+def policy_arrivals_option(command: _Command) -> _Command:
+    """``--arrivals``: the process that policies are made for."""
+    words = ", ".join(patterns(counts=True))
+    return click.option("--arrivals", type=ARRIVALS, default="poisson", show_default=True,
+                        metavar="PROCESS",
+                        help=f"{words}, or {OWN} (I = variance/mean of the counts).")(command)
+
+
 def workload_options(command: _Command) -> _Command:
-    """``--load`` or ``--trace``, what reads a trace, ``--arrivals`` and ``--duration-s``."""
+    """``--load`` or ``--trace``, what reads a trace, ``--arrivals`` and ``--duration-s``.
+
+    The command gets them as one ``workload``.
+    """
+
+    @functools.wraps(command)
+    def gathered(*positional: Any, **given: Any) -> Any:
+        terms = {item.name: given.pop(item.name) for item in fields(WorkloadOptions)}
+        return command(*positional, workload=WorkloadOptions(**terms), **given)
+
+    made: _Command = gathered
     for option in reversed((
         load_option(required=False),
-        click.option("--trace", metavar="FILE|NAME",
+        click.option("--trace", type=TRACE, metavar="FILE|NAME",
                      help="Lines of seconds and QPS, recorded timestamps, or a public data set "
                      "(docs: simulate); text, .gz or .zst; or a shipped one."),
         click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)),
@@ -58,12 +97,33 @@ def workload_options(command: _Command) -> _Command:
         click.option("--scale", type=float, default=1.0, show_default=True,
                      help="Multiplies the loads of the trace; timestamps are played that much "
                      "faster."),
-        click.option("--arrivals", default="poisson", show_default=True, metavar="PROCESS",
-                     help="poisson, renewal:CV, fixed-rate (constant loads only), or what "
-                     "`generate` takes and can be drawn from."),
+        click.option("--arrivals", type=ARRIVALS, default="poisson", show_default=True,
+                     metavar="PROCESS", help=f"{', '.join(patterns())}, or {OWN}."),
         click.option("--duration-s", type=float, metavar="SECONDS",
                      help="Until arrivals stop; the queues then drain.  [default: 30, or the "
                      "trace]"),
     )):
-        command = option(command)
-    return command
+        made = option(made)
+    return made
+
+
+def seed_options(seeds: int) -> Callable[[_Command], _Command]:
+    """``--seed`` and ``--seeds``, of which there are ``seeds`` by default."""
+    def add(command: _Command) -> _Command:
+        command = click.option("--seeds", type=click.IntRange(min=1), default=seeds,
+                               show_default=True,
+                               help="Runs to average over, of seed, seed+1, ...")(command)
+        return click.option("--seed", type=click.IntRange(min=0), default=0,
+                            show_default=True)(command)
+
+    return add
+
+
+simulated_service_option = click.option(
+    "--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
+    help="Statistic that batches take, or drawn from the distribution.")
+
+policy_service_option = click.option(
+    "--service", type=click.Choice(POLICY_SERVICES), default=None,
+    help="Latency statistic that service times are taken to be, or drawn from the distribution.  "
+    "[default: the distribution where the profile has quantiles, else p95]")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import sys
 
-from ramsis.arrivals import KNOWN_PROCESSES
-
 __all__ = ["see_own_modules"]
 
-_BUILT_IN = {known.partition(":")[0] for known in KNOWN_PROCESSES}
 
-
-def see_own_modules(word: str | None) -> None:
+def see_own_modules(word: str) -> None:
     """Let a process that the user names be imported from the current folder."""
-    name, colon, _ = (word or "").partition(":")
+    from ramsis.arrivals import SHIPPED  # here, as it takes long to load
+
+    name, colon, _ = word.partition(":")
     here = os.getcwd()
-    if colon and name not in _BUILT_IN and here not in sys.path:
+    if colon and name not in SHIPPED and here not in sys.path:
         sys.path.insert(0, here)

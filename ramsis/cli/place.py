@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,8 +10,8 @@ import click
 import placement_milp as milp
 from placement_milp.presets import PRESETS
 from placement_milp.result import Placement
+from ramsis.cli.params import FIGURE
 from ramsis.cli.rows import Column, print_json, print_rows
-from ramsis.report.figure import check_figure_name
 from ramsis.report.placement import plot_placement
 
 __all__ = ["place"]
@@ -47,12 +48,12 @@ _FRONT = (
               help="Stop with the best placement found by then.")
 @click.option("--preset", type=click.Choice(tuple(PRESETS)),
               help="A known scheme instead of the problem's objective.")
-@click.option("--plot", metavar="FILE",
+@click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw the placement: .png, .pdf or .svg (needs the extra 'plot').")
 @click.option("--json", "as_json", is_flag=True, help="Print the placement as a JSON document.")
 def place(
     problem_file: str, out: str, solver: str, gap: float, time_limit: float | None,
-    preset: str | None, plot: str | None, as_json: bool,
+    preset: str | None, plot: Path | None, as_json: bool,
 ) -> None:
     """Decide what runs where, and prove how good that is.
 
@@ -68,8 +69,6 @@ def place(
       $ ramsis place digits --out placement.json --preset proteus
     """
     limits = milp.Limits(gap, time_limit, solver)
-    if plot is not None:
-        check_figure_name(plot)
     solve = milp.place if preset is None else PRESETS[preset]
     placement = solve(milp.read_problem(problem_file), limits)
     milp.write_placement(placement, out)

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ramsis.cli.fleet_table import show_fleet
-from ramsis.cli.rows import budget_words
-from ramsis.policy import FleetPolicy, WorkerPolicy, read
+from ramsis.cli.central_table import show_central_table
+from ramsis.cli.rows import budget_words, json_option
+from ramsis.policy import Policy, read
 
 __all__ = ["policy_group"]
 
@@ -34,7 +34,7 @@ def policy_group() -> None:
 
 @policy_group.command("show")
 @click.argument("file")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 @click.option("--width", type=click.IntRange(min=20), default=None,
               help="Columns of text to fit into; the terminal's by default.")
 def show(file: str, as_json: bool, width: int | None) -> None:
@@ -42,8 +42,8 @@ def show(file: str, as_json: bool, width: int | None) -> None:
 
     With variable batching a second grid shows how many of the queued requests it takes.
 
-    Of a fleet policy: for each number of idle workers and queued requests, the answer while the
-    head has all its slack.
+    Of a policy for a central queue: for each number of idle workers and queued requests, the
+    answer while the head has all its slack.
 
     Every model in use has a symbol and, on a terminal, a colour. Rows and columns that equal
     their neighbour are merged; where the columns still do not fit, evenly spaced ones are
@@ -51,12 +51,12 @@ def show(file: str, as_json: bool, width: int | None) -> None:
 
     \b
     Examples:
-      $ ramsis policy show policies_out/example/worker-00400qps.json
-      $ ramsis policy show policies_out/example/worker-00400qps.json --json
+      $ ramsis policy show policies_out/example/round-robin-00400qps.json
+      $ ramsis policy show policies_out/example/round-robin-00400qps.json --json
     """
     policy = read(file)
-    if isinstance(policy, FleetPolicy):
-        show_fleet(policy, as_json)
+    if not policy.rule.own_queues:
+        show_central_table(policy, as_json)
         return
     if as_json:
         click.echo(json.dumps(_document(policy), indent=2))
@@ -73,12 +73,12 @@ def show(file: str, as_json: bool, width: int | None) -> None:
     console.print(_footnote(columns))
 
 
-def _document(policy: WorkerPolicy) -> dict[str, Any]:
+def _document(policy: Policy) -> dict[str, Any]:
     """What ``--json`` prints: a row for each stretch of slack with one answer."""
     names = [model.name for model in policy.models]
     rows = []
     for n, (models, batches) in enumerate(
-        zip(policy.model_table.tolist(), policy.batch_table.tolist(), strict=True), start=1
+        zip(*(one[0].tolist() for one in policy.model_and_batch()), strict=True), start=1
     ):
         start = 0
         for (model, batch), run in groupby(zip(models, batches, strict=True)):
@@ -89,21 +89,21 @@ def _document(policy: WorkerPolicy) -> dict[str, Any]:
                          "batch": batch})
             start = end
     expected = policy.expectations
+    last_model, last_batch = _longer(policy)
     return {
-        "kind": policy.kind, "load_qps": policy.load_qps, "workers": policy.workers,
+        "dispatch": policy.dispatch, "load_qps": policy.load_qps, "workers": policy.workers,
         "slo_ms": policy.slo_ms, "arrivals": dict(policy.arrivals),
         "expected_accuracy": expected.accuracy,
         "expected_violation_rate": expected.violation_rate,
         "expected_effective_accuracy": expected.effective_accuracy,
         "upper_bound": expected.upper_bound,
         "overflow": {"queued_above": policy.max_queue,
-                     "model": names[policy.overflow_model] if policy.overflow_batch else None,
-                     "batch": policy.overflow_batch},
+                     "model": names[last_model] if last_batch else None, "batch": last_batch},
         "rows": rows,
     }
 
 
-def _header(policy: WorkerPolicy) -> Text:
+def _header(policy: Policy) -> Text:
     expected = policy.expectations
     late = "" if policy.late == "serve" else f", late: {policy.late}"
     lines = [
@@ -124,14 +124,23 @@ def _percent(rate: float | None) -> str:
     return "n/a" if rate is None else f"{100 * rate:.2f} %"
 
 
-def _shown(policy: WorkerPolicy) -> NDArray[np.int64]:
+def _shown(policy: Policy) -> NDArray[np.int64]:
     """The model of each cell, or that it drops."""
-    return np.where(policy.batch_table == 0, _DROP, policy.model_table)
+    model, batch = policy.model_and_batch()
+    return np.where(batch[0] == 0, _DROP, model[0])
 
 
-def _symbols(policy: WorkerPolicy) -> dict[int, tuple[str, str]]:
+def _longer(policy: Policy) -> tuple[int, int]:
+    """Model and batch for a queue longer than the table's; a batch of 0 to drop."""
+    code = policy.longer_queue
+    model, batch = policy.actions[code].tolist() if code >= 0 else (0, 0)
+    return model, batch
+
+
+def _symbols(policy: Policy) -> dict[int, tuple[str, str]]:
     """Symbol and colour of every model that the table or the overflow names, and of drops."""
-    last = policy.overflow_model if policy.overflow_batch else _DROP
+    model, batch = _longer(policy)
+    last = model if batch else _DROP
     used = sorted({*np.unique(_shown(policy)).tolist(), last} - {_DROP})
     return {
         _DROP: (".", "white"),
@@ -140,7 +149,7 @@ def _symbols(policy: WorkerPolicy) -> dict[int, tuple[str, str]]:
     }
 
 
-def _legend(policy: WorkerPolicy) -> Table:
+def _legend(policy: Policy) -> Table:
     table = Table(box=None, pad_edge=False, header_style="")
     table.add_column("")
     table.add_column("model", overflow="fold")
@@ -181,20 +190,19 @@ def _columns(table: NDArray[np.int64], room: int) -> _Columns:
     return _Columns(shown, distinct, bins)
 
 
-def _answers(policy: WorkerPolicy) -> NDArray[np.int64]:
+def _answers(policy: Policy) -> NDArray[np.int64]:
     """One number for each answer of the table: its model, and what the batch leaves."""
     queued = np.arange(1, policy.max_queue + 1)[:, None]
-    answers: NDArray[np.int64] = (
-        policy.model_table * (policy.max_queue + 1) + queued - policy.batch_table
-    )
+    model, batch = policy.model_and_batch()
+    answers: NDArray[np.int64] = model[0] * (policy.max_queue + 1) + queued - batch[0]
     return answers
 
 
-def _label_width(policy: WorkerPolicy) -> int:
+def _label_width(policy: Policy) -> int:
     return max(len("slack ms"), 2 * len(str(policy.max_queue)) + 1)
 
 
-def _grid(policy: WorkerPolicy, columns: _Columns) -> list[Text]:
+def _grid(policy: Policy, columns: _Columns) -> list[Text]:
     """The slack axis, one line for each run of equal rows, and the overflow."""
     label, symbols = _label_width(policy), _symbols(policy)
     slack_ms = policy.slack_ms[columns.shown]
@@ -202,16 +210,18 @@ def _grid(policy: WorkerPolicy, columns: _Columns) -> list[Text]:
              for name, marks in zip(("slack ms", "queued"), _axis(slack_ms), strict=True)]
     lines += _rows(_shown(policy)[:, columns.shown], symbols, label)
     overflow = Text(f"{f'>{policy.max_queue}':>{label}} ")
-    if not policy.overflow_batch:
+    model, batch = _longer(policy)
+    if not batch:
         return [*lines, overflow.append(*symbols[_DROP]), Text()]
-    overflow.append(*symbols[policy.overflow_model])
-    return [*lines, overflow.append(f" in batches of {policy.overflow_batch}"), Text()]
+    overflow.append(*symbols[model])
+    return [*lines, overflow.append(f" in batches of {batch}"), Text()]
 
 
-def _batch_grid(policy: WorkerPolicy, columns: _Columns) -> list[Text]:
+def _batch_grid(policy: Policy, columns: _Columns) -> list[Text]:
     """The batches in the same columns, the whole queue as a dot and a drop as a blank."""
     queued = np.arange(1, policy.max_queue + 1)[:, None]
-    part = np.where(policy.batch_table == queued, _WHOLE, policy.batch_table)
+    batch = policy.model_and_batch()[1][0]
+    part = np.where(batch == queued, _WHOLE, batch)
     symbols = {batch: (_SYMBOLS[batch - 1] if batch <= len(_SYMBOLS) else "*", "")
                for batch in np.unique(part).tolist()} | {0: (" ", ""), _WHOLE: (".", "")}
     label = _label_width(policy)

@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ramsis.cli.measure import measure_command
+from ramsis.cli.params import MODELS
 from ramsis.cli.profile_plot import plot_command
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
@@ -109,7 +110,7 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 @click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
 @click.option("--format", "format_name", type=click.Choice(("auto", *FORMATS)), default="auto",
               show_default=True, help="Layout of SOURCE.")
-@click.option("--models", metavar="A,B,C", help="Models to keep, in this order.")
+@click.option("--models", type=MODELS, metavar="A,B,C", help="Models to keep, in this order.")
 @click.option("--accuracy", metavar="FILE",
               help="Accuracies by model: JSON, or CSV with the columns model and "
                    "accuracy_percent or accuracy_fraction, or timm's results.")
@@ -122,7 +123,7 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 @click.option("--metric", metavar="NAME",
               help="Histogram of service times, where a Prometheus file has several.")
 def import_command(
-    source: str, out: str, format_name: str, models: str | None, accuracy: str | None,
+    source: str, out: str, format_name: str, models: list[str] | None, accuracy: str | None,
     name: str | None, batches: tuple[str, ...], model_names: tuple[str, ...], metric: str | None,
 ) -> None:
     """Make a profile file of another program's measurements.
@@ -148,7 +149,7 @@ def import_command(
     given = Given(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
         _patterns("--model-name", model_names), metric)
-    found = import_profile(source, format_name, _names(models), accuracy, name, given)
+    found = import_profile(source, format_name, models, accuracy, name, given)
     save(found, out)
     for line in found.measurement.get("notes", ()):
         click.echo(f"note: {line}", err=True)
@@ -186,18 +187,6 @@ def _counts(profile_set: ProfileSet, findings: list[Finding]) -> str:
     measured = sum(len(model.batches) for model in profile_set.models)
     return (f"models: {len(profile_set.models)}, batch profiles: {measured}, "
             f"warnings: {len(findings)}")
-
-
-def _names(text: str | None) -> list[str] | None:
-    if text is None:
-        return None
-    names = [name.strip() for name in text.split(",")]
-    if not all(names) or len(set(names)) != len(names):
-        raise InvalidValueError(
-            describe("not a list of model names", where="--models", value=text,
-                     allowed="names separated by commas, each once")
-        )
-    return names
 
 
 def _document(profile_set: ProfileSet, table: LatencyTable) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
+from ramsis.cli.params import FIGURE
 from ramsis.profiles import STATISTICS, Statistic, load
 
 __all__ = ["plot_command"]
@@ -11,7 +14,7 @@ __all__ = ["plot_command"]
 
 @click.command("plot")
 @click.argument("source", metavar="FILE|NAME")
-@click.option("--out", required=True, metavar="FIG",
+@click.option("--out", type=FIGURE, required=True, metavar="FIG",
               help="Figure to write: .png, .pdf or .svg; needs the extra 'plot'.")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True,
               help="Batch size at which models are compared.")
@@ -20,7 +23,7 @@ __all__ = ["plot_command"]
 @click.option("--step", type=click.FloatRange(min=0, max=1, min_open=True),
               help="Also show models made up along the front, this far apart in accuracy; "
                    "0.005 is half a percent.")
-def plot_command(source: str, out: str, batch: int, statistic: Statistic,
+def plot_command(source: str, out: Path, batch: int, statistic: Statistic,
                  step: float | None) -> None:
     """Draw accuracy against latency with the Pareto front, and latency by batch size.
 

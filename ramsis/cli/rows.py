@@ -15,9 +15,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ramsis.policy import Policy
+from ramsis.runtime.table import WAIT_CODE
 
-__all__ = ["Column", "budget_row", "budget_words", "policy_row", "print_json", "print_rows",
-           "progress"]
+__all__ = ["Column", "budget_row", "budget_words", "json_option", "policy_row", "print_json",
+           "print_rows", "progress"]
+
+json_option = click.option("--json", "as_json", is_flag=True,
+                           help="Print the rows as one JSON document.")
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def policy_row(policy: Policy) -> dict[str, Any]:
     """A policy's promise under the names that every command uses."""
     expected = policy.expectations
     return {
-        "scheme": policy.kind,
+        "scheme": policy.dispatch,
         "load_qps": policy.load_qps,
         "workers": policy.workers,
         "slo_ms": policy.slo_ms,
@@ -71,22 +75,32 @@ def budget_row(policy: Policy) -> dict[str, Any]:
         "violation_price": policy.violation_price,
         "violation_half_width": policy.budget.violation_half_width,
         "queries": policy.budget.queries,
-        "mixture_probability": policy.mixture.probability if policy.mixture else None,
+        "mixture_probability": policy.randomised.probability if policy.randomised else None,
     }
 
 
 def budget_words(policy: Policy) -> list[str]:
     """The same in a line for people; none for another policy."""
-    budget, mixture = policy.budget, policy.mixture
+    budget, randomised = policy.budget, policy.randomised
     words = []
     if budget is not None:
         words.append(f"within a budget of {budget.max_violation_rate:.4g}: measured "
                      f"{budget.violation_rate:.4%} ± {budget.violation_half_width:.4%} violations "
                      f"in {budget.queries} queries")
-    if mixture is not None:
-        words.append(f"one answer by chance: {list(mixture.answer)} at {list(mixture.place)} with "
-                     f"probability {mixture.probability:.4g}")
+    if randomised is not None:
+        i, n, j = randomised.place
+        words.append(f"one action by chance: {_action(policy, randomised.code)}, for "
+                     f"{policy.queue_levels[n + 1]} queued, slack from {policy.slack_ms[j]:g} ms "
+                     f"and {policy.idle_levels[i + 1]} idle, with probability "
+                     f"{randomised.probability:.4g}")
     return words
+
+
+def _action(policy: Policy, code: int) -> str:
+    if code < 0:
+        return "wait" if code == WAIT_CODE else "drop"
+    model, batch = policy.actions[code].tolist()
+    return f"{policy.models[model].name} in a batch of {batch}"
 
 
 def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:

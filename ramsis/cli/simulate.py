@@ -9,38 +9,40 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from ramsis import profiles
 from ramsis.bounds import realised_bound
-from ramsis.cli.mixed import MixedFleet, fleet_of, mixed_fleet_options
-from ramsis.cli.options import workload_options
-from ramsis.cli.own_modules import see_own_modules
-from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.cli.mixed import MixedFleet, fleet_of
+from ramsis.cli.options import (
+    mixed_fleet_options,
+    seed_options,
+    simulated_service_option,
+    workload_options,
+)
+from ramsis.cli.params import FIGURE, ByType, NamedScheme
+from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
-from ramsis.cli.workloads import constant_loads, traced_load
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cli.workloads import WorkloadOptions
+from ramsis.cluster.slo_class import SloClass
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
-from ramsis.report.figure import check_figure_name
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import (
     Fleet,
     Plan,
+    Policies,
     Run,
+    SchemeSpec,
     SimulationResult,
-    WorkerPolicies,
     Workload,
     check_load,
     over_time,
-    scheme,
     simulate,
 )
-from ramsis.sim.fleet import MAX_BATCH, SERVICES
-from ramsis.sim.schemes import FleetPolicies
-from ramsis.sim.schemes import policies as sim_policies
+from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.timeline import write_timeline
 
 __all__ = ["simulate_command"]
@@ -57,7 +59,6 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("models", "models"),
 )
-_FILES = (WorkerPolicies, FleetPolicies)
 _NOT_MIXED = ("schemes", "trace", "unit", "time_column", "trace_format", "scale", "arrivals",
               "network_ms", "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
@@ -69,22 +70,19 @@ class _Entry:
 
     label: str
     plan: Plan
-    policies: WorkerPolicies | FleetPolicies | None
+    policies: Policies | None
 
 
 @click.command("simulate")
 @mixed_fleet_options
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
-              help="Policies to replay, of workers or of a fleet; repeat to compare.")
+              help="Policies to replay; repeat to compare.")
 @click.option("--scheme", "schemes", multiple=True, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
               "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
 @workload_options
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True,
-              help="Runs to average over, of seed, seed+1, ...")
-@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
-              help="Statistic that batches take, or drawn from the distribution.")
+@seed_options(1)
+@simulated_service_option
 @click.option("--network-ms", type=float, default=0.0, show_default=True,
               help="Delay of each batch on its way.")
 @click.option("--monitor", type=click.Choice(["on", "off"]),
@@ -95,27 +93,20 @@ class _Entry:
 @click.option("--told", type=float, default=1.0, show_default=True, metavar="FACTOR",
               help="Schemes without the monitor are told the load times this: 0.8 is a fifth "
               "too little.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 @click.option("--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path),
               metavar="FILE", help="Also write the rows there.")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw the comparison: .png, .pdf or .svg.")
 @click.option("--timeline", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write the batches of the first seed at the first load for Perfetto.")
 def simulate_command(
-    profile_name: str,
+    profile_names: ByType[str],
     policies: tuple[str, ...],
-    schemes: tuple[str, ...],
-    workers: str,
-    slo_ms: str,
-    load: str | None,
-    trace: str | None,
-    unit: str | None,
-    time_column: str | None,
-    trace_format: str,
-    scale: float,
-    arrivals: str,
-    duration_s: float | None,
+    schemes: tuple[NamedScheme, ...],
+    workers: ByType[int],
+    slo_ms: tuple[SloClass, ...],
+    workload: WorkloadOptions,
     seed: int,
     seeds: int,
     service: str,
@@ -134,7 +125,7 @@ def simulate_command(
     time, share of the queries that were not, effective accuracy (those count 0) with the
     half-width of its 95 % confidence interval, and the bound that no scheme can beat on these
     arrivals. At a constant load schemes are told the load; on a trace the load monitor
-    anticipates it. A DIR with the policies of a mixed fleet (mix.json) is replayed on Poisson
+    anticipates it. A DIR with the policies of several stations is replayed on Poisson
     arrivals of constant --load.
 
     \b
@@ -144,37 +135,30 @@ def simulate_command(
     """  # noqa: E501 - an example is one line
     if not (policies or schemes):
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
-    if (load is None) == (trace is None):
-        raise click.UsageError("Give either --load or --trace.")
-    if plot is not None:
-        check_figure_name(plot)
-    serving = fleet_of(profile_name, slo_ms, workers)
+    workload.check()
+    serving = fleet_of(profile_names, slo_ms, workers)
     if isinstance(serving, MixedFleet):
         refuse_beside_mix(click.get_current_context(), _NOT_MIXED)
-        simulate_mixed(serving, policies, str(load),
-                       duration_s=30.0 if duration_s is None else duration_s,
+        simulate_mixed(serving, policies, workload.loads or (),
+                       duration_s=workload.constant_s,
                        seeds=range(seed, seed + seeds), service=service, as_json=as_json)
         return
-    see_own_modules("" if arrivals.startswith("renewal:") else arrivals)
-    profile = profiles.load(profile_name)
+    profile = profiles.load(profile_names.one)
     terms: dict[str, Any] = {"workers": serving.workers, "slo_ms": serving.slo_ms,
                              "service": service, "network_ms": network_ms}
     anticipation = {"monitor": None if monitor is None else monitor == "on",
                     "monitor_ms": monitor_ms, "told": told}
-    specs = [sim_policies(path) for path in policies] + [scheme(s) for s in schemes]
+    specs = [*(Policies.load(path) for path in policies),
+             *(cast(SchemeSpec, one.spec) for one in schemes)]
     fleet = Fleet.of(profile, max_batch=max([MAX_BATCH, *(getattr(s, "max_batch", 1)
                                                           for s in specs)]), **terms)
-    workloads = (constant_loads(load, arrivals, duration_s) if load is not None
-                 else [traced_load(
-                     str(trace), unit=unit, time_column=time_column, scale=scale,
-                     arrivals=arrivals, duration_s=duration_s, fleet=fleet,
-                     trace_format=trace_format)])
-    for workload in workloads:
-        check_load(fleet, workload)
+    workloads = workload.workloads(fleet)
+    for one in workloads:
+        check_load(fleet, one)
     labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)),
-              *schemes]
+              *(one.text for one in schemes)]
     plans = [spec.prepare(fleet) for spec in specs]
-    entries = [_Entry(label, plan, spec if isinstance(spec, _FILES) else None)
+    entries = [_Entry(label, plan, spec if isinstance(spec, Policies) else None)
                for label, plan, spec in zip(labels, plans, specs, strict=True)]
     results, first = _simulated(
         profile, entries, workloads, range(seed, seed + seeds),
@@ -184,7 +168,7 @@ def simulate_command(
     bound = _bounds(fleet)
     rows = [_row(entry, result, bound) for entry, result in results]
     _warn_above_highest(results)
-    _write_files(rows, first, trace is not None, csv_file, plot, timeline)
+    _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
     if as_json:
         print_json([{k: v for k, v in row.items() if k != "models"} for row in rows])
     else:
@@ -223,7 +207,7 @@ def _bounds(fleet: Fleet) -> _Bound:
 
     Where service times are drawn it bounds the expectation.
     """
-    law = ServiceLaw(fleet.models, fleet.table.accuracy, fleet.quantiles_ms, fleet.service)
+    law = fleet.service_times
 
     @cache  # the schemes of a comparison have the same arrivals
     def of(duration_ms: float, counts: tuple[int, ...]) -> float | None:

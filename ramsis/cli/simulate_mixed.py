@@ -7,15 +7,13 @@ from typing import Any
 
 import click
 
-from ramsis.bounds import mixed_bound
+from ramsis.bounds import realised_bound
 from ramsis.cli.mixed import MixedFleet
 from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.cluster.service_times import ServiceLaw
 from ramsis.errors import InputFileError, describe
-from ramsis.runtime.mix import Mix, read_mix
+from ramsis.policy import Policy, PolicySet, read_set
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.mix import MixResult, simulate_mix
-from ramsis.synthesis import parse_loads
+from ramsis.sim.stations import StationsResult, simulate_set
 
 __all__ = ["refuse_beside_mix", "simulate_mixed"]
 
@@ -32,21 +30,21 @@ _COLUMNS = (
 
 
 def simulate_mixed(
-    fleet: MixedFleet, folders: Sequence[str], load: str, *, duration_s: float, seeds: range,
+    fleet: MixedFleet, folders: Sequence[str], loads: Sequence[float], *,
+    duration_s: float, seeds: range,
     service: str, as_json: bool,
 ) -> None:
-    """Replay mixes on Poisson arrivals and print a row for each folder and load."""
-    loads = parse_loads(load)
-    mixes = [(folder, _checked(read_mix(folder), fleet, folder)) for folder in folders]
+    """Simulate policy sets on Poisson arrivals and print a row for each folder and load."""
+    sets = [(folder, _checked(read_set(folder), fleet, folder)) for folder in folders]
     profiles = {one.name: one.profile for one in fleet.types}
     rows = []
-    with progress("runs", len(loads) * len(mixes)) as advance:
+    with progress("runs", len(loads) * len(sets)) as advance:
         for load_qps in loads:
-            for folder, mix in mixes:
-                result = simulate_mix(mix, profiles, load_qps=load_qps,
+            for folder, policies in sets:
+                result = simulate_set(policies, profiles, load_qps=load_qps,
                                       duration_ms=1000.0 * duration_s, service=service,
-                                      seeds=seeds)
-                rows.append(_row(fleet, mix, folder, result, service, duration_s))
+                                      seeds=seeds, source=folder)
+                rows.append(_row(fleet, policies, folder, result, service, duration_s))
                 advance()
     if as_json:
         print_json(rows)
@@ -54,26 +52,31 @@ def simulate_mixed(
         print_rows(_COLUMNS, rows)
 
 
-def _checked(mix: Mix, fleet: MixedFleet, folder: str) -> Mix:
-    """Refuse a mix that was made for another fleet."""
-    types = {one.name: one.workers for one in fleet.types}
+def _checked(
+    policies: PolicySet[Policy], fleet: MixedFleet, folder: str
+) -> PolicySet[Policy]:
+    """Refuse a set that was made for another fleet."""
+    types = {one.name: one.count for one in fleet.types}
     classes = {one.slo_ms: one.share for one in fleet.classes}
-    for what, own, wanted in (("worker types", dict(mix.types), types),
-                              ("SLO classes", dict(mix.classes), classes)):
+    for what, own, wanted in (("worker types", policies.worker_types, types),
+                              ("SLO classes", policies.slo_classes, classes)):
         if own != wanted:
             raise InputFileError(describe(f"made for other {what}", where=folder, value=own,
                                           allowed=str(wanted)))
-    return mix
+    return policies
 
 
 def _row(
-    fleet: MixedFleet, mix: Mix, folder: str, result: MixResult, service: str, duration_s: float
+    fleet: MixedFleet, policies: PolicySet[Policy], folder: str, result: StationsResult,
+    service: str, duration_s: float,
 ) -> dict[str, Any]:
     estimates = {name: result.estimate(name)
                  for name in ("accuracy", "violation_rate", "effective_accuracy")}
-    expected = (mix.at(result.load_qps).expected if result.level_qps == result.load_qps else {})
+    level = policies.at(result.load_qps).level
+    expected = level.expected if result.level_qps == result.load_qps else {}
+    scheme = level.stations[0].policy.dispatch
     return {
-        "scheme": mix.kind, "label": f"{mix.kind} {folder}", **fleet.terms(),
+        "scheme": scheme, "label": f"{scheme} {folder}", **fleet.terms(),
         "load_qps": result.load_qps, "service": service, "duration_s": duration_s,
         "seeds": len(result.seeds), "queries": sum(result.queries()),
         **{name: one.mean for name, one in estimates.items()},
@@ -86,19 +89,13 @@ def _row(
 
 
 def _bound(
-    fleet: MixedFleet, result: MixResult, service: str, duration_s: float
+    fleet: MixedFleet, result: StationsResult, service: str, duration_s: float
 ) -> float | None:
-    """What no scheme can beat on as many queries: the whole time and the longest SLO serve.
-
-    It bounds the expectation, as the classes are drawn: the bound is concave in their loads.
-    """
-    if not all(result.queries()):
-        return None
-    types = [(ServiceLaw.of(one.profile, service, MAX_BATCH), one.workers) for one in fleet.types]
-    seconds = duration_s + fleet.slo_ms / 1000.0
-    bounds = [mixed_bound(types, fleet.classes, load_qps=count / seconds,
-                          max_batch=MAX_BATCH).effective_accuracy for count in result.queries()]
-    return sum(bounds) / len(bounds)
+    """What no scheme can beat on as many queries."""
+    return realised_bound(
+        [one.service_times(service, MAX_BATCH) for one in fleet.types], slo_ms=fleet.classes,
+        workers=[one.count or 0 for one in fleet.types], duration_ms=1000.0 * duration_s,
+        counts=result.queries())
 
 
 def refuse_beside_mix(context: click.Context, names: Sequence[str]) -> None:

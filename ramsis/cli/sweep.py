@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from ramsis.cli.rows import print_json, progress
+from ramsis.cli.rows import json_option, print_json, progress
 from ramsis.sweep import Failure, Sweep, SweepSpec
 
 __all__ = ["sweep_command"]
@@ -21,7 +21,7 @@ _SHOWN = 10
               help="Folder for results and tables; results that are there are reused.")
 @click.option("--processes", type=click.IntRange(min=1), metavar="N",
               help="Processes to compute in.  [default: one for each core]")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 def sweep_command(spec: Path, out: Path, processes: int | None, as_json: bool) -> int:
     """Simulate every combination of profiles, workers, SLOs, loads and schemes that SPEC names.
 

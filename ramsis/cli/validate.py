@@ -10,8 +10,6 @@ import click
 from ramsis import policy, profiles
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_json
-from ramsis.policy.mix import validate_mix
-from ramsis.runtime.mix import MIX_FORMAT, MIX_NAME
 
 __all__ = ["validate_command"]
 
@@ -22,13 +20,13 @@ def validate_command(files: tuple[str, ...]) -> None:
     """Check the schema and the consistency of policies, profiles and placement problems.
 
     FILE is a policy file, a profile file, a placement problem, a value table, a manifest, or a
-    folder with a manifest or a mix; these stand for all policy files that they name. Prints a line
+    folder with a manifest; these stand for all policy files that they name. Prints a line
     for each FILE and goes on after a bad one; the exit code is 3 if any is bad.
 
     \b
     Examples:
       $ ramsis validate policies_out/example
-      $ ramsis validate policies_out/example/worker-00400qps.json
+      $ ramsis validate policies_out/example/round-robin-00400qps.json
     """
     bad = 0
     for file in files:
@@ -46,8 +44,7 @@ def validate_command(files: tuple[str, ...]) -> None:
 def _validate(file: str) -> str:
     """What a valid file is, in a few words."""
     if Path(file).is_dir():
-        is_mix = (Path(file) / MIX_NAME).is_file()
-        return _mix(Path(file)) if is_mix else _policy_set(Path(file))
+        return _policy_set(Path(file))
     found = read_json(file).get("format")
     check = _CHECKS.get(found) if isinstance(found, str) else None
     if check is None:
@@ -58,13 +55,19 @@ def _validate(file: str) -> str:
 
 def _policy(path: Path) -> str:
     checked = policy.validate(path)
-    return (f"{checked.kind} policy for {checked.load_qps:g} QPS ({checked.arrivals_label}), "
+    return (f"{checked.dispatch} policy for {checked.load_qps:g} QPS ({checked.arrivals_label}), "
             f"{checked.workers} workers, SLO {checked.slo_ms:g} ms")
 
 
 def _policy_set(folder: Path) -> str:
-    loads = [member.load_qps for member in policy.validate_set(folder)]
-    return f"policy set, {_count(len(loads), 'file')} for {min(loads):g} to {max(loads):g} QPS"
+    checked = policy.validate_set(folder)
+    loads = [level.load_qps for level in checked.levels]
+    files = sum(len(level.stations) for level in checked.levels)
+    words = f"policy set, {_count(files, 'file')} for {min(loads):g} to {max(loads):g} QPS"
+    if files > len(loads):
+        words += (f", {_count(len(checked.worker_types), 'worker type')} and "
+                  f"{_count(len(checked.slo_classes), 'SLO class', 'SLO classes')}")
+    return words
 
 
 def _count(number: int, what: str, several: str | None = None) -> str:
@@ -76,14 +79,6 @@ def _manifest(path: Path) -> str:
         raise InputFileError(describe("manifest under another name", where=str(path),
                                       allowed=policy.MANIFEST_NAME))
     return _policy_set(path.parent)
-
-
-def _mix(path: Path) -> str:
-    checked = validate_mix(path)
-    loads = [level.load_qps for level in checked.levels]
-    return (f"mix of {_count(len(checked.types), 'worker type')} and "
-            f"{_count(len(checked.classes), 'SLO class', 'SLO classes')}, "
-            f"{min(loads):g} to {max(loads):g} QPS")
 
 
 def _profile(path: Path) -> str:
@@ -109,7 +104,6 @@ def _values(path: Path) -> str:
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
-    MIX_FORMAT: _mix,
     profiles.FORMAT: _profile,
     "ramsis.placement-problem/1": _problem,
     "ramsis.value-table/1": _values,

@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
-from ramsis.cli.own_modules import see_own_modules
-from ramsis.cli.rows import Column, print_json, print_rows, progress
+from ramsis.cli.params import OWN_ARRIVALS
+from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.errors import VerificationError
-from ramsis.policy import MANIFEST_NAME, read_manifest
-from ramsis.policy.mix import validate_mix
-from ramsis.runtime.mix import MIX_NAME
+from ramsis.policy import MANIFEST_NAME, validate_set
+from ramsis.runtime.manifest import read_manifest
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.verify import TOLERANCE, verify_policy
 
@@ -29,29 +28,28 @@ _COLUMNS = (
 
 @click.command("verify")
 @click.argument("files", nargs=-1, required=True, metavar="DIR|FILE...")
-@click.option("--arrivals", metavar="MODULE:NAME",
+@click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
               help="Arrival process of your own that the files name; no other is imported.")
 @click.option("--tolerance", type=click.FloatRange(min=0.0, min_open=True), default=TOLERANCE,
               show_default=True, help="Largest difference between stated and derived figures.")
 @click.option("--all", "show_all", is_flag=True, help="Print the claims that hold, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print the rows as one JSON document.")
+@json_option
 def verify(
     files: tuple[str, ...], arrivals: str | None, tolerance: float, show_all: bool, as_json: bool
 ) -> None:
     """Check the claims of policy FILEs from what each file holds.
 
-    A DIR stands for the policy files of its manifest or mix. The decision process is written out
+    A DIR stands for the policy files of its manifest. The decision process is written out
     in full and solved by value iteration and power iteration, which shares no shortcut with
-    `ramsis generate`; this takes seconds a file, minutes for large tables. A fleet policy's table
-    is replayed on simulated arrivals, and its certified_gap printed: the share by which the best
-    possible scheme could at most be better. The exit code is 6 when a claim fails.
+    `ramsis generate`; this takes seconds a file, minutes for large tables. The table of a central
+    queue is replayed on simulated arrivals, and its certified_gap printed: the share by which the
+    best possible scheme could at most be better. The exit code is 6 when a claim fails.
 
     \b
     Examples:
-      $ ramsis verify policies_out/example/worker-00400qps.json
-      $ ramsis verify policies_out/example/worker-00400qps.json --all
+      $ ramsis verify policies_out/example/round-robin-00400qps.json
+      $ ramsis verify policies_out/example/round-robin-00400qps.json --all
     """
-    see_own_modules(arrivals)
     paths = [path for name in files for path in _files(name)]
     rows = []
     with progress("verifying", len(paths)) as advance:
@@ -75,13 +73,13 @@ def verify(
 
 def _files(name: str) -> list[Path]:
     folder = Path(name)
-    if folder.name == MIX_NAME or (folder / MIX_NAME).is_file():
-        mix = validate_mix(folder)
-        return sorted({mix.folder / part.file for level in mix.levels for part in level.parts})
     if not folder.is_dir() and folder.name != MANIFEST_NAME:
         return [folder]
     folder = folder if folder.is_dir() else folder.parent
-    return [folder / entry.file for entry in read_manifest(folder)]
+    levels = read_manifest(folder).levels
+    if any(len(level.stations) > 1 for level in levels):
+        validate_set(folder)  # what several stations promise together stands in the manifest
+    return [station.policy.path for level in levels for station in level.stations]
 
 
 def _row(path: Path, check: Check) -> dict[str, Any]:

@@ -1,6 +1,12 @@
-"""What serves: service times, variants, worker types, stations, and how requests reach them."""
+"""What serves: service times, variants, worker types, stations, and how requests reach them.
 
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw
+Splits of arrivals are in :mod:`ramsis.cluster.routing`, which loads arrival processes.
+"""
+
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster.station import Cluster, Station
+from ramsis.cluster.worker_type import Variant, WorkerType
 
-__all__ = ["DISTRIBUTION", "ServiceLaw", "SloClass", "merged_classes"]
+__all__ = ["DISTRIBUTION", "Cluster", "ServiceTimes", "SloClass", "Station", "Variant",
+           "WorkerType", "merged_classes"]

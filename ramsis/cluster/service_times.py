@@ -1,23 +1,24 @@
-"""Service times as laws: what a batch of b on model m takes, fixed or drawn.
+"""Service times: what a batch of b on model m takes, fixed at a statistic or distributed.
 
-One array holds both: Q quantiles at equal-probability midpoints for each (m, b), with Q = 1 where
-the time is fixed at a statistic. A time is drawn by inversion, linear between the midpoints and
-constant outside, so that its mean is the mean of the quantiles.
+One array holds both: Q quantiles for each (m, b) as in :mod:`ramsis.cluster.quantiles`, with Q = 1
+where the time is fixed. A time is drawn by inversion: the quantile function at a uniform number.
 
-Where a profile has no sketch for a batch its quantile function is piecewise linear through min,
-p50, p90, p95 and p99 and constant above. A padded entry of the p95 table has the law of the batch
-that it is padded to; between measured batches the quantiles are interpolated, beyond the last one
-they are stretched as the table's p95 is.
+*From a profile.* Where it has no sketch for a batch the quantile function is piecewise linear
+through min, p50, p90, p95 and p99 and constant above. A padded entry of the p95 table has the
+distribution of the batch that it is padded to; between measured batches the quantiles are
+interpolated, beyond the last one they are stretched as the table's p95 is.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.quantiles import cdf, quantile
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.model import ProfileSet
@@ -25,7 +26,7 @@ from ramsis.profiles.pareto import prune
 from ramsis.profiles.sketch import midpoint_levels
 from ramsis.profiles.table import LatencyTable, Origin
 
-__all__ = ["DISTRIBUTION", "ServiceLaw", "carries_quantiles", "service_quantiles"]
+__all__ = ["DISTRIBUTION", "ServiceTimes", "carries_quantiles", "service_quantiles"]
 
 FloatArray = NDArray[np.float64]
 
@@ -36,7 +37,7 @@ _COARSE = 200  # quantiles that stand for a distribution of which only statistic
 
 
 @dataclass(frozen=True, eq=False)
-class ServiceLaw:
+class ServiceTimes:
     """How long batches take, and how accurate their answers are.
 
     Attributes
@@ -45,7 +46,8 @@ class ServiceLaw:
     accuracy : ndarray, shape (M,)
         Fractions.
     quantiles_ms : ndarray, shape (M, B, Q)
-        ``quantiles_ms[m, b-1]`` rises: the law of a batch of b on model m.
+        ``quantiles_ms[m, b-1]`` rises: the distribution of a batch of b on model m. Infinite for
+        a batch that is not to be run.
     service : str
         A statistic (then Q = 1), or ``distribution``.
     """
@@ -56,8 +58,8 @@ class ServiceLaw:
     service: str
 
     @classmethod
-    def of(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceLaw:
-        """The law of a profile's models at batches 1 … ``max_batch``, fastest model first.
+    def of(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceTimes:
+        """The times of a profile's models at batches 1 … ``max_batch``, fastest model first.
 
         Under a statistic, models that another one beats at every batch size are left out.
 
@@ -75,10 +77,33 @@ class ServiceLaw:
         if service != DISTRIBUTION:
             table = prune(table)
             return cls(table.models, table.accuracy, table.latency_ms[:, :, None], service)
-        quantiles = service_quantiles(profile, table)
-        order = np.lexsort((-table.accuracy, quantiles[:, 0].mean(axis=1)))
-        return cls(tuple(table.models[m] for m in order), table.accuracy[order],
-                   quantiles[order], service)
+        times = service_quantiles(profile, table)
+        order = np.lexsort((-table.accuracy, times[:, 0].mean(axis=1)))
+        return cls(tuple(table.models[m] for m in order), table.accuracy[order], times[order],
+                   service)
+
+    @classmethod
+    def of_table(cls, table: LatencyTable) -> ServiceTimes:
+        """Times fixed at those of a latency table, all its models in its order."""
+        return cls(table.models, table.accuracy, table.latency_ms[:, :, None], table.statistic)
+
+    @classmethod
+    def of_batches(
+        cls, models: Sequence[str], accuracy: Sequence[float],
+        quantiles_ms: Sequence[Sequence[Sequence[float]]], service: str,
+    ) -> ServiceTimes:
+        """The times of batches 1, 2, … of each model, not all up to the same one.
+
+        Parameters
+        ----------
+        quantiles_ms : nested sequences
+            Of each model, of each batch, Q quantiles. Batches that a model lacks are not run.
+        """
+        longest = max(len(batches) for batches in quantiles_ms)
+        times = np.full((len(models), longest, len(quantiles_ms[0][0])), np.inf)
+        for own, batches in zip(times, quantiles_ms, strict=True):
+            own[: len(batches)] = batches
+        return cls(tuple(models), np.array(accuracy), times, service)
 
     @property
     def max_batch(self) -> int:
@@ -86,12 +111,36 @@ class ServiceLaw:
         return int(self.quantiles_ms.shape[1])
 
     @property
+    def distributed(self) -> bool:
+        """Whether times are drawn."""
+        return int(self.quantiles_ms.shape[2]) > 1
+
+    @property
     def mean_ms(self) -> FloatArray:
         """Mean service times, shape (M, B)."""
         return cast(FloatArray, self.quantiles_ms.mean(axis=2))
 
-    def usable(self, slo_ms: float) -> ServiceLaw:
-        """The law without batches that are never in time: they take for ever.
+    @property
+    def lowest_ms(self) -> float:
+        """The shortest time that any batch can take."""
+        return float(self.quantiles_ms[:, :, 0].min())
+
+    def cdf(self, time_ms: float) -> FloatArray:
+        """Probability that a batch takes at most ``time_ms``, shape (M, B)."""
+        return cdf(self.quantiles_ms, time_ms)
+
+    def quantile(self, level: float) -> FloatArray:
+        """Quantile at a level in [0, 1] of each batch that is run, shape (M, B)."""
+        with np.errstate(invalid="ignore"):
+            found = quantile(np.moveaxis(self.quantiles_ms, 2, 0), level)
+        return np.where(np.isfinite(self.quantiles_ms[:, :, 0]), found, np.inf)
+
+    def draw_ms(self, model: int, batch: int, uniform: float) -> float:
+        """The time of a batch of ``batch``, drawn by inversion of a uniform number."""
+        return float(quantile(self.quantiles_ms[model, batch - 1], uniform))
+
+    def without_late(self, slo_ms: float) -> ServiceTimes:
+        """The times without batches that are never within an SLO: these are not run.
 
         Models without any other batch are left out, unless that leaves none.
         """
@@ -101,22 +150,19 @@ class ServiceLaw:
             return self
         last = self.max_batch - in_time[:, ::-1].argmax(axis=1)
         beyond = np.arange(self.max_batch) >= last[:, None]
-        quantiles = np.where(beyond[:, :, None], np.inf, self.quantiles_ms)
-        return ServiceLaw(tuple(self.models[m] for m in np.flatnonzero(keep)),
-                          self.accuracy[keep], quantiles[keep, : int(last[keep].max())],
-                          self.service)
+        times = np.where(beyond[:, :, None], np.inf, self.quantiles_ms)
+        return ServiceTimes(tuple(self.models[m] for m in np.flatnonzero(keep)),
+                            self.accuracy[keep], times[keep, : int(last[keep].max())],
+                            self.service)
 
-    def within(self, slack_ms: float) -> FloatArray:
-        """Probability that a batch takes at most ``slack_ms``, shape (M, B)."""
-        quantiles, size = self.quantiles_ms, self.quantiles_ms.shape[2]
-        below = (quantiles <= slack_ms).sum(axis=2)
-        at = np.clip(below, 1, size - 1 if size > 1 else 1)
-        low = np.take_along_axis(quantiles, at[:, :, None] - 1, axis=2)[:, :, 0]
-        high = np.take_along_axis(quantiles, np.minimum(at, size - 1)[:, :, None], axis=2)[:, :, 0]
-        with np.errstate(invalid="ignore"):  # of batches that take for ever
-            share = np.clip((slack_ms - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
-        inner = (at - 0.5 + share) / size
-        return np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))
+    def scaled(self, factor: float) -> ServiceTimes:
+        """All times multiplied by a factor > 0."""
+        return replace(self, quantiles_ms=self.quantiles_ms * factor)
+
+    def same_as(self, other: ServiceTimes) -> bool:
+        """Whether both have the same models and take equally long."""
+        return (self.models == other.models and np.array_equal(self.accuracy, other.accuracy)
+                and np.array_equal(self.quantiles_ms, other.quantiles_ms))
 
 
 def carries_quantiles(profile: ProfileSet) -> bool:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, check_positive, describe
 
 __all__ = ["SloClass", "merged_classes"]
 
@@ -34,9 +34,7 @@ class SloClass:
     share: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.slo_ms) and self.slo_ms > 0):
-            raise InvalidValueError(describe("not positive", where="slo_ms", value=self.slo_ms,
-                                             allowed="a finite number > 0"))
+        check_positive(slo_ms=self.slo_ms)
         if not 0 < self.share <= 1:
             raise InvalidValueError(describe("not a share of the queries",
                                              where=f"class of {self.slo_ms:g} ms",

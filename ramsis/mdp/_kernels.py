@@ -17,15 +17,13 @@ __all__ = ["advantage_sweep"]
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def advantage_sweep(
     first: NDArray[np.uint64],
-    indptr: NDArray[np.uint64],
-    indices: NDArray[np.uint32],
-    data: NDArray[np.float64],
+    transition: tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]],
     reward: NDArray[np.float64],
     cost: NDArray[np.float64],
     factor: float,
     value: NDArray[np.float64],
     advantage: NDArray[np.float64],
-    rows: NDArray[np.uint64],
+    best: NDArray[np.uint64],
 ) -> None:
     """For each state the largest of ``(reward + factor * P value - value) / cost``.
 
@@ -33,16 +31,17 @@ def advantage_sweep(
     ----------
     first : (S+1,)
         Pairs of state ``s`` are ``first[s]`` … ``first[s+1] - 1``.
-    indptr, indices, data
+    transition : indptr, indices, data
         CSR of the (L, S) transition matrix.
     reward, cost : (L,)
         Costs are positive.
     factor : float
         Discount, or 1.
     value : (S,)
-    advantage, rows : (S,)
+    advantage, best : (S,)
         Written: the largest ratio of each state and the first pair that has it.
     """
+    indptr, indices, data = transition
     for state in range(advantage.size):
         largest = -np.inf
         chosen = first[state]
@@ -55,4 +54,4 @@ def advantage_sweep(
                 largest = ratio
                 chosen = pair
         advantage[state] = largest
-        rows[state] = chosen
+        best[state] = chosen

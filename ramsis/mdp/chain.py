@@ -105,10 +105,10 @@ def recurrent_system(
     The reference is a state that the chain visits often: a rare one would make the values
     relative to it huge and cost all digits. Some steps of the damped chain find it.
     """
-    visits = np.full(label.size, 1.0 / label.size)
+    frequency = np.full(label.size, 1.0 / label.size)
     for _ in range(_REFERENCE_STEPS):
-        visits = 0.5 * (visits + visits @ transition)
-    order = np.lexsort((-visits, label))
+        frequency = 0.5 * (frequency + frequency @ transition)
+    order = np.lexsort((-frequency, label))
     references = order[np.searchsorted(label[order], np.arange(label[order[-1]] + 1))]
     kept = np.ones(label.size)
     kept[references] = 0.0

@@ -31,7 +31,7 @@ from ramsis.mdp.chain import (
 from ramsis.mdp.settings import check_discount
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["Evaluation", "evaluate_policy", "evaluate_rows"]
+__all__ = ["Evaluation", "evaluate_pairs", "evaluate_policy"]
 
 _WEAK_LINK = 1e-12  # transitions below this are dropped when the full chain is singular
 _RESIDUAL = 1e-8  # largest residual of an evaluation, relative to its values
@@ -87,10 +87,10 @@ def evaluate_policy(
     >>> evaluate_policy(mdp, [0, 0]).gain
     2.0
     """
-    return evaluate_rows(mdp, mdp.rows_of(policy), check_discount(discount))
+    return evaluate_pairs(mdp, mdp.pairs_of(policy), check_discount(discount))
 
 
-def evaluate_rows(
+def evaluate_pairs(
     mdp: SparseMDP, rows: NDArray[np.int64], discount: float | None
 ) -> Evaluation:
     """The value of the policy that takes pair ``rows[s]`` in state ``s``; see above."""
@@ -147,9 +147,9 @@ def _closed(
     value[references] = 0.0
     unit = np.zeros(label.size)
     unit[references] = 1.0
-    visits = system.solve(unit, transposed=True)
-    total = np.bincount(label, visits)
-    value -= (np.bincount(label, visits * value) / total)[label]
+    frequency = system.solve(unit, transposed=True)
+    total = np.bincount(label, frequency)
+    value -= (np.bincount(label, frequency * value) / total)[label]
     return gain[label], value
 
 

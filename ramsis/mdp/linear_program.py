@@ -4,8 +4,8 @@ Discounted, over values ``V`` (free):
 
     min sum_s V(s)   s.t.  V(s_l) - discount (P V)_l >= r_l   for every pair l.
 
-The dual variables are discounted visits; every state is visited, and a pair with visits is
-optimal in its state.
+The dual variables are discounted state-action frequencies; every state has some, and a pair with
+a positive one is optimal in its state.
 
 Average reward, over the frequencies ``x >= 0`` of the pairs:
 
@@ -36,7 +36,7 @@ from scipy.optimize import linprog
 
 from ramsis.errors import InfeasibleError, NotConvergedError, describe
 from ramsis.mdp.certificates import average_certificate, discounted_certificate, gain_bounds
-from ramsis.mdp.evaluation import evaluate_rows
+from ramsis.mdp.evaluation import evaluate_pairs
 from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.settings import check_discount
 from ramsis.mdp.sparse import SparseMDP
@@ -97,7 +97,7 @@ def _discounted(mdp: SparseMDP, discount: float, settings: dict[str, object]) ->
         bounds=(None, None),
     )
     rows = mdp.best(-found.ineqlin.marginals)[1]
-    value = evaluate_rows(mdp, rows, discount).value
+    value = evaluate_pairs(mdp, rows, discount).value
     certificate = discounted_certificate(
         mdp, value, discount, status=Status.OPTIMAL, iterations=int(found.nit)
     )
@@ -122,7 +122,7 @@ def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
     if (most <= _VISITED).any():
         notes = (f"{int((most <= _VISITED).sum())} states are never visited in the long run: "
                  "their actions keep the gain, their relative values may be improvable",)
-    evaluation = evaluate_rows(mdp, rows, None)
+    evaluation = evaluate_pairs(mdp, rows, None)
     assert evaluation.state_gain is not None
     certificate = average_certificate(
         mdp, evaluation.value, evaluation.state_gain, rows, status=Status.OPTIMAL,

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.mdp.certificates import average_certificate, discounted_certificate
-from ramsis.mdp.evaluation import Evaluation, evaluate_rows
+from ramsis.mdp.evaluation import Evaluation, evaluate_pairs
 from ramsis.mdp.result import Certificate, Solution, Status
 from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP
@@ -87,11 +87,11 @@ def policy_iteration(
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
     settings = {"solver": "policy-iteration", "discount": discount, "tolerance": tolerance,
                 "max_iterations": max_iterations}
-    rows = _greedy(mdp, discount) if initial is None else mdp.rows_of(initial)
+    rows = _greedy(mdp, discount) if initial is None else mdp.pairs_of(initial)
     seen: set[bytes] = set()
     notes: tuple[str, ...] = ()
     for iteration in range(1, max_iterations + 1):
-        evaluation = evaluate_rows(mdp, rows, discount)
+        evaluation = evaluate_pairs(mdp, rows, discount)
         notes = tuple(dict.fromkeys([*notes, *evaluation.notes]))
         better = _improve(mdp, rows, evaluation, discount)
         seen.add(rows.tobytes())

@@ -63,7 +63,7 @@ class Reduced:
         full[self.free] = self._reward + self._onward @ value
         return full
 
-    def expand_rows(self, rows: _Ints, original: SparseMDP) -> _Ints:
+    def expand_pairs(self, rows: _Ints, original: SparseMDP) -> _Ints:
         """(S,) pairs of the original from (S',) pairs of the reduced problem."""
         full = original.first[:-1].copy()
         full[self.kept] = self.pairs[rows]

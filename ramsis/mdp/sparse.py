@@ -211,7 +211,7 @@ class SparseMDP:
         hits = np.flatnonzero(quality >= largest[self.state])
         return largest, hits[np.searchsorted(self.state[hits], np.arange(self.n_states))]
 
-    def rows_of(self, policy: ArrayLike) -> NDArray[np.int64]:
+    def pairs_of(self, policy: ArrayLike) -> NDArray[np.int64]:
         """(S,) pair index of each state under a policy of (S,) action labels.
 
         Raises

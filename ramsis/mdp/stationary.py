@@ -183,10 +183,10 @@ def _class_weights(
     recurrent, transient = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
     arrived = begin[recurrent]
     if transient.size:
-        rows = chain[transient]
-        inside = sparse.eye_array(transient.size, format="csc") - rows[:, transient]
+        leaving = chain[transient]
+        inside = sparse.eye_array(transient.size, format="csc") - leaving[:, transient]
         visits = Factorisation(sparse.csc_array(inside)).solve(begin[transient], transposed=True)
-        arrived = arrived + visits @ rows[:, recurrent]
+        arrived = arrived + visits @ leaving[:, recurrent]
     weight = np.bincount(label[recurrent], arrived, minlength=count)
     return np.asarray(weight / weight.sum(), dtype=np.float64)
 

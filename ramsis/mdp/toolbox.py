@@ -28,7 +28,7 @@ from scipy.sparse import SparseEfficiencyWarning
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.certificates import average_certificate, discounted_certificate
-from ramsis.mdp.evaluation import evaluate_rows
+from ramsis.mdp.evaluation import evaluate_pairs
 from ramsis.mdp.export import to_pymdptoolbox
 from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.semi_markov import eliminate_free_states, to_unit_costs
@@ -97,11 +97,11 @@ def solve_with_pymdptoolbox(
         reduced = eliminate_free_states(mdp)
         small, _ = to_unit_costs(reduced.mdp, _DAMPING)
         run = _run(small, algorithm, None, tolerance, max_iterations)
-        rows = reduced.expand_rows(small.rows_of(run.policy), mdp)
+        rows = reduced.expand_pairs(small.pairs_of(run.policy), mdp)
     else:
         run = _run(mdp, algorithm, discount, tolerance, max_iterations)
-        rows = mdp.rows_of(run.policy)
-    evaluation = evaluate_rows(mdp, rows, discount)
+        rows = mdp.pairs_of(run.policy)
+    evaluation = evaluate_pairs(mdp, rows, discount)
     if discount is not None:
         certificate = discounted_certificate(
             mdp, evaluation.value, discount, status=run.status, iterations=run.iterations

@@ -151,7 +151,7 @@ def value_iteration(
         return Solution(mdp.action[found.rows], found.value + middle, None, certificate, settings)
     reduced = eliminate_free_states(mdp)
     found = _iterate(reduced.mdp, reduced.mdp.cost, 1.0, tolerance, max_iterations, fixed)
-    rows, value = reduced.expand_rows(found.rows, mdp), reduced.expand_value(found.value)
+    rows, value = reduced.expand_pairs(found.rows, mdp), reduced.expand_value(found.value)
     gain = 0.5 * (found.lower + found.upper)
     state_gain = np.full(mdp.n_states, gain)
     certificate = average_certificate(
@@ -186,14 +186,13 @@ def _iterate(
     step = float(costs.min())
     matrix = mdp.transition
     first, indptr = _unsigned(mdp.first), _unsigned(matrix.indptr.astype(np.int64, copy=False))
-    indices = _unsigned(matrix.indices)
+    transition = indptr, _unsigned(matrix.indices), matrix.data
     value, advantage = np.zeros(mdp.n_states), np.empty(mdp.n_states)
     rows = np.empty(mdp.n_states, dtype=np.uint64)
     adaptive = AdaptiveDamping()
     status, smallest, smallest_at = Status.MAX_ITERATIONS, np.inf, 0
     for iteration in range(1, max_iterations + 1):
-        advantage_sweep(first, indptr, indices, matrix.data, mdp.reward, costs, factor, value,
-                        advantage, rows)
+        advantage_sweep(first, transition, mdp.reward, costs, factor, value, advantage, rows)
         lower, upper = float(advantage.min()), float(advantage.max())
         span = upper - lower
         if span <= target:

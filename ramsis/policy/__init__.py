@@ -1,16 +1,19 @@
-"""The policy file: its data model, its schema, reading and writing, and the set's manifest."""
+"""Policies: their data model, their schema, reading and writing, and sets of them."""
 
 from __future__ import annotations
 
-from ramsis.policy.fleet import FLEET_SERVICES, FleetModel, FleetPolicy
-from ramsis.policy.manifest import (
-    ManifestEntry,
-    entry_for,
+from ramsis.policy.policy import OBJECTIVES, SERVICES, Policy
+from ramsis.policy.policy_set import (
+    SetFolder,
+    level_of,
     policy_file_name,
-    read_manifest,
+    rates_of,
     read_set,
+    remove_set,
+    set_of,
+    station_name,
     validate_set,
-    write_manifest,
+    write_set,
 )
 from ramsis.policy.records import (
     BudgetRecord,
@@ -19,18 +22,19 @@ from ramsis.policy.records import (
     Inputs,
     PerDecision,
     PolicyModel,
+    Rates,
     Spread,
 )
-from ramsis.policy.storage import Policy, policy_text, read, validate, write
-from ramsis.policy.worker import DISPATCHES, OBJECTIVES, SERVICES, WorkerPolicy
+from ramsis.policy.storage import policy_text, read, validate, write
+from ramsis.policy.table import codes_among, encoded
 from ramsis.runtime.manifest import MANIFEST_FORMAT, MANIFEST_NAME
-from ramsis.runtime.table import BATCHINGS, KINDS, LATE_RULES, POLICY_FORMAT, arrivals_label
+from ramsis.runtime.policy_set import Choice, Level, PolicySet, Station
+from ramsis.runtime.routing import DISPATCHES
+from ramsis.runtime.table import BATCHINGS, LATE_RULES, POLICY_FORMAT, arrivals_label
 
 __all__ = [
     "BATCHINGS",
     "DISPATCHES",
-    "FLEET_SERVICES",
-    "KINDS",
     "LATE_RULES",
     "MANIFEST_FORMAT",
     "MANIFEST_NAME",
@@ -39,25 +43,32 @@ __all__ = [
     "SERVICES",
     "BudgetRecord",
     "CertificateRecord",
+    "Choice",
     "Expectations",
-    "FleetModel",
-    "FleetPolicy",
     "Inputs",
-    "ManifestEntry",
+    "Level",
     "PerDecision",
     "Policy",
     "PolicyModel",
+    "PolicySet",
+    "Rates",
+    "SetFolder",
     "Spread",
-    "WorkerPolicy",
+    "Station",
     "arrivals_label",
-    "entry_for",
+    "codes_among",
+    "encoded",
+    "level_of",
     "policy_file_name",
     "policy_text",
+    "rates_of",
     "read",
-    "read_manifest",
     "read_set",
+    "remove_set",
+    "set_of",
+    "station_name",
     "validate",
     "validate_set",
     "write",
-    "write_manifest",
+    "write_set",
 ]

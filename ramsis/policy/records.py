@@ -14,7 +14,7 @@ from typing import Any
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields
 
 __all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "Inputs", "PerDecision",
-           "PolicyModel", "Spread", "names", "quantile_rows"]
+           "PolicyModel", "Rates", "Spread", "names"]
 
 _ORIGINS = "mpie"
 
@@ -35,62 +35,85 @@ class PolicyModel:
     accuracy
         Fraction in [0, 1].
     latency_ms
-        Service time of a batch of 1, 2, … max_queue+1 requests, > 0.
+        Service time of a batch of 1, 2, …, > 0.
     latency_origin
         A letter for each of these: ``m`` measured, ``p`` padded (a larger batch measured
-        faster), ``i`` interpolated, ``e`` extrapolated.
+        faster), ``i`` interpolated, ``e`` extrapolated; or ``None`` where it is not known.
     quantiles_ms
         Where service times are drawn, for each batch of 1, 2, … that is of use: quantiles at
-        equal-probability midpoints, not falling; ``latency_ms`` are means then.
+        equal-probability midpoints, not falling; ``latency_ms`` are means then, raised where they
+        would fall.
     """
 
     name: str
     accuracy: float
     latency_ms: tuple[float, ...]
-    latency_origin: str
+    latency_origin: str | None = None
     quantiles_ms: tuple[tuple[float, ...], ...] | None = None
 
     @classmethod
     def from_fields(
-        cls, model: Fields, batches: int, *, drawn: bool = False, size: int | None = None
+        cls, model: Fields, batches: int | None, *, drawn: bool = False, size: int | None = None
     ) -> PolicyModel:
-        """The model in an entry of ``models``, with latencies for batches 1 to ``batches``.
+        """The model in an entry of ``models``.
 
-        Where times are drawn it has quantiles, ``size`` for each batch or as many as for the
-        first.
+        Parameters
+        ----------
+        batches
+            How many latencies it has, with their origins; ``None``: one or more.
+        drawn
+            Whether it has quantiles.
+        size
+            Quantiles of each batch; ``None``: as many as the first batch has.
         """
         model.only(names(cls) if drawn else names(cls)[:-1])
-        origin = model.text("latency_origin")
-        if len(origin) != batches or not set(origin) <= set(_ORIGINS):
-            raise model.refusal("latency_origin", "not one letter for each latency", value=origin,
-                                allowed=f"{batches} letters out of {_ORIGINS}")
+        latency_ms = tuple(model.numbers("latency_ms", POSITIVE, length=batches))
         return cls(
             name=model.text("name"),
             accuracy=model.number("accuracy", FRACTION),
-            latency_ms=tuple(model.numbers("latency_ms", POSITIVE, length=batches)),
-            latency_origin=origin,
-            quantiles_ms=quantile_rows(model, "quantiles_ms", size) if drawn else None,
+            latency_ms=latency_ms,
+            latency_origin=_origin(model, len(latency_ms), needed=batches is not None),
+            quantiles_ms=_quantile_rows(model, size) if drawn else None,
         )
+
+    @property
+    def service_ms(self) -> tuple[tuple[float, ...], ...]:
+        """Quantiles of the time of each batch, one where it is fixed."""
+        if self.quantiles_ms is not None:
+            return self.quantiles_ms
+        return tuple((value,) for value in self.latency_ms)
 
     def to_document(self) -> dict[str, Any]:
         """The model as an entry of a document's ``models``."""
-        document = {"name": self.name, "accuracy": float(self.accuracy),
-                    "latency_ms": [float(value) for value in self.latency_ms],
-                    "latency_origin": self.latency_origin}
+        document: dict[str, Any] = {"name": self.name, "accuracy": float(self.accuracy),
+                                    "latency_ms": [float(value) for value in self.latency_ms]}
+        if self.latency_origin is not None:
+            document["latency_origin"] = self.latency_origin
         if self.quantiles_ms is not None:
             document["quantiles_ms"] = [list(row) for row in self.quantiles_ms]
         return document
 
 
-def quantile_rows(model: Fields, key: str, size: int | None) -> tuple[tuple[float, ...], ...]:
+def _origin(model: Fields, batches: int, *, needed: bool) -> str | None:
+    if not needed and "latency_origin" not in model:
+        return None
+    origin = model.text("latency_origin")
+    if len(origin) != batches or not set(origin) <= set(_ORIGINS):
+        raise model.refusal("latency_origin", "not one letter for each latency", value=origin,
+                            allowed=f"{batches} letters out of {_ORIGINS}")
+    return origin
+
+
+def _quantile_rows(model: Fields, size: int | None) -> tuple[tuple[float, ...], ...]:
     """Rows of positive numbers that do not fall, ``size`` in each or as many as in the first."""
     rows = []
-    for b, values in enumerate(model.items(key)):
-        row = Fields({f"{key}[{b}]": values}, model.file, model.path)
-        times = row.numbers(f"{key}[{b}]", POSITIVE, length=size)
+    for b, values in enumerate(model.items("quantiles_ms")):
+        key = f"quantiles_ms[{b}]"
+        row = Fields({key: values}, model.file, model.path)
+        times = row.numbers(key, POSITIVE, length=size)
         size = len(times)
         if any(later < one for one, later in pairwise(times)):
-            raise row.refusal(f"{key}[{b}]", "quantiles fall", value=times)
+            raise row.refusal(key, "quantiles fall", value=times)
         rows.append(tuple(times))
     return tuple(rows)
 
@@ -148,7 +171,7 @@ class Expectations:
     utilisation
         Share of the time that a worker is busy.
     full_queue_rate
-        Share of the decisions taken with more than ``max_queue`` queued.
+        Share of the decisions taken with a queue longer than the table's.
     overloaded
         Whether the load passes ``capacity_qps`` or more than a tenth of the queries are late.
     capacity_qps
@@ -243,6 +266,26 @@ class CertificateRecord:
             nodes_per_bin=record.whole_or_none("nodes_per_bin", 1),
             tolerance=record.number_or_none("tolerance", NON_NEGATIVE),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What stations promise, or do, together, over all queries.
+
+    Attributes
+    ----------
+    effective_accuracy, violation_rate
+        Fractions in [0, 1].
+    """
+
+    effective_accuracy: float
+    violation_rate: float
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the queries in time; None if there are none."""
+        in_time = 1.0 - self.violation_rate
+        return min(self.effective_accuracy / in_time, 1.0) if in_time > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

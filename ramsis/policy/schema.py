@@ -15,7 +15,7 @@ __all__ = ["check_schema", "schema"]
 
 @cache
 def schema(name: str) -> dict[str, Any]:
-    """The JSON schema ``policy-1`` (of a worker), ``fleet-policy-1`` or ``manifest-1``."""
+    """The JSON schema ``policy-1`` or ``manifest-1``."""
     text = resources.files(__package__).joinpath(f"{name}.schema.json").read_text("utf-8")
     document: dict[str, Any] = json.loads(text)
     return document

@@ -1,47 +1,25 @@
 """Reading, writing and validating policy files.
 
 :func:`read` checks structure and ranges by hand, so that a hundred files load at once;
-:func:`validate` adds the JSON schema and what the numbers of one file owe each other.
+:func:`validate` adds the JSON schema and the cross-checks between the numbers of one file.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from itertools import pairwise
+from math import inf
 from typing import Any
-
-import numpy as np
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
-from ramsis.policy.fleet import FleetPolicy
+from ramsis.policy.policy import Policy
 from ramsis.policy.schema import check_schema
-from ramsis.policy.worker import WorkerPolicy
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.table import KINDS, POLICY_FORMAT, check_format
 
-__all__ = ["Policy", "policy_of", "policy_text", "read", "validate", "write"]
-
-Policy = WorkerPolicy | FleetPolicy
-"""What a policy file holds."""
+__all__ = ["policy_text", "read", "validate", "write"]
 
 _TOLERANCE = 1e-6
-
-
-def policy_of(document: Mapping[str, Any], where: str) -> Policy:
-    """The policy in a parsed file, by its kind; ``where`` names the file in messages.
-
-    Raises
-    ------
-    InputFileError
-        When the document breaks the format; the message gives the JSON path.
-    """
-    fields = Fields(document, where)
-    check_format(fields, POLICY_FORMAT)
-    if fields.text("kind", KINDS) == "fleet":
-        return FleetPolicy.from_document(document, where)
-    return WorkerPolicy.from_document(document, where)
 
 
 def policy_text(policy: Policy) -> str:
@@ -54,7 +32,7 @@ def policy_text(policy: Policy) -> str:
     """
     try:
         text = canonical_json(policy.to_document())
-        policy_of(json.loads(text), "policy")
+        Policy.from_document(json.loads(text), "policy")
     except (TypeError, ValueError) as error:
         raise InvalidValueError(describe(f"not a policy that can be written ({error})")) from error
     return text
@@ -83,7 +61,7 @@ def read(path: str | os.PathLike[str]) -> Policy:
     InputFileError
         When the file cannot be read or breaks the format; the message gives the JSON path.
     """
-    return policy_of(read_json(path), str(path))
+    return Policy.from_document(read_json(path), str(path))
 
 
 def validate(path: str | os.PathLike[str]) -> Policy:
@@ -97,13 +75,9 @@ def validate(path: str | os.PathLike[str]) -> Policy:
     """
     where = str(path)
     document = read_json(path)
-    policy = policy_of(document, where)
-    if isinstance(policy, WorkerPolicy):
-        check_schema(document, "policy-1", where)
-        _check_models(policy, where)
-    else:
-        check_schema(document, "fleet-policy-1", where)
-        _check_fleet_models(policy, where)
+    policy = Policy.from_document(document, where)
+    check_schema(document, "policy-1", where)
+    _check_models(policy, where)
     _check_expectations(policy, where)
     _check_certificate(policy, where)
     return policy
@@ -113,30 +87,18 @@ def _refusal(where: str, path: str, what: str, **details: Any) -> InputFileError
     return InputFileError(describe(what, where=f"{where}: {path}", **details))
 
 
-def _check_models(policy: WorkerPolicy, where: str) -> None:
-    latency_ms = policy.latency_ms
-    falls = np.argwhere(np.diff(latency_ms, axis=1) < 0)
-    if policy.service == "distribution":  # means may fall where p95 does not
-        falls = falls[:0]
-    if falls.size:
-        i, b = (int(index) for index in falls[0])
-        raise _refusal(where, f"models[{i}].latency_ms[{b + 1}]",
-                       "latency falls as the batch grows", value=float(latency_ms[i, b + 1]),
-                       allowed=f"a number >= {latency_ms[i, b]}")
-    slower = np.flatnonzero(np.diff(latency_ms[:, 0]) < 0)
-    if slower.size:
-        i = int(slower[0]) + 1
-        raise _refusal(where, f"models[{i}].latency_ms[0]", "models are not fastest first",
-                       value=float(latency_ms[i, 0]),
-                       allowed=f"a number >= {latency_ms[i - 1, 0]}")
-
-
-def _check_fleet_models(policy: FleetPolicy, where: str) -> None:
-    means = [float(np.mean(model.service_ms[0])) for model in policy.models]
-    for i in range(1, len(means)):
-        if means[i] < means[i - 1]:
-            raise _refusal(where, f"models[{i}].service_ms[0]", "models are not fastest first",
-                           value=means[i], allowed=f"a mean >= {means[i - 1]}")
+def _check_models(policy: Policy, where: str) -> None:
+    for i, model in enumerate(policy.models):
+        for b, (one, next_ms) in enumerate(pairwise(model.latency_ms), start=1):
+            if next_ms < one and model.quantiles_ms is None:  # means may fall where p95 does not
+                raise _refusal(where, f"models[{i}].latency_ms[{b}]",
+                               "latency falls as the batch grows", value=next_ms,
+                               allowed=f"a number >= {one}")
+    for i, (faster, model) in enumerate(pairwise(policy.models), start=1):
+        if model.latency_ms[0] < faster.latency_ms[0]:
+            raise _refusal(where, f"models[{i}].latency_ms[0]", "models are not fastest first",
+                           value=model.latency_ms[0],
+                           allowed=f"a number >= {faster.latency_ms[0]}")
 
 
 def _check_expectations(policy: Policy, where: str) -> None:
@@ -157,8 +119,8 @@ def _check_expectations(policy: Policy, where: str) -> None:
 
 def _check_certificate(policy: Policy, where: str) -> None:
     record = policy.certificate
-    low = -np.inf if record.gain_lower is None else record.gain_lower
-    high = np.inf if record.gain_upper is None else record.gain_upper
+    low = -inf if record.gain_lower is None else record.gain_lower
+    high = inf if record.gain_upper is None else record.gain_upper
     if low > high + _TOLERANCE:
         raise _refusal(where, "certificate.gain_lower", "lower bound above the upper one",
                        value=low, allowed=f"a number <= {high} (gain_upper)")

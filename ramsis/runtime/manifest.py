@@ -1,38 +1,89 @@
-"""The files that make up a policy set, as its ``manifest.json`` lists them."""
+"""The manifest of a policy set: levels, the stations of each, and their policy files.
+
+Standard library only. The policy package reads and writes the same file, and checks what a server
+does not need to know.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+import math
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import fingerprint, read_json
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.table import check_format
+from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
+from ramsis.runtime.policy_set import Level, PolicySet, Station
+from ramsis.runtime.routing import DISPATCHES
+from ramsis.runtime.table_reader import arrivals_of, check_format
 
-__all__ = ["MANIFEST_FORMAT", "MANIFEST_NAME", "ListedPolicy", "listed_policies",
-           "manifest_entries"]
+__all__ = ["MANIFEST_FORMAT", "MANIFEST_NAME", "PolicyFile", "read_manifest"]
 
 MANIFEST_FORMAT = "ramsis.manifest/1"
 MANIFEST_NAME = "manifest.json"
 
+_ROUNDING = 1e-6
+_LEVEL_KEYS = ("load_qps", "arrivals", "stations")
+_STATION_KEYS = ("name", "file", "fingerprint", "dispatch", "worker_types", "workers", "load_qps",
+                 "share")
 
-class ListedPolicy(NamedTuple):
-    """A policy document of a set, its path, and the manifest's entry for it."""
 
-    path: Path
-    document: dict[str, Any]
+class PolicyFile(NamedTuple):
+    """A policy file as the manifest lists it.
+
+    Attributes
+    ----------
+    folder
+        Of the set.
+    file
+        Relative to the folder.
+    fingerprint
+        Of the file's bytes.
+    dispatch
+        Dispatch rule of the policy.
+    entry
+        The manifest's entry of the station, for messages.
+    """
+
+    folder: Path
+    file: str
+    fingerprint: str
+    dispatch: str
     entry: Fields
 
+    @property
+    def path(self) -> Path:
+        """The policy file."""
+        return self.folder / self.file
 
-def manifest_entries(folder: str | Path) -> list[Fields]:
-    """The entries of a folder's manifest; only the format and the file names are checked.
+    def document(self) -> dict[str, Any]:
+        """The policy document, as it was when the manifest was written.
+
+        Raises
+        ------
+        InputFileError
+            When the file is missing, unreadable, or no longer has the stated fingerprint.
+        """
+        if not self.path.is_file():
+            raise self.entry.refusal("file", "file is missing from the folder", value=self.file)
+        document = read_json(self.path)
+        found = fingerprint(self.path.read_bytes().decode())
+        if found != self.fingerprint:
+            raise self.entry.refusal("fingerprint", f"{self.file} has changed since the manifest",
+                                     value=found, allowed=self.fingerprint)
+        return document
+
+
+def read_manifest(folder: str | Path) -> PolicySet[PolicyFile]:
+    """The set that a folder's manifest lists; the policy files are not looked at.
 
     Raises
     ------
     InputFileError
-        When there is no such folder or no manifest in it, or the manifest breaks its format or
-        names a file twice or one outside the folder.
+        When there is no such folder or no manifest in it, or the manifest breaks its format,
+        names a file twice or one outside the folder, an unknown worker type or SLO class, or
+        shares that do not sum to 1.
     """
     if not Path(folder).is_dir():
         raise InputFileError(describe("not a folder", where=str(folder)))
@@ -44,37 +95,97 @@ def manifest_entries(folder: str | Path) -> list[Fields]:
         )
     fields = Fields(read_json(path), str(path))
     check_format(fields, MANIFEST_FORMAT)
-    fields.only(("format", "policies"))
-    entries = fields.children("policies")
-    names: set[str] = set()
-    for entry in entries:
-        name = entry.text("file")
-        if name in names:
-            raise entry.refusal("file", "file is listed twice", value=name)
-        if name in (".", "..") or set(name) & set("/\\"):
-            raise entry.refusal("file", "not the name of a file in this folder", value=name)
-        names.add(name)
-    return entries
+    fields.only(("format", "created_by", "worker_types", "slo_classes", "levels"))
+    entries = fields.children("levels")
+    types = _worker_types(fields)
+    classes = _slo_classes(fields)
+    levels = [_level(entry, Path(folder), types, classes) for entry in entries]
+    _check_files(levels)
+    try:
+        return PolicySet(levels, types, classes)
+    except InvalidValueError as error:
+        raise InputFileError(describe(str(error), where=f"{path}: levels")) from None
 
 
-def listed_policies(folder: str | Path) -> list[ListedPolicy]:
-    """The policy documents that a folder's manifest names, as they were when it was written.
+def _worker_types(fields: Fields) -> dict[str, int]:
+    types: dict[str, int] = {}
+    for one in fields.children("worker_types"):
+        one.only(("name", "workers"))
+        name = one.text("name")
+        if name in types:
+            raise one.refusal("name", "worker type appears twice", value=name)
+        types[name] = one.whole("workers", 1)
+    return types
 
-    Raises
-    ------
-    InputFileError
-        As :func:`manifest_entries`, and when a named file is missing, unreadable, or no longer
-        has the fingerprint that the manifest states.
-    """
-    listed = []
-    for entry in manifest_entries(folder):
-        path = Path(folder) / entry.text("file")
-        if not path.is_file():
-            raise entry.refusal("file", "file is missing from the folder", value=path.name)
-        document = read_json(path)
-        found = fingerprint(path.read_bytes().decode())
-        if found != entry.text("fingerprint"):
-            raise entry.refusal("fingerprint", f"{path.name} has changed since the manifest",
-                                value=found, allowed=entry.text("fingerprint"))
-        listed.append(ListedPolicy(path, document, entry))
-    return listed
+
+def _slo_classes(fields: Fields) -> dict[float, float]:
+    classes: dict[float, float] = {}
+    for one in fields.children("slo_classes"):
+        one.only(("slo_ms", "share"))
+        slo_ms = one.number("slo_ms", POSITIVE)
+        if slo_ms in classes:
+            raise one.refusal("slo_ms", "SLO class appears twice", value=slo_ms)
+        classes[slo_ms] = one.number("share", FRACTION)
+    if abs(math.fsum(classes.values()) - 1.0) > _ROUNDING:
+        raise fields.refusal("slo_classes", "shares do not sum to 1",
+                             value=math.fsum(classes.values()), allowed="1")
+    return classes
+
+
+def _level(
+    entry: Fields, folder: Path, types: Mapping[str, int], classes: Mapping[float, float]
+) -> Level[PolicyFile]:
+    stations = tuple(_station(one, folder, types, classes) for one in entry.children("stations"))
+    for slo_ms in classes:
+        total = math.fsum(station.share.get(slo_ms, 0.0) for station in stations)
+        if abs(total - 1.0) > _ROUNDING:
+            raise entry.refusal("stations",
+                                f"shares of the class of {slo_ms:g} ms do not sum to 1",
+                                value=total, allowed="1")
+    expected = {key: entry.value(key) for key in entry if key not in _LEVEL_KEYS}
+    return Level(entry.number("load_qps", POSITIVE), arrivals_of(entry.child("arrivals")),
+                 stations, expected)
+
+
+def _station(
+    entry: Fields, folder: Path, types: Mapping[str, int], classes: Mapping[float, float]
+) -> Station[PolicyFile]:
+    entry.only(_STATION_KEYS)
+    names = entry.items("worker_types")
+    for i, name in enumerate(names):
+        if not isinstance(name, str) or name not in types:
+            raise entry.refusal(f"worker_types[{i}]", "unknown worker type", value=name,
+                                allowed=", ".join(types))
+    share: dict[float, float] = {}
+    for one in entry.children("share"):
+        one.only(("slo_ms", "share"))
+        slo_ms = one.number("slo_ms", POSITIVE)
+        if slo_ms not in classes:
+            raise one.refusal("slo_ms", "unknown SLO class", value=slo_ms,
+                              allowed=", ".join(f"{slo:g}" for slo in classes))
+        share[slo_ms] = one.number("share", FRACTION)
+    file = entry.text("file")
+    parts = PurePosixPath(file).parts
+    if "\\" in file or file != "/".join(parts) or set(parts) & {"/", ".."} or not parts:
+        raise entry.refusal("file", "not the name of a file in this folder", value=file)
+    held = PolicyFile(folder, file, entry.text("fingerprint"), entry.text("dispatch", DISPATCHES),
+                      entry)
+    workers = entry.whole("workers", 1, sum(types[name] for name in names))
+    return Station(entry.text("name"), tuple(names), workers, entry.number("load_qps", POSITIVE),
+                   share, held)
+
+
+def _check_files(levels: list[Level[PolicyFile]]) -> None:
+    """Every file once, and all by one dispatch rule."""
+    files: set[str] = set()
+    rules: set[str] = set()
+    for station in (station for level in levels for station in level.stations):
+        held = station.policy
+        if held.file in files:
+            raise held.entry.refusal("file", "file is listed twice", value=held.file)
+        files.add(held.file)
+        rules.add(held.dispatch)
+        if len(rules) > 1:
+            raise held.entry.refusal("dispatch", "policies of several dispatch rules in one set",
+                                     value=held.dispatch,
+                                     allowed=levels[0].stations[0].policy.dispatch)

@@ -1,101 +1,237 @@
-"""A set of policies and the choice among its load levels (paper §3.2.2)."""
+"""A set of policies by load level, and the stations that serve at each (paper §3.2.2).
+
+The set is generic in what a station holds: a :class:`~ramsis.runtime.selector.Selector` where
+requests are served, a whole policy where policies are made, simulated and verified. A simple set
+has one station at each level.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.runtime.fleet import FleetSelector
+from ramsis.runtime.routing import by_shares
 from ramsis.runtime.selector import Selector
 
-__all__ = ["Choice", "PolicySet"]
+__all__ = ["ALL_WORKERS", "Choice", "Level", "PolicySet", "Station", "set_of_selectors"]
+
+P = TypeVar("P")
+Q = TypeVar("Q")
+
+ALL_WORKERS = "all"
+"""Name of the worker type where there is only one."""
 
 
-S = TypeVar("S", Selector, FleetSelector)
+class Station(NamedTuple, Generic[P]):
+    """Like workers that serve by one policy.
 
-
-class Choice(NamedTuple, Generic[S]):
-    """The policy for an anticipated load.
-
-    ``level_qps`` is the load that the policy was made for; ``above_highest`` says that the
-    anticipated load passes every level, so that the policy's promises do not hold.
+    Attributes
+    ----------
+    name
+        Unique at its level.
+    worker_types
+        Names of the worker type; several that are alike.
+    workers
+        How many of them.
+    load_qps
+        Queries per second that come here, on which the policy counts.
+    share
+        By SLO in ms, the share of the class's queries that comes here.
+    policy
+        A policy, or its selector.
     """
 
-    selector: S
-    level_qps: float
+    name: str
+    worker_types: tuple[str, ...]
+    workers: int
+    load_qps: float
+    share: Mapping[float, float]
+    policy: P
+
+    @property
+    def selector(self) -> P:
+        """The same as ``policy``, where requests are served."""
+        return self.policy
+
+
+class Level(NamedTuple, Generic[P]):
+    """The stations for one load and arrival process.
+
+    Attributes
+    ----------
+    load_qps
+        Of all queries.
+    arrivals
+        Label of the arrival process.
+    stations
+        One or more.
+    expected
+        What they promise together, as plain JSON values by the manifest's names.
+    """
+
+    load_qps: float
+    arrivals: str
+    stations: tuple[Station[P], ...]
+    expected: Mapping[str, Any]
+
+    @property
+    def policy(self) -> P:
+        """Of the only station.
+
+        Raises
+        ------
+        InvalidValueError
+            There are several.
+        """
+        if len(self.stations) > 1:
+            names = ", ".join(station.name for station in self.stations)
+            raise InvalidValueError(describe(
+                "several stations serve at this level: ask for one by its SLO class",
+                where=f"{self.load_qps:g} QPS", value=names, allowed="route(slo_ms, uniform)"))
+        return self.stations[0].policy
+
+    def route(self, slo_ms: float, uniform: float) -> Station[P]:
+        """The station that a query goes to, drawn by the shares of its SLO class.
+
+        Parameters
+        ----------
+        slo_ms
+            Of the query's class.
+        uniform
+            A number drawn evenly from [0, 1) for the query, as by ``random.random()``; so
+            that arrivals at a station are as irregular as its policy expects.
+
+        Raises
+        ------
+        InvalidValueError
+            No such class.
+        """
+        stations = [station for station in self.stations if slo_ms in station.share]
+        if not stations:
+            known = sorted({slo for station in self.stations for slo in station.share})
+            raise InvalidValueError(describe("no class of this SLO", where="slo_ms", value=slo_ms,
+                                             allowed=", ".join(f"{slo:g}" for slo in known)))
+        return stations[by_shares([station.share[slo_ms] for station in stations], uniform)]
+
+
+class Choice(NamedTuple, Generic[P]):
+    """The level for an anticipated load.
+
+    ``above_highest`` says that the anticipated load passes every level, so that what the policies
+    promise does not hold.
+    """
+
+    level: Level[P]
     above_highest: bool
 
+    @property
+    def level_qps(self) -> float:
+        """The load that the policies were made for."""
+        return self.level.load_qps
 
-class _Levels(Generic[S]):
-    """The policies of one arrival process, by rising load."""
+    @property
+    def policy(self) -> P:
+        """Of the level's only station, see :attr:`Level.policy`."""
+        return self.level.policy
+
+    @property
+    def selector(self) -> P:
+        """The same, where requests are served."""
+        return self.level.policy
+
+
+class _Levels(Generic[P]):
+    """The levels of one arrival process, by rising load."""
 
     __slots__ = ("above", "choices", "loads")
 
-    def __init__(self, selectors: list[S]) -> None:
-        selectors.sort(key=lambda selector: selector.table.load_qps)
-        self.loads = tuple(selector.table.load_qps for selector in selectors)
-        self.choices: list[Choice[S]] = [
-            Choice(s, s.table.load_qps, False) for s in selectors
-        ]
-        self.choices.append(self.choices[-1]._replace(above_highest=True))
+    def __init__(self, levels: list[Level[P]]) -> None:
+        levels.sort(key=lambda level: level.load_qps)
+        self.loads = tuple(level.load_qps for level in levels)
+        self.choices: list[Choice[P]] = [Choice(level, False) for level in levels]
+        self.choices.append(Choice(levels[-1], True))
         self.above = False
 
 
-class PolicySet(Generic[S]):
-    """Policies of one kind for several loads, and for one or more arrival processes.
+class PolicySet(Generic[P]):
+    """Policies for several loads, and for one or more arrival processes.
 
     Parameters
     ----------
-    selectors
+    levels
         One for each load and arrival process.
+    worker_types
+        Workers by name of the type.
+    slo_classes
+        By SLO in ms, the class's share of the queries.
     on_above_highest
         Called with the anticipated load when it passes every level: once when the load rises
         above the highest level, and again only after it has come back to a level. Where policies
         can be made on the fly, this is the place to ask for one. What it raises reaches the
         caller of :meth:`at`.
 
+    Attributes
+    ----------
+    levels, worker_types, slo_classes
+        As given.
+
     Raises
     ------
     InvalidValueError
-        When there is no selector, or two for the same load and arrival process.
+        When there is no level, or two for the same load and arrival process.
     """
 
     def __init__(
         self,
-        selectors: Iterable[S],
+        levels: Iterable[Level[P]],
+        worker_types: Mapping[str, int],
+        slo_classes: Mapping[float, float],
         *,
         on_above_highest: Callable[[float], object] | None = None,
     ) -> None:
-        groups: dict[str, dict[float, S]] = {}
-        for selector in selectors:
-            table = selector.table
-            group = groups.setdefault(table.arrivals, {})
-            if table.load_qps in group:
+        self.levels = tuple(levels)
+        self.worker_types, self.slo_classes = dict(worker_types), dict(slo_classes)
+        groups: dict[str, dict[float, Level[P]]] = {}
+        for level in self.levels:
+            group = groups.setdefault(level.arrivals, {})
+            if level.load_qps in group:
                 raise InvalidValueError(
                     describe("two policies for one load and arrival process",
-                             value=f"{table.load_qps} QPS, {table.arrivals}")
+                             value=f"{level.load_qps} QPS, {level.arrivals}")
                 )
-            group[table.load_qps] = selector
+            group[level.load_qps] = level
         if not groups:
             raise InvalidValueError(describe("a policy set needs at least one policy"))
-        self._levels: dict[str, _Levels[S]] = {
+        self._by_process: dict[str, _Levels[P]] = {
             key: _Levels(list(group.values())) for key, group in groups.items()
         }
         self._on_above_highest = on_above_highest
 
+    def map(
+        self, change: Callable[[P], Q], *,
+        on_above_highest: Callable[[float], object] | None = None,
+    ) -> PolicySet[Q]:
+        """The same set with something else in its stations."""
+        levels = [Level(level.load_qps, level.arrivals,
+                        tuple(Station(*station[:-1], change(station.policy))
+                              for station in level.stations), level.expected)
+                  for level in self.levels]
+        return PolicySet(levels, self.worker_types, self.slo_classes,
+                         on_above_highest=on_above_highest)
+
     @property
     def processes(self) -> tuple[str, ...]:
         """Labels of the arrival processes, sorted."""
-        return tuple(sorted(self._levels))
+        return tuple(sorted(self._by_process))
 
-    def levels(self, process: str | None = None) -> tuple[float, ...]:
-        """The loads in queries per second that there are policies for, rising."""
+    def loads(self, process: str | None = None) -> tuple[float, ...]:
+        """The loads in queries per second that there are levels for, rising."""
         return self._group(process).loads
 
-    def at(self, load_qps: float, process: str | None = None) -> Choice[S]:
-        """The policy of the lowest level that meets the anticipated load.
+    def at(self, load_qps: float, process: str | None = None) -> Choice[P]:
+        """The lowest level that meets the anticipated load.
 
         Parameters
         ----------
@@ -123,12 +259,34 @@ class PolicySet(Generic[S]):
                 self._on_above_highest(load_qps)
         return choice
 
-    def _group(self, process: str | None) -> _Levels[S]:
-        if process is None and len(self._levels) == 1:
-            return next(iter(self._levels.values()))
-        if process in self._levels:
-            return self._levels[process]
+    def _group(self, process: str | None) -> _Levels[P]:
+        if process is None and len(self._by_process) == 1:
+            return next(iter(self._by_process.values()))
+        if process in self._by_process:
+            return self._by_process[process]
         what = "no policy for this process" if process else "the set has several processes"
         raise InvalidValueError(
             describe(what, where="process", value=process, allowed=", ".join(self.processes))
         )
+
+
+def set_of_selectors(
+    selectors: Iterable[Selector], *,
+    on_above_highest: Callable[[float], object] | None = None,
+) -> PolicySet[Selector]:
+    """A simple set of selectors for the same workers and SLO.
+
+    Raises
+    ------
+    InvalidValueError
+        As :class:`PolicySet`.
+    """
+    levels = []
+    types, classes = dict[str, int](), dict[float, float]()
+    for selector in selectors:
+        table = selector.table
+        types, classes = {ALL_WORKERS: table.workers}, {table.slo_ms: 1.0}
+        station = Station(ALL_WORKERS, (ALL_WORKERS,), table.workers, table.load_qps, classes,
+                          selector)
+        levels.append(Level(table.load_qps, table.arrivals, (station,), {}))
+    return PolicySet(levels, types, classes, on_above_highest=on_above_highest)

@@ -25,13 +25,10 @@ from typing import NamedTuple, Self
 
 from ramsis.errors import InvalidValueError, RamsisError, describe
 from ramsis.runtime import load_set
-from ramsis.runtime.fleet import FleetSelector
 from ramsis.runtime.policy_set import Choice, PolicySet
 from ramsis.runtime.selector import Selector
 
 __all__ = ["GENERATE", "Replanner"]
-
-AnySet = PolicySet[Selector] | PolicySet[FleetSelector]
 
 GENERATE = (sys.executable, "-m", "ramsis", "generate")
 """The program that makes policies: ``ramsis generate`` of this interpreter."""
@@ -99,7 +96,7 @@ class Replanner:
         options: Sequence[str],
         *,
         on_error: Callable[[RamsisError], object],
-        on_change: Callable[[AnySet], object] | None = None,
+        on_change: Callable[[PolicySet[Selector]], object] | None = None,
         headroom: float = 1.25,
         timeout_s: float = 600.0,
         rest_s: float = 60.0,
@@ -126,13 +123,11 @@ class Replanner:
         self._thread.start()
 
     @property
-    def policies(self) -> AnySet:
+    def policies(self) -> PolicySet[Selector]:
         """The set that is served now; whoever holds it keeps it whole."""
         return self._policies
 
-    def at(
-        self, load_qps: float, process: str | None = None
-    ) -> Choice[Selector] | Choice[FleetSelector]:
+    def at(self, load_qps: float, process: str | None = None) -> Choice[Selector]:
         """As :meth:`PolicySet.at` of the set that is served now; it waits for nothing."""
         return self._policies.at(load_qps, process)
 
@@ -172,7 +167,7 @@ class Replanner:
         """
         policies = self._policies
         if loads_qps is None:
-            loads_qps = sorted({q for p in policies.processes for q in policies.levels(p)})
+            loads_qps = sorted({level.load_qps for level in policies.levels})
         if not loads_qps:
             raise InvalidValueError(describe("no loads", where="loads_qps",
                                              allowed="one or more"))
@@ -206,7 +201,7 @@ class Replanner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _load(self, source: _Source) -> AnySet:
+    def _load(self, source: _Source) -> PolicySet[Selector]:
         return load_set(source.folder, on_above_highest=self._above_highest)
 
     def _above_highest(self, load_qps: float) -> None:

@@ -1,21 +1,24 @@
-"""The lookup: from what waits in a worker's queue to the model and batch to run.
+"""The lookup: from idle workers, queue and slack of a station to what to do next.
 
-The rule is total and is specified language-neutrally in ``docs/lookup.md``: the column is the
-last slack bin whose low edge does not pass the slack (slack is rounded *down*, paper §4.3.1),
-the row is the number of queued requests, and a queue longer than the table has one answer.
+The rule is total and is specified language-neutrally in ``docs/lookup.md``: each axis takes the
+last level that its value reaches (slack is rounded *down*, paper §4.3.1), and a queue longer than
+the table has one answer. Standard library only.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, repeat
+from math import inf, nextafter
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.runtime.mixture import Either, Uniform, drawn_from
-from ramsis.runtime.table import LookupTable
+from ramsis.runtime.randomised import Either, Randomised, Uniform, drawn_from
+from ramsis.runtime.table import DROP_CODE, WAIT_CODE, DecisionTable
 
-__all__ = ["DROP", "Decision", "Drop", "Selector", "check_slack"]
+__all__ = ["DROP", "Answer", "Decision", "Drop", "Selector", "Wait", "wake_slack"]
 
 
 class Decision(NamedTuple):
@@ -29,103 +32,216 @@ class Drop(NamedTuple):
     """Take the head out of the queue and do not answer it in time; then ask again."""
 
 
+class Wait(NamedTuple):
+    """Do nothing until a request arrives, a worker becomes idle, or the slack has fallen.
+
+    ``below_ms`` is the slack of the head below which to ask again; ``None``: at no slack.
+    """
+
+    below_ms: float | None
+
+
+Answer = Decision | Wait | Drop
+A = TypeVar("A")
+
 DROP = Drop()
+_NEVER = Wait(None)
 
 
 class Selector:
-    """Looks decisions up in one policy.
+    """Looks decisions up in one table.
 
     Parameters
     ----------
     table
-        The lookup's part of a policy file; kept as the attribute ``table``.
+        The lookup's part of a policy; kept as the attribute ``table``.
     uniform
-        Source of chance where the policy has a place with two answers, such as
+        Source of chance where the table has a place with two actions, such as
         ``random.Random(7).random``; by default one of a fixed seed.
 
     Examples
     --------
-    >>> selector = Selector(LookupTable(
-    ...     models=("small", "large"), slo_ms=100.0, load_qps=50.0, workers=1,
-    ...     arrivals="poisson", batching="maximal", max_queue=2, slack_ms=(0.0, 50.0),
-    ...     model=[[0, 1], [0, 0]], batch=[[1, 1], [2, 2]], overflow=(0, 3)))
-    >>> selector(1, 80.0)
-    Decision(model='large', batch=1)
-    >>> selector(7, 80.0)
-    Decision(model='small', batch=3)
+    >>> table = DecisionTable(
+    ...     models=("small", "large"), slo_ms=100.0, load_qps=50.0, workers=2,
+    ...     dispatch="central-queue", arrivals="poisson", idle=(0, 1, 2), queued=(0, 1, 2),
+    ...     slack_ms=(0.0, 20.0, 60.0), actions=[[0, 1], [1, 1], [0, 2]],
+    ...     rows=[[0, -2, 1, 0, 2, -1], [0, -2, 1, 2, 2, 1]], row_of=[[0, 1], [1, 1]],
+    ...     longer_queue=-2)
+    >>> selector = Selector(table)
+    >>> selector(1, 80.0, idle=1)
+    Wait(below_ms=60.0)
+    >>> selector(2, 30.0, idle=2)
+    Decision(model='small', batch=2)
+    >>> selector(1, -3.0, idle=2)
+    Drop()
     """
 
-    __slots__ = ("_inner_edges", "_max_queue", "_overflow", "_rows", "_uniform", "table")
+    __slots__ = ("_level", "_longer", "_longest", "_most", "_rows", "_single", "_uniform",
+                 "table")
 
-    def __init__(self, table: LookupTable, uniform: Uniform | None = None) -> None:
+    def __init__(self, table: DecisionTable, uniform: Uniform | None = None) -> None:
         self.table = table
-        self._max_queue = table.max_queue
-        self._inner_edges = table.slack_ms[1:]
-        known: dict[tuple[int, int], Decision | Drop] = {}
+        self._longest, self._most = table.queued[-1], table.idle[-1]
+        self._single = self._most == 1
+        self._uniform = drawn_from(uniform)
+        actions = [Decision(table.models[m], b) for m, b in table.actions]
+        self._longer = DROP if table.longer_queue == DROP_CODE else actions[table.longer_queue]
+        rows = [_row(row, table.slack_ms, actions) for row in table.rows]
+        by_level = [[rows[r] for r in line] for line in table.row_of]
+        if table.randomised is not None:
+            i, n, j = table.randomised.place
+            by_level[i][n] = _randomised_row(
+                table.rows[table.row_of[i][n]], j, table.randomised, table.slack_ms, actions)
+        self._level = [-1, *_repeated(range(len(table.queued) - 1), table.queued)]
+        self._rows: list[list[Any]] = [[], *_repeated(by_level, table.idle)]
 
-        def decision(model: int, batch: int) -> Decision | Drop:
-            answer = Decision(table.models[model], batch) if batch else DROP
-            return known.setdefault((model, batch), answer)
+    def __call__(self, queued: int, slack_ms: float, idle: int | None = None) -> Answer:
+        """What to do with ``queued`` requests, the earliest deadline ``slack_ms`` away.
 
-        rows: list[list[Any]] = [list(map(decision, *row))
-                                 for row in zip(table.model, table.batch, strict=True)]
-        if table.mixture is not None:
-            self._uniform = drawn_from(uniform)
-            row, column = table.mixture.place
-            model, batch = table.mixture.answer
-            rows[row][column] = Either(rows[row][column], decision(model, batch),
-                                       table.mixture.probability)
-        self._rows: tuple[tuple[Any, ...], ...] = ((), *map(tuple, rows))
-        self._overflow = decision(*table.overflow)
-
-    def __call__(self, queued: int, slack_ms: float) -> Decision | Drop:
-        """The decision for ``queued`` requests, the earliest deadline ``slack_ms`` away.
-
-        Only a policy made with the late rule ``drop`` answers with a :class:`Drop`.
+        Only a table made with the late rule ``drop`` answers with a :class:`Drop`, and only one
+        of a central queue with a :class:`Wait`.
 
         Parameters
         ----------
         queued
-            Requests in the worker's queue, 1 or more; above the table's ``max_queue`` the
-            answer is the policy's ``overflow``.
+            Requests in the queue, 1 or more.
         slack_ms
             Time to the earliest deadline; any number, infinities and negative (late) ones
             included.
+        idle
+            Idle workers of the station, 0 or more; more than it has count as all. It may be left
+            out where the queue has a single worker, which is then the one that is idle.
 
         Raises
         ------
         InvalidValueError
-            When nothing is queued, ``queued`` is not a whole number, or ``slack_ms`` is NaN or
-            not a number.
+            When nothing is queued, a count is not a whole number or negative, ``slack_ms`` is
+            NaN or not a number, or the queue has several workers and ``idle`` is left out.
         """
         try:
-            if slack_ms != slack_ms:
-                raise InvalidValueError(_bad_slack(slack_ms))
-            column = bisect_right(self._inner_edges, slack_ms)
-            if 1 <= queued <= self._max_queue:
-                found: Decision | Drop | Either[Decision | Drop] = self._rows[queued][column]
-                return found.drawn(self._uniform) if isinstance(found, Either) else found
-            if index(queued) >= 1:
-                return self._overflow
+            if 0 < queued <= self._longest and slack_ms <= inf:
+                if idle is None:
+                    if self._single:
+                        edges, answers = self._rows[1][self._level[queued]]
+                        found: Any = answers[bisect_right(edges, slack_ms)]
+                        if type(found) is Either:
+                            found = found.drawn(self._uniform)
+                        return found  # type: ignore[no-any-return]
+                elif 0 < idle <= self._most:
+                    edges, answers = self._rows[idle][self._level[queued]]
+                    found = answers[bisect_right(edges, slack_ms)]
+                    if type(found) is Either:
+                        found = found.drawn(self._uniform)
+                    return found  # type: ignore[no-any-return]
         except TypeError:
-            raise InvalidValueError(_bad_arguments(queued, slack_ms)) from None
-        raise InvalidValueError(
-            describe("nothing queued", where="queued", value=queued, allowed="1 or more")
-        )
+            pass
+        return self._unusual(queued, slack_ms, idle)
+
+    def _unusual(self, queued: int, slack_ms: float, idle: int | None) -> Answer:
+        """The answer to a question that is beyond the table, or has none."""
+        if idle is None and self._single:
+            idle = 1
+        _check(queued, slack_ms, idle, self._most)
+        assert idle is not None
+        if queued > self._longest and self._longer is DROP:
+            return DROP
+        if idle == 0:
+            return _NEVER
+        if queued > self._longest:
+            return self._longer
+        edges, answers = self._rows[min(idle, self._most)][self._level[queued]]
+        found: Answer | Either[Answer] = answers[bisect_right(edges, slack_ms)]
+        return found.drawn(self._uniform) if isinstance(found, Either) else found
+
+    def late_answer(self, idle: int, queued: int) -> Decision | None:
+        """What may serve a request that was dropped, late, with capacity that nobody else needs.
+
+        Optional: neither accuracy nor violations gain by it, but whoever still wants the answer
+        has one. ``None``: not now, and never where the policy finds no capacity to spare.
+
+        Parameters
+        ----------
+        idle, queued
+            As for a lookup; 0 or more queued, dropped requests not counted.
+        """
+        spare = self.table.spare_idle
+        if spare is None or queued > 0 or idle < max(spare, 1):
+            return None
+        return Decision(self.table.models[0], 1)
 
 
-def check_slack(slack_ms: object) -> None:
-    """Refuse a slack that is NaN or not a number."""
-    if not isinstance(slack_ms, (int, float)) or slack_ms != slack_ms:
-        raise InvalidValueError(_bad_slack(slack_ms))
+def wake_slack(wait: Wait) -> float | None:
+    """The largest slack at which the answer is another one than ``wait``."""
+    return None if wait.below_ms is None else nextafter(wait.below_ms, float("-inf"))
 
 
-def _bad_slack(slack_ms: object) -> str:
-    return describe("slack is not a number", where="slack_ms", value=slack_ms,
-                    allowed="any number but NaN")
+def _check(queued: object, slack_ms: object, idle: object, workers: int) -> None:
+    """Refuse a question that has no answer."""
+    try:
+        is_number = bool(slack_ms <= inf)  # type: ignore[operator]
+    except TypeError:
+        is_number = False
+    if not is_number:
+        raise InvalidValueError(describe("slack is not a number", where="slack_ms",
+                                         value=slack_ms, allowed="any number but NaN"))
+    if idle is None:
+        raise InvalidValueError(describe("idle workers are not stated", where="idle",
+                                         value=idle, allowed=f"0 to {workers}, the workers that "
+                                         "take from this queue"))
+    for where, count, low, what in (("queued", queued, 1, "nothing queued"),
+                                    ("idle", idle, 0, "not a number of idle workers")):
+        try:
+            number = index(count)  # type: ignore[arg-type]
+        except TypeError:
+            raise InvalidValueError(describe("not a whole number", where=where, value=count,
+                                             allowed=f"{low} or more")) from None
+        if number < low:
+            raise InvalidValueError(describe(what, where=where, value=count,
+                                             allowed=f"{low} or more"))
 
 
-def _bad_arguments(queued: object, slack_ms: object) -> str:
-    if not isinstance(slack_ms, (int, float)):
-        return _bad_slack(slack_ms)
-    return describe("not a whole number", where="queued", value=queued, allowed="1 or more")
+def _repeated(values: Iterable[A], levels: Sequence[int]) -> Iterator[A]:
+    """The value of each whole number from level 1 to the last level; a value for each level."""
+    for value, (low, high) in zip(values, pairwise((*levels[1:], levels[-1] + 1)), strict=True):
+        yield from repeat(value, high - low)
+
+
+def _row(
+    row: Sequence[int], slack_ms: tuple[float, ...], actions: Sequence[Decision]
+) -> tuple[tuple[float, ...], tuple[Any, ...]]:
+    """Inner edges of a row and its answers."""
+    edges = tuple(slack_ms[j] for j in row[2::2])
+    answers: list[Answer] = []
+    for place, code in enumerate(row[1::2]):
+        if code == WAIT_CODE:
+            answers.append(Wait(edges[place - 1] if place else None))
+        else:
+            answers.append(DROP if code == DROP_CODE else actions[code])
+    return edges, tuple(answers)
+
+
+def _randomised_row(
+    row: Sequence[int], j: int, randomised: Randomised, slack_ms: tuple[float, ...],
+    actions: Sequence[Decision],
+) -> tuple[tuple[float, ...], tuple[Any, ...]]:
+    """A row whose bin j has two actions: it is cut there, so that a wait above ends at it."""
+    starts = sorted({*row[::2], j, j + 1} - {len(slack_ms)})
+    codes = [row[2 * (bisect_right(row[::2], b) - 1) + 1] for b in starts]
+    at = starts.index(j)
+
+    def answers(code: int) -> tuple[tuple[float, ...], tuple[Answer, ...]]:
+        here = [*codes[:at], code, *codes[at + 1:]]
+        return _row([x for pair in zip(starts, here, strict=True) for x in pair], slack_ms,
+                    actions)
+
+    edges, usual = answers(codes[at])
+    _, other = answers(randomised.code)
+    either = Either(_lasting(usual, at), _lasting(other, at), randomised.probability)
+    return edges, (*usual[:at], either, *usual[at + 1:])
+
+
+def _lasting(answers: tuple[Answer, ...], at: int) -> Answer:
+    """The answer at a place of a row; a wait goes on through a wait below it."""
+    if not (isinstance(answers[at], Wait) and at > 0 and isinstance(answers[at - 1], Wait)):
+        return answers[at]
+    return answers[at - 1]

@@ -1,15 +1,16 @@
 """Discrete-event simulation of serving schemes: workloads, engine, schemes, figures.
 
 >>> import ramsis
->>> from ramsis.sim import JellyfishPlus, PoissonLoad, simulate
+>>> from ramsis.sim import JellyfishPlus, ConstantLoad, simulate
 >>> result = simulate(ramsis.load_profile("digits-cpu"), JellyfishPlus(),
-...                   PoissonLoad(load_qps=100.0, duration_ms=5000.0), workers=4, slo_ms=100.0)
+...                   ConstantLoad(load_qps=100.0, duration_ms=5000.0), workers=4, slo_ms=100.0)
 >>> result.metrics[0].never_answered
 0
 """
 
 from __future__ import annotations
 
+from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.sim.engine import Engine, Scheme, SchemeError
 from ramsis.sim.experiment import check_load, run_plan, simulate
 from ramsis.sim.fleet import Fleet
@@ -21,59 +22,44 @@ from ramsis.sim.schemes import (
     SCHEMES,
     Clipper,
     Fixed,
-    FleetPolicies,
     Greedy,
     Infaas,
     JellyfishPlus,
     ModelSwitching,
-    WorkerPolicies,
-    policies,
+    Policies,
     scheme,
 )
 from ramsis.sim.time_series import TimeSeries, over_time
-from ramsis.sim.trace import RateTrace, Recorded
-from ramsis.sim.workload import (
-    ClosedLoop,
-    FixedRate,
-    PoissonLoad,
-    Renewal,
-    Sampled,
-    Workload,
-)
+from ramsis.sim.workload import ClosedLoop, ConstantLoad, Workload
 
 __all__ = [
     "SCHEMES",
     "Clipper",
     "ClosedLoop",
+    "ConstantLoad",
     "Engine",
     "Estimate",
     "Fixed",
-    "FixedRate",
     "Fleet",
-    "FleetPolicies",
     "Greedy",
     "Infaas",
     "JellyfishPlus",
     "Metrics",
     "ModelSwitching",
     "Plan",
-    "PoissonLoad",
+    "Policies",
     "RateTrace",
     "Recorded",
-    "Renewal",
     "Run",
-    "Sampled",
     "Scheme",
     "SchemeError",
     "SchemeSpec",
     "SimulationResult",
     "TimeSeries",
-    "WorkerPolicies",
     "Workload",
     "check_load",
     "measure",
     "over_time",
-    "policies",
     "run_plan",
     "scheme",
     "simulate",

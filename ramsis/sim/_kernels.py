@@ -16,9 +16,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ramsis.sim.tables import FleetTables, Tables
+from ramsis.cluster._kernels import quantile
+from ramsis.sim.tables import CentralTables, Tables
 
-__all__ = ["Batches", "Lines", "Terms", "central", "fleet_queue", "round_robin", "shortest_queue"]
+__all__ = ["Batches", "Lines", "Terms", "central_queue", "first_come", "round_robin",
+           "shortest_queue"]
 
 FloatArray = NDArray[np.float64]
 
@@ -38,7 +40,7 @@ class Terms(NamedTuple):
     uniform : ndarray, shape (n,), or empty where Q = 1
     coin : ndarray, shape (n,), or empty where no table has a place with two answers
         A uniform number for each head of a worker's queue, or, in turn, for each time that such a
-        place of a fleet's table is asked.
+        place of a central queue's table is asked.
     """
 
     slo_ms: float
@@ -119,15 +121,9 @@ def _decide(
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _service_ms(terms: Terms, model: int, batch: int, query: int) -> float:
     """The time that a batch takes whose first query this is."""
-    count = terms.quantiles_ms.shape[2]
-    if count == 1:
+    if terms.quantiles_ms.shape[2] == 1:
         return float(terms.quantiles_ms[model, batch - 1, 0])
-    last = count - 1
-    position = min(max(terms.uniform[query] * count - 0.5, 0.0), float(last))
-    below = min(int(position), last - 1)
-    low = terms.quantiles_ms[model, batch - 1, below]
-    high = terms.quantiles_ms[model, batch - 1, below + 1]
-    return float(low + (position - below) * (high - low))
+    return quantile(terms.quantiles_ms, model, batch, terms.uniform[query])
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -152,7 +148,7 @@ def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _level(
-    tables: Tables | FleetTables, terms: Terms, arrival_ms: FloatArray, now_ms: float,
+    tables: Tables | CentralTables, terms: Terms, arrival_ms: FloatArray, now_ms: float,
     recorded: int, gone: int,
 ) -> int:
     """The level for the load monitor's load, of ``recorded`` arrivals less ``gone``."""
@@ -237,7 +233,7 @@ def _ring_size(workers: int) -> int:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def central(
+def first_come(
     arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
     """One queue; a worker that has been idle longest takes from its head by the table."""
@@ -373,14 +369,17 @@ def shortest_queue(
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _ask(
-    tables: FleetTables, level: int, idle: int, queued: int, slack_ms: float, coin: float,
+    tables: CentralTables, level: int, idle: int, queued: int, slack_ms: float, coin: float,
     drawn: int,
 ) -> tuple[int, float, int]:
-    """A fleet policy's answer, the slack below which to ask again after waiting, and ``drawn``."""
-    if queued > tables.longest[level]:
+    """A policy's answer, the slack below which to ask again after waiting, and ``drawn``."""
+    longer = queued > tables.longest[level]
+    if longer and tables.longer[level] == -2:
         return -2, -np.inf, drawn
     if idle == 0:
         return -1, -np.inf, drawn
+    if longer:
+        return int(tables.longer[level]), -np.inf, drawn
     i, n = tables.idle_row[level, idle], tables.queue_row[level, queued]
     edges = tables.slack_ms[level]
     j = max(int(np.searchsorted(edges, slack_ms, side="right")) - 1, 0)
@@ -416,11 +415,11 @@ def _due(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def fleet_queue(
-    arrival_ms: FloatArray, lines: Lines, tables: FleetTables, terms: Terms, out: Batches,
+def central_queue(
+    arrival_ms: FloatArray, lines: Lines, tables: CentralTables, terms: Terms, out: Batches,
     drop_ms: FloatArray,
 ) -> int:
-    """One queue that fleet policies decide about; ``drop_ms`` is NaN for queries not dropped."""
+    """One queue of policies that count idle workers; ``drop_ms`` is NaN where nothing drops."""
     n, workers = arrival_ms.size, terms.workers
     ring = _ring_size(workers)
     mask = ring - 1

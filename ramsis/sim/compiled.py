@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,28 +13,75 @@ from ramsis.sim import _kernels
 from ramsis.sim.engine import SchemeError, coins
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
-from ramsis.sim.tables import Compiled, FleetTables, Tables
+from ramsis.sim.tables import CentralTables, Compiled, Tables
 
-__all__ = ["replay"]
+__all__ = ["Given", "replay"]
 
 FloatArray = NDArray[np.float64]
 
 _KERNELS = {
     "round-robin": _kernels.round_robin,
     "shortest-queue": _kernels.shortest_queue,
-    "central": _kernels.central,
+    "first-come": _kernels.first_come,
 }
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a run is given: the arrivals, and the random numbers of service times and actions.
+
+    Attributes
+    ----------
+    arrival_ms : ndarray, shape (n,)
+        Not falling.
+    duration_ms : float
+        When arrivals stop.
+    uniform : ndarray, shape (n,), or empty where service times are fixed
+        The number that draws the service time of a batch whose first query it belongs to.
+    coin : ndarray, shape (n,)
+        Numbers that draw randomised actions.
+    slo_ms : ndarray, shape (n,), optional
+        Deadline of each query after its arrival; for central queues.
+    """
+
+    arrival_ms: FloatArray
+    duration_ms: float
+    uniform: FloatArray
+    coin: FloatArray
+    slo_ms: FloatArray | None = None
+
+    @classmethod
+    def drawn(
+        cls, arrival_ms: FloatArray, duration_ms: float, rng: np.random.Generator,
+        slo_ms: FloatArray | None = None, *, draws: bool = True, by_chance: bool = True,
+    ) -> Given:
+        """Arrivals with numbers from a generator, the same as the plain engine draws from it.
+
+        Parameters
+        ----------
+        draws, by_chance : bool
+            Whether service times, and actions, are drawn; numbers that are not needed are left
+            out.
+        """
+        n = len(arrival_ms)
+        return cls(arrival_ms, duration_ms, rng.random(n if draws else 0),
+                   coins(rng, n) if by_chance else np.empty(0), slo_ms)
+
+    def part(self, queries: NDArray[np.int64], *, coins_in_turn: bool) -> Given:
+        """Some of the queries. Coins that are used in turn do not belong to queries."""
+        return Given(
+            self.arrival_ms[queries], self.duration_ms,
+            self.uniform[queries] if self.uniform.size else self.uniform,
+            self.coin if coins_in_turn or not self.coin.size else self.coin[queries],
+            None if self.slo_ms is None else self.slo_ms[queries])
 
 
 def replay(
     fleet: Fleet,
     scheme: Compiled,
-    arrival_ms: FloatArray,
-    duration_ms: float,
-    rng: np.random.Generator,
+    given: Given,
     load_qps: float | None,
     monitor_ms: float = WINDOW_MS,
-    query_slo_ms: FloatArray | None = None,
 ) -> Run:
     """The same run as the plain engine's, by a kernel.
 
@@ -40,25 +89,19 @@ def replay(
     ----------
     fleet : Fleet
     scheme : Compiled
-    arrival_ms : ndarray, shape (n,)
-        Not falling.
-    duration_ms : float
-    rng : Generator
-        For service draws.
+    given : Given
     load_qps : float or None
         The load that the scheme is told; ``None``: what the load monitor anticipates.
     monitor_ms : float
         The monitor's window, > 0.
-    query_slo_ms : ndarray, shape (n,), optional
-        Deadline of each query after its arrival; for fleet policies.
 
     Raises
     ------
     SchemeError
         The tables hold a model or a batch that the fleet lacks.
     """
-    n, tables = len(arrival_ms), scheme.tables
-    if isinstance(tables, Tables):  # those of fleet policies are checked when they are read
+    n, tables = len(given.arrival_ms), scheme.tables
+    if isinstance(tables, Tables):  # those of central queues are checked when they are read
         _check(tables, fleet)
     level = -1
     if load_qps is not None:
@@ -66,24 +109,24 @@ def replay(
     terms = _kernels.Terms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
-        quantiles_ms=fleet.quantiles_ms, uniform=rng.random(n if fleet.draws else 0),
-        coin=coins(rng, n) if scheme.by_chance else np.empty(0),
+        quantiles_ms=fleet.quantiles_ms, uniform=given.uniform if fleet.draws else np.empty(0),
+        coin=given.coin if scheme.by_chance else np.empty(0),
     )
     out = _kernels.Batches(
         np.empty(n), np.empty(n), *(np.empty(n, dtype=np.int32) for _ in range(4))
     )
-    given = np.ascontiguousarray(arrival_ms)
+    arrival_ms = np.ascontiguousarray(given.arrival_ms)
     drop_ms = np.full(n, np.nan)
-    if isinstance(tables, FleetTables):
-        count = _kernels.fleet_queue(given, _lines(n, fleet.slo_ms, query_slo_ms), tables, terms,
-                                     out, drop_ms)
+    if isinstance(tables, CentralTables):
+        count = _kernels.central_queue(arrival_ms, _lines(n, fleet.slo_ms, given.slo_ms), tables,
+                                     terms, out, drop_ms)
     else:
-        count = _KERNELS[scheme.dispatch](given, tables, terms, out, drop_ms)
+        count = _KERNELS[scheme.kernel](arrival_ms, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
     return Run(
-        fleet=fleet,
-        duration_ms=duration_ms,
-        arrival_ms=arrival_ms,
+        fleets=(fleet,),
+        duration_ms=given.duration_ms,
+        arrival_ms=given.arrival_ms,
         batch_of=out.batch_of,
         start_ms=out.start_ms[:count],
         finish_ms=out.finish_ms[:count],
@@ -92,7 +135,7 @@ def replay(
         size=out.size[:count],
         drop_query=dropped,
         drop_ms=drop_ms[dropped],
-        slo_ms=query_slo_ms,
+        slo_ms=given.slo_ms,
     )
 
 

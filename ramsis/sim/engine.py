@@ -9,6 +9,11 @@ A batch's service time is drawn with the uniform number of its first query. Numb
 queries and come from a stream of their own, so schemes that are compared meet the same arrivals
 and the same luck, and the order in which workers are simulated changes nothing.
 
+Workers may be of several types: a fleet is a number of like workers with the models that they
+hold, and the workers of all fleets are numbered through. A model is named to
+:meth:`Engine.dispatch` by its index in the fleet of the worker. One scheme may decide about all
+workers, or each fleet may have a scheme of its own (:mod:`ramsis.sim.routed`).
+
 A scheme keeps its own queues. What it may do (:meth:`Engine.dispatch`, :meth:`Engine.drop`,
 :meth:`Engine.wake_at`) is checked; what it may not do ends the run with a :class:`SchemeError`
 that names the event. The run ends when nothing more can happen; a query that still waits then is
@@ -21,11 +26,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.quantiles import quantile
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime import LoadMonitor
 from ramsis.runtime.monitor import WINDOW_MS
@@ -35,7 +41,7 @@ from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 if TYPE_CHECKING:
     from ramsis.sim.workload import ClosedLoop
 
-__all__ = ["Engine", "Scheme", "SchemeError", "coins"]
+__all__ = ["Engine", "Scheme", "SchemeError", "StationEngine", "coins"]
 
 _BLOCK = 4096  # uniform numbers drawn at a time
 _MOST = 200_000  # timers in a row, or drops at one instant of users who do not think
@@ -46,8 +52,75 @@ def coins(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
     return rng.spawn(1)[0].random(count)
 
 
+class _Held(NamedTuple):
+    """What a worker's fleet holds: quantiles by model and batch, and the first model's number."""
+
+    service_ms: list[list[list[float]]]
+    draws: bool
+    first_model: int
+
+
+def _held(fleets: Sequence[Fleet]) -> list[_Held]:
+    """For each worker."""
+    found: list[_Held] = []
+    first = 0
+    for fleet in fleets:
+        found += [_Held(fleet.quantiles_ms.tolist(), fleet.draws, first)] * fleet.workers
+        first += len(fleet.models)
+    return found
+
+
 class SchemeError(InvalidValueError):
     """A scheme did what cannot be done; the message names the event that it did it at."""
+
+
+class StationEngine(Protocol):
+    """What a scheme sees of the engine, and may do: an :class:`Engine`, or one station's view."""
+
+    @property
+    def fleet(self) -> Fleet:
+        """The workers that the scheme decides about; with their models and the SLO."""
+        ...
+
+    @property
+    def idle(self) -> Sequence[bool]:
+        """Whether each worker is idle; not to be written to."""
+        ...
+
+    @property
+    def now_ms(self) -> float:
+        """The present time."""
+        ...
+
+    @property
+    def coins(self) -> list[float]:
+        """Uniform numbers for schemes that draw answers."""
+        ...
+
+    @property
+    def monitored(self) -> bool:
+        """Whether the load is anticipated by the monitor and so changes during the run."""
+        ...
+
+    def load_qps(self) -> float:
+        """The load, as stated or as the monitor anticipates it."""
+        ...
+
+    def deadline_ms(self, query: int) -> float:
+        """When the answer to a query is due."""
+        ...
+
+    def dispatch(self, worker: int, queries: Sequence[int], model: int) -> None:
+        """Start a batch of queries on an idle worker."""
+        ...
+
+    def drop(self, query: int) -> None:
+        """Give a waiting query up."""
+        ...
+
+    def wake_at(self, at_ms: float, token: object = None) -> None:
+        """Have the scheme's ``on_timer`` called with ``token`` at a time."""
+        ...
 
 
 class Scheme:
@@ -57,11 +130,11 @@ class Scheme:
 
     Parameters
     ----------
-    engine : Engine
+    engine : StationEngine
         Just about to start.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: StationEngine) -> None:
         self.engine = engine
 
     def on_arrival(self, query: int) -> None:
@@ -79,7 +152,8 @@ class Engine:
 
     Parameters
     ----------
-    fleet : Fleet
+    fleets : sequence of Fleet
+        One for each type of workers. SLO and network delay are those of the first.
     arrivals : ndarray of arrival times in ms, not falling, or ClosedLoop
     duration_ms : float
         When arrivals stop.
@@ -99,11 +173,13 @@ class Engine:
     idle : list of bool
         Whether each worker is idle; not to be written to.
     fleet : Fleet
+        The first fleet; with one type of workers, all of them.
+    fleets : tuple of Fleet
     """
 
     def __init__(
         self,
-        fleet: Fleet,
+        fleets: Sequence[Fleet],
         arrivals: NDArray[np.float64] | ClosedLoop,
         duration_ms: float,
         rng: np.random.Generator,
@@ -111,9 +187,10 @@ class Engine:
         monitor_ms: float = WINDOW_MS,
         query_slo_ms: NDArray[np.float64] | None = None,
     ) -> None:
-        self.fleet = fleet
+        self.fleets = tuple(fleets)
+        self.fleet = fleet = self.fleets[0]
         self.now_ms = 0.0
-        self.idle = [True] * fleet.workers
+        self.idle = [True] * sum(one.workers for one in self.fleets)
         self._duration_ms = duration_ms
         self._known_qps = load_qps
         self._monitor = LoadMonitor(monitor_ms)
@@ -122,8 +199,7 @@ class Engine:
         self._slo_ms, self._network_ms = fleet.slo_ms, fleet.network_ms
         self._query_slo_ms = query_slo_ms
         self._slos: list[float] | None = None if query_slo_ms is None else query_slo_ms.tolist()
-        self._draws = fleet.draws
-        self._service: list[list[list[float]]] = fleet.quantiles_ms.tolist()
+        self._held: list[_Held] = _held(self.fleets)
         self._rng, self._uniform, self._coins = rng, list[float](), list[float]()
         self._arrival_ms: list[float] = []
         self._batch_of: list[int] = []
@@ -180,24 +256,25 @@ class Engine:
         if not (0 <= worker < len(self.idle) and self.idle[worker]):
             raise self._refusal("dispatch to a worker that is not idle", worker,
                                 "an idle worker")
-        if not (0 <= model < len(self._service) and 0 < size <= len(self._service[model])):
+        service_ms, draws, first_model = self._held[worker]
+        if not (0 <= model < len(service_ms) and 0 < size <= len(service_ms[model])):
             raise self._refusal("no such batch", f"model {model}, {size} queries",
-                                f"models 0 to {len(self._service) - 1}, batches of 1 to "
-                                f"{self.fleet.max_batch}")
+                                f"models 0 to {len(service_ms) - 1}, batches of 1 to "
+                                f"{len(service_ms[0])}")
         batch_of, batch = self._batch_of, len(self._starts)
         for query in queries:
             if not (0 <= query < len(batch_of) and batch_of[query] == NEVER_ANSWERED):
                 raise self._refusal("dispatch of a query that does not wait", query,
                                     "queries that have arrived, each once")
             batch_of[query] = batch
-        row = self._service[model][size - 1]
-        service_ms = self._drawn(row, queries[0]) if self._draws else row[0]
-        finish_ms = self.now_ms + self._network_ms + service_ms
+        row = service_ms[model][size - 1]
+        busy_ms = self._drawn(row, queries[0]) if draws else row[0]
+        finish_ms = self.now_ms + self._network_ms + busy_ms
         self.idle[worker] = False
         self._starts.append(self.now_ms)
         self._finishes.append(finish_ms)
         self._workers.append(worker)
-        self._models.append(model)
+        self._models.append(first_model + model)
         self._sizes.append(size)
         self._waiting -= size
         heappush(self._running, (finish_ms, batch))
@@ -294,11 +371,8 @@ class Engine:
         """The quantile function of a batch at the uniform number of its first query."""
         while query >= len(self._uniform):
             self._uniform += self._rng.random(_BLOCK).tolist()
-        last = len(quantiles) - 1
-        position = min(max(self._uniform[query] * len(quantiles) - 0.5, 0.0), float(last))
-        below = min(int(position), last - 1)
-        low = quantiles[below]
-        return low + (position - below) * (quantiles[below + 1] - low)
+        drawn: float = quantile(quantiles, self._uniform[query])
+        return drawn
 
     def _refusal(self, what: str, value: object, allowed: str) -> SchemeError:
         where = f"at {self.now_ms:g} ms, {self._event}"
@@ -309,7 +383,7 @@ class Engine:
     def _record(self) -> Run:
         query, when = zip(*self._dropped, strict=True) if self._dropped else ((), ())
         return Run(
-            fleet=self.fleet,
+            fleets=self.fleets,
             duration_ms=self._duration_ms,
             arrival_ms=np.array(self._arrival_ms, dtype=np.float64),
             batch_of=np.array(self._batch_of, dtype=np.int32),

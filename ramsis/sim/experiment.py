@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, check_positive, describe
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.engine import Engine
@@ -20,7 +20,7 @@ from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import Plan, SchemeSpec
 from ramsis.sim.result import SimulationResult
 from ramsis.sim.run import Run
-from ramsis.sim.workload import ClosedLoop, Workload, require_positive
+from ramsis.sim.workload import ClosedLoop, Workload
 
 __all__ = ["LARGEST_OVERLOAD", "check_load", "run_plan", "simulate"]
 
@@ -101,8 +101,8 @@ def simulate(
     if not seeds or any(isinstance(s, bool) or s < 0 for s in seeds):
         raise InvalidValueError(describe("not seeds", where="seeds", value=list(seeds),
                                          allowed="one or more whole numbers >= 0"))
-    require_positive(monitor_ms, "monitor_ms")
-    require_positive(told, "told")
+    check_positive(monitor_ms=monitor_ms)
+    check_positive(told=told)
     plan = scheme.prepare(fleet)
     metrics: list[Metrics] = []
     runs: list[Run] = []
@@ -143,17 +143,18 @@ def run_plan(
     given = workload if isinstance(workload, ClosedLoop) else workload.arrivals_ms(arrivals)
     slos = fleet.drawn_slos(len(given), classes) if isinstance(given, np.ndarray) else None
     compiled = plan.compiled
-    if compiled is not None and slos is not None and compiled.dispatch != "fleet":
-        compiled = None  # its kernel knows one deadline for all
+    if compiled is not None and slos is not None and compiled.kernel != "central-queue":
+        compiled = None  # other kernels know one deadline for all
     if engine != "plain" and compiled is not None and isinstance(given, np.ndarray):
-        from ramsis.sim.compiled import replay
+        from ramsis.sim.compiled import Given, replay
 
-        return replay(fleet, compiled, given, workload.duration_ms, service, load_qps,
-                      monitor_ms, slos)
+        numbers = Given.drawn(given, workload.duration_ms, service, slos, draws=fleet.draws,
+                              by_chance=compiled.by_chance)
+        return replay(fleet, compiled, numbers, load_qps, monitor_ms)
     if engine == "compiled":
         raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
                                          allowed="engine plain or auto"))
-    return Engine(fleet, given, workload.duration_ms, service, load_qps, monitor_ms, slos).run(
+    return Engine((fleet,), given, workload.duration_ms, service, load_qps, monitor_ms, slos).run(
         plan.start)
 
 

@@ -5,8 +5,7 @@ Service times come from the profile in one of two ways:
 - *a statistic* (``p95`` as in the paper's simulation, ``p99``, ``mean``): every batch of b on
   model m takes l(m, b) of the latency table;
 - *the distribution*: a quantile sketch for each (m, b), at equal-probability midpoints
-  (:mod:`ramsis.cluster.service_times`), from which a batch's time is drawn by inversion: the
-  quantile function at a uniform number, linear between the midpoints and constant outside.
+  (:mod:`ramsis.cluster.service_times`), from which a batch's time is drawn by inversion.
 
 What schemes see of latencies is the latency table, at p95 where times are drawn.
 """
@@ -21,9 +20,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.cluster.service_times import service_quantiles
+from ramsis.cluster.checks import below_every_latency
+from ramsis.cluster.service_times import ServiceTimes, service_quantiles
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic
 
 __all__ = ["MAX_BATCH", "SERVICES", "Fleet"]
@@ -101,12 +101,8 @@ class Fleet:
         InfeasibleError
             An SLO below every latency.
         """
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise InvalidValueError(describe("not a number of workers", where="workers",
-                                             value=workers, allowed="a whole number >= 1"))
-        if not (math.isfinite(slo_ms) and slo_ms > 0):
-            raise InvalidValueError(describe("not positive", where="slo_ms", value=slo_ms,
-                                             allowed="a finite number > 0"))
+        check_number_of("workers", workers)
+        check_positive(slo_ms=slo_ms)
         if not (math.isfinite(network_ms) and network_ms >= 0):
             raise InvalidValueError(describe("not a delay", where="network_ms", value=network_ms,
                                              allowed="a finite number >= 0"))
@@ -117,10 +113,7 @@ class Fleet:
         table = profile.latency_table(cast(Statistic, statistic), max_batch)
         lowest = float(table.latency_ms[:, 0].min())
         if lowest > slo_ms:
-            raise InfeasibleError(
-                describe("SLO is below every latency", where="slo_ms", value=slo_ms,
-                         allowed=f"at least {lowest:g} ms, the fastest model's batch of 1")
-            )
+            raise below_every_latency(slo_ms, lowest)
         fixed = service in STATISTICS
         quantiles = table.latency_ms[:, :, None] if fixed else service_quantiles(profile, table)
         return cls(table, np.ascontiguousarray(quantiles), workers, float(slo_ms),
@@ -145,10 +138,15 @@ class Fleet:
         """Largest batch B."""
         return self.table.max_batch
 
+    @cached_property
+    def service_times(self) -> ServiceTimes:
+        """What batches take, as all other packages know it."""
+        return ServiceTimes(self.models, self.table.accuracy, self.quantiles_ms, self.service)
+
     @property
     def draws(self) -> bool:
         """Whether service times are drawn."""
-        return int(self.quantiles_ms.shape[2]) > 1
+        return self.service_times.distributed
 
     @cached_property
     def by_accuracy(self) -> tuple[int, ...]:

@@ -75,7 +75,7 @@ class Metrics:
 
 def measure(run: Run) -> Metrics:
     """The figures of a run."""
-    n, duration_ms, fleet = run.queries, run.duration_ms, run.fleet
+    n, duration_ms = run.queries, run.duration_ms
     in_time, answered = int(run.in_time.sum()), run.answered
     reward = float(run.reward.sum())
     response = (run.answered_ms - run.arrival_ms)[answered]
@@ -83,7 +83,7 @@ def measure(run: Run) -> Metrics:
     (batch_p99,) = _quantiles(run.size[run.batch_of[answered]], (0.99,))
     busy_ms = np.minimum(run.finish_ms, duration_ms) - np.minimum(run.start_ms, duration_ms)
     queue = queue_at_arrivals(run)
-    counts = np.bincount(run.model_of[answered], minlength=len(fleet.models))
+    counts = np.bincount(run.model_of[answered], minlength=len(run.models))
     return Metrics(
         queries=n,
         in_time=in_time,
@@ -99,14 +99,24 @@ def measure(run: Run) -> Metrics:
         batches=len(run.size),
         batch_mean=float(run.size.mean()) if len(run.size) else None,
         batch_p99=batch_p99,
-        utilisation=float(busy_ms.sum()) / (duration_ms * fleet.workers),
+        utilisation=float(busy_ms.sum()) / (duration_ms * run.workers),
         queue_mean=_waited_ms(run, 0.0, duration_ms) / duration_ms,
         queue_p99=_quantiles(queue, (0.99,))[0] or 0.0,
         queue_max=int(queue.max()) if n else 0,
         offered_qps=1000.0 * n / duration_ms,
-        model_share={name: float(count) / max(int(answered.sum()), 1)
-                     for name, count in zip(fleet.models, counts, strict=True) if count},
+        model_share=_shares(run.models, counts, int(answered.sum())),
     )
+
+
+def _shares(
+    models: tuple[str, ...], counts: NDArray[np.int64], answered: int
+) -> dict[str, float]:
+    """Share of each model in the answered queries, over all types of workers that hold it."""
+    total: dict[str, int] = {}
+    for name, count in zip(models, counts.tolist(), strict=True):
+        if count:
+            total[name] = total.get(name, 0) + count
+    return {name: float(count) / max(answered, 1) for name, count in total.items()}
 
 
 def queue_at_arrivals(run: Run) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from ramsis.sim.engine import Engine, Scheme
+from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.tables import Compiled
 
@@ -31,7 +31,7 @@ class Plan:
     """
 
     name: str
-    start: Callable[[Engine], Scheme]
+    start: Callable[[StationEngine], Scheme]
     compiled: Compiled | None = None
     max_batch: int = 1
 

@@ -29,7 +29,8 @@ class Run:
 
     Attributes
     ----------
-    fleet : Fleet
+    fleets : tuple of Fleet
+        One for each type of workers; workers and models are numbered through.
     duration_ms : float
         When arrivals stop; the queues drain afterwards.
     arrival_ms : ndarray, shape (n,)
@@ -45,7 +46,7 @@ class Run:
         Deadline of each query after its arrival, where the fleet has SLO classes.
     """
 
-    fleet: Fleet
+    fleets: tuple[Fleet, ...]
     duration_ms: float
     arrival_ms: FloatArray
     batch_of: IntArray
@@ -57,6 +58,16 @@ class Run:
     drop_query: IntArray
     drop_ms: FloatArray
     slo_ms: FloatArray | None = None
+
+    @property
+    def workers(self) -> int:
+        """Number of workers, of all types."""
+        return sum(fleet.workers for fleet in self.fleets)
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Name of each model; one that several types hold is there for each."""
+        return tuple(name for fleet in self.fleets for name in fleet.models)
 
     @property
     def queries(self) -> int:
@@ -83,7 +94,7 @@ class Run:
     @cached_property
     def in_time(self) -> NDArray[np.bool_]:
         """Whether each query was answered by its deadline, shape (n,)."""
-        slo_ms = self.fleet.slo_ms if self.slo_ms is None else self.slo_ms
+        slo_ms = self.fleets[0].slo_ms if self.slo_ms is None else self.slo_ms
         return self.answered_ms <= self.arrival_ms + slo_ms
 
     @cached_property
@@ -94,7 +105,7 @@ class Run:
     @cached_property
     def reward(self) -> FloatArray:
         """Accuracy of each query answered in time and 0 for the others, shape (n,)."""
-        accuracy = np.append(self.fleet.table.accuracy, 0.0)
+        accuracy = np.concatenate([*(fleet.table.accuracy for fleet in self.fleets), [0.0]])
         return np.where(self.in_time, accuracy[self.model_of], 0.0)
 
 

@@ -1,8 +1,9 @@
 """Decisions as arrays: what compiled kernels read.
 
 For each load level a table (queued, slack bin) → (model, batch), with one answer for longer
-queues: the form of a policy file, and of every scheme that decides by the load, the length of the
-queue and the slack of its head alone. The level for a load is the lowest that meets it, else the
+queues: the form of policies for queues of single workers, and of every scheme that decides by the
+load, the length of the queue and the slack of its head alone. Policies of a central queue decide
+by the number of idle workers too. The level for a load is the lowest that meets it, else the
 highest, as in :class:`ramsis.runtime.PolicySet`.
 """
 
@@ -15,16 +16,15 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.runtime.fleet import FleetTable
-from ramsis.runtime.mixture import Mixture
-from ramsis.runtime.table import LookupTable
+from ramsis.policy import Policy
+from ramsis.runtime.randomised import Randomised
 
-__all__ = ["Compiled", "Dispatch", "FleetTables", "Level", "Tables", "stack", "stack_fleet"]
+__all__ = ["CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of", "stack",
+           "stack_central"]
 
-Dispatch = Literal["round-robin", "shortest-queue", "central", "fleet"]
-"""How queries reach workers: every K-th to a worker's own queue, to the worker with fewest queries
-waiting or in service (ties: the next in turn), one queue for all, or one that a fleet policy
-decides about."""
+Kernel = Literal["round-robin", "shortest-queue", "central-queue", "first-come"]
+"""The compiled loop that runs the tables: by the dispatch rule of policies; or *first-come*, one
+queue from which an idle worker takes at once."""
 
 _BUCKETS_PER_BIN = 4
 
@@ -69,8 +69,8 @@ class Tables(NamedTuple):
     chance: NDArray[np.float64]
 
 
-class FleetTables(NamedTuple):
-    """Fleet policies of L levels, padded to common shapes.
+class CentralTables(NamedTuple):
+    """Policies of central queues, of L levels, padded to common shapes.
 
     Attributes
     ----------
@@ -85,9 +85,11 @@ class FleetTables(NamedTuple):
     slack_ms : ndarray, shape (L, J)
         Low edges of the slack bins; infinite beyond a level's last.
     answer : ndarray, shape (L, I, N, J)
-        An option's index, -1 to wait, -2 to drop.
-    model, batch : ndarrays, shape (L, O)
-        Of each option.
+        An action's index, -1 to wait, -2 to drop.
+    model, batch : ndarrays, shape (L, A)
+        Of each action.
+    longer : ndarray, shape (L,)
+        The answer to a longer queue, as in ``answer``.
     mixed : ndarray, shape (L, 4)
         Indices of the place that has a second answer, and that answer; the first -1 where there
         is none.
@@ -103,6 +105,7 @@ class FleetTables(NamedTuple):
     answer: NDArray[np.int16]
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
+    longer: NDArray[np.int64]
     mixed: NDArray[np.int64]
     chance: NDArray[np.float64]
 
@@ -111,8 +114,8 @@ class FleetTables(NamedTuple):
 class Compiled:
     """A scheme that kernels can run."""
 
-    dispatch: Dispatch
-    tables: Tables | FleetTables
+    kernel: Kernel
+    tables: Tables | CentralTables
 
     @property
     def by_chance(self) -> bool:
@@ -121,24 +124,34 @@ class Compiled:
 
 
 class Level(NamedTuple):
-    """One level: a load, and its table as in :class:`Tables`."""
+    """One level: a load, and its table as in :class:`Tables`.
+
+    ``second`` is the row, bin, model and batch of the second answer, and its probability.
+    """
 
     load_qps: float
     slack_ms: ArrayLike
     model: ArrayLike
     batch: ArrayLike
     overflow: tuple[int, int]
-    mixture: Mixture | None = None
+    second: tuple[tuple[int, int, int, int], float] | None = None
 
-    @classmethod
-    def of(cls, table: LookupTable, index: Sequence[int]) -> Level:
-        """A policy file's table; ``index`` gives the fleet's index of each of its models."""
-        indices = np.asarray(index)
-        model, batch = table.overflow
-        return cls(table.load_qps, table.slack_ms, indices[np.array(table.model)], table.batch,
-                   (int(indices[model]), batch or -1),
-                   None if table.mixture is None else table.mixture._replace(answer=(
-                       int(indices[table.mixture.answer[0]]), table.mixture.answer[1])))
+
+def level_of(policy: Policy, index: Sequence[int]) -> Level:
+    """A policy of queues of single workers; ``index`` gives the fleet's index of its models."""
+    actions = [(index[m], batch) for m, batch in policy.actions.tolist()]
+
+    def answer(code: int) -> tuple[int, int]:
+        return actions[code] if code >= 0 else (0, 0)
+
+    padded = np.array([*actions, (0, 0)])  # the last for code -2, in place of -1
+    cells = padded[np.maximum(policy.codes[0], -1)]
+    model, batch = answer(policy.longer_queue)
+    found, second = policy.randomised, None
+    if found is not None:
+        second = (*found.place[1:], *answer(found.code)), found.probability
+    return Level(policy.load_qps, policy.slack_ms, cells[..., 0], cells[..., 1],
+                 (model, batch or -1), second)
 
 
 def stack(levels: Sequence[Level]) -> Tables:
@@ -168,43 +181,44 @@ def stack(levels: Sequence[Level]) -> Tables:
         rows=np.array([shape[0] for shape in shapes]),
         slack_ms=slack, per_ms=per_ms, first_bin=first_bin, model=model, batch=batch,
         overflow_model=overflow[:, 0].copy(), overflow_batch=overflow[:, 1].copy(),
-        mixed=_mixed([level.mixture for level in ordered]),
-        chance=_chance([level.mixture for level in ordered]),
+        mixed=np.array([level.second[0] if level.second else _NO_PLACE for level in ordered],
+                       dtype=np.int64),
+        chance=np.array([level.second[1] if level.second else 0.0 for level in ordered]),
     )
 
 
-def _mixed(mixtures: Sequence[Mixture | None]) -> NDArray[np.int64]:
-    return np.array([(-1, 0, 0, 0) if one is None else (*one.place, *one.answer)
-                     for one in mixtures], dtype=np.int64)
-
-
-def _chance(mixtures: Sequence[Mixture | None]) -> NDArray[np.float64]:
-    return np.array([0.0 if one is None else one.probability for one in mixtures])
-
-
-def stack_fleet(
-    levels: Sequence[tuple[FleetTable, Sequence[int], NDArray[np.int64]]]
-) -> FleetTables:
-    """Fleet policies by rising load: the file's table, the fleet's model indices, the answers."""
+def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTables:
+    """Policies of central queues by rising load, each with the fleet's indices of its models."""
     ordered = sorted(levels, key=lambda level: level[0].load_qps)
-    tables = [table for table, _, _ in ordered]
-    count, workers = len(ordered), tables[0].workers
-    longest = np.array([table.queue[-1] for table in tables])
+    policies = [policy for policy, _ in ordered]
+    count, workers = len(ordered), policies[0].workers
+    longest = np.array([policy.max_queue for policy in policies])
     queue_row = np.zeros((count, int(longest.max()) + 1), dtype=np.int32)
     idle_row = np.zeros((count, workers + 1), dtype=np.int32)
-    slack = np.full((count, max(len(table.slack_ms) for table in tables)), np.inf)
-    answer = np.zeros((count, *np.max([rows.shape for _, _, rows in ordered], axis=0)),
+    slack = np.full((count, max(len(policy.slack_ms) for policy in policies)), np.inf)
+    answer = np.zeros((count, *np.max([policy.codes.shape for policy in policies], axis=0)),
                       dtype=np.int16)
-    options = max(len(table.options) for table in tables)
-    model, batch = np.zeros((count, options), np.int16), np.zeros((count, options), np.int16)
-    for i, (table, index, rows) in enumerate(ordered):
-        slack[i, : len(table.slack_ms)] = table.slack_ms
-        answer[i, : rows.shape[0], : rows.shape[1], : rows.shape[2]] = rows
-        for row, levels_of in ((idle_row, table.idle), (queue_row, table.queue)):
+    actions = max(len(policy.actions) for policy in policies)
+    model, batch = np.zeros((count, actions), np.int16), np.zeros((count, actions), np.int16)
+    for i, (policy, index) in enumerate(ordered):
+        codes = policy.codes
+        slack[i, : len(policy.slack_ms)] = policy.slack_ms
+        answer[i, : codes.shape[0], : codes.shape[1], : codes.shape[2]] = codes
+        for row, levels_of in ((idle_row, policy.idle_levels), (queue_row, policy.queue_levels)):
             row[i] = np.searchsorted(levels_of, np.arange(row.shape[1]), side="right") - 2
-        for o, (m, b) in enumerate(table.options):
-            model[i, o], batch[i, o] = index[m], b
-    return FleetTables(np.array([table.load_qps for table in tables]), longest, idle_row,
-                       queue_row, slack, answer, model, batch,
-                       _mixed([table.mixture for table in tables]),
-                       _chance([table.mixture for table in tables]))
+        model[i, : len(policy.actions)] = np.asarray(index)[policy.actions[:, 0]]
+        batch[i, : len(policy.actions)] = policy.actions[:, 1]
+    seconds = [_place(policy.randomised) for policy in policies]
+    chances = [policy.randomised.probability if policy.randomised else 0.0 for policy in policies]
+    return CentralTables(
+        load_qps=np.array([policy.load_qps for policy in policies]), longest=longest,
+        idle_row=idle_row, queue_row=queue_row, slack_ms=slack, answer=answer, model=model,
+        batch=batch, longer=np.array([policy.longer_queue for policy in policies]),
+        mixed=np.array(seconds, dtype=np.int64), chance=np.array(chances))
+
+
+_NO_PLACE = (-1, 0, 0, 0)
+
+
+def _place(found: Randomised | None) -> tuple[int, int, int, int]:
+    return _NO_PLACE if found is None else (*found.place, found.code)

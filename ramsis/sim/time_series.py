@@ -93,7 +93,7 @@ def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
     in_time = np.bincount(which[run.in_time], minlength=bins)
     reward = np.bincount(which, weights=run.reward, minlength=bins)
     length_ms = np.diff(edges)
-    models = len(run.fleet.models)
+    models = len(run.models)
     of_model = np.bincount(which[run.answered] * models + run.model_of[run.answered],
                            minlength=bins * models).reshape(bins, models)
     begun = np.searchsorted(edges[1:-1], run.start_ms, side="right")[run.start_ms < edges[-1]]
@@ -118,9 +118,9 @@ def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
         response_p99_ms=p99,
         batch_mean=batch_mean,
         model_share=share,
-        models=run.fleet.models,
+        models=run.models,
         utilisation=np.diff(_covered_ms(run.start_ms, run.finish_ms, edges))
-        / (length_ms * run.fleet.workers),
+        / (length_ms * run.workers),
         queue_mean=np.diff(_covered_ms(run.arrival_ms, run.served_ms, edges)) / length_ms,
     )
 

@@ -42,13 +42,14 @@ def timeline(runs: Mapping[str, Run]) -> dict[str, Any]:
 
 def _events(process: int, name: str, run: Run) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}}
-    for worker in range(run.fleet.workers):
+    for worker in range(run.workers):
         yield {"ph": "M", "name": "thread_name", "pid": process, "tid": worker + 1,
                "args": {"name": f"worker {worker}"}}
+    models = run.models
     late = np.bincount(run.batch_of[run.answered & ~run.in_time], minlength=len(run.size))
     for batch in np.argsort(run.start_ms, kind="stable"):
         start_ms, finish_ms = float(run.start_ms[batch]), float(run.finish_ms[batch])
-        yield {"ph": "X", "name": run.fleet.models[run.model[batch]], "pid": process,
+        yield {"ph": "X", "name": models[run.model[batch]], "pid": process,
                "tid": int(run.worker[batch]) + 1, "ts": round(1000.0 * start_ms, 3),
                "dur": round(1000.0 * (finish_ms - start_ms), 3),
                "args": {"batch": int(run.size[batch]), "late": int(late[batch])}}

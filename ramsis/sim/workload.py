@@ -15,20 +15,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.arrivals.process import Sampler
+from ramsis.arrivals.registry import AnyArrivals, arrivals_of
+from ramsis.arrivals.sampling import check_amount
+from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 
-__all__ = ["MAX_ARRIVALS", "ClosedLoop", "FixedRate", "PoissonLoad", "Renewal", "Sampled",
-           "Sampler", "Workload", "check_amount", "renewal", "require_positive"]
+__all__ = ["ClosedLoop", "ConstantLoad", "Workload"]
 
 FloatArray = NDArray[np.float64]
-
-MAX_ARRIVALS = 500_000_000
-"""Most arrivals that one run is asked for."""
 
 
 @runtime_checkable
@@ -56,8 +56,8 @@ class Workload(Protocol):
 
 
 @dataclass(frozen=True)
-class _Constant:
-    """A constant load.
+class ConstantLoad:
+    """A constant load of any arrival process.
 
     Parameters
     ----------
@@ -65,106 +65,41 @@ class _Constant:
         Mean arrivals per second, finite and > 0.
     duration_ms : float
         Finite and > 0.
+    arrivals : Arrivals, str or callable
+        The process: as the command line names it (``renewal:2``), or a callable that makes the
+        process of a load, which has ``sample(duration_ms, rng)``.
 
     Raises
     ------
     InvalidValueError
-        A number out of range.
-    """
+        A number out of range, or a process that cannot be drawn from.
 
-    load_qps: float
-    duration_ms: float
-
-    def __post_init__(self) -> None:
-        require_positive(self.load_qps, "load_qps")
-        require_positive(self.duration_ms, "duration_ms")
-
-    @property
-    def varies(self) -> bool:
-        """A constant load does not."""
-        return False
-
-
-@dataclass(frozen=True)
-class PoissonLoad(_Constant):
-    """Poisson arrivals of constant load.
-
-    >>> arrivals = PoissonLoad(load_qps=100.0, duration_ms=1000.0).arrivals_ms(
-    ...     np.random.default_rng(0))
+    Examples
+    --------
+    >>> load = ConstantLoad(load_qps=100.0, duration_ms=1000.0)
+    >>> arrivals = load.arrivals_ms(np.random.default_rng(0))
     >>> bool((np.diff(arrivals) >= 0).all() and arrivals[-1] < 1000.0)
     True
     """
 
-    def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
-        """Sorted arrival times in ms."""
-        return renewal(rng, self.load_qps / 1000.0, self.duration_ms, 1.0)
-
-
-@dataclass(frozen=True)
-class FixedRate(_Constant):
-    """One query every 1000 / load_qps ms, the first at 0."""
-
-    def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
-        """Arrival times in ms."""
-        check_amount(self.load_qps / 1000.0 * self.duration_ms)
-        gap_ms = 1000.0 / self.load_qps
-        times: FloatArray = np.arange(float(math.ceil(self.duration_ms / gap_ms))) * gap_ms
-        return times[times < self.duration_ms]
-
-
-@dataclass(frozen=True)
-class Renewal(_Constant):
-    """Independent gamma-distributed gaps with a given coefficient of variation.
-
-    Parameters
-    ----------
-    cv : float
-        Standard deviation of a gap over its mean, > 0; 1 is Poisson. The first gap is one like
-        the others.
-    """
-
-    cv: float
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(self.cv, "cv")
-
-    def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
-        """Sorted arrival times in ms."""
-        return renewal(rng, self.load_qps / 1000.0, self.duration_ms, self.cv)
-
-
-class Sampler(Protocol):
-    """An arrival process that can be drawn from."""
-
-    @property
-    def rate_per_ms(self) -> float:
-        """Mean arrivals per millisecond."""
-        ...
-
-    def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Sorted arrival times in [0, duration_ms)."""
-        ...
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """Arrivals of a process of :mod:`ramsis.arrivals` that has ``sample``."""
-
-    process: Sampler
+    load_qps: float
     duration_ms: float
+    arrivals: AnyArrivals = "poisson"
 
     def __post_init__(self) -> None:
-        require_positive(self.duration_ms, "duration_ms")
+        check_positive(load_qps=self.load_qps)
+        check_positive(duration_ms=self.duration_ms)
+        object.__setattr__(self, "arrivals", arrivals_of(self.arrivals))
+        _ = self.process
 
-    @property
-    def load_qps(self) -> float:
-        """Mean load."""
-        return 1000.0 * self.process.rate_per_ms
+    @cached_property
+    def process(self) -> Sampler:
+        """The process of this load."""
+        return arrivals_of(self.arrivals).drawn(self.load_qps)
 
     @property
     def varies(self) -> bool:
-        """A stationary process does not."""
+        """A constant load does not."""
         return False
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
@@ -200,14 +135,12 @@ class ClosedLoop:
     duration_ms: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.users, bool) or not isinstance(self.users, int) or self.users < 1:
-            raise InvalidValueError(describe("not a number of users", where="users",
-                                             value=self.users, allowed="a whole number >= 1"))
+        check_number_of("users", self.users)
         if not (math.isfinite(self.think_ms) and self.think_ms >= 0):
             raise InvalidValueError(describe("not a length of time", where="think_ms",
                                              value=self.think_ms,
                                              allowed="a finite number >= 0"))
-        require_positive(self.duration_ms, "duration_ms")
+        check_positive(duration_ms=self.duration_ms)
 
     @property
     def load_qps(self) -> None:
@@ -217,39 +150,3 @@ class ClosedLoop:
     def varies(self) -> bool:
         """With the answers."""
         return True
-
-
-def renewal(
-    rng: np.random.Generator, rate: float, length: float, cv: float
-) -> FloatArray:
-    """Renewal times in [0, length), with gamma gaps of mean 1/rate, the first one included."""
-    check_amount(rate * length)
-    shape = cv**-2.0
-    pieces, reached = [], 0.0
-    mean = rate * length
-    while reached < length:
-        count = int(mean + 6.0 * max(cv, 1.0) * math.sqrt(mean + 1.0)) + 8
-        gaps = (rng.exponential(1.0 / rate, count) if cv == 1.0
-                else rng.gamma(shape, 1.0 / (rate * shape), count))
-        times = np.cumsum(gaps)
-        times += reached
-        pieces.append(times)
-        reached = float(times[-1])
-        mean = rate * max(length - reached, 0.0)
-    whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-    return whole[: int(np.searchsorted(whole, length))]
-
-
-def require_positive(value: float, where: str) -> None:
-    """Refuse what is not a finite number > 0."""
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidValueError(describe("not positive", where=where, value=value,
-                                         allowed="a finite number > 0"))
-
-
-def check_amount(arrivals: float) -> None:
-    """Refuse more arrivals than a run can hold."""
-    if not arrivals <= MAX_ARRIVALS:
-        raise InvalidValueError(describe("too many arrivals for one run", where="workload",
-                                         value=f"{arrivals:.3g}",
-                                         allowed=f"at most {MAX_ARRIVALS}"))

@@ -14,18 +14,18 @@ from typing import Any, Protocol, cast
 
 from ramsis import __version__
 from ramsis.bounds import realised_bound
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.policy import Policy, read, write
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.sim import (
+    ConstantLoad,
     Fleet,
     ModelSwitching,
-    PoissonLoad,
+    Policies,
     RateTrace,
-    Renewal,
     SchemeSpec,
     SimulationResult,
     Workload,
@@ -157,7 +157,7 @@ class CellJob:
         return {
             "code": _CODE, "profile": self.models.digest, "workers": cell.workers,
             "slo_ms": cell.slo_ms, "service": cell.service, "network_ms": cell.network_ms,
-            "workload": {**load, "cv": cell.cv, "duration_s": cell.duration_s},
+            "workload": {**load, "arrivals": cell.arrivals, "duration_s": cell.duration_s},
             "monitor": cell.monitor, "monitor_ms": cell.monitor_ms, "told": cell.told,
             "seed": cell.seed, "seeds": cell.seeds, "scheme": scheme,
         }
@@ -220,7 +220,7 @@ class CellJob:
     def _ready(self, policies: tuple[Policy, ...]) -> SchemeSpec:
         """The scheme, with the files that it needs."""
         if policies:
-            return cast(PolicyScheme, self._scheme).replay(policies, self.cell.scheme)
+            return Policies(policies, self.cell.scheme)
         first = next(iter(self.needs), None)
         return first.stored if isinstance(first, ResponseJob) else cast(SchemeSpec, self._scheme)
 
@@ -237,9 +237,7 @@ class CellJob:
         if self.trace is not None:
             return self.trace
         load_qps, duration_ms = cast(float, self.cell.load_qps), 1000.0 * self._seconds
-        if self.cell.cv == 1.0:
-            return PoissonLoad(load_qps, duration_ms)
-        return Renewal(load_qps, duration_ms, self.cell.cv)
+        return ConstantLoad(load_qps, duration_ms, self.cell.arrivals)
 
     @property
     def _seconds(self) -> float:
@@ -257,7 +255,7 @@ class CellJob:
     def _bound(self, result: SimulationResult, max_batch: int) -> float | None:
         """What no scheme can beat on these arrivals, in expectation where times are drawn."""
         cell = self.cell
-        law = ServiceLaw.of(self.models.profile, cell.service, max_batch)
+        law = ServiceTimes.of(self.models.profile, cell.service, max_batch)
         return realised_bound(
             law, slo_ms=cell.slo_ms, workers=cell.workers, max_batch=max_batch,
             duration_ms=result.duration_ms, counts=[one.queries for one in result.metrics],

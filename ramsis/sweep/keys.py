@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ramsis.arrivals import Arrivals
+from ramsis.arrivals.loads import parse_loads
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
-from ramsis.synthesis import parse_loads
 from ramsis.synthesis.schemes import policy_scheme
 
 __all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SETTINGS", "read_axis", "read_setting"]
@@ -66,6 +67,16 @@ def _scheme(value: Any) -> str:
     return text
 
 
+def _arrivals(value: Any) -> str:
+    """The text of a process that can be drawn from."""
+    try:
+        arrivals = Arrivals.parse(_text(value))
+        arrivals.drawn(1000.0)
+    except InvalidValueError as error:
+        raise _RefusedError(value, str(error)) from None
+    return arrivals.text
+
+
 def _loads(value: Any) -> tuple[float, ...]:
     """One number, or the levels of a text such as ``400:4000:400``."""
     if not isinstance(value, str):
@@ -83,6 +94,7 @@ AXES: Mapping[str, _Check] = {
     "slo_ms": _positive,
     "service": _one_of(*SERVICES),
     "network_ms": _not_negative,
+    "arrivals": _arrivals,
     "cv": _positive,
     "load_qps": _loads,
     "trace": _text,
@@ -102,7 +114,7 @@ SETTINGS: Mapping[str, _Check] = {
 """Keys that take one value."""
 
 DEFAULTS: Mapping[str, Any] = {
-    "models": "all", "service": "p95", "network_ms": 0.0, "cv": 1.0, "trace_scale": 1.0,
+    "models": "all", "service": "p95", "network_ms": 0.0, "trace_scale": 1.0,
     "seed": 0, "seeds": 1, "monitor_ms": WINDOW_MS, "told": 1.0,
 }
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ramsis import profiles
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.arrivals.rate_file import read_rates
+from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.trace_file import read_rates
 from ramsis.sweep.jobs import CellJob, Job, Models
 from ramsis.sweep.pool import Outcome, Runner, runner
 from ramsis.sweep.spec import Cell, SweepSpec
@@ -123,9 +123,7 @@ class Sweep:
         OutputError
             The folder cannot be written.
         """
-        if isinstance(processes, bool) or not isinstance(processes, int) or processes < 1:
-            raise InvalidValueError(describe("not a number of processes", where="processes",
-                                             value=processes, allowed="a whole number >= 1"))
+        check_number_of("processes", processes)
         failed: dict[Path, Outcome] = {}
         if self.todo:
             with runner(min(processes, self.todo)) as run:
@@ -219,10 +217,10 @@ class _Inputs:
     def trace(self, cell: Cell) -> RateTrace | None:
         if cell.trace is None:
             return None
-        key = (cell.trace, cell.trace_scale, cell.cv, cell.duration_s)
+        key = (cell.trace, cell.trace_scale, cell.arrivals, cell.duration_s)
         if key not in self._traces:
             read = read_rates(cell.trace).scaled(cell.trace_scale)
-            trace = RateTrace(read.start_ms, read.rate_qps, read.end_ms, cell.cv)
+            trace = RateTrace(read.start_ms, read.rate_qps, read.end_ms, cell.arrivals)
             if cell.duration_s is not None:
                 trace = trace.until(1000.0 * cell.duration_s)
             self._traces[key] = trace

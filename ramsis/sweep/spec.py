@@ -15,6 +15,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ramsis.arrivals import Arrivals
 from ramsis.errors import InputFileError, describe
 from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
@@ -34,8 +35,12 @@ class Cell:
     Attributes
     ----------
     profile, model_set : str
-    workers, slo_ms, service, network_ms, cv
-        As in :func:`ramsis.sim.simulate` and its workloads.
+    workers, slo_ms, service, network_ms
+        As in :func:`ramsis.sim.simulate`.
+    arrivals : str
+        The arrival process, as :meth:`ramsis.arrivals.Arrivals.parse` takes it.
+    cv : float or None
+        Coefficient of variation of its gaps, where these are independent.
     load_qps : float or None
         A constant load, or else a trace.
     trace : str or None
@@ -55,7 +60,8 @@ class Cell:
     slo_ms: float
     service: str
     network_ms: float
-    cv: float
+    arrivals: str
+    cv: float | None
     load_qps: float | None
     trace: str | None
     trace_scale: float
@@ -157,6 +163,9 @@ def _cells(
     if ("load_qps" in grid) == ("trace" in grid):
         raise InputFileError(describe("needs one of load_qps and trace", where=where,
                                       allowed="either"))
+    if "arrivals" in grid and "cv" in grid:
+        raise InputFileError(describe("needs one of arrivals and cv", where=where,
+                                      allowed="either; cv = 2 is arrivals = \"renewal:2\""))
     full = {**DEFAULTS, **grid}
     settings = {key: read_setting(key, full[key], where) for key in SETTINGS if key in full}
     axes = {key: read_axis(key, full[key], where) if key in full else (None,) for key in AXES}
@@ -178,8 +187,11 @@ def _cells(
 def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
     duration_s = settings.get("duration_s", None if values["trace"] else _DEFAULT_S)
     monitor = settings.get("monitor")
+    cv = values.pop("cv") or 1.0
+    arrivals = Arrivals.parse(values.pop("arrivals") or f"renewal:{cv!r}")
     return Cell(
         profile=values.pop("profiles"), model_set=values.pop("models"), **values,
+        arrivals=arrivals.text, cv=getattr(arrivals(1000.0), "gap_cv", None),
         duration_s=duration_s, seed=settings["seed"], seeds=settings["seeds"],
         monitor=None if monitor is None else monitor == "on",
         monitor_ms=settings["monitor_ms"], told=settings["told"],

@@ -2,7 +2,6 @@
 
 from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.generate import choose_loads, generate_policy, generate_set
-from ramsis.synthesis.loads import parse_loads
 from ramsis.synthesis.replay import analyse_policy, problem_of
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.verify import Check, verify_policy
@@ -15,7 +14,6 @@ __all__ = [
     "choose_loads",
     "generate_policy",
     "generate_set",
-    "parse_loads",
     "problem_of",
     "verify_policy",
 ]

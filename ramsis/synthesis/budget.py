@@ -39,18 +39,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.errors import InfeasibleError, describe
-from ramsis.policy import BudgetRecord, Policy, WorkerPolicy
-from ramsis.runtime.mixture import Mixture
+from ramsis.policy import BudgetRecord, Policy, codes_among
+from ramsis.runtime.randomised import Randomised
 from ramsis.synthesis.settings import check_budget
 from ramsis.synthesis.simulated import Simulated, simulated
 
 __all__ = ["HIGHEST_PRICE", "policy_within"]
-
-Cells = NDArray[np.int64]
 
 HIGHEST_PRICE = 1024.0
 """Price at which violations are as few as they get: one weighs as much as so many answers."""
@@ -127,7 +124,8 @@ def policy_within(
     -------
     Policy
         Its ``budget`` says how it did in simulation, and its expected accuracy, violation rate
-        and effective accuracy are those; it has a ``mixture`` where chance was needed.
+        and effective accuracy are those; it has a ``randomised`` action where chance was
+        needed.
 
     Raises
     ------
@@ -187,35 +185,35 @@ def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, 
 def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
     """Try what lies between two policies: state by state, and then by chance in one state."""
     price, policy = within.price, within.policy
-    ours, theirs = _cells(policy), _cells(beyond.policy)
-    differ = np.argwhere((ours != theirs).any(axis=-1))
-    differ = differ[np.argsort(differ[:, -2], kind="stable")]  # by queue length
+    ours = policy.codes
+    actions, theirs = codes_among(policy.actions, beyond.policy.actions, beyond.policy.codes)
+    differ = np.argwhere(ours != theirs)
+    differ = differ[np.argsort(differ[:, 1], kind="stable")]  # by queue length
 
-    def between(count: int) -> Cells:
-        mixed = ours.copy()
+    def between(count: int, randomised: Randomised | None = None) -> Policy:
+        codes = ours.copy()
         places = tuple(differ[:count].T)
-        mixed[places] = theirs[places]
-        return mixed
+        codes[places] = theirs[places]
+        return replace(policy, actions=actions, codes=codes, randomised=randomised)
 
     low, high = 0, len(differ)
     while not search.settled(beyond, within) and high - low > 1:
         middle = (low + high) // 2
-        one = search.tried(_with_cells(policy, between(middle), None), price)
+        one = search.tried(between(middle), price)
         if search.fits(one):
             low, within = middle, one
         else:
             high, beyond = middle, one
     if high == 0:
         return
-    place = tuple(int(index) for index in differ[low])
-    answer = tuple(int(number) for number in theirs[place])
+    i, n, j = (int(index) for index in differ[low])
+    code = int(theirs[i, n, j])
     none, all_of_it = 0.0, 1.0
     for _ in range(_CHANCES):
         if search.settled(beyond, within):
             return
         chance = (none + all_of_it) / 2
-        mixture = Mixture(chance, place, answer)
-        one = search.tried(_with_cells(policy, between(low), mixture), price)
+        one = search.tried(between(low, Randomised(chance, (i, n, j), code)), price)
         if search.fits(one):
             none, within = chance, one
         else:
@@ -228,21 +226,6 @@ def _slope(beyond: Simulated, within: Simulated) -> float:
     if more <= 0:
         return 0.0
     return (beyond.effective_accuracy - within.effective_accuracy) / more
-
-
-def _cells(policy: Policy) -> Cells:
-    """The answers of a table, in the last axis."""
-    if isinstance(policy, WorkerPolicy):
-        return np.stack([policy.model_table, policy.batch_table], axis=-1)
-    return policy.table[..., None]
-
-
-def _with_cells(policy: Policy, cells: Cells, mixture: Mixture | None) -> Policy:
-    """The policy with other answers."""
-    if isinstance(policy, WorkerPolicy):
-        return replace(policy, model_table=cells[..., 0], batch_table=cells[..., 1],
-                       mixture=mixture)
-    return replace(policy, table=cells[..., 0], mixture=mixture)
 
 
 def _stated(best: _Tried, budget: float) -> Policy:

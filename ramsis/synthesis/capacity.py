@@ -4,7 +4,7 @@ The problem: the least K such that the scheme, on K workers under a workload, ha
 violations and at least the accuracy that is asked for (:class:`~ramsis.bounds.Targets`), as
 simulated: means over the seeds. Three steps:
 
-1. *From below*: the fluid bound (:mod:`ramsis.bounds.fewest`) gives a number of workers that no
+1. *From below*: the fluid bound (:mod:`ramsis.bounds.workers`) gives a number of workers that no
    scheme can do with fewer than, or says that no number is enough, and what would be.
 2. *Search*: for policies, which serve better on more workers, steps that double from there until
    the targets are met, then bisection between the last two. Each number tried has its own policies
@@ -29,15 +29,22 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.bounds.fewest import Targets, least_workers, least_workers_over_time
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.bounds import Targets, fewest_workers_bound, fewest_workers_bound_over_time
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.policy import Expectations, Policy
-from ramsis.policy.mix import Figures
+from ramsis.policy import Expectations, Policy, Rates
 from ramsis.profiles import ProfileSet
-from ramsis.sim import RateTrace, Recorded, SchemeSpec, SimulationResult, Workload, simulate
+from ramsis.sim import (
+    Policies,
+    RateTrace,
+    Recorded,
+    SchemeSpec,
+    SimulationResult,
+    Workload,
+    simulate,
+)
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.mix import MixResult
+from ramsis.sim.stations import StationsResult
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
@@ -64,9 +71,9 @@ class Trial:
     ----------
     workers : int
         Of all types.
-    promise : Expectations or Figures or None
+    promise : Expectations or Rates or None
         Of the policies for a constant load.
-    simulation : SimulationResult or MixResult or None
+    simulation : SimulationResult or StationsResult or None
         None where no policies could be made.
     targets : Targets
     refusal : str
@@ -74,8 +81,8 @@ class Trial:
     """
 
     workers: int
-    promise: Expectations | Figures | None
-    simulation: SimulationResult | MixResult | None
+    promise: Expectations | Rates | None
+    simulation: SimulationResult | StationsResult | None
     targets: Targets
     refusal: str = ""
 
@@ -192,15 +199,15 @@ def fewest_by_bound(
     InfeasibleError
         No number of workers meets the targets; with the nearest that can be reached.
     """
-    law = ServiceLaw.of(profile, service, max_batch)
+    law = ServiceTimes.of(profile, service, max_batch)
     if isinstance(workload, RateTrace | Recorded) and workload.varies:
         counts, window_ms = _windows(workload, slo_ms)
-        return least_workers_over_time(law, targets, slo_ms=slo_ms, counts=counts,
+        return fewest_workers_bound_over_time(law, targets, slo_ms=slo_ms, counts=counts,
                                        window_ms=window_ms)
     if workload.load_qps is None:
         raise InvalidValueError(describe("the load is not known beforehand", where="workload",
                                          value=workload, allowed="a constant load, or a trace"))
-    return least_workers(law, targets, slo_ms=slo_ms, load_qps=workload.load_qps)
+    return fewest_workers_bound(law, targets, slo_ms=slo_ms, load_qps=workload.load_qps)
 
 
 def fewest_workers(
@@ -300,7 +307,7 @@ def try_workers(
         except InfeasibleError as error:
             return Trial(workers, None, None, targets, str(error))
         promise = None if workload.varies else policies[0].expectations
-        spec = spec.replay(policies, scheme)
+        spec = Policies(tuple(policies), scheme)
     result = simulate(profile, spec, workload, seeds=seeds, **terms)
     return Trial(workers, promise, result, targets)
 

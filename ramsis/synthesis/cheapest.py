@@ -4,7 +4,7 @@ The problem: whole numbers K_t of workers of each type, of least cost Σ w_t·K_
 made for that mix (:mod:`ramsis.synthesis.mix_problem`), simulated at a constant load, have at most
 so many violations and at least the accuracy that is asked for. Three steps:
 
-1. *From below*: the fluid program turned round (:mod:`ramsis.bounds.fewest_heterogeneous`) gives a
+1. *From below*: the fluid program turned round (:mod:`ramsis.bounds.workers`) gives a
    cost that no scheme on any mix can do with less than, and says that most mixes cannot meet the
 targets. 2. *From above*: the fewest workers of each type alone, by doubling steps and bisection.
 3. *Between*: costs from the bound on in steps that double, then bisection. Of the mixes up to a
@@ -20,19 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from ramsis.bounds.fewest import Targets
-from ramsis.bounds.fewest_heterogeneous import FluidMixes
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.bounds import CheapestWorkers, Targets
 from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.profiles import ProfileSet
-from ramsis.sim import PoissonLoad
+from ramsis.policy import Rates
+from ramsis.sim import ConstantLoad
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.mix import replay_parts
+from ramsis.sim.stations import simulate_stations
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
     SPAN,
@@ -42,37 +41,16 @@ from ramsis.synthesis.capacity import (
     not_reached,
     try_workers,
 )
-from ramsis.synthesis.mix_problem import MixProblem, WorkerType
+from ramsis.synthesis.mix_problem import MixProblem
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
-__all__ = ["MISSES", "CheapestMix", "OfferedType", "cheapest_mix", "fluid_mixes"]
+__all__ = ["MISSES", "CheapestMix", "cheapest_mix", "fluid_mixes"]
 
 MISSES = 8
 """Mixes in a row that miss the targets, cheaper than the answer, after which no more are tried."""
 _CHEAPER = 1.0 - 1e-6
 
 Counts = tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class OfferedType:
-    """Workers that can be had.
-
-    Attributes
-    ----------
-    name : str
-    profile : ProfileSet
-        What they run, and how fast.
-    cost : float
-        Of one worker, > 0; of a unit of time, say.
-    most : int or None
-        How many there are, >= 1.
-    """
-
-    name: str
-    profile: ProfileSet
-    cost: float = 1.0
-    most: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +61,7 @@ class CheapestMix:
     ----------
     scheme : str
         As asked for.
-    types : tuple of OfferedType
+    types : tuple of WorkerType
     load_qps, slo_ms : float
     service : str
     counts : tuple of int
@@ -102,7 +80,7 @@ class CheapestMix:
     """
 
     scheme: str
-    types: tuple[OfferedType, ...]
+    types: tuple[WorkerType, ...]
     load_qps: float
     slo_ms: float
     service: str
@@ -150,9 +128,9 @@ class CheapestMix:
 
 
 def fluid_mixes(
-    types: Sequence[OfferedType], load_qps: float, targets: Targets, *, slo_ms: float,
+    types: Sequence[WorkerType], load_qps: float, targets: Targets, *, slo_ms: float,
     service: str = "p95", max_batch: int = MAX_BATCH,
-) -> FluidMixes:
+) -> CheapestWorkers:
     """What the bound says of mixes for schemes with batches up to ``max_batch``.
 
     Raises
@@ -162,17 +140,14 @@ def fluid_mixes(
     InfeasibleError
         No mix meets the targets, or none of the workers that there are.
     """
-    names = [one.name for one in types]
-    if not types or len(set(names)) < len(names):
-        raise InvalidValueError(describe("not worker types of different names", where="types",
-                                         value=names, allowed="one or more"))
+    check_names(types, "types")
     for one in types:
-        if one.most is not None and one.most < 1:
+        if one.count is not None and one.count < 1:
             raise InvalidValueError(describe("not a number of workers", where="max_workers",
-                                             value=f"{one.name}={one.most}", allowed=">= 1"))
-    laws = [ServiceLaw.of(one.profile, service, max_batch) for one in types]
-    fluid = FluidMixes(laws, [one.cost for one in types], targets, slo_ms=slo_ms,
-                       load_qps=load_qps, most=[one.most for one in types])
+                                             value=f"{one.name}={one.count}", allowed=">= 1"))
+    laws = [one.service_times(service, max_batch) for one in types]
+    fluid = CheapestWorkers(laws, [one.cost for one in types], targets, slo_ms=slo_ms,
+                       load_qps=load_qps, most=[one.count for one in types])
     workers = sum(fluid.cheapest()[1])
     if workers > MOST_WORKERS:
         raise InfeasibleError(describe("more workers than are searched for", where="workers",
@@ -182,8 +157,8 @@ def fluid_mixes(
 
 
 def cheapest_mix(
-    types: Sequence[OfferedType],
-    load: PoissonLoad,
+    types: Sequence[WorkerType],
+    load: ConstantLoad,
     targets: Targets,
     *,
     slo_ms: float,
@@ -196,9 +171,9 @@ def cheapest_mix(
 
     Parameters
     ----------
-    types : sequence of OfferedType
+    types : sequence of WorkerType
         One or more, of different names.
-    load : PoissonLoad
+    load : ConstantLoad
     targets : Targets
     slo_ms : float
         Deadline after arrival, > 0.
@@ -253,7 +228,7 @@ class _Search:
     """The state of a search: what was tried, and the cheapest mix that met the targets."""
 
     def __init__(
-        self, fluid: FluidMixes, tried: Callable[[Counts], Trial], bound: Counts
+        self, fluid: CheapestWorkers, tried: Callable[[Counts], Trial], bound: Counts
     ) -> None:
         self.fluid, self.tried, self.bound = fluid, tried, bound
         self.answer: Counts | None = None
@@ -334,13 +309,13 @@ class _Search:
 
 
 def _try_mix(
-    types: Sequence[OfferedType], kinds: Counts, merged: Counts, load: PoissonLoad,
+    types: Sequence[WorkerType], kinds: Counts, merged: Counts, load: ConstantLoad,
     targets: Targets, *, spec: PolicyScheme, slo_ms: float, scheme: str, service: str,
     seeds: Sequence[int],
 ) -> Trial:
     """What policies do on some workers of each kind."""
     workers = sum(merged)
-    used: Mapping[str, OfferedType] = {
+    used: Mapping[str, WorkerType] = {
         types[kinds.index(kind)].name: types[kinds.index(kind)]
         for kind, count in enumerate(merged) if count}
     counts = [count for count in merged if count]
@@ -350,13 +325,15 @@ def _try_mix(
                            service=service, seeds=seeds)
     settings = spec.settings(slo_ms=slo_ms, workers=workers, service=service)
     try:
-        level = MixProblem([WorkerType(name, one.profile, count) for (name, one), count
-                            in zip(used.items(), counts, strict=True)],
+        level = MixProblem([replace(one, count=count)
+                            for one, count in zip(used.values(), counts, strict=True)],
                            [SloClass(slo_ms)], settings).level(load.load_qps)
     except InfeasibleError as error:
         return Trial(workers, None, None, targets, str(error))
-    result = replay_parts([(part.policy, used[part.types[0]].profile, scheme)
-                           for part in level.parts], load_qps=load.load_qps,
-                          level_qps=load.load_qps, duration_ms=load.duration_ms, service=service,
-                          seeds=seeds)
-    return Trial(workers, level.figures, result, targets)
+    result = simulate_stations(
+        [(station.policy, used[station.worker_types[0]].profile, scheme)
+         for station in level.stations], load_qps=load.load_qps, level_qps=load.load_qps,
+        duration_ms=load.duration_ms, service=service, seeds=seeds)
+    promise = Rates(level.expected["expected_effective_accuracy"],
+                    level.expected["expected_violation_rate"])
+    return Trial(workers, promise, result, targets)

@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis import __version__
-from ramsis.bounds import fluid_bound, mixed_bound
-from ramsis.bounds.heterogeneous import check_reachable
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw, carries_quantiles
+from ramsis.bounds import fluid_bound
+from ramsis.cluster.checks import check_reachable
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes, carries_quantiles
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InputFileError, InvalidValueError, NotConvergedError, describe
 from ramsis.files import fingerprint
 from ramsis.policy import (
-    FLEET_SERVICES,
+    SERVICES,
     CertificateRecord,
     Expectations,
-    FleetModel,
-    FleetPolicy,
     Inputs,
+    Policy,
+    PolicyModel,
 )
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
+from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.settings import check_budget
 from ramsis.synthesis.simulated import SETTLES, simulated
 from ramsis.worker.problem import MAX_QUEUE
@@ -35,6 +36,8 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
 
 __all__ = ["FleetSettings", "fleet_expectations_of", "fleet_policy", "fleet_problem",
            "fleet_problem_of"]
+
+CENTRAL_QUEUE = "central-queue"
 
 _QUERIES, _RUNS = 100_000, 4  # of the simulation that a policy is replayed in
 _NO_MATTER = 6e-4  # of accuracy that may be missing there
@@ -87,10 +90,10 @@ class FleetSettings:
     max_violation: float | None = None
 
     def __post_init__(self) -> None:
-        if self.service is not None and self.service not in FLEET_SERVICES:
+        if self.service is not None and self.service not in SERVICES:
             raise InvalidValueError(describe("unknown service", where="service",
                                              value=self.service,
-                                             allowed=", ".join(FLEET_SERVICES)))
+                                             allowed=", ".join(SERVICES)))
         if not 1 <= self.max_batch <= MAX_QUEUE:
             raise InvalidValueError(describe("largest batch is out of range", where="max_batch",
                                              value=self.max_batch,
@@ -142,12 +145,12 @@ def fleet_problem(
     InfeasibleError
         An SLO below every latency.
     """
-    law = ServiceLaw.of(profile, settings.chosen_service(profile), settings.max_batch)
+    law = ServiceTimes.of(profile, settings.chosen_service(profile), settings.max_batch)
     from ramsis.central.classes import ClassesProblem
     from ramsis.central.problem import FleetProblem
 
     problem = FleetProblem.create(
-        law.usable(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
+        law.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
         load_qps=load_qps, price=settings.violation_price, steps=settings.steps(),
     )
     if not settings.classes:
@@ -158,7 +161,7 @@ def fleet_problem(
 
 def fleet_policy(
     profile: ProfileSet, problem: FleetProblem, settings: FleetSettings
-) -> FleetPolicy:
+) -> Policy:
     """The best fleet policy of a problem, with its promise and certificate.
 
     The policy of several workers is replayed in simulation, but for fleets so large that this
@@ -184,7 +187,7 @@ def fleet_policy(
     return other if _in_simulation(other)[0] > earned else made
 
 
-def _in_simulation(policy: FleetPolicy) -> tuple[float, float]:
+def _in_simulation(policy: Policy) -> tuple[float, float]:
     """The gain in simulation, and what it may err by."""
     found = simulated(policy, queries=_QUERIES, runs=_RUNS, seed=0)
     gain = found.effective_accuracy - policy.violation_price * found.violation_rate
@@ -193,30 +196,27 @@ def _in_simulation(policy: FleetPolicy) -> tuple[float, float]:
 
 def _solved(
     profile: ProfileSet, problem: FleetProblem, settings: FleetSettings
-) -> FleetPolicy:
+) -> Policy:
     """The policy that is optimal in the model."""
     expectations, solution = fleet_expectations_of(problem)
     totals, law = solution.totals, problem.law
-    return FleetPolicy(
-        models=tuple(
-            FleetModel(name, float(law.accuracy[m]),
-                       tuple(tuple(row.tolist()) for row in law.quantiles_ms[m]
-                             if np.isfinite(row).all()))
-            for m, name in enumerate(law.models)
-        ),
+    return Policy(
+        models=tuple(_model(law, m) for m in range(len(law.models))),
         slo_ms=problem.slo_ms,
         workers=problem.workers,
         load_qps=problem.load_qps,
         service=law.service,
-        violation_price=problem.price,
         arrivals={"process": "poisson"},
+        dispatch=CENTRAL_QUEUE,
+        batching="variable",
         late="drop",
-        spare_idle=solution.spare_idle,
+        objective="per-query",
         idle_levels=problem.idle,
         queue_levels=problem.queue,
         slack_ms=problem.slack_ms,
-        options=np.stack([problem.option_model, problem.option_batch], axis=1),
-        table=solution.table.astype(np.int64),
+        actions=np.stack([problem.option_model, problem.option_batch], axis=1),
+        codes=solution.table.astype(np.int64),
+        longer_queue=DROP_CODE,
         expectations=expectations,
         certificate=CertificateRecord(
             solver="policy-iteration", converged=True, iterations=solution.rounds,
@@ -228,9 +228,23 @@ def _solved(
             settings=fingerprint(settings.as_dict()),
         ),
         created_by=f"ramsis {__version__}",
+        violation_price=problem.price,
         slo_classes=problem.classes,
-        uneven_ends=problem.uneven,
+        spare_idle=solution.spare_idle,
+        random_ends=problem.uneven,
     )
+
+
+def _model(law: ServiceTimes, m: int) -> PolicyModel:
+    """A model with the batches that may be in time."""
+    rows = law.quantiles_ms[m]
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    means = np.maximum.accumulate(rows.mean(axis=1))
+    drawn = law.service == DISTRIBUTION
+    return PolicyModel(
+        law.models[m], float(law.accuracy[m]),
+        tuple((means if drawn else rows[:, 0]).tolist()),
+        quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None)
 
 
 def fleet_expectations_of(
@@ -245,15 +259,14 @@ def fleet_expectations_of(
                         load_qps=problem.load_qps, max_batch=problem.law.max_batch)
     most = bound.effective_accuracy
     if problem.classes:
-        most = mixed_bound([(problem.law, problem.workers)], problem.classes,
-                           load_qps=problem.load_qps,
-                           max_batch=problem.law.max_batch).effective_accuracy
+        most = fluid_bound(problem.law, slo_ms=problem.classes, workers=problem.workers,
+                           load_qps=problem.load_qps).effective_accuracy
     expectations = fleet_expectations(problem, solution.totals, capacity_qps=bound.capacity_qps,
                                       upper_bound=most)
     return expectations, solution
 
 
-def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem:
+def fleet_problem_of(policy: Policy, where: str = "policy") -> FleetProblem:
     """The problem that a fleet policy's file describes; ``where`` names the file in messages.
 
     Raises
@@ -268,19 +281,13 @@ def fleet_problem_of(policy: FleetPolicy, where: str = "policy") -> FleetProblem
         raise InputFileError(describe("no fleet problem for this arrival process",
                                       where=f"{where}: arrivals", value=policy.arrivals_label,
                                       allowed="poisson"))
-    longest = max(len(model.service_ms) for model in policy.models)
-    size = len(policy.models[0].service_ms[0])
-    quantiles = np.full((len(policy.models), longest, size), np.inf)
-    for m, model in enumerate(policy.models):
-        quantiles[m, : len(model.service_ms)] = model.service_ms
-    law = ServiceLaw(tuple(model.name for model in policy.models),
-                     np.array([model.accuracy for model in policy.models]), quantiles,
-                     policy.service)
+    law = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
+                     policy.service_ms, policy.service)
     problem = FleetProblem(
         law=law, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,
-        price=policy.violation_price, option_model=policy.options[:, 0].copy(),
-        option_batch=policy.options[:, 1].copy(), slack_ms=policy.slack_ms.copy(),
+        price=policy.violation_price, option_model=policy.actions[:, 0].copy(),
+        option_batch=policy.actions[:, 1].copy(), slack_ms=policy.slack_ms.copy(),
         idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
-        uneven=policy.uneven_ends,
+        uneven=policy.random_ends,
     )
     return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem

@@ -12,35 +12,32 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from ramsis import __version__
 from ramsis.analysis import analyse_worker
-from ramsis.arrivals import describe_process, is_orderly, process_factory
+from ramsis.arrivals import Arrivals, describe_process, is_orderly
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import fingerprint
 from ramsis.policy import (
     MANIFEST_NAME,
     CertificateRecord,
-    FleetPolicy,
     Inputs,
-    ManifestEntry,
     Policy,
     PolicyModel,
-    WorkerPolicy,
-    entry_for,
-    policy_file_name,
-    read_manifest,
+    SetFolder,
+    encoded,
+    level_of,
     read_set,
-    write,
-    write_manifest,
+    remove_set,
 )
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
-from ramsis.runtime.mix import MIX_NAME
+from ramsis.runtime.manifest import read_manifest
+from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
 from ramsis.synthesis.levels import adaptive_levels
 from ramsis.synthesis.service import bounded_by, latency_table, service_times
@@ -48,7 +45,7 @@ from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.actions import LateRule
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.shortest_queue import check_shortest_queue
-from ramsis.worker.solve import WorkerSolution, solve_dispatched
+from ramsis.worker.solve import WorkerSolution, solve_worker
 
 __all__ = ["choose_loads", "generate_policy", "generate_set", "latency_table", "worker_problem"]
 
@@ -71,7 +68,7 @@ def worker_problem(
         table,
         slo_ms=settings.slo_ms,
         workers=settings.workers,
-        arrivals=process_factory(settings.arrivals)(load_qps),
+        arrivals=Arrivals.parse(settings.arrivals).counted(load_qps),
         grid=settings.grid,
         max_queue=settings.max_queue,
         objective=settings.objective,
@@ -83,24 +80,6 @@ def worker_problem(
     if settings.dispatch == "shortest-queue":
         check_shortest_queue(problem)
     return problem
-
-
-@overload
-def generate_policy(
-    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
-) -> WorkerPolicy: ...
-
-
-@overload
-def generate_policy(
-    profile: ProfileSet, load_qps: float, settings: FleetSettings
-) -> FleetPolicy: ...
-
-
-@overload
-def generate_policy(
-    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
-) -> Policy: ...
 
 
 def generate_policy(
@@ -192,9 +171,9 @@ def _inputs(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:
 
 def _policy(
     problem: WorkerProblem, load_qps: float, settings: SynthesisSettings, inputs: Inputs
-) -> WorkerPolicy:
+) -> Policy:
     table = problem.latency
-    solution = solve_dispatched(problem, settings.dispatch, settings.solver)
+    solution = solve_worker(problem, settings.solver, dispatch=settings.dispatch)
     solution.certificate.require_converged(f"load {load_qps:g} QPS")
     bound = fluid_bound(
         bounded_by(problem),
@@ -203,13 +182,14 @@ def _policy(
         load_qps=load_qps,
         max_batch=settings.max_queue,
     )
-    analysis = analyse_worker(problem, solution.policy, solution.visits, solution.excess)
+    analysis = analyse_worker(problem, solution.policy, solution.frequency, solution.excess)
     expectations = analysis.expectations(
         capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy
     )
     model, batch = problem.model_and_batch(solution.policy)
-    drops = problem.late is LateRule.DROP
-    return WorkerPolicy(
+    last = 0 if problem.late is LateRule.DROP else problem.max_queue
+    actions, codes, longer_queue = encoded(model, batch, (table.fastest, last))
+    return Policy(
         models=_models(problem),
         slo_ms=problem.slo_ms,
         workers=problem.workers,
@@ -220,12 +200,12 @@ def _policy(
         batching=problem.batching.value,
         late=problem.late.value,
         objective=problem.objective.value,
-        max_queue=problem.max_queue,
+        idle_levels=np.arange(2),
+        queue_levels=np.arange(problem.max_queue + 1),
         slack_ms=problem.slack_ms,
-        model_table=model,
-        batch_table=batch,
-        overflow_model=table.fastest,
-        overflow_batch=0 if drops else problem.max_queue,
+        actions=actions,
+        codes=codes,
+        longer_queue=longer_queue,
         expectations=expectations,
         certificate=_certificate(solution, settings.dispatch),
         inputs=inputs,
@@ -311,7 +291,7 @@ def generate_set(
     InvalidValueError, NotConvergedError
         As :func:`generate_policy`; a load out of range before anything is written.
     OutputError
-        The folder cannot be written, or holds a mix, or a set made from something else.
+        The folder cannot be written, or holds a set made from something else.
     """
     if not loads_qps:
         raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
@@ -319,52 +299,43 @@ def generate_set(
     prepared = [_prepared(profile, load_qps, settings) for load_qps in loads_qps]
     made = (make() for make in prepared)
     first = next(made)
-    entries = _kept_entries(Path(folder), first, overwrite)
+    target = _target(Path(folder), first, overwrite)
     policies: list[Policy] = []
     for policy in chain([first], made):
-        name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
-        text = write(policy, Path(folder) / name)
-        entry = entry_for(policy, name, text)
-        entries = [e for e in entries if e.key != entry.key and e.file != name] + [entry]
-        write_manifest(folder, entries)
+        target.add(level_of(policy))
         policies.append(policy)
         if on_policy is not None:
             on_policy(policy)
     return tuple(policies)
 
 
-def _kept_entries(folder: Path, policy: Policy, overwrite: bool) -> list[ManifestEntry]:
-    """Entries of the folder's set that stay beside the new policies."""
-    if os.path.exists(folder / MIX_NAME):
-        raise OutputError(describe("the folder holds the policies of a mixed fleet",
-                                   where=str(folder), allowed="another folder"))
+def _target(folder: Path, policy: Policy, overwrite: bool) -> SetFolder:
+    """The folder of a set of such policies, with what it has already."""
+    target = SetFolder.of(folder, policy)
     if not os.path.exists(folder / MANIFEST_NAME):
-        return []
+        return target
+    if _is_divided(folder):
+        raise OutputError(describe("the folder holds policies of several stations or types",
+                                   where=str(folder), allowed="another folder"))
     if overwrite:
-        _remove_set(folder)
-        return []
-    for known in read_set(folder):
-        if known.inputs != policy.inputs:
+        remove_set(folder)
+        return target
+    for level in read_set(folder).levels:
+        if level.policy.inputs != policy.inputs:
             raise OutputError(
                 describe("the folder holds policies made from another profile or other settings",
-                         where=str(folder), value=known.inputs.profile_name,
+                         where=str(folder), value=level.policy.inputs.profile_name,
                          allowed="an empty folder, or --overwrite")
             )
-    return list(read_manifest(folder))
+    target.keep_present()
+    return target
 
 
-def _remove_set(folder: Path) -> None:
-    """Remove a manifest and then the policy files in the folder that it names."""
+def _is_divided(folder: Path) -> bool:
+    """Whether a folder holds a set of several stations or worker types; not if it is damaged."""
     try:
-        names = [entry.file for entry in read_manifest(folder)]
+        found = read_manifest(folder)
     except InputFileError:
-        names = []  # damaged: whose files these are is not known
-    try:
-        (folder / MANIFEST_NAME).unlink()
-        for name in names:
-            if Path(name).name == name:
-                (folder / name).unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(
-            describe(f"cannot replace the set ({error.strerror})", where=str(folder))
-        ) from error
+        return False
+    return set(found.worker_types) != {ALL_WORKERS} or any(
+        len(level.stations) > 1 for level in found.levels)

@@ -22,26 +22,28 @@ policy within the budget, so that the whole is within it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from ramsis.bounds.heterogeneous import MixedBound, check_reachable, merged_types, mixed_bound
-from ramsis.cluster.service_times import ServiceLaw
-from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.bounds import FluidBound, fluid_bound
+from ramsis.cluster.checks import check_reachable, numbered_alike
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.station import Cluster
+from ramsis.cluster.worker_type import WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.policy import Policy
-from ramsis.policy.mix import Figures, MixLevel, MixPart, figures_of
-from ramsis.profiles import ProfileSet
+from ramsis.policy import Level, Policy, Rates, Station, rates_of, station_name
 from ramsis.synthesis.division import Division, best_division, rounded
 from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import simulated
 
-__all__ = ["MixProblem", "WorkerType"]
+__all__ = ["MixProblem"]
 
 UNITS = 128
 """Parts that a class's load is divided into between worker types."""
@@ -54,24 +56,6 @@ _QUERIES, _RUNS = 800_000, 8
 _SEED = 1 << 21  # away from those that are used for checks
 
 
-@dataclass(frozen=True, eq=False)
-class WorkerType:
-    """Workers that are alike.
-
-    Attributes
-    ----------
-    name : str
-    profile : ProfileSet
-        What they run, and how fast.
-    workers : int
-        How many there are, >= 1.
-    """
-
-    name: str
-    profile: ProfileSet
-    workers: int
-
-
 _Loads = tuple[float, ...]  # of each class
 
 
@@ -79,8 +63,8 @@ _Loads = tuple[float, ...]  # of each class
 class _Within:
     """The two ways to serve some loads by one type, each a tuple of parts or None."""
 
-    shared: tuple[MixPart, ...] | None
-    apart: tuple[MixPart, ...] | None
+    shared: tuple[Station[Policy], ...] | None
+    apart: tuple[Station[Policy], ...] | None
 
 
 class MixProblem:
@@ -110,16 +94,15 @@ class MixProblem:
         classes: Sequence[SloClass],
         settings: FleetSettings | SynthesisSettings,
     ) -> None:
-        _check_types(types)
+        self.cluster = Cluster(tuple(types), tuple(classes))
         if getattr(settings, "arrivals", "poisson") != "poisson":
             raise InvalidValueError(describe("a mixed fleet divides Poisson arrivals only",
                                              where="arrivals", value=settings.arrivals,  # type: ignore[union-attr]
                                              allowed="poisson"))
-        self.given = tuple(types)
-        self.classes = merged_classes(classes)
+        self.classes = self.cluster.classes
         self.settings = settings
-        laws = [_law(one.profile, settings) for one in types]
-        kinds = merged_types(laws)
+        laws = [_law(one, settings) for one in types]
+        kinds = numbered_alike(laws)
         check_reachable(laws, self.classes)
         first = [kinds.index(k) for k in range(len(set(kinds)))]
         self.laws = tuple(laws[i] for i in first)
@@ -127,7 +110,7 @@ class MixProblem:
         members = [[one for one, k in zip(types, kinds, strict=True) if k == kind]
                    for kind in range(len(first))]
         self.names = tuple(tuple(one.name for one in group) for group in members)
-        self.workers = tuple(sum(one.workers for one in group) for group in members)
+        self.workers = tuple(sum(one.count or 0 for one in group) for group in members)
         self._policy = cache(self._made)
         self._within = cache(self._ways)
         self._at_most = cache(self._most)
@@ -135,12 +118,12 @@ class MixProblem:
         self._replayed = cache(lambda policy: simulated(policy, queries=_QUERIES, runs=_RUNS,
                                                         seed=_SEED))
 
-    def bound(self, load_qps: float) -> MixedBound:
+    def bound(self, load_qps: float) -> FluidBound:
         """What no scheme can beat, with a row for each merged type."""
-        return mixed_bound(list(zip(self.laws, self.workers, strict=True)), self.classes,
-                           load_qps=load_qps, max_batch=_max_batch(self.settings))
+        return fluid_bound(self.laws, slo_ms=self.classes, workers=self.workers,
+                           load_qps=load_qps)
 
-    def level(self, load_qps: float) -> MixLevel:
+    def level(self, load_qps: float) -> Level[Policy]:
         """The best policies found for a load.
 
         Raises
@@ -163,16 +146,14 @@ class MixProblem:
         several = len(self.classes) > 1
         shared = [part for way in ways for part in way.shared or ()]
         apart = [part for way in ways for part in way.apart or ()]
-        return MixLevel(
-            load_qps=load_qps,
-            parts=tuple(_with_shares(part, self.classes, load_qps) for part in parts),
-            figures=_figures(parts, load_qps),
-            shared=self._simulated(shared, load_qps) if several and all(
+        stations = tuple(_with_shares(part, self.classes, load_qps) for part in parts)
+        return Level(load_qps, "poisson", stations, _expected(
+            rates_of((part.policy.load_qps / load_qps, part.policy) for part in parts),
+            self._simulated(shared, load_qps) if several and all(
                 way.shared is not None for way in ways) else None,
-            apart=self._simulated(apart, load_qps) if several and all(
+            self._simulated(apart, load_qps) if several and all(
                 way.apart is not None for way in ways) else None,
-            upper_bound=bound.effective_accuracy,
-        )
+            bound.effective_accuracy, parts))
 
     def _loads(self, division: Division, load_qps: float) -> list[tuple[int, _Loads]]:
         """Types that get any load, and their loads by class in QPS."""
@@ -181,14 +162,14 @@ class MixProblem:
                  for t in range(len(self.laws))]
         return [(t, own) for t, own in enumerate(loads) if sum(own) > 0]
 
-    def _starts(self, bound: MixedBound) -> list[Division]:
+    def _starts(self, bound: FluidBound) -> list[Division]:
         """Divisions of the classes' loads between types to start from."""
         able = np.array([[float(law.quantiles_ms[:, :, 0].min()) <= one.slo_ms
                           for one in self.classes] for law in self.laws])
         speed = np.array([workers / float(law.quantiles_ms[:, 0, 0].min())
                           for law, workers in zip(self.laws, self.workers, strict=True)])
         by_speed = able * speed[:, None]
-        fluid = np.where(bound.share.sum(axis=0) > 0, bound.share, by_speed)
+        fluid = np.where(bound.type_share.sum(axis=0) > 0, bound.type_share, by_speed)
         weights = [fluid, by_speed]
         for t in range(len(self.laws)):
             alone = np.zeros(able.shape)
@@ -211,17 +192,17 @@ class MixProblem:
         shares = isinstance(self.settings, FleetSettings)
         if own[0].slo_ms < fastest or not (shares or self.workers[t] >= len(own)):
             return -math.inf
-        return total * mixed_bound([(self.laws[t], self.workers[t])], own, load_qps=total,
-                                   max_batch=_max_batch(self.settings)).effective_accuracy
+        return total * fluid_bound(self.laws[t], slo_ms=own, workers=self.workers[t],
+                                   load_qps=total).effective_accuracy
 
-    def _better(self, way: _Within) -> tuple[MixPart, ...]:
+    def _better(self, way: _Within) -> tuple[Station[Policy], ...]:
         """Sharing, unless being apart promises more."""
         shared, apart = way.shared or (), way.apart or ()
         if not shared or (apart and _worth(apart) > _worth(shared)):
             return apart
         return shared
 
-    def _made_of(self, way: _Within) -> tuple[MixPart, ...]:
+    def _made_of(self, way: _Within) -> tuple[Station[Policy], ...]:
         """The way that does better in simulation."""
         if way.shared is None or way.apart is None or way.shared == way.apart:
             return self._better(way)
@@ -232,11 +213,11 @@ class MixProblem:
             gains.append(found.effective_accuracy - price * found.violation_rate)
         return way.shared if gains[0] >= gains[1] else way.apart
 
-    def _simulated(self, parts: Sequence[MixPart], load_qps: float) -> Figures:
+    def _simulated(self, parts: Sequence[Station[Policy]], load_qps: float) -> Rates:
         """What parts do together in simulation."""
         found = [(part.policy.load_qps / load_qps, self._replayed(part.policy)) for part in parts]
-        return Figures(math.fsum(share * one.effective_accuracy for share, one in found),
-                       math.fsum(share * one.violation_rate for share, one in found))
+        return Rates(math.fsum(share * one.effective_accuracy for share, one in found),
+                     math.fsum(share * one.violation_rate for share, one in found))
 
     def _ways(self, t: int, loads: _Loads) -> _Within:
         """Serve some loads by one type, both ways."""
@@ -251,7 +232,7 @@ class MixProblem:
         if workers < len(own):
             return _Within(shared, None)
 
-        def parts(division: Division) -> tuple[MixPart, ...]:
+        def parts(division: Division) -> tuple[Station[Policy], ...]:
             return tuple(self._part(t, count, (one,))
                          for one, count in zip(own, division[0], strict=True))
 
@@ -269,20 +250,20 @@ class MixProblem:
 
     def _apart(self, t: int, workers: int, slo_ms: float, load_qps: float) -> float:
         """Accuracy per second that some workers reach at most with one class."""
-        return load_qps * mixed_bound(
-            [(self.laws[t], workers)], [SloClass(slo_ms)], load_qps=load_qps,
-            max_batch=_max_batch(self.settings)).effective_accuracy
+        return load_qps * fluid_bound(self.laws[t], slo_ms=slo_ms, workers=workers,
+                                      load_qps=load_qps).effective_accuracy
 
-    def _part(self, t: int, workers: int, own: tuple[tuple[float, float], ...]) -> MixPart:
-        return MixPart(self.names[t], workers, dict(own), self._policy(t, workers, own))
+    def _part(self, t: int, workers: int, own: tuple[tuple[float, float], ...]) -> Station[Policy]:
+        return _station(self.names[t], dict(own), self._policy(t, workers, own))
 
-    def _within_budget(self, part: MixPart) -> MixPart:
+    def _within_budget(self, part: Station[Policy]) -> Station[Policy]:
         """The part with the best policy within the budget of violations, if there is one."""
         if self.settings.max_violation is None:
             return part
         own = tuple(sorted(part.share.items()))
-        return replace(part, policy=self._made(self.names.index(part.types), part.workers, own,
-                                               self.settings.max_violation))
+        policy = self._made(self.names.index(part.worker_types), part.workers, own,
+                            self.settings.max_violation)
+        return _station(part.worker_types, part.share, policy)
 
     def _made(
         self, t: int, workers: int, own: tuple[tuple[float, float], ...],
@@ -295,12 +276,18 @@ class MixProblem:
         if isinstance(settings, FleetSettings) and len(own) > 1:
             settings = replace(settings, classes=tuple(SloClass(slo, load / total)
                                                        for slo, load in own))
-        if isinstance(settings, FleetSettings):  # told apart for the checker of types
-            return generate_policy(self.profiles[t], total, settings)
         return generate_policy(self.profiles[t], total, settings)
 
 
-def _worth(parts: Sequence[MixPart]) -> float:
+def _station(
+    types: tuple[str, ...], share: Mapping[float, float], policy: Policy
+) -> Station[Policy]:
+    """Workers of a type with their policy."""
+    return Station(station_name(types, policy), types, policy.workers, policy.load_qps, share,
+                   policy)
+
+
+def _worth(parts: Sequence[Station[Policy]]) -> float:
     """Load × promise, summed; in accuracy per second."""
     total = 0.0
     for part in parts:
@@ -310,31 +297,41 @@ def _worth(parts: Sequence[MixPart]) -> float:
     return total
 
 
-def _figures(parts: Sequence[MixPart], load_qps: float) -> Figures:
-    return figures_of((part.policy.load_qps / load_qps, part.policy) for part in parts)
+def _expected(
+    promise: Rates, shared: Rates | None, apart: Rates | None, upper_bound: float,
+    stations: Sequence[Station[Policy]],
+) -> dict[str, Any]:
+    """The promise of a level under the manifest's names.
+
+    ``shared`` and ``apart`` are what classes get in simulation from common workers and from
+    workers of their own.
+    """
+    return {
+        "expected_accuracy": promise.accuracy,
+        "expected_violation_rate": promise.violation_rate,
+        "expected_effective_accuracy": promise.effective_accuracy,
+        "upper_bound": upper_bound,
+        "shared_effective_accuracy": shared and shared.effective_accuracy,
+        "shared_violation_rate": shared and shared.violation_rate,
+        "apart_effective_accuracy": apart and apart.effective_accuracy,
+        "apart_violation_rate": apart and apart.violation_rate,
+        "overloaded": any(one.policy.expectations.overloaded for one in stations),
+    }
 
 
-def _with_shares(part: MixPart, classes: Sequence[SloClass], load_qps: float) -> MixPart:
-    """The part with shares of each class in place of loads."""
+def _with_shares(
+    part: Station[Policy], classes: Sequence[SloClass], load_qps: float
+) -> Station[Policy]:
+    """The station with shares of each class in place of loads."""
     whole = {one.slo_ms: one.share * load_qps for one in classes}
-    return replace(part, share={slo: min(load / whole[slo], 1.0)
+    return part._replace(share={slo: min(load / whole[slo], 1.0)
                                 for slo, load in part.share.items()})
 
 
-def _law(profile: ProfileSet, settings: FleetSettings | SynthesisSettings) -> ServiceLaw:
-    return ServiceLaw.of(profile, settings.chosen_service(profile), _max_batch(settings))
+def _law(one: WorkerType, settings: FleetSettings | SynthesisSettings) -> ServiceTimes:
+    return one.service_times(settings.chosen_service(one.profile), _max_batch(settings))
 
 
 def _max_batch(settings: FleetSettings | SynthesisSettings) -> int:
     return settings.max_batch if isinstance(settings, FleetSettings) else settings.max_queue
 
-
-def _check_types(types: Sequence[WorkerType]) -> None:
-    names = [one.name for one in types]
-    if not types or len(set(names)) < len(names):
-        raise InvalidValueError(describe("not worker types of different names", where="workers",
-                                         value=names, allowed="one or more"))
-    for one in types:
-        if isinstance(one.workers, bool) or not isinstance(one.workers, int) or one.workers < 1:
-            raise InvalidValueError(describe("not a number of workers", where=f"type {one.name}",
-                                             value=one.workers, allowed="a whole number >= 1"))

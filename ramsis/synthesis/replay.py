@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
-from ramsis.arrivals import from_description
+from ramsis.arrivals import Arrivals
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.policy import WorkerPolicy
+from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.shortest_queue import check_shortest_queue
@@ -19,7 +19,7 @@ _ORIGINS = "mpie"
 
 
 def problem_of(
-    policy: WorkerPolicy, where: str = "policy", *, own_arrivals: str | None = None
+    policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
 ) -> WorkerProblem:
     """The worker problem that a policy file describes.
 
@@ -36,7 +36,8 @@ def problem_of(
     InputFileError
         Its parts do not make a problem, or its arrival process cannot be made from its name.
     """
-    letters = np.array([[_ORIGINS.index(c) for c in m.latency_origin] for m in policy.models])
+    letters = np.array([[_ORIGINS.index(c) for c in m.latency_origin or ()]
+                        for m in policy.models])
     try:
         latency = LatencyTable(
             tuple(m.name for m in policy.models), policy.accuracy, policy.latency_ms,
@@ -46,7 +47,7 @@ def problem_of(
             latency,
             slo_ms=policy.slo_ms,
             workers=policy.workers,
-            arrivals=from_description(policy.arrivals, policy.load_qps, own=own_arrivals),
+            arrivals=Arrivals.of(policy.arrivals, own=own_arrivals).counted(policy.load_qps),
             grid=policy.slack_ms,
             max_queue=policy.max_queue,
             objective=policy.objective,
@@ -65,7 +66,7 @@ def problem_of(
 
 
 def analyse_policy(
-    policy: WorkerPolicy, *, own_arrivals: str | None = None
+    policy: Policy, *, own_arrivals: str | None = None
 ) -> WorkerAnalysis:
     """The stationary behaviour of a policy file's table, distributions included.
 
@@ -80,6 +81,7 @@ def analyse_policy(
         As :func:`problem_of`.
     """
     problem = problem_of(policy, own_arrivals=own_arrivals)
-    table = problem.policy_of(policy.model_table, policy.batch_table)
-    visits, excess = evaluate_table(problem, table, policy.dispatch)
-    return analyse_worker(problem, table, visits, excess)
+    model, batch = policy.model_and_batch()
+    table = problem.policy_of(model[0], batch[0])
+    found = evaluate_table(problem, table, policy.dispatch)
+    return analyse_worker(problem, table, found.frequency, found.excess)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import FLEET_SERVICES, SERVICES, FleetPolicy, Policy, WorkerPolicy
+from ramsis.policy import SERVICES
 from ramsis.runtime.monitor import WINDOW_MS
-from ramsis.sim import FleetPolicies, RateTrace, SchemeSpec, WorkerPolicies, scheme
+from ramsis.sim import RateTrace, SchemeSpec, scheme
 from ramsis.sim.schemes import SCHEMES
 from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.settings import SynthesisSettings
@@ -24,7 +24,7 @@ from ramsis.synthesis.settings import SynthesisSettings
 __all__ = ["DEFAULT_LEVELS", "FLEET", "POLICY_KINDS", "WORKER", "PolicyScheme", "Settings",
            "policy_scheme"]
 
-WORKER, FLEET = WorkerPolicies.name, FleetPolicies.name
+WORKER, FLEET = "worker", "fleet"
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
@@ -32,7 +32,6 @@ Settings = SynthesisSettings | FleetSettings
 
 POLICY_KINDS: Mapping[str, type[Settings]] = {WORKER: SynthesisSettings, FLEET: FleetSettings}
 """Kinds of policies, with what each is made for."""
-_SERVICES = {WORKER: SERVICES, FLEET: FLEET_SERVICES}
 _WHOLE = {"max_queue": 1, "max_batch": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]"}
 _OF_THE_CELL = ("slo_ms", "workers", "classes")
@@ -65,7 +64,7 @@ class PolicyScheme:
 
         Where policies of the kind cannot be made from these, from their p95.
         """
-        own = service if service in _SERVICES[self.name] else "p95"
+        own = service if service in SERVICES else "p95"
         given = {"slo_ms": slo_ms, "workers": workers, "service": own, **self.given}
         return POLICY_KINDS[self.name](**given)
 
@@ -86,12 +85,6 @@ class PolicyScheme:
         step = top / self.levels
         return tuple(float(f"{step * i:.6g}") for i in range(1, self.levels + 1)
                      if step * (i + 1) > bottom)
-
-    def replay(self, policies: Sequence[Policy], source: str) -> WorkerPolicies | FleetPolicies:
-        """What a simulation runs of the policies; ``source`` names them in messages."""
-        if self.name == FLEET:
-            return FleetPolicies(tuple(p for p in policies if isinstance(p, FleetPolicy)), source)
-        return WorkerPolicies(tuple(p for p in policies if isinstance(p, WorkerPolicy)), source)
 
 
 def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:

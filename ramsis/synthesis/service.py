@@ -7,7 +7,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceLaw
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable, ProfileSet, Statistic, prune
 from ramsis.synthesis.settings import SynthesisSettings
@@ -41,7 +41,7 @@ def service_times(
     batches, service = settings.max_queue + 1, settings.chosen_service(profile)
     if service != DISTRIBUTION:
         return prune(profile.latency_table(cast(Statistic, service), batches)), None
-    law = ServiceLaw.of(profile, DISTRIBUTION, batches)
+    law = ServiceTimes.of(profile, DISTRIBUTION, batches)
     quantiles = np.round(law.quantiles_ms, _DIGITS)
     usable = quantiles[:, :, 0] <= settings.slo_ms
     last = np.where(usable.any(axis=1), batches - np.argmax(usable[:, ::-1], axis=1), 0)
@@ -55,10 +55,10 @@ def service_times(
     return table, np.where(beyond[:, :, None], np.inf, quantiles)[keep]
 
 
-def bounded_by(problem: WorkerProblem) -> LatencyTable | ServiceLaw:
+def bounded_by(problem: WorkerProblem) -> LatencyTable | ServiceTimes:
     """The service times of a problem as the fluid bound takes them."""
     if problem.quantiles_ms is None:
         return problem.latency
     table, batches = problem.latency, problem.max_queue
-    return ServiceLaw(table.models, table.accuracy, problem.quantiles_ms[:, :batches],
+    return ServiceTimes(table.models, table.accuracy, problem.quantiles_ms[:, :batches],
                       DISTRIBUTION)

@@ -15,7 +15,10 @@ from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import Objective
 from ramsis.worker.solve import SOLVERS, SolverName
 
-__all__ = ["SynthesisSettings", "check_budget"]
+__all__ = ["OWN_QUEUES", "SynthesisSettings", "check_budget"]
+
+OWN_QUEUES = tuple(name for name, rule in DISPATCHES.items() if rule.own_queues)
+"""Dispatch rules under which each worker has a queue of its own."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class SynthesisSettings:
     workers: int
     arrivals: str = "poisson"
     service: str | None = None
-    dispatch: str = DISPATCHES[0]
+    dispatch: str = OWN_QUEUES[0]
     objective: str = Objective.PER_QUERY.value
     grid: str = DEFAULT_GRID
     max_queue: int = 32
@@ -77,7 +80,7 @@ class SynthesisSettings:
     max_violation: float | None = None
 
     def __post_init__(self) -> None:
-        words = {"service": (None, *SERVICES), "dispatch": DISPATCHES,
+        words = {"service": (None, *SERVICES), "dispatch": OWN_QUEUES,
                  "objective": tuple(Objective), "late": tuple(LateRule),
                  "batching": tuple(Batching), "solver": SOLVERS}
         for name, known in words.items():
@@ -93,7 +96,7 @@ class SynthesisSettings:
         """The service times for a profile."""
         if self.service is not None:
             return self.service
-        drawn = self.dispatch == DISPATCHES[0] and carries_quantiles(profile)
+        drawn = self.dispatch == OWN_QUEUES[0] and carries_quantiles(profile)
         return DISTRIBUTION if drawn else SERVICES[0]
 
     def as_dict(self) -> Mapping[str, Any]:

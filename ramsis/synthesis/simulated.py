@@ -10,24 +10,17 @@ with probability 0.95).
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
-from ramsis.arrivals import from_description
-from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import FleetPolicy, Policy, WorkerPolicy
+from ramsis.arrivals import Arrivals
+from ramsis.policy import Policy
 from ramsis.policy.records import Simulated
 from ramsis.profiles import LatencyTable
-from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, Sampled, WorkerPolicies, run_plan
+from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan
 from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
-from ramsis.sim.workload import Workload
 
 __all__ = ["SETTLES", "Simulated", "simulated"]
-
-FloatArray = NDArray[np.float64]
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
@@ -62,7 +55,8 @@ def simulated(
     fleet, plan = _prepared(policy)
     since_ms = SETTLES * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / runs / policy.load_qps
-    workload = _workload(policy, until_ms + _DRAINS * policy.slo_ms, own_arrivals)
+    workload = ConstantLoad(policy.load_qps, until_ms + _DRAINS * policy.slo_ms,
+                            Arrivals.of(policy.arrivals, own=own_arrivals))
     late, earned = list[float](), list[float]()
     for one in range(seed, seed + runs):
         run = run_plan(fleet, plan, workload, seed=one)
@@ -85,42 +79,10 @@ def simulated(
 def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
     """The workers that a policy's file describes, and the policy ready to be replayed on them."""
     names = [model.name for model in policy.models]
-    accuracy = [model.accuracy for model in policy.models]
-    quantiles = _worker_times(policy) if isinstance(policy, WorkerPolicy) else _fleet_times(policy)
-    table = LatencyTable.measured(names, accuracy,
+    quantiles = policy.service_ms
+    quantiles = np.where(np.isfinite(quantiles), quantiles, _FOR_EVER_MS)
+    table = LatencyTable.measured(names, policy.accuracy.tolist(),
                                   np.maximum.accumulate(quantiles.mean(axis=2), axis=1))
-    classes = () if isinstance(policy, WorkerPolicy) else policy.slo_classes
     fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
-                  service=policy.service, classes=classes)
-    scheme: Any = (WorkerPolicies((policy,)) if isinstance(policy, WorkerPolicy)
-                   else FleetPolicies((policy,)))
-    return fleet, scheme.prepare(fleet)
-
-
-def _worker_times(policy: WorkerPolicy) -> FloatArray:
-    """Service quantiles (M, B, Q) of a worker; a batch that is not to be run takes for ever."""
-    drawn = policy.quantiles_ms
-    if drawn is None:
-        return policy.latency_ms[:, :, None]
-    return np.where(np.isfinite(drawn), drawn, _FOR_EVER_MS)
-
-
-def _fleet_times(policy: FleetPolicy) -> FloatArray:
-    """The same of a fleet."""
-    longest = max(len(model.service_ms) for model in policy.models)
-    size = len(policy.models[0].service_ms[0])
-    quantiles = np.full((len(policy.models), longest, size), _FOR_EVER_MS)
-    for m, model in enumerate(policy.models):
-        quantiles[m, : len(model.service_ms)] = model.service_ms
-    return quantiles
-
-
-def _workload(policy: Policy, duration_ms: float, own_arrivals: str | None) -> Workload:
-    if policy.arrivals_label == "poisson":
-        return PoissonLoad(load_qps=policy.load_qps, duration_ms=duration_ms)
-    process: Any = from_description(policy.arrivals, policy.load_qps, own=own_arrivals)
-    if not hasattr(process, "sample"):
-        raise InvalidValueError(describe("a process that cannot be drawn from cannot be simulated",
-                                         where="arrivals", value=policy.arrivals_label,
-                                         allowed="one with a method sample"))
-    return Sampled(process, duration_ms)
+                  service=policy.service, classes=policy.slo_classes)
+    return fleet, Policies((policy,)).prepare(fleet)

@@ -39,11 +39,11 @@ from scipy.sparse import csr_array
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrivals import MarkovModulated
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.settings import check_tolerance
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
-from ramsis.policy import Expectations, FleetPolicy, Spread, WorkerPolicy, read
+from ramsis.policy import Expectations, Policy, Spread, read
 from ramsis.synthesis.checks import Check, close, least_dual
 from ramsis.synthesis.replay import problem_of
 from ramsis.synthesis.service import bounded_by
@@ -73,7 +73,7 @@ def verify_policy(
     tolerance: float = TOLERANCE,
     own_arrivals: str | None = None,
 ) -> tuple[Check, ...]:
-    """Every claim of a policy file, of a worker or a fleet, checked.
+    """Every claim of a policy file, checked.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def verify_policy(
     """
     tolerance = check_tolerance(tolerance)
     policy = read(path)
-    if isinstance(policy, FleetPolicy):
+    if not policy.rule.own_queues:
         from ramsis.synthesis.verify_fleet import verify_fleet
 
         return verify_fleet(policy, str(path), tolerance)
@@ -132,40 +132,42 @@ def verify_policy(
     )
 
 
-def _table_check(policy: WorkerPolicy, problem: WorkerProblem) -> Check:
+def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
     """Share of the table's entries that are allowed by the model: all of them."""
     tables = [policy]
-    if policy.mixture is not None:
-        model, batch = policy.model_table.copy(), policy.batch_table.copy()
-        model[policy.mixture.place], batch[policy.mixture.place] = policy.mixture.answer
-        tables.append(replace(policy, model_table=model, batch_table=batch))
+    if policy.randomised is not None:
+        codes = policy.codes.copy()
+        codes[policy.randomised.place] = policy.randomised.code
+        tables.append(replace(policy, codes=codes))
     share = float(np.mean([
-        problem.choices.place(problem.every_state(_table(problem, one)))[:-1] >= 0
+        problem.admissible(_table(problem, one))[:-1]
         for one in tables
     ]))
     return Check("table entries that the model allows", 1.0, share, share == 1.0)
 
 
-def _table(problem: WorkerProblem, policy: WorkerPolicy) -> NDArray[np.int64]:
+def _table(problem: WorkerProblem, policy: Policy) -> NDArray[np.int64]:
     """The file's table in the problem's terms."""
-    return problem.policy_of(policy.model_table, policy.batch_table)
+    model, batch = policy.model_and_batch()
+    return problem.policy_of(model[0], batch[0])
 
 
-def _overflow_check(policy: WorkerPolicy, problem: WorkerProblem) -> Check:
+def _overflow_check(policy: Policy, problem: WorkerProblem) -> Check:
     """A longer queue than the table's is treated as the promise assumes.
 
     The fastest model serves it; under the rule ``drop`` its earliest request is dropped.
     """
+    model, batch = (policy.actions[policy.longer_queue].tolist() if policy.longer_queue >= 0
+                    else (0, 0))
     if problem.late is LateRule.DROP:
-        return Check("overflow drops", 0.0, float(policy.overflow_batch),
-                     policy.overflow_batch == 0)
+        return Check("overflow drops", 0.0, float(batch), batch == 0)
     fastest = problem.latency.fastest
-    holds = policy.overflow_model == fastest and policy.overflow_batch >= problem.max_queue
-    return Check("overflow model", float(policy.overflow_model), float(fastest), holds)
+    holds = model == fastest and batch >= problem.max_queue
+    return Check("overflow model", float(model), float(fastest), holds)
 
 
 def _memoryless(
-    problem: WorkerProblem, policy: WorkerPolicy, tolerance: float
+    problem: WorkerProblem, policy: Policy, tolerance: float
 ) -> tuple[WorkerAnalysis, float, list[Check]]:
     """The table's behaviour and gain, and what the optimum says of the certificate."""
     # Imported here: loading their compiled loops takes longer than making a policy.
@@ -181,22 +183,22 @@ def _memoryless(
 
 
 def _shortest_queue(
-    problem: WorkerProblem, policy: WorkerPolicy, tolerance: float
+    problem: WorkerProblem, policy: Policy, tolerance: float
 ) -> tuple[WorkerAnalysis, float, list[Check]]:
     """The table at the rates that it brings about, and what a worker that leaves it may gain."""
     from ramsis.mdp.value_iteration import value_iteration
     from ramsis.worker.shortest_queue import build_shortest_queue
-    from ramsis.worker.shortest_queue_solver import settle_rates
+    from ramsis.worker.shortest_queue_rates import equilibrium_rates
 
-    table = policy.model_table
-    settled = settle_rates(problem, table)
+    table = policy.model_and_batch()[0][0]
+    settled = equilibrium_rates(problem, table)
     model = build_shortest_queue(problem, settled.model.rates_per_ms, table, full=True)
-    rows = model.mdp.rows_of(model.labels(table))
+    rows = model.mdp.pairs_of(model.labels(table))
     start = np.zeros(model.mdp.n_states)
     start[0] = 1.0
     law = _long_run(model.mdp.transition[rows], start)
     gain = float(law @ model.mdp.reward[rows]) / float(law @ model.mdp.costs[rows])
-    analysis = analyse_worker(problem, table, settled.visits, settled.excess)
+    analysis = analyse_worker(problem, table, settled.frequency, settled.excess)
     best = value_iteration(model.mdp, tolerance=tolerance / 100).certificate
     if analysis.expectations().overloaded:
         tolerance *= _LOOSER
@@ -209,12 +211,12 @@ def _shortest_queue(
 
 
 def _modulated(
-    problem: WorkerProblem, policy: WorkerPolicy, tolerance: float
+    problem: WorkerProblem, policy: Policy, tolerance: float
 ) -> tuple[WorkerAnalysis, float, list[Check]]:
     """The same with the arrivals' mode in the states; the bound is solved on finer nodes."""
     from ramsis.worker.explicit_modulated import build_modulated_chain
     from ramsis.worker.modulated import build_modulated
-    from ramsis.worker.slack_nodes import solve_on_nodes
+    from ramsis.worker.policy_iteration import solve_on_nodes
 
     assert isinstance(problem.arrivals, MarkovModulated)
     table = _table(problem, policy)
@@ -240,11 +242,11 @@ def _modulated(
 
 
 def _stationary(
-    explicit: ExplicitWorkerMDP, policy: WorkerPolicy
+    explicit: ExplicitWorkerMDP, policy: Policy
 ) -> tuple[WorkerAnalysis, float]:
     """Behaviour and gain of the file's table, by power iteration on the explicit rows."""
     table = _table(explicit.problem, policy)
-    rows = explicit.mdp.rows_of(explicit.labels(table))
+    rows = explicit.mdp.pairs_of(explicit.labels(table))
     chain = explicit.mdp.transition[rows]
     start = np.zeros(explicit.mdp.n_states)
     start[0] = 1.0  # empty; matters where the chain falls into parts up to rounding
@@ -333,7 +335,7 @@ def _spread_checks(
 
 
 def _gain_checks(
-    policy: WorkerPolicy, optimum: Certificate, tolerance: float
+    policy: Policy, optimum: Certificate, tolerance: float
 ) -> list[Check]:
     """No policy of this model has more than the stated gain and bounds."""
     stated = policy.certificate
@@ -349,12 +351,12 @@ def _gain_checks(
     ]
 
 
-def _dual_bound(policy: WorkerPolicy, problem: WorkerProblem) -> tuple[float, float]:
+def _dual_bound(policy: Policy, problem: WorkerProblem) -> tuple[float, float]:
     """The fluid bound and the capacity in queries per second, without a linear program."""
     batch = np.arange(1, problem.max_queue + 1)
     times = bounded_by(problem)
-    if isinstance(times, ServiceLaw):
-        service_ms, in_time = times.mean_ms, times.within(problem.slo_ms)
+    if isinstance(times, ServiceTimes):
+        service_ms, in_time = times.mean_ms, times.cdf(problem.slo_ms)
     else:
         service_ms = times.latency_ms[:, : problem.max_queue]
         in_time = (service_ms <= problem.slo_ms).astype(float)

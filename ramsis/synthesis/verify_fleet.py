@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
-from ramsis.policy import FleetPolicy
+from ramsis.policy import Policy
 from ramsis.synthesis.checks import Check, close, least_dual_of_classes
 from ramsis.synthesis.fleet import fleet_expectations_of, fleet_problem_of
 from ramsis.synthesis.simulated import simulated
@@ -43,7 +43,7 @@ _FEW_VIOLATIONS = 0.01
 _HELD_TO_LESS = range(60, 101)  # workers
 
 
-def verify_fleet(policy: FleetPolicy, where: str, tolerance: float) -> tuple[Check, ...]:
+def verify_fleet(policy: Policy, where: str, tolerance: float) -> tuple[Check, ...]:
     """Every claim of a fleet policy's file, checked; ``where`` names the file.
 
     Raises
@@ -55,8 +55,8 @@ def verify_fleet(policy: FleetPolicy, where: str, tolerance: float) -> tuple[Che
     if policy.budget is not None:
         return (*budget_checks(policy, tolerance), *_bound_checks(policy, tolerance))
     derived, solution = fleet_expectations_of(problem)
-    same = float((solution.table == policy.table).mean()) if (
-        solution.table.shape == policy.table.shape) else 0.0
+    same = float((solution.table == policy.codes).mean()) if (
+        solution.table.shape == policy.codes.shape) else 0.0
     stated = policy.expectations
     each = max(_QUERIES, int(_LASTS * policy.load_qps * policy.slo_ms / 1000.0))
     runs = min(_RUNS, max(_FEWEST_RUNS, _MOST_QUERIES // each))
@@ -81,7 +81,7 @@ def verify_fleet(policy: FleetPolicy, where: str, tolerance: float) -> tuple[Che
     )
 
 
-def _bound_checks(policy: FleetPolicy, tolerance: float) -> tuple[Check, ...]:
+def _bound_checks(policy: Policy, tolerance: float) -> tuple[Check, ...]:
     bound, effective = _bound(policy), policy.expectations.effective_accuracy
     gap = None if bound <= 0 else 1.0 - effective / bound
     return (
@@ -92,7 +92,7 @@ def _bound_checks(policy: FleetPolicy, tolerance: float) -> tuple[Check, ...]:
     )
 
 
-def _bound(policy: FleetPolicy) -> float:
+def _bound(policy: Policy) -> float:
     """The fluid bound by its dual, one number found by bisection."""
     problem = fleet_problem_of(policy)
     classes = problem.classes or (SloClass(policy.slo_ms),)
@@ -102,7 +102,7 @@ def _bound(policy: FleetPolicy) -> float:
 def _columns(problem: FleetProblem, slo_ms: float) -> tuple[FloatArray, FloatArray]:
     """Accuracy that a query of an SLO earns by each batch, and its price in the fleet's time."""
     law = problem.law
-    mean_ms, in_time = law.mean_ms, law.within(slo_ms)
+    mean_ms, in_time = law.mean_ms, law.cdf(slo_ms)
     model, column = np.nonzero(in_time > 0)
     queries, run = column + 1.0, column
     for m in range(len(law.models)):

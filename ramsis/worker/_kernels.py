@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["four_intervals", "remainder_rows"]
+__all__ = ["four_intervals", "partial_batch_rows"]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -14,10 +14,10 @@ def four_intervals(
     before: NDArray[np.float64],
     within: NDArray[np.float64],
     after_cdf: NDArray[np.float64],
-    law: NDArray[np.float64],
+    table: NDArray[np.float64],
     excess: NDArray[np.float64],
 ) -> None:
-    """Joint law of the first passage in one slack bin and the queue at the end of the service.
+    """P(first passage in one slack bin, queue at the end of the service), for each phase.
 
     The service is cut where the bin begins and ends: ``a`` central arrivals before it, ``d``
     within, ``k`` after. The worker's next request is the r-th; it falls in the bin when
@@ -31,12 +31,12 @@ def four_intervals(
         PF(d, length within the bin).
     after_cdf : (C,)
         P(at most k arrivals after the bin); the last entry counts as 1.
-    law : (K, N+1)
-        Written: ``law[r-1, n'-1]``, all n' > N in the last column.
+    table : (K, N+1)
+        Written: ``table[r-1, n'-1]``, all n' > N in the last column.
     excess : (K,)
         Written: E[(n' - N - 1)+; first passage in the bin].
     """
-    workers, rows = law.shape
+    workers, rows = table.shape
     for total in range(1, workers + within.size):
         joint = 0.0  # P(a < r, a + d = total), growing with r
         for r in range(1, min(workers, total) + 1):
@@ -53,7 +53,7 @@ def four_intervals(
                 elif last >= 0:
                     upto = after_cdf[last]
                 share = joint * (upto - below)
-                law[r - 1, min(queued, rows) - 1] += share
+                table[r - 1, min(queued, rows) - 1] += share
                 if queued > rows:
                     excess[r - 1] += share * (queued - rows)
                 below = upto
@@ -97,13 +97,13 @@ def _joint_below(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _split(
     state: NDArray[np.float64],
-    law: NDArray[np.float64],
+    new: NDArray[np.float64],
     negligible: float,
     share: NDArray[np.float64],
     total: NDArray[np.float64],
 ) -> tuple[int, int, int, int]:
-    """``state[p]·law[p, i]`` into ``share``, its sums over p into ``total``; where these count."""
-    phases, most = law.shape
+    """``state[p]·new[p, i]`` into ``share``, its sums over p into ``total``; where they count."""
+    phases, most = new.shape
     first, last = 0, phases
     while first < phases and state[first] <= negligible:
         first += 1
@@ -112,7 +112,7 @@ def _split(
     total[:] = 0.0
     for p in range(first, last):
         for i in range(most):
-            share[p, i] = state[p] * law[p, i]
+            share[p, i] = state[p] * new[p, i]
             total[i] += share[p, i]
     low, high = 0, most
     while total[low] <= negligible:
@@ -123,24 +123,22 @@ def _split(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def remainder_rows(
+def partial_batch_rows(
     weight: NDArray[np.float64],
     new: NDArray[np.float64],
     columns: NDArray[np.int64],
     batches: NDArray[np.int64],
     start: NDArray[np.int64],
-    y: NDArray[np.float64],
-    below: NDArray[np.float64],
-    log_weight: NDArray[np.float64],
+    edges: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
     negligible: float,
     size: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-    """Rows of :func:`ramsis.worker.remainder.remainder`, as the parts of a CSR matrix.
+    """The CSR arrays of :func:`ramsis.worker.partial_batch.partial_batch_transitions`.
 
     Parameters
     ----------
     weight : (N+1, D+1, K)
-        Law of the phase p in each state.
+        Distribution of the phase p in each state.
     new : (L, K, I)
         ``new[l, p, i]`` = P(i new requests in service l | phase p).
     columns : (N+1, D+1)
@@ -149,8 +147,8 @@ def remainder_rows(
         n, j, b, the index of the latency, and the slack bin that the first edge ends.
     start : (P+1,)
         Where the edges of each begin; its bins are one more than these.
-    y, below, log_weight : (E,)
-        For each edge as in ``_joint_below``.
+    edges : three arrays (E,)
+        For each edge y, below and log_weight as in ``_joint_below``.
     negligible : float
         Entries up to this are left out, and the rows scaled to make up for them.
     size : int
@@ -160,6 +158,7 @@ def remainder_rows(
     -------
     indptr, indices, data, excess
     """
+    y, below, log_weight = edges
     workers, most = new.shape[1], new.shape[2]
     top, pairs = columns.shape[0] - 1, len(batches)
     indptr = np.zeros(pairs + 1, dtype=np.int64)
@@ -173,9 +172,9 @@ def remainder_rows(
         used = _split(weight[queued - 1, slack_bin], new[service], negligible, share, total)
         before[:] = 0.0
         kept = 0.0
-        edges = start[pair + 1] - start[pair]
-        for e in range(edges + 1):
-            if e < edges:
+        bins = start[pair + 1] - start[pair]
+        for e in range(bins + 1):
+            if e < bins:
                 at = start[pair] + e
                 _joint_below(share, used, (queued - 1) * workers, batch * workers,
                              y[at], below[at], log_weight[at], joint)

@@ -1,16 +1,16 @@
-"""What a worker may do in a state, and what comes of it.
+"""Actions of a worker: what it may do in a state, and what comes of it.
 
-A *choice* runs a model on the first ``batch`` of n queued requests, or drops the first one. In a
-policy's table it stands as one whole number,
+An action runs a model on the first ``batch`` of n queued requests, or drops the first one. In a
+policy's table it is one whole number,
 
-    model + M·(n − batch)     a batch, so that a batch of the whole queue stands as its model;
-    DROP = −1                 the earliest request is given up, and the worker looks again.
+    model + M·(n − batch)     a batch, so that a batch of the whole queue is its model's number;
+    DROP = −1                 the head of the queue is dropped, and the worker decides again.
 
-Of a choice in bin j the model needs the law of its service time, the chance that the earliest
-deadline is met, and the expected number of its queries that are in time. Where service times are
-fixed, a batch that meets the earliest deadline meets all. A batch that is late for its first query
-may be in time for those behind it; the rule ``serve`` with fixed times counts every query of it as
-late, everything else counts them one by one (:mod:`ramsis.worker.behind`).
+An action in slack bin j is described by the distribution of its service time, the probability that
+the head is in time, and the expected number of its requests that are in time. Where service times
+are fixed, a batch that is in time for the head is in time for all. A batch that is late for the
+head may be in time for requests behind it: under the rule ``serve`` with fixed times all of its
+requests count as late; otherwise they are counted one by one (:mod:`ramsis.worker.waiting_slack`).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DROP", "Batching", "Choice", "ChoiceSet", "LateRule", "Outcome"]
+__all__ = ["DROP", "Action", "ActionSet", "Batching", "LateRule", "Outcome"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 DROP = -1
-"""Entry of a policy's table: drop the earliest request."""
+"""Entry of a policy's table: drop the head of the queue."""
 
 
 class LateRule(StrEnum):
-    """What becomes of a request that nothing can answer in time."""
+    """What becomes of a request that no model can answer in time."""
 
     SERVE = "serve"
     """The fastest model serves the whole queue (EuroSys '24, §4.3.1)."""
     DROP = "drop"
-    """It is dropped; and so may any request be, for the good of those behind it."""
+    """It is dropped; any other request may be dropped as well, for those behind it."""
     FREE = "free"
     """Any model may serve it."""
 
@@ -53,25 +53,25 @@ class Batching(StrEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
-    """One thing to do with n queued requests, in a range of slack bins.
+class Action:
+    """An action with n queued requests, in a range of slack bins.
 
     Attributes
     ----------
     code : int
-        How it stands in a policy's table.
+        Its number in a policy's table.
     model : int
-        Row of the latency table; −1 to drop.
+        Row of the latency table; −1 for a drop.
     batch : int
         Requests that it takes from the queue.
     service : int
-        Row of the problem's laws of service times; −1 to drop, which takes no time.
+        Row of the queue's service distributions; −1 for a drop, which takes no time.
     first_bin, stop_bin : int
-        It may be chosen at the slack bins first_bin <= j < stop_bin.
+        It is admissible at the slack bins first_bin <= j < stop_bin.
     in_time : ndarray, shape (stop_bin − first_bin,)
-        Expected number of its queries answered in time, from first_bin on.
-    met : ndarray, shape (stop_bin − first_bin,)
-        Probability that the earliest deadline is met.
+        Expected number of its requests answered in time, from first_bin on.
+    head_in_time : ndarray, shape (stop_bin − first_bin,)
+        Probability that the head is answered in time.
     """
 
     code: int
@@ -81,16 +81,16 @@ class Choice:
     first_bin: int
     stop_bin: int
     in_time: FloatArray
-    met: FloatArray
+    head_in_time: FloatArray
 
     @property
     def bins(self) -> slice:
-        """Where it may be chosen."""
+        """The slack bins at which it is admissible."""
         return slice(self.first_bin, self.stop_bin)
 
     @property
     def drops(self) -> bool:
-        """Whether it drops the earliest request."""
+        """Whether it drops the head of the queue."""
         return self.code == DROP
 
 
@@ -100,71 +100,72 @@ class Outcome(NamedTuple):
     Attributes
     ----------
     model, batch, service : ndarrays of int
-        As of :class:`Choice`.
-    in_time, met : ndarrays
+        As of :class:`Action`.
+    in_time, head_in_time : ndarrays
     """
 
     model: IntArray
     batch: IntArray
     service: IntArray
     in_time: FloatArray
-    met: FloatArray
+    head_in_time: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class ChoiceSet:
-    """The choices of each state: a row for n = 1 … N, and last one for the full state.
+class ActionSet:
+    """The actions of each state.
 
     Attributes
     ----------
-    rows : tuple of tuples of Choice, length N+1
+    by_queue : tuple of tuples of Action, length N+1
+        Those with n = 1 … N queued, and last those of the full state.
     bins : int
         D+1, the number of slack values.
     """
 
-    rows: tuple[tuple[Choice, ...], ...]
+    by_queue: tuple[tuple[Action, ...], ...]
     bins: int
 
     @cached_property
-    def flat(self) -> tuple[Choice, ...]:
-        """All choices, row after row."""
-        return tuple(choice for row in self.rows for choice in row)
+    def listed(self) -> tuple[Action, ...]:
+        """All actions in one row, by queue length."""
+        return tuple(action for actions in self.by_queue for action in actions)
 
     @cached_property
-    def _places(self) -> IntArray:
-        """Index into ``flat`` by [n − 1, code, j], −1 where there is no such choice."""
-        codes = 2 + max(choice.code for choice in self.flat)
-        places = np.full((len(self.rows), codes, self.bins), -1, dtype=np.int64)
+    def _indices(self) -> IntArray:
+        """Index into ``listed`` by [n − 1, code, j], −1 where there is no such action."""
+        codes = 2 + max(action.code for action in self.listed)
+        indices = np.full((len(self.by_queue), codes, self.bins), -1, dtype=np.int64)
         index = 0
-        for row, choices in zip(places, self.rows, strict=True):
-            for choice in choices:
-                row[choice.code, choice.bins] = index
+        for own, actions in zip(indices, self.by_queue, strict=True):
+            for action in actions:
+                own[action.code, action.bins] = index
                 index += 1
-        return places
+        return indices
 
     @cached_property
     def _arrays(self) -> Outcome:
-        """The attributes of all choices, shape (C,), and by slack, shape (C, D+1)."""
+        """The attributes of all actions, shape (A,), and by slack, shape (A, D+1)."""
         model, batch, service = (
-            np.array([getattr(c, name) for c in self.flat])
+            np.array([getattr(action, name) for action in self.listed])
             for name in ("model", "batch", "service")
         )
-        in_time, met = np.zeros((2, len(self.flat), self.bins))
-        for i, choice in enumerate(self.flat):
-            in_time[i, choice.bins] = choice.in_time
-            met[i, choice.bins] = choice.met
-        return Outcome(model, batch, service, in_time, met)
+        in_time, head_in_time = np.zeros((2, len(self.listed), self.bins))
+        for i, action in enumerate(self.listed):
+            in_time[i, action.bins] = action.in_time
+            head_in_time[i, action.bins] = action.head_in_time
+        return Outcome(model, batch, service, in_time, head_in_time)
 
-    def place(self, codes: IntArray) -> IntArray:
-        """Index into ``flat`` for the codes of all states, (N+1, D+1); −1 where there is none."""
-        n, j = np.ogrid[: len(self.rows), : self.bins]
-        known = (codes >= DROP) & (codes < self._places.shape[1] - 1)
-        found = self._places[n, np.where(known, codes, DROP), j]
+    def index_of(self, codes: IntArray) -> IntArray:
+        """Index into ``listed`` of the codes of all states, (N+1, D+1); −1 where inadmissible."""
+        n, j = np.ogrid[: len(self.by_queue), : self.bins]
+        known = (codes >= DROP) & (codes < self._indices.shape[1] - 1)
+        found = self._indices[n, np.where(known, codes, DROP), j]
         return np.where(known, found, -1)
 
     def outcome(self, codes: IntArray) -> Outcome:
-        """What the choices of all states, (N+1, D+1), come to; each must be there."""
-        place, j = self.place(codes), np.arange(self.bins)
-        model, batch, service, in_time, met = self._arrays
-        return Outcome(model[place], batch[place], service[place], in_time[place, j],
-                       met[place, j])
+        """What admissible codes of all states, (N+1, D+1), come to."""
+        index, j = self.index_of(codes), np.arange(self.bins)
+        model, batch, service, in_time, head_in_time = self._arrays
+        return Outcome(model[index], batch[index], service[index], in_time[index, j],
+                       head_in_time[index, j])

@@ -1,19 +1,19 @@
-"""The worker MDP with every transition written out: for inspection, teaching and other solvers.
+"""The worker's problem with every transition written out: for checks and for other solvers.
 
-For a service of l ms from state (n, j), with r the central arrivals missing to the worker's next
-request, the next state (n', j') is reached when that request falls in the part (s, e] of the
-service after which its slack lies in bin j', and (EuroSys '24, Eq. 2-3, read as below)
+Let a service take l ms from state (n, j), and let r central arrivals remain until the worker's
+next request. The next state (n', j') is reached when that request falls in the part (s, e] of the
+service after which its slack lies in bin j' (EuroSys '24, Eq. 2-3, read as below):
 
     P(n', j' | r) = Σ_a Σ_d Σ_k PF(a, s)·PF(d, e − s)·PF(k, l − e)
                     over a < r <= a + d,  n' = 1 + ⌊(a + d + k − r)/K⌋.
 
-Fewer than r arrivals in l lead to the empty state, counted once; where requests come in clumps,
-straight to the state (n', SLO) that ends the empty epoch (:mod:`ramsis.worker.batch_arrivals`).
-Bin 0 takes all slack below T_1, negative slack too; n' > N is the full state. Nothing here uses
-the slack nodes of the structured form, so that the two can be held against each other.
+Fewer than r arrivals in l lead to the empty state; with batch arrivals, straight to the state
+(n', SLO) with which the busy period starts (:mod:`ramsis.worker.batch_arrivals`). Bin 0 takes all
+slack below T_1, negative slack too; n' > N is the full state. Nothing here uses the slack nodes of
+the structured form, so that the two can be compared.
 
-The full state is charged N + 1 requests; what it holds beyond them is charged to the decision
-that led there.
+The full state is charged N + 1 requests; what it holds beyond them is charged to the decision that
+led there.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.worker._kernels import four_intervals
-from ramsis.worker.actions import Batching
-from ramsis.worker.batch_arrivals import Landing, landing
-from ramsis.worker.behind import second_by_bin
-from ramsis.worker.explicit_parts import PartRows
-from ramsis.worker.phases import missing_arrivals
-from ramsis.worker.problem import Objective, WorkerProblem
+from ramsis.worker.actions import Action, Batching
+from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.explicit_partial import PartialRows
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.round_robin_phase import phase_distribution
+from ramsis.worker.waiting_slack import second_slack_distribution
 
 __all__ = ["MAX_CELLS", "ExplicitWorkerMDP", "build_explicit"]
 
@@ -75,7 +75,7 @@ class ExplicitWorkerMDP:
 
     def labels(self, policy: IntArray) -> IntArray:
         """Action labels of all states for a table of shape (N, D+1)."""
-        full = self.problem.choices.rows[-1][0].code
+        full = self.problem.actions.by_queue[-1][0].code
         return np.concatenate([[0], np.asarray(policy).ravel(), [full]])
 
     def table(self, labels: IntArray) -> IntArray:
@@ -91,9 +91,9 @@ class ExplicitWorkerMDP:
 
 
 def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
-    """Write out every transition of a worker problem.
+    """Write out every transition of a worker's problem.
 
-    Rows of some dozen to some hundred entries for states × admissible models: 4 MB for nine
+    Rows of some dozen to some hundred entries for states × admissible actions: 4 MB for nine
     models at N = 32, D = 100 and 60 workers, in about a second.
 
     Raises
@@ -102,43 +102,29 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
         When the problem is too large for that (:data:`MAX_CELLS`).
     """
     _check_size(problem)
-    missing, after, ends = missing_arrivals(problem), _counts_after(problem), landing(problem)
+    transitions = _Transitions(problem)
     columns, full = problem.bins + 1, problem.max_queue
-    states, actions, rewards, costs, beyond, rows = [], [], [], [], [], []
-    laws = _ServiceLaws(problem, after, ends)
-    parts = PartRows(problem, missing) if problem.batching is Batching.VARIABLE else None
-    for n, choices in enumerate(problem.choices.rows):
-        for choice in choices:
-            bins = np.arange(columns)[choice.bins] if n < full else np.array([0])
-            if parts is not None and choice.batch <= n and not choice.drops:
-                row, excess = parts.of(n, bins, choice)
-            else:
-                if choice.drops:
-                    probability, excess = _drop_law(problem, n, bins, missing, ends)
-                else:
-                    law, beyond_law = laws.of(choice.service)
-                    probability, excess = missing[n, bins] @ law, missing[n, bins] @ beyond_law
-                probability[probability < _NEGLIGIBLE] = 0.0
-                row = csr_array(probability)
-            rows.append(row)
-            states.append(1 + n * columns + bins)
-            actions.append(np.full(len(bins), choice.code))
-            rewards.append(problem.reward(choice)[: len(bins)])
-            costs.append(np.full(len(bins), problem.cost(choice.batch)))
-            beyond.append(excess)
-    empty = csr_array(([1.0], ([0], [1 + problem.bins])), shape=(1, rows[0].shape[1]))
-    state = np.concatenate([[0], *states])
-    action = np.concatenate([[0], *actions])
-    excess = np.concatenate([[0.0], *beyond])
-    charged = excess if problem.objective is Objective.PER_QUERY else np.zeros_like(excess)
-    price = problem.violation_price
+    pairs = [
+        (n, action, np.arange(columns)[action.bins] if n < full else np.array([0]))
+        for n, actions in enumerate(problem.actions.by_queue) for action in actions
+    ]
+    found = [transitions.of(n, action, bins) for n, action, bins in pairs]
+    empty = csr_array(([1.0], ([0], [1 + problem.bins])), shape=(1, found[0][0].shape[1]))
+    state = np.concatenate([[0], *(1 + n * columns + bins for n, _, bins in pairs)])
+    action = np.concatenate([[0], *(np.full(len(bins), one.code) for _, one, bins in pairs)])
+    reward = np.concatenate(
+        [[0.0], *(problem.reward(one)[: len(bins)] for _, one, bins in pairs)])
+    cost = np.concatenate(
+        [[0.0], *(np.full(len(bins), problem.cost(one.batch)) for _, one, bins in pairs)])
+    excess = np.concatenate([[0.0], *(beyond for _, beyond in found)])
+    charged = excess if problem.charges_excess else np.zeros_like(excess)
     order = np.lexsort((action, state))
     mdp = SparseMDP(
         state=state[order],
         action=action[order],
-        transition=csr_array(vstack([empty, *rows], format="csr"))[order],
-        reward=(np.concatenate([[0.0], *rewards]) - price * charged)[order],
-        cost=(np.concatenate([[0.0], *costs]) + charged)[order],
+        transition=csr_array(vstack([empty, *(row for row, _ in found)], format="csr"))[order],
+        reward=(reward - problem.violation_price * charged)[order],
+        cost=(cost + charged)[order],
     )
     return ExplicitWorkerMDP(problem, mdp, excess[order])
 
@@ -146,7 +132,7 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
 def _check_size(problem: WorkerProblem) -> None:
     """Refuse what would take hours and fill the memory."""
     columns = problem.bins + 1
-    pairs = sum(c.stop_bin - c.first_bin for row in problem.choices.rows for c in row)
+    pairs = sum(action.stop_bin - action.first_bin for action in problem.actions.listed)
     states = 2 + problem.max_queue * columns
     if pairs * states > MAX_CELLS:
         raise InvalidValueError(
@@ -156,40 +142,135 @@ def _check_size(problem: WorkerProblem) -> None:
         )
 
 
-def _drop_law(
-    problem: WorkerProblem, n: int, bins: IntArray, missing: FloatArray, ends: Landing
-) -> tuple[FloatArray, FloatArray]:
-    """Law of the next state when the earliest of n + 1 requests is dropped; and no excess.
+class _Transitions:
+    """Makes the transitions of a problem's actions."""
 
-    Given k central Poisson arrivals in T_A, the K-th of them falls at a share of T_A with the law
-    Beta(K, k − K + 1).
-    """
-    columns, workers = problem.bins + 1, problem.workers
-    law = np.zeros((len(bins), 2 + problem.max_queue * columns))
-    if n == 0:
-        after = missing[0, bins] @ ends.law
-        for queued, probability in zip(ends.queued.tolist(), after.T, strict=True):
-            law[:, -1 if queued > problem.max_queue else queued * columns] += probability
-        if len(ends.queued) == 1:
-            law[:, 0], law[:, columns] = 1.0, 0.0
-        return law, after @ np.maximum(ends.queued - problem.max_queue - 1.0, 0.0)
-    start = 1 + (n - 1) * columns
-    if not is_orderly(problem.arrivals):
-        second = second_by_bin(problem.arrivals, workers, problem.slack_ms, n + 1)
-        law[:, start : start + columns] = second[n, bins]
-        return law, np.zeros(len(bins))
-    k = n * workers + np.arange(workers)
-    for row, j in enumerate(bins.tolist()):
-        waited = problem.slo_ms - problem.slack_ms[j]
-        if waited == 0.0:
-            law[row, start + j] = 1.0
-            continue
-        weight = missing[n, j, ::-1]  # of k, as r = K − (k mod K)
-        some = weight > _NEGLIGIBLE
-        share = (problem.slack_ms[j:] - problem.slack_ms[j]) / waited
-        upto = betainc(workers, k[some, None] - workers + 1.0, np.minimum(share, 1.0))
-        law[row, start + j : start + columns - 1] = np.diff(weight[some] @ upto)
-    return law, np.zeros(len(bins))
+    def __init__(self, problem: WorkerProblem) -> None:
+        self.problem = problem
+        self.phase = phase_distribution(problem)
+        self.starts = busy_period_start(problem)
+        self.services = _ServiceTransitions(problem, self.starts)
+        self.partial = (PartialRows(problem, self.phase)
+                        if problem.batching is Batching.VARIABLE else None)
+
+    def of(
+        self, n: int, action: Action, bins: IntArray
+    ) -> tuple[csr_array[np.float64], FloatArray]:
+        """P(next state), (bins, S), and the excess, (bins,), of an action with n + 1 queued."""
+        if self.partial is not None and action.batch <= n and not action.drops:
+            return self.partial.of(n, bins, action)
+        if action.drops:
+            probability, excess = self._drop(n, bins)
+        else:
+            next_state, beyond = self.services.of(action.service)
+            probability = self.phase[n, bins] @ next_state
+            excess = self.phase[n, bins] @ beyond
+        probability[probability < _NEGLIGIBLE] = 0.0
+        return csr_array(probability), excess
+
+    def _drop(self, n: int, bins: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The same when the head of n + 1 requests is dropped."""
+        problem, columns = self.problem, self.problem.bins + 1
+        probability = np.zeros((len(bins), 2 + problem.max_queue * columns))
+        if n == 0:
+            after = self.phase[0, bins] @ self.starts.distribution
+            _add_starts(probability, self.starts, after.T, problem)
+            if len(self.starts.queued) == 1:
+                probability[:, 0], probability[:, columns] = 1.0, 0.0
+            return probability, after @ np.maximum(
+                self.starts.queued - problem.max_queue - 1.0, 0.0)
+        own = probability[:, 1 + (n - 1) * columns : 1 + n * columns]
+        if is_orderly(problem.arrivals):
+            self._second_slack(n, bins, own)
+        else:
+            own[:] = second_slack_distribution(problem, n + 1)[n, bins]
+        return probability, np.zeros(len(bins))
+
+    def _second_slack(self, n: int, bins: IntArray, probability: FloatArray) -> None:
+        """Write P(slack bin of the second of n + 1 requests), for orderly arrivals.
+
+        Given k central arrivals in T_A, the K-th of them falls at a share of T_A with the
+        distribution Beta(K, k − K + 1).
+        """
+        problem, workers = self.problem, self.problem.workers
+        k = n * workers + np.arange(workers)
+        for own, j in zip(probability, bins.tolist(), strict=True):
+            waited = problem.slo_ms - problem.slack_ms[j]
+            if waited == 0.0:
+                own[j] = 1.0
+                continue
+            weight = self.phase[n, j, ::-1]  # of k, as r = K − (k mod K)
+            some = weight > _NEGLIGIBLE
+            share = (problem.slack_ms[j:] - problem.slack_ms[j]) / waited
+            upto = betainc(workers, k[some, None] - workers + 1.0, np.minimum(share, 1.0))
+            own[j:-1] = np.diff(weight[some] @ upto)
+
+
+def _add_starts(
+    probability: FloatArray, starts: BusyPeriodStart, each: FloatArray, problem: WorkerProblem
+) -> None:
+    """Add the probability of each busy-period start, (L, rows), to the state that it leads to."""
+    for queued, chance in zip(starts.queued.tolist(), each, strict=True):
+        column = -1 if queued > problem.max_queue else queued * (problem.bins + 1)
+        probability[:, column] += chance
+
+
+class _ServiceTransitions:
+    """Transitions given r of the problem's services, each latency worked out once."""
+
+    def __init__(self, problem: WorkerProblem, starts: BusyPeriodStart) -> None:
+        self.problem, self.starts = problem, starts
+        self.after = _counts_after(problem)
+        self.known: dict[int, tuple[csr_array[np.float64], FloatArray]] = {}
+
+    def of(self, service: int) -> tuple[FloatArray, FloatArray]:
+        """P(next state | r), shape (K, S), and the excess, shape (K,)."""
+        total, excess = None, np.zeros(self.problem.workers)
+        for index, weight in self.problem.services.terms(service):
+            one, beyond = self._at(index)
+            total = weight * one if total is None else total + weight * one
+            excess += weight * beyond
+        assert total is not None
+        return total.toarray(), excess
+
+    def _at(self, index: int) -> tuple[csr_array[np.float64], FloatArray]:
+        if index not in self.known:
+            probability, excess = self._of_latency(float(self.problem.services.latency_ms[index]))
+            self.known[index] = csr_array(probability), excess
+        return self.known[index]
+
+    def _of_latency(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
+        """P(next state | r), (K, S), and the excess, (K,), for one latency."""
+        problem, arrivals, workers = self.problem, self.problem.arrivals, self.problem.workers
+        by_bin, excess = self._first_passages(latency_ms)
+        probability = np.empty((workers, 2 + problem.max_queue * (problem.bins + 1)))
+        before = np.exp(arrivals.log_pf(np.arange(workers), np.array([latency_ms])))
+        idle = self.starts.after(before)
+        probability[:, 1:-1] = by_bin[:, :, :-1].transpose(1, 2, 0).reshape(workers, -1)
+        probability[:, -1] = by_bin[:, :, -1].sum(axis=0)
+        probability[:, 0] = idle[0] if len(idle) == 1 else 0.0
+        if len(idle) > 1:
+            _add_starts(probability, self.starts, idle, problem)
+            for queued, chance in zip(self.starts.queued.tolist(), idle, strict=True):
+                excess += max(0, queued - problem.max_queue - 1) * chance
+        return probability, excess
+
+    def _first_passages(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
+        """P(first passage in bin j, n' at the end | r), (D+1, K, N+1), and the excess, (K,)."""
+        problem, arrivals, workers = self.problem, self.problem.arrivals, self.problem.workers
+        by_bin = np.zeros((problem.bins + 1, workers, problem.max_queue + 1))
+        excess = np.zeros(workers)
+        for j in range(problem.bins):
+            end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
+            if end <= 0:
+                continue
+            start = latency_ms - (problem.slo_ms - float(problem.slack_ms[j])) if j else 0.0
+            start = max(start, 0.0)
+            before = np.exp(arrivals.log_pf(np.arange(workers), np.array([start])))
+            size = counts_support(arrivals, end - start) + 1
+            within = np.exp(arrivals.log_pf(np.arange(size), np.array([end - start])))
+            four_intervals(before, within, self.after[j], by_bin[j], excess)
+        return by_bin, excess
 
 
 def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
@@ -200,63 +281,3 @@ def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
         counts_cdf(arrivals, rest[j : j + 1], counts_support(arrivals, float(rest[j])))[0]
         for j in range(problem.bins)
     ]
-
-
-class _ServiceLaws:
-    """Laws of the next state for the problem's services, each made once where it is shared."""
-
-    def __init__(self, problem: WorkerProblem, after: list[FloatArray], ends: Landing) -> None:
-        self.problem, self.after, self.ends = problem, after, ends
-        self.known: dict[int, tuple[csr_array[np.float64], FloatArray]] = {}
-
-    def of(self, service: int) -> tuple[FloatArray, FloatArray]:
-        """Law of the next state given r, shape (K, S), and the excess, shape (K,)."""
-        services = self.problem.services
-        part = slice(services.mix.indptr[service], services.mix.indptr[service + 1])
-        law, excess = None, np.zeros(self.problem.workers)
-        for place, weight in zip(services.mix.indices[part].tolist(),
-                                 services.mix.data[part].tolist(), strict=True):
-            one, beyond = self._at(place)
-            law = weight * one if law is None else law + weight * one
-            excess += weight * beyond
-        assert law is not None
-        return law.toarray(), excess
-
-    def _at(self, place: int) -> tuple[csr_array[np.float64], FloatArray]:
-        if place not in self.known:
-            latency_ms = float(self.problem.services.latency_ms[place])
-            law, excess = _service_law(self.problem, latency_ms, self.after, self.ends)
-            self.known[place] = csr_array(law), excess
-        return self.known[place]
-
-
-def _service_law(
-    problem: WorkerProblem, latency_ms: float, after: list[FloatArray], ends: Landing
-) -> tuple[FloatArray, FloatArray]:
-    """Law of the next state given r, shape (K, S), and the excess, shape (K,), for one latency."""
-    arrivals, workers = problem.arrivals, problem.workers
-    columns = problem.bins + 1
-    by_bin = np.zeros((columns, workers, problem.max_queue + 1))
-    excess = np.zeros(workers)
-    order = np.arange(workers)
-    for j in range(problem.bins):
-        end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
-        if end <= 0:
-            continue
-        start = latency_ms - (problem.slo_ms - float(problem.slack_ms[j])) if j else 0.0
-        start = max(start, 0.0)
-        before = np.exp(arrivals.log_pf(order, np.array([start])))
-        size = counts_support(arrivals, end - start) + 1
-        within = np.exp(arrivals.log_pf(np.arange(size), np.array([end - start])))
-        four_intervals(before, within, after[j], by_bin[j], excess)
-    law = np.empty((workers, 2 + problem.max_queue * columns))
-    before = np.exp(arrivals.log_pf(order, np.array([latency_ms])))
-    landed = ends.after(before)
-    law[:, 1:-1] = by_bin[:, :, :-1].transpose(1, 2, 0).reshape(workers, -1)
-    law[:, -1] = by_bin[:, :, -1].sum(axis=0)
-    law[:, 0] = landed[0] if len(landed) == 1 else 0.0
-    if len(landed) > 1:
-        for queued, probability in zip(ends.queued.tolist(), landed, strict=True):
-            law[:, -1 if queued > problem.max_queue else queued * columns] += probability
-            excess += max(0, queued - problem.max_queue - 1) * probability
-    return law, excess

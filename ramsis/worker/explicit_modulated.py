@@ -1,14 +1,15 @@
-"""One table's chain under Markov-modulated arrivals, written out: to check the structured form.
+"""The chain of one table under Markov-modulated arrivals, written out for checks.
 
-With P(k; T) the 2×2 laws of the count and of the mode at the end of T, given the mode at its
-start, a service of l ms from a state with r arrivals missing leads, for each slack bin j' and its
-part (s, e] of the service, to (n', j', z'') with the probability
+Let P(k; T) be the 2×2 matrix of the probabilities of the count and of the mode at the end of T,
+given the mode at its start. Let a service take l ms from a state in which r arrivals remain until
+the worker's next request. For each slack bin j' and its part (s, e] of the service it leads to
+(n', j', z'') with the probability
 
     Σ_a Σ_d Σ_k P(a; s)·P(d; e − s)·P(k; l − e)
     over a < r <= a + d,  n' = 1 + ⌊(a + d + k − r)/K⌋,
 
 the products being those of matrices. Nothing here uses slack nodes or uniformisation. What does
-not arrive within l ends the empty epoch at (1, SLO) in the mode that the r-th arrival meets.
+not arrive within l starts a busy period at (1, SLO) in the mode that the r-th arrival meets.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 
-from ramsis.arrivals import MarkovModulated, Poisson
+from ramsis.arrivals import Poisson
 from ramsis.arrivals.counts import counts_support
-from ramsis.worker.modulated import MODES, phases_by_mode
-from ramsis.worker.problem import Objective, WorkerProblem
+from ramsis.worker.modes import MODES, ModulatedProcess, is_modulated
+from ramsis.worker.modulated import phase_distribution_by_mode
+from ramsis.worker.problem import WorkerProblem
 
 __all__ = ["ModulatedChain", "build_modulated_chain"]
 
@@ -60,37 +62,37 @@ def build_modulated_chain(problem: WorkerProblem, table: IntArray) -> ModulatedC
         When the arrivals are not Markov-modulated.
     """
     arrivals = problem.arrivals
-    if not isinstance(arrivals, MarkovModulated):
+    if not is_modulated(arrivals):
         raise TypeError("the arrivals are not Markov-modulated")
     problem.check_policy(table)
     top, bins = problem.max_queue, problem.bins + 1
     outcome = problem.outcome(table)
-    phases = phases_by_mode(problem, arrivals)
+    phases = phase_distribution_by_mode(problem, arrivals)
     service = _Service(problem, arrivals)
     rows = {}
     excess = np.empty((top + 1, bins, MODES))
     for n in range(top + 1):
         for chosen in np.unique(outcome.service[n]).tolist():
-            law, beyond = service.mixed(chosen)
+            next_state, beyond = service.of(chosen)
             for j in np.flatnonzero(outcome.service[n] == chosen).tolist():
                 for z in range(MODES):
-                    row = phases[j, z, n] @ law[z]
+                    row = phases[j, z, n] @ next_state[z]
                     rows[n, j, z] = csr_array(np.where(row > _NEGLIGIBLE, row, 0.0)[None])
                     excess[n, j, z] = phases[j, z, n] @ beyond[z]
-    earned, each = problem.earned(outcome)
-    charged = excess if problem.objective is Objective.PER_QUERY else np.zeros_like(excess)
+    reward, cost = problem.rewards_and_costs(outcome)
+    charged = excess if problem.charges_excess else np.zeros_like(excess)
     return ModulatedChain(
         csr_array(vstack([rows[key] for key in sorted(rows)], format="csr")),
-        (earned[:, :, None] - problem.violation_price * charged).ravel(),
-        (each[:, :, None] + charged).ravel(),
+        (reward[:, :, None] - problem.violation_price * charged).ravel(),
+        (cost[:, :, None] + charged).ravel(),
         excess.ravel(),
     )
 
 
 class _Service:
-    """The laws of the services of a problem."""
+    """Transitions of the services of a problem."""
 
-    def __init__(self, problem: WorkerProblem, arrivals: MarkovModulated) -> None:
+    def __init__(self, problem: WorkerProblem, arrivals: ModulatedProcess) -> None:
         self.problem, self.arrivals = problem, arrivals
         self.busiest = Poisson(1000.0 * float(arrivals.rates[-1]))
         rest = problem.slo_ms - problem.slack_ms[1:]
@@ -102,22 +104,20 @@ class _Service:
             [np.linalg.matrix_power(jump, r + 1) for r in range(problem.workers)]
         )
 
-    def mixed(self, service: int) -> tuple[FloatArray, FloatArray]:
-        """The same for one of the problem's services."""
+    def of(self, service: int) -> tuple[FloatArray, FloatArray]:
+        """P(next state | z, r), (2, K, S), and the excess, (2, K), of a problem's service."""
         services = self.problem.services
-        part = slice(services.mix.indptr[service], services.mix.indptr[service + 1])
-        laws = [self.law(float(latency))
-                for latency in services.latency_ms[services.mix.indices[part]]]
-        weights = services.mix.data[part].tolist()
-        law = sum(w * one for w, (one, _) in zip(weights, laws, strict=True))
-        excess = sum(w * beyond for w, (_, beyond) in zip(weights, laws, strict=True))
-        return np.asarray(law), np.asarray(excess)
+        parts = [(weight, *self._of_latency(float(services.latency_ms[index])))
+                 for index, weight in services.terms(service)]
+        next_state = sum(weight * one for weight, one, _ in parts)
+        excess = sum(weight * beyond for weight, _, beyond in parts)
+        return np.asarray(next_state), np.asarray(excess)
 
-    def law(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
-        """Law of the next state given z and r, (2, K, S), and the excess, (2, K)."""
+    def _of_latency(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
+        """The same for one latency."""
         problem = self.problem
         workers, top, bins = problem.workers, problem.max_queue, problem.bins
-        law = np.zeros((MODES, workers, top + 1, bins + 1, MODES))
+        next_state = np.zeros((MODES, workers, top + 1, bins + 1, MODES))
         excess = np.zeros((MODES, workers))
         for j in range(bins):
             end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
@@ -127,16 +127,16 @@ class _Service:
             passed = self._passed(max(start, 0.0), end)
             upto = self._upto(j, passed.shape[2])
             ends = np.diff(upto[:, :, : top + 1], axis=2)
-            law[:, :, :top, j] += np.einsum("zrcy,ycnx->zrnx", passed, ends)
+            next_state[:, :, :top, j] += np.einsum("zrcy,ycnx->zrnx", passed, ends)
             full = upto[:, :, -1] - upto[:, :, top]
-            law[:, :, top, 0] += np.einsum("zrcy,ycx->zrx", passed, full)
+            next_state[:, :, top, 0] += np.einsum("zrcy,ycx->zrx", passed, full)
             beyond = (upto[:, :, -1:] - upto[:, :, top + 1 :]).sum(axis=(2, 3))
             excess += np.einsum("zrcy,yc->zr", passed, beyond)
         before = self.arrivals.joint_pf(np.arange(workers), np.array([latency_ms]))[0]
         for r in range(workers):  # a < r + 1 arrivals, the rest after the service
             rest = self.jumps[r::-1]
-            law[:, r, 0, bins] += np.einsum("zya,ayx->zx", before[:, :, : r + 1], rest)
-        return law.reshape(MODES, workers, -1), excess
+            next_state[:, r, 0, bins] += np.einsum("zya,ayx->zx", before[:, :, : r + 1], rest)
+        return next_state.reshape(MODES, workers, -1), excess
 
     def _passed(self, start: float, end: float) -> FloatArray:
         """P(r-th arrival in (start, end], c more by its end, mode z' there); [z, r, c, z']."""
@@ -153,8 +153,8 @@ class _Service:
     def _cdf(self, rest_ms: float) -> FloatArray:
         """P(at most k arrivals in the rest, mode z'' at its end | z'); [z', z'', k]."""
         size = counts_support(self.busiest, rest_ms) + 1
-        law = self.arrivals.joint_pf(np.arange(size), np.array([rest_ms]))[0]
-        return np.asarray(np.cumsum(law, axis=2))
+        distribution = self.arrivals.joint_pf(np.arange(size), np.array([rest_ms]))[0]
+        return np.asarray(np.cumsum(distribution, axis=2))
 
     def _upto(self, j: int, size: int) -> FloatArray:
         """P(n' <= n, z'' | z', c) after bin j, for n = 0 …; [z', c, n, z'']."""

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable
 
-__all__ = ["DEFAULT_GRID", "MAX_DIVISIONS", "fixed_grid", "model_grid", "slack_grid"]
+__all__ = ["DEFAULT_GRID", "MAX_DIVISIONS", "fixed_grid", "model_grid", "parse_grid",
+           "slack_grid"]
 
 FloatArray = NDArray[np.float64]
 
@@ -35,11 +36,7 @@ def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
     InvalidValueError
         When ``divisions`` is below 1 or above :data:`MAX_DIVISIONS`.
     """
-    if not 1 <= divisions <= MAX_DIVISIONS:
-        raise InvalidValueError(
-            describe("number of slack divisions out of range", where="grid", value=divisions,
-                     allowed=f"a whole number D from 1 to {MAX_DIVISIONS}")
-        )
+    _check_divisions(divisions)
     grid = slo_ms * np.arange(divisions + 1) / divisions
     grid[-1] = slo_ms  # which rounding may miss
     return grid
@@ -65,17 +62,38 @@ def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) 
             describe("SLO is not positive", where="slo_ms", value=slo_ms,
                      allowed="a finite number of ms > 0")
         )
-    if text == "model":
+    divisions = parse_grid(text)
+    if divisions is None:
         return model_grid(slo_ms, latency, max_batch)
+    return fixed_grid(slo_ms, divisions)
+
+
+def parse_grid(text: str) -> int | None:
+    """The number of steps D of ``fixed:D``; None for ``model``.
+
+    Raises
+    ------
+    InvalidValueError
+        When the text is neither, or D is below 1 or above :data:`MAX_DIVISIONS`.
+    """
+    if text == "model":
+        return None
     kind, _, count = text.partition(":")
+    try:
+        divisions = int(count) if count else 100
+    except ValueError:
+        kind, divisions = "", 0
     if kind != "fixed":
         raise InvalidValueError(
             describe("unknown slack grid", where="grid", value=text, allowed=_ALLOWED)
         )
-    try:
-        divisions = int(count) if count else 100
-    except ValueError:
+    _check_divisions(divisions)
+    return divisions
+
+
+def _check_divisions(divisions: int) -> None:
+    if not 1 <= divisions <= MAX_DIVISIONS:
         raise InvalidValueError(
-            describe("unknown slack grid", where="grid", value=text, allowed=_ALLOWED)
-        ) from None
-    return fixed_grid(slo_ms, divisions)
+            describe("number of slack divisions out of range", where="grid", value=divisions,
+                     allowed=f"a whole number D from 1 to {MAX_DIVISIONS}")
+        )

@@ -1,16 +1,17 @@
-"""Tables that do not see the arrivals' mode, for problems that have it in their states.
+"""Policies that do not observe the mode of the arrivals: local search from a given table.
 
-The worker knows its queue and its slack, not whether the arrivals are quiet or bursting. With
-π(z | n, j) the share of the mode among the policy's visits to (n, j), the first-order change of
-the gain by another model there is the advantage averaged over z,
+The worker knows its queue and its slack, not whether the arrivals are quiet or bursting: the
+problem is partially observed, and policies are restricted to tables over (n, j). With π(z | n, j)
+the conditional frequency of the mode in (n, j) under the policy, the first-order change of the
+gain by another model there is the advantage averaged over z,
 
-    Σ_z π(z | n, j)·[Q((n, j, z), m) − Q((n, j, z), m(n, j))],
+    Σ_z π(z | n, j)·[Q((n, j, z), m) − Q((n, j, z), m(n, j))].
 
-and a round takes the model with the largest such average in every state. Where the new table has
-not more gain, only the half of the changes with the largest visits × average is kept, and so on;
-it ends when no change is left that gains. The table's gain is exact for the model. It is a local
-optimum: that no table has more is not proven. The greatest gain of a policy that sees the mode,
-found by policy iteration, bounds it from above, as it has more to go by.
+A round takes the model with the largest such average in every state. Where the gain of the new
+table is not larger, only the half of the changes with the largest frequency × average is kept, and
+so on. The search ends when no change is left that raises the gain. The table's gain is exact for
+the model. It is a local optimum; no proof that no table has more. The greatest gain of a policy
+that observes the mode, found by policy iteration, is an upper bound.
 """
 
 from __future__ import annotations
@@ -21,15 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.mdp.result import Status
-from ramsis.worker.modulated import MODES, every_mode
-from ramsis.worker.slack_nodes import (
-    NodeEvaluation,
-    NodeSolution,
-    certify,
-    evaluate_on_nodes,
-    solve_on_nodes,
-    state_visits,
-)
+from ramsis.worker.evaluation import NodeEvaluation, evaluate_on_nodes, state_frequency
+from ramsis.worker.modes import MODES
+from ramsis.worker.modulated import repeat_modes
+from ramsis.worker.policy_iteration import NodeSolution, certify, solve_on_nodes
 from ramsis.worker.structured import StructuredMDP
 
 __all__ = ["solve_hidden"]
@@ -37,7 +33,7 @@ __all__ = ["solve_hidden"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_LEAST_GAIN = 1e-10
+_SMALLEST_GAIN = 1e-10
 
 
 def solve_hidden(
@@ -58,30 +54,30 @@ def solve_hidden(
     -------
     NodeSolution
         Its policy is a table (N, D+1), its evaluation that of the augmented problem; the
-        certificate's upper bound is that of policies which see the mode.
+        certificate's upper bound is that of policies that observe the mode.
     """
-    seeing = solve_on_nodes(mdp, initial=every_mode(initial))
-    table, best = initial, evaluate_on_nodes(mdp, every_mode(initial))
-    rounds, settled = 1, False
-    while not settled and rounds < max_rounds:
+    observing = solve_on_nodes(mdp, initial=repeat_modes(initial))
+    table, best = initial, evaluate_on_nodes(mdp, repeat_modes(initial))
+    rounds, stable = 1, False
+    while not stable and rounds < max_rounds:
         change, merit = _improvement(mdp, table, best)
         order = np.argsort(-merit, axis=None, kind="stable")
         order = order[: np.count_nonzero(merit > 0.0)]
-        settled = True
-        while len(order) and settled and rounds < max_rounds:
+        stable = True
+        while len(order) and stable and rounds < max_rounds:
             trial = table.copy()
             trial.ravel()[order] = change.ravel()[order]
-            found = evaluate_on_nodes(mdp, every_mode(trial), best.reference)
+            found = evaluate_on_nodes(mdp, repeat_modes(trial), best.reference)
             rounds += 1
-            if found.gain > best.gain + _LEAST_GAIN:
-                table, best, settled = trial, found, False
+            if found.gain > best.gain + _SMALLEST_GAIN:
+                table, best, stable = trial, found, False
             order = order[: len(order) // 2]
-    policy = every_mode(table)
+    policy = repeat_modes(table)
     backup = mdp.greedy(best.onward_value, best.gain, policy)
-    status = Status.OPTIMAL if settled else Status.MAX_ITERATIONS
+    status = Status.OPTIMAL if stable else Status.MAX_ITERATIONS
     proof = certify(mdp, best, backup, rounds, status)
     proof = dataclasses.replace(
-        proof, upper_bound=max(proof.lower_bound, seeing.certificate.upper_bound),
+        proof, upper_bound=max(proof.lower_bound, observing.certificate.upper_bound),
         notes=(*proof.notes, "a local optimum; the upper bound is that of seeing the mode"),
     )
     return NodeSolution(table, best, proof)
@@ -90,23 +86,23 @@ def solve_hidden(
 def _improvement(
     mdp: StructuredMDP, table: IntArray, evaluation: NodeEvaluation
 ) -> tuple[IntArray, FloatArray]:
-    """The model of the greatest averaged Q in each state, and visits × its advantage."""
+    """The model of the greatest averaged Q in each state, and frequency × its advantage."""
     problem = mdp.problem
-    visits, _ = state_visits(mdp, evaluation)
-    visits = visits[:-1].reshape(*table.shape, MODES)
-    total = visits.sum(axis=2)
+    frequency, _ = state_frequency(mdp, evaluation)
+    frequency = frequency[:-1].reshape(*table.shape, MODES)
+    total = frequency.sum(axis=2)
     change, merit = table.copy(), np.zeros(table.shape)
-    futures = mdp.futures(evaluation.onward_value)
-    for n, choices in enumerate(problem.choices.rows[:-1]):
+    service_values = mdp.service_values(evaluation.onward_value)
+    for n, actions in enumerate(problem.actions.by_queue[:-1]):
         q = np.full((len(problem.latency.models), table.shape[1]), -np.inf)
-        for choice in choices:
-            future = mdp.missing[n, choice.bins] @ futures[choice.service]
-            each = (problem.reward(choice) + future).reshape(-1, MODES)
-            span = slice(choice.first_bin // MODES, choice.stop_bin // MODES)
-            q[choice.code, span] = (each * visits[n, span]).sum(axis=1)
+        for action in actions:
+            onward = mdp.phase[n, action.bins] @ service_values[action.service]
+            each = (problem.reward(action) + onward).reshape(-1, MODES)
+            span = slice(action.first_bin // MODES, action.stop_bin // MODES)
+            q[action.code, span] = (each * frequency[n, span]).sum(axis=1)
         kept = q[table[n], np.arange(table.shape[1])]
         more = q.max(axis=0) - kept
-        better = more > _LEAST_GAIN * total[n]
+        better = more > _SMALLEST_GAIN * total[n]
         change[n][better] = q.argmax(axis=0)[better]
         merit[n][better] = more[better]
     return change, merit

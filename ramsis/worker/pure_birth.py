@@ -1,13 +1,13 @@
-"""Counts of a pure-birth process: arrivals whose rate depends on how many are there already.
+"""A pure birth process: arrivals whose rate depends on how many are there already.
 
-From level n the next birth comes at rate λ(n), so the law over the levels after a time t is row n
-of exp(G·t) with G(n, n) = −λ(n), G(n, n+1) = λ(n); the highest level keeps what reaches it. By
+From level n the next birth comes at rate λ(n). The distribution over the levels after a time t is
+row n of exp(G·t) with G(n, n) = −λ(n), G(n, n+1) = λ(n); the highest level is absorbing. By
 uniformisation at q = max λ,
 
     exp(G·t) = Σ_i Poisson(i; q·t)·Uⁱ,   U = I + G/q,
 
 a sum of non-negative terms, cut off where what is left is below 1e-16. The powers of one step
-exp(G·δ) are kept, so that a time costs one short sum for its rest below δ.
+exp(G·δ) are kept, so that a time needs one short sum for its remainder below δ.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import poisson
 
-__all__ = ["BirthCounts"]
+__all__ = ["PureBirthProcess"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -24,11 +24,11 @@ IntArray = NDArray[np.int64]
 _BIRTHS_PER_STEP = 4.0
 _MOST_STEPS = 500
 _LEFT_OUT = 1e-16
-_ROUNDING = 1e-12  # of a number of steps; what it leaves out is far below that of laws
+_ROUNDING = 1e-12  # of a number of steps; the error is far below that of the probabilities
 
 
-class BirthCounts:
-    """The law of the level after a time.
+class PureBirthProcess:
+    """The distribution of the level after a time.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ class BirthCounts:
 
     Examples
     --------
-    >>> births = BirthCounts(np.full(50, 0.5), longest_ms=4.0)
-    >>> births.law(np.array([0]), np.array([2.0]))[0, :3].round(6).tolist()
+    >>> process = PureBirthProcess(np.full(50, 0.5), longest_ms=4.0)
+    >>> process.distribution(np.array([0]), np.array([2.0]))[0, :3].round(6).tolist()
     [0.367879, 0.367879, 0.18394]
     """
 
@@ -63,25 +63,26 @@ class BirthCounts:
             powers.append(powers[-1] @ one)
         self._powers = np.array(powers)
 
-    def law(self, levels: IntArray, times_ms: FloatArray) -> FloatArray:
-        """Law over the levels, shape (R, L+1), from each level after each time, shapes (R,)."""
+    def distribution(self, levels: IntArray, times_ms: FloatArray) -> FloatArray:
+        """P(level at the end), shape (R, L+1), from each level after each time, shapes (R,)."""
         steps = times_ms / self._step_ms
         whole = np.minimum((steps + _ROUNDING).astype(np.int64), len(self._powers) - 1)
-        law = self._powers[whole, levels]
+        found = self._powers[whole, levels]
         more = steps - whole > _ROUNDING
         if more.any():
-            law[more] = self._advance(law[more], (steps - whole)[more] * self._step_ms)
-        return law
+            found[more] = self._advance(found[more], (steps - whole)[more] * self._step_ms)
+        return found
 
-    def _advance(self, law: FloatArray, times_ms: FloatArray) -> FloatArray:
-        """Each row of a law after one more time, by uniformisation."""
+    def _advance(self, start: FloatArray, times_ms: FloatArray) -> FloatArray:
+        """Each row of ``start``, a distribution, after one more time, by uniformisation."""
         mean = self._fastest * times_ms
         terms = int(poisson.isf(_LEFT_OUT, mean.max())) + 2
         weights = np.asarray(poisson.pmf(np.arange(terms)[:, None], mean))
-        total = weights[0, :, None] * law
+        total = weights[0, :, None] * start
+        current = start
         for weight in weights[1:]:
-            moved = law * self._onward
-            law = law - moved
-            law[:, 1:] += moved[:, :-1]
-            total += weight[:, None] * law
+            moved = current * self._onward
+            current = current - moved
+            current[:, 1:] += moved[:, :-1]
+            total += weight[:, None] * current
         return total

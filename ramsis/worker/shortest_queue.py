@@ -13,17 +13,17 @@ joins a worker with fewer than n with probability F(n) = K·p(n) / (1 + (K − 1
     λ(n) = λ·(F(n+1) − F(n)) / (K·π(n)) = λ / ((1 + (K−1)·p(n))·(1 + (K−1)·p(n+1))).
 
 One worker alone gets λ at any n. π depends on λ(·) and on the policy: a fixed point
-(:mod:`ramsis.worker.shortest_queue_solver`).
+(:mod:`ramsis.worker.shortest_queue_policy`).
 
-Such arrivals have no phase, and what follows a choice depends on the queue and the latency only. A
-service of l ms from n queries (all of them, maximal batching) ends with k waiting, the first since
-at most SLO − T, with probability
+Such arrivals have no phase, and what follows an action depends on the queue and the latency only.
+A service of l ms from n queries (all of them, maximal batching) ends with k waiting, the first
+since at most SLO − T, with probability
 
     P(k, slack >= T) = exp(−λ(n)·(l − t))·B_t(n, n+k),   t = min(l, SLO − T),
 
-B_t the law of the pure-birth process (:mod:`ramsis.worker.pure_birth`). No arrival leads to the
-empty state, which costs nothing and ends at (1, SLO). Slack bins at which the same models are in
-time are one state of the decision problem, without any loss.
+B_t the transition probabilities of the pure birth process (:mod:`ramsis.worker.pure_birth`). No
+arrival leads to the empty state, which costs nothing and ends at (1, SLO). Slack bins at which the
+same models are in time are one state of the decision problem, without any loss.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from ramsis.arrivals import Poisson
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.worker.actions import Batching, LateRule
-from ramsis.worker.problem import Objective, WorkerProblem
-from ramsis.worker.pure_birth import BirthCounts
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.pure_birth import PureBirthProcess
 
-__all__ = ["MAX_TABLE", "ShortestQueueMDP", "build_shortest_queue", "check_shortest_queue",
-           "shared_rates"]
+__all__ = ["MAX_TABLE", "ShortestQueueMDP", "arrival_rates", "build_shortest_queue",
+           "check_shortest_queue"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_NEVER = 1e-100  # a probability that no sum notices and that divisions do not stand
+_NEVER = 1e-100  # probabilities below this change no sum, but overflow in divisions
 MAX_TABLE = 64
 """Longest queue that a table for shortest-queue dispatch tells apart."""
 
@@ -64,16 +64,16 @@ class ShortestQueueMDP:
     ----------
     problem : WorkerProblem
     rates_per_ms : ndarray, shape (L+1,)
-        λ(n) for n = 0 … L = 2·(N + 1); who comes to a worker with L is turned away.
+        λ(n) for n = 0 … L = 2·(N + 1); a query to a worker with L is turned away.
     services : tuple of two int ndarrays, shape (S,)
         n − 1 and the model.
-    law : ndarray, shape (S, N, D+1)
+    waiting : ndarray, shape (S, N, D+1)
         Probability that k = 1 … N wait at slack bin j after a service.
     full, idle : ndarray, shape (S,)
         Probability that more than N wait, and that none does.
     excess : ndarray, shape (S,)
         Expected requests beyond N + 1 after a service.
-    stay_ms : ndarray, shape (S, L+1)
+    sojourn_ms : ndarray, shape (S, L+1)
         Expected time with n queries in a service and the empty time after it.
     starts : tuple of two int ndarrays, shape (C,)
         k − 1 and first bin of each class of slack bins.
@@ -82,16 +82,34 @@ class ShortestQueueMDP:
     problem: WorkerProblem
     rates_per_ms: FloatArray
     services: tuple[IntArray, IntArray]
-    law: FloatArray
+    waiting: FloatArray
     full: FloatArray
     idle: FloatArray
     excess: FloatArray
-    stay_ms: FloatArray
+    sojourn_ms: FloatArray
     starts: tuple[IntArray, IntArray]
 
     @cached_property
     def mdp(self) -> SparseMDP:
         """The decision problem; labels are models, the empty state's only action is 0."""
+        problem = self.problem
+        state, models, chosen = self._pairs()
+        transition = self.transitions(chosen[1:])
+        n = self.services[0][chosen] + 1
+        per_query = problem.charges_excess
+        counted = n.astype(np.float64) if per_query else np.ones(len(n))
+        slack_ms = problem.slack_ms[np.concatenate([[0], self.starts[1], [0]])][state]
+        latency_ms = problem.latency.latency_ms[models, n - 1]
+        in_time = (latency_ms <= slack_ms) & (n <= problem.max_queue)
+        in_time[0] = False
+        cost = counted + (self.excess[chosen] if per_query else 0.0)
+        cost[0] = 0.0
+        reward = np.where(in_time, counted * problem.latency.accuracy[models], 0.0)
+        return SparseMDP(state=state, action=models, transition=csr_array(transition),
+                         reward=reward, cost=cost)
+
+    def _pairs(self) -> tuple[IntArray, IntArray, IntArray]:
+        """State, model and service of each state-action pair."""
         problem, (queued, first) = self.problem, self.starts
         row = {pair: i for i, pair in enumerate(zip(*map(np.ndarray.tolist, self.services),
                                                     strict=True))}
@@ -105,20 +123,7 @@ class ShortestQueueMDP:
         state.append(len(queued) + 1)
         action.append(fastest)
         used.append(row[problem.max_queue, fastest])
-        chosen, models = np.array(used), np.array(action)
-        transition = self.rows(chosen[1:])
-        n = self.services[0][chosen] + 1
-        counted = n if problem.objective is Objective.PER_QUERY else np.ones(len(n))
-        slack_ms = problem.slack_ms[np.concatenate([[0], first, [0]])][np.array(state)]
-        met = (latency[models, n - 1] <= slack_ms) & (n <= problem.max_queue)
-        met[0] = False
-        charged = self.excess[chosen] if problem.objective is Objective.PER_QUERY else 0.0
-        cost = counted + charged
-        cost[0] = 0.0
-        return SparseMDP(
-            state=np.array(state), action=models, transition=csr_array(transition),
-            reward=np.where(met, counted * problem.latency.accuracy[models], 0.0), cost=cost,
-        )
+        return np.array(state), np.array(action), np.array(used)
 
     def labels(self, table: IntArray) -> IntArray:
         """Action labels of all states for a table of shape (N, D+1)."""
@@ -135,13 +140,13 @@ class ShortestQueueMDP:
         known = self.services[0] * models + self.services[1]
         return np.searchsorted(known, key)
 
-    def visits(self, often: FloatArray) -> FloatArray:
-        """How often each state is met, (N+1, D+1), when services are done so ``often``, (S,)."""
-        rows = np.zeros((self.problem.max_queue + 1, self.problem.bins + 1))
-        rows[:-1] = np.tensordot(often, self.law, 1)
-        rows[0, -1] += often @ self.idle
-        rows[-1, 0] = often @ self.full
-        return rows
+    def state_frequency(self, service_frequency: FloatArray) -> FloatArray:
+        """Frequency of each state, (N+1, D+1), from those of the services, (S,)."""
+        found = np.zeros((self.problem.max_queue + 1, self.problem.bins + 1))
+        found[:-1] = np.tensordot(service_frequency, self.waiting, 1)
+        found[0, -1] += service_frequency @ self.idle
+        found[-1, 0] = service_frequency @ self.full
+        return found
 
     @cached_property
     def _state_of(self) -> IntArray:
@@ -151,10 +156,10 @@ class ShortestQueueMDP:
         begins[self.starts] = 1
         return np.cumsum(begins.ravel()).reshape(shape)
 
-    def rows(self, services: IntArray) -> FloatArray:
-        """Law of the state after the empty one and after each of R services; (R+1, C+2)."""
+    def transitions(self, services: IntArray) -> FloatArray:
+        """P(next state) after the empty one and after each of R services; (R+1, C+2)."""
         at = self.starts[0] * (self.problem.bins + 1) + self.starts[1]
-        classes = np.add.reduceat(self.law.reshape(len(self.law), -1), at, axis=1)
+        classes = np.add.reduceat(self.waiting.reshape(len(self.waiting), -1), at, axis=1)
         after = np.column_stack([self.idle, classes, self.full])
         after[after < _NEVER] = 0.0
         first = np.zeros((1, after.shape[1]))
@@ -169,7 +174,7 @@ def check_shortest_queue(problem: WorkerProblem) -> None:
     ------
     InvalidValueError
         When the arrivals are not Poisson, the table is longer than :data:`MAX_TABLE`, service
-        times are drawn, batching is variable, late requests are not all served, or violations
+        times are random, batching is variable, late requests are not all served, or violations
         have a price.
     """
     for where, value, allowed in (
@@ -192,9 +197,9 @@ def check_shortest_queue(problem: WorkerProblem) -> None:
         )
 
 
-def shared_rates(problem: WorkerProblem, stay: FloatArray) -> FloatArray:
+def arrival_rates(problem: WorkerProblem, occupancy: FloatArray) -> FloatArray:
     """λ(n) per ms of a worker that holds n queries for a share π(n) of the time; shape (L+1,)."""
-    below = np.append(0.0, np.cumsum(stay))
+    below = np.append(0.0, np.cumsum(occupancy))
     crowd = 1.0 + (problem.workers - 1) * np.minimum(below / below[-1], 1.0)
     rates: FloatArray = problem.arrivals.rate_per_ms / (crowd[:-1] * crowd[1:])
     return rates
@@ -218,8 +223,8 @@ def build_shortest_queue(
     queued, models = _services(problem, None if full else table)
     service_ms = latency[models, queued]
     longest_ms = max(problem.slo_ms, float(service_ms.max()))
-    births = BirthCounts(rates_per_ms, longest_ms, problem.slo_ms / problem.bins)
-    ends = births.law(queued + 1, service_ms)
+    process = PureBirthProcess(rates_per_ms, longest_ms, problem.slo_ms / problem.bins)
+    ends = process.distribution(queued + 1, service_ms)
     after = _counts(ends, queued + 1)
     most = problem.max_queue
     beyond = np.maximum(np.arange(after.shape[1]) - most - 1, 0)
@@ -227,11 +232,11 @@ def build_shortest_queue(
         problem=problem,
         rates_per_ms=rates_per_ms,
         services=(queued, models),
-        law=_slack_laws(problem, births, queued, service_ms, after),
+        waiting=_waiting(problem, process, queued, service_ms, after),
         full=after[:, most + 1 :].sum(axis=1),
         idle=after[:, 0],
         excess=after @ beyond,
-        stay_ms=_stay_ms(rates_per_ms, queued, service_ms, ends),
+        sojourn_ms=_sojourn_ms(rates_per_ms, queued, service_ms, ends),
         starts=_classes(problem, table),
     )
 
@@ -250,44 +255,45 @@ def _services(problem: WorkerProblem, table: IntArray | None) -> tuple[IntArray,
     return queued, chosen
 
 
-def _counts(law: FloatArray, levels: IntArray) -> FloatArray:
-    """Laws over levels as laws over the births since ``levels``; same shape."""
-    size = law.shape[1]
+def _counts(by_level: FloatArray, levels: IntArray) -> FloatArray:
+    """Distributions over levels as distributions over the births since ``levels``; same shape."""
+    size = by_level.shape[1]
     index = levels[:, None] + np.arange(size)
-    return np.where(index < size, np.take_along_axis(law, np.minimum(index, size - 1), 1), 0.0)
+    shifted = np.take_along_axis(by_level, np.minimum(index, size - 1), 1)
+    return np.where(index < size, shifted, 0.0)
 
 
-def _slack_laws(
-    problem: WorkerProblem, births: BirthCounts, queued: IntArray, service_ms: FloatArray,
+def _waiting(
+    problem: WorkerProblem, process: PureBirthProcess, queued: IntArray, service_ms: FloatArray,
     after: FloatArray,
 ) -> FloatArray:
     """P(k wait, slack bin j) after each service; shape (S, N, D+1)."""
     most, since_ms = problem.max_queue, problem.slo_ms - problem.slack_ms
     levels = np.arange(1, most + 2)
-    grid = births.law(np.repeat(levels, len(since_ms)), np.tile(since_ms, len(levels)))
+    grid = process.distribution(np.repeat(levels, len(since_ms)), np.tile(since_ms, len(levels)))
     grid = _counts(grid, np.repeat(levels, len(since_ms)))[:, 1 : most + 1]
     by_level = grid.reshape(len(levels), len(since_ms), most)
     result = np.empty((len(queued), most, len(since_ms)))
     for service, n in enumerate(queued.tolist()):
         wait_ms = np.maximum(service_ms[service] - since_ms, 0.0)
-        at_least = by_level[n] * np.exp(-births.rates_per_ms[n + 1] * wait_ms)[:, None]
+        at_least = by_level[n] * np.exp(-process.rates_per_ms[n + 1] * wait_ms)[:, None]
         at_least[wait_ms == 0.0] = after[service, 1 : most + 1]
         at_least[0] = after[service, 1 : most + 1]  # bin 0 takes negative slack too
         result[service] = -np.diff(at_least, axis=0, append=0.0).T
     return np.maximum(result, 0.0)
 
 
-def _stay_ms(
+def _sojourn_ms(
     rates_per_ms: FloatArray, queued: IntArray, service_ms: FloatArray, ends: FloatArray
 ) -> FloatArray:
-    """Expected time at each level: λ(n) times it is the probability to pass n."""
+    """Expected time at each level; multiplied by λ(n) it is the probability to pass n."""
     passed = np.maximum(1.0 - np.cumsum(ends, axis=1), 0.0)
     passed[np.arange(ends.shape[1]) < (queued + 1)[:, None]] = 0.0
-    stay = passed / rates_per_ms
-    stay[:, -1] = 0.0
-    stay[:, -1] = np.maximum(service_ms - stay.sum(axis=1), 0.0)
-    stay[:, 0] = ends[np.arange(len(queued)), queued + 1] / rates_per_ms[0]
-    return stay
+    sojourn = passed / rates_per_ms
+    sojourn[:, -1] = 0.0
+    sojourn[:, -1] = np.maximum(service_ms - sojourn.sum(axis=1), 0.0)
+    sojourn[:, 0] = ends[np.arange(len(queued)), queued + 1] / rates_per_ms[0]
+    return sojourn
 
 
 def _classes(problem: WorkerProblem, table: IntArray | None) -> tuple[IntArray, IntArray]:

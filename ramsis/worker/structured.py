@@ -1,15 +1,17 @@
-"""The structured form of the worker MDP: backups at the cost of |S|·|A|·D, nothing of |S|².
+"""The structured form of the worker's problem: a backup costs |S|·|A|·D, nothing |S|².
 
-With V the value of a state, V(empty) of the empty one, u the value of the slack nodes
-(:mod:`ramsis.worker.nodes`), w the phases (:mod:`ramsis.worker.phases`) and the first passage of a
-choice of latency l (:mod:`ramsis.worker.passage`),
+What follows an action depends on the state and on the service through two numbers only: the phase
+r, and the time x that is left of the service when the first new request arrives. Let V be the
+value of a state, u that of a slack node (:mod:`ramsis.worker.slack_nodes`), w the distribution of
+the phase (:mod:`ramsis.worker.round_robin_phase`), and reach and idle the first passage of a
+service of l ms (:mod:`ramsis.worker.first_passage`). Then
 
     u(i)         = Σ_s continuation(i, s)·V(s) − gain·excess(i)     s = (n', j(i))
-    h_l(r)       = Σ_i reach_l(i, r)·u(i) + Σ_e landing_l(e, r)·u(e)
+    h_l(r)       = Σ_i reach_l(i, r)·u(i) + Σ_e idle_l(e, r)·u(e)
     Q((n, j), m) = reward − gain·cost + Σ_r w(n, j, r)·h_{l(m,n)}(r).
 
-The empty state costs nothing and ends with an arrival: the last nodes e lead to (n', SLO), n' = 1
-where requests come one at a time, and any number of them otherwise
+The empty state has neither reward nor cost, and a busy period ends it: the last nodes e are the
+starts of busy periods and lead to (n', SLO), with n' = 1 where requests come one at a time
 (:mod:`ramsis.worker.batch_arrivals`). The last row of every (N+1, …) array is the full state, at
 slack 0.
 """
@@ -27,20 +29,21 @@ from scipy.sparse import csr_array
 from ramsis.arrivals import is_orderly
 from ramsis.errors import InvalidValueError, describe
 from ramsis.worker.actions import Batching, LateRule
-from ramsis.worker.batch_arrivals import Landing, landing
-from ramsis.worker.behind import second_by_bin
-from ramsis.worker.nodes import (
+from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.checks import MAX_NUMBERS
+from ramsis.worker.first_passage import Passage, first_passage, truncated_mass
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.round_robin_phase import phase_distribution
+from ramsis.worker.slack_nodes import (
     CELLS_PER_SLO,
     NodeSet,
     continuation_weights,
     exact_nodes,
     quadrature_nodes,
 )
-from ramsis.worker.passage import Passage, first_passage
-from ramsis.worker.phases import missing_arrivals
-from ramsis.worker.problem import MAX_NUMBERS, Objective, WorkerProblem
+from ramsis.worker.waiting_slack import second_slack_distribution
 
-__all__ = ["Backup", "NodeKind", "StructuredMDP", "build_structured"]
+__all__ = ["Backup", "DropTransitions", "NodeKind", "StructuredMDP", "build_structured"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -48,6 +51,21 @@ NodeKind = Literal["auto", "quadrature", "exact"]
 
 _NEGLIGIBLE = 1e-15
 _ROUNDING = 1e-11
+
+
+class DropTransitions(NamedTuple):
+    """What follows when the head of the queue is dropped, which takes no time.
+
+    Attributes
+    ----------
+    next_slack : ndarray, shape (N+1, D+1, D+1)
+        For n >= 2 the distribution of the bin of the next head's slack.
+    emptied : ndarray, shape (L, K)
+        For n = 1 P(start of the busy period | r).
+    """
+
+    next_slack: FloatArray
+    emptied: FloatArray
 
 
 class Backup(NamedTuple):
@@ -76,43 +94,38 @@ class StructuredMDP:
     ----------
     problem : WorkerProblem
     nodes : NodeSet
-        I slack nodes; L nodes of landings follow them.
-    missing : ndarray, shape (N+1, D+1, K)
-        Law of r, the central arrivals missing to the worker's next request.
+        I slack nodes; L starts of busy periods follow them.
+    phase : ndarray, shape (N+1, D+1, K)
+        w: distribution of r, the central arrivals until the worker's next request.
     reached : tuple of two int ndarrays, shape (S,)
         The states (n − 1, j) that some node leads to with a probability above 1e-15; where
         requests may be dropped all states, in order, up to the largest of their n.
     continuation : csr_array, shape (I+L, S)
-        Law of the reached state from each node, and last from each landing.
+        P(state | node), and last P(state | start of a busy period).
     excess : ndarray, shape (I+L,)
         Expected requests beyond N + 1 at each node.
     passages : dict of float to Passage
         First passage for every latency in ms of the problem's services.
     truncated_mass : float
-        Largest probability that a row leaves out.
-    second : ndarray, shape (N+1, D+1, D+1), or None
-        Law of the bin of the next request's slack when the earliest one is dropped, for n >= 2.
-    emptied : ndarray, shape (L, K)
-        Law of the landing when the only request is dropped.
+        Largest probability that the first passages leave out.
+    drops : DropTransitions or None
+        Where drops lead, where there are drops.
     """
 
     problem: WorkerProblem
     nodes: NodeSet
-    missing: FloatArray
+    phase: FloatArray
     reached: tuple[IntArray, IntArray]
     continuation: csr_array[np.float64]
     excess: FloatArray
     passages: dict[float, Passage]
     truncated_mass: float
-    second: FloatArray | None = None
-    emptied: FloatArray | None = None
+    drops: DropTransitions | None = None
 
     @property
     def charged_excess(self) -> FloatArray:
         """What a node adds to the cost beyond that of the states; shape (I+L,)."""
-        if self.problem.objective is Objective.PER_QUERY:
-            return self.excess
-        return np.zeros_like(self.excess)
+        return self.excess if self.problem.charges_excess else np.zeros_like(self.excess)
 
     def node_values(self, value: FloatArray, gain: float = 0.0) -> FloatArray:
         """Node values u, shape (I+L,), of state values of shape (N+1, D+1)."""
@@ -120,55 +133,53 @@ class StructuredMDP:
         result: FloatArray = self.continuation @ value[self.reached] - price * self.charged_excess
         return result
 
-    def future(self, latency_ms: float, node_value: FloatArray) -> FloatArray:
+    def service_value(self, latency_ms: float, node_value: FloatArray) -> FloatArray:
         """Vector h_l of shape (K,): what a service of ``latency_ms`` is worth for each r."""
         passage = self.passages[latency_ms]
         result: FloatArray = node_value[: len(passage.reach)] @ passage.reach
-        result += node_value[-len(passage.landing) :] @ passage.landing
+        result += node_value[-len(passage.idle) :] @ passage.idle
         return result
 
-    def futures(self, node_value: FloatArray) -> FloatArray:
+    def service_values(self, node_value: FloatArray) -> FloatArray:
         """What each of the problem's services is worth for each r; shape (S, K)."""
-        each = np.array([self.future(latency, node_value) for latency in self.passages])
-        return np.asarray(self.problem.services.mix @ each)
+        each = np.array([self.service_value(latency, node_value) for latency in self.passages])
+        return np.asarray(self.problem.services.weights @ each)
 
-    def mixed(self, service: int) -> list[tuple[float, float]]:
-        """The latencies in ms of one of the problem's services, and their weights."""
-        mix, latencies = self.problem.services.mix, self.problem.services.latency_ms
-        part = slice(mix.indptr[service], mix.indptr[service + 1])
-        return list(zip(latencies[mix.indices[part]].tolist(), mix.data[part].tolist(),
-                        strict=True))
+    def latencies_of(self, service: int) -> list[tuple[float, float]]:
+        """The latencies in ms of one of the problem's services, and their probabilities."""
+        services = self.problem.services
+        return [(float(services.latency_ms[i]), weight) for i, weight in services.terms(service)]
 
     @cached_property
-    def state_laws(self) -> dict[float, tuple[FloatArray, FloatArray]]:
-        """For every latency the law of the next state, (S, K), and the charged excess, (K,)."""
+    def state_transitions(self) -> dict[float, tuple[FloatArray, FloatArray]]:
+        """For every latency P(next state | r), (S, K), and the charged excess, (K,)."""
         onward, excess = csr_array(self.continuation.T), self.charged_excess
-        laws = {}
-        for latency, (reach, ends) in self.passages.items():
-            upto, last = len(reach), len(excess) - len(ends)
-            law = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ ends)
-            laws[latency] = law, excess[:upto] @ reach + excess[last:] @ ends
-        return laws
+        found = {}
+        for latency, (reach, idle) in self.passages.items():
+            upto, last = len(reach), len(excess) - len(idle)
+            transition = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ idle)
+            found[latency] = transition, excess[:upto] @ reach + excess[last:] @ idle
+        return found
 
     def passage(self, service: int) -> Passage:
         """First passage of one of the problem's services."""
-        mixed = self.mixed(service)
-        parts = [self.passages[latency] for latency, _ in mixed]
+        latencies = self.latencies_of(service)
+        parts = [self.passages[latency] for latency, _ in latencies]
         if len(parts) == 1:
             return parts[0]
-        reach = np.zeros((max(len(p.reach) for p in parts), self.missing.shape[2]))
-        landing = np.zeros_like(parts[0].landing)
-        for (_, weight), part_of in zip(mixed, parts, strict=True):
-            reach[: len(part_of.reach)] += weight * part_of.reach
-            landing += weight * part_of.landing
-        return Passage(reach, landing)
+        reach = np.zeros((max(len(p.reach) for p in parts), self.phase.shape[2]))
+        idle = np.zeros_like(parts[0].idle)
+        for (_, weight), part in zip(latencies, parts, strict=True):
+            reach[: len(part.reach)] += weight * part.reach
+            idle += weight * part.idle
+        return Passage(reach, idle)
 
     @cached_property
     def costs(self) -> FloatArray:
-        """Least cost of a decision for n = 1 … N+1; shape (N+1,)."""
+        """Lowest cost of a decision for n = 1 … N+1; shape (N+1,)."""
         problem = self.problem
-        return np.array([min(problem.cost(choice.batch) for choice in row)
-                         for row in problem.choices.rows])
+        return np.array([min(problem.cost(action.batch) for action in actions)
+                         for actions in problem.actions.by_queue])
 
     def greedy(self, node_value: FloatArray, gain: float, incumbent: IntArray) -> Backup:
         """Back up every state, charging ``gain`` per unit of cost.
@@ -176,39 +187,38 @@ class StructuredMDP:
         A drop takes no time, so what it leads to has the value of the same backup.
         """
         problem = self.problem
-        futures = self.futures(node_value)
-        codes = problem.every_state(incumbent)
+        service_values = self.service_values(node_value)
+        codes = problem.with_full_state(incumbent)
         value = np.full(codes.shape, -np.inf)
         kept = np.full(codes.shape, -np.inf)
         arg = codes.copy()
-        for n, choices in enumerate(problem.choices.rows):
-            for choice in choices:
-                span = choice.bins
-                base = problem.reward(choice) - gain * problem.cost(choice.batch)
-                mine = codes[n, span] == choice.code
-                if choice.drops:
-                    q = base + self._after_drop(n, value, node_value)
-                    own = base + self._after_drop(n, kept, node_value)
+        for n, actions in enumerate(problem.actions.by_queue):
+            for action in actions:
+                span = action.bins
+                base = problem.reward(action) - gain * problem.cost(action.batch)
+                mine = codes[n, span] == action.code
+                if action.drops:
+                    q = base + self._drop_value(n, value, node_value)
+                    own = base + self._drop_value(n, kept, node_value)
                 else:
-                    q = own = base + self.missing[n, span] @ futures[choice.service]
+                    q = own = base + self.phase[n, span] @ service_values[action.service]
                 better = q > value[n, span]
-                arg[n, span][better] = choice.code
+                arg[n, span][better] = action.code
                 value[n, span][better] = q[better]
                 kept[n, span][mine] = own[mine]
         tolerance = _ROUNDING * (1.0 + np.abs(value))
         change = value > kept + tolerance
         return Backup(value, np.where(change, arg, codes)[:-1], kept)
 
-    def _after_drop(
+    def _drop_value(
         self, n: int, value: FloatArray, node_value: FloatArray
     ) -> FloatArray:
-        """What is left when the earliest of n + 1 requests is dropped, for each bin."""
-        assert self.second is not None
-        assert self.emptied is not None
+        """The value after a drop of the head of n + 1 requests, for each bin."""
+        assert self.drops is not None
         if n == 0:
-            ends = node_value[-len(self.emptied) :] @ self.emptied
-            return np.asarray(self.missing[0] @ ends)
-        return np.asarray(self.second[n] @ value[n - 1])
+            by_phase = node_value[-len(self.drops.emptied) :] @ self.drops.emptied
+            return np.asarray(self.phase[0] @ by_phase)
+        return np.asarray(self.drops.next_slack[n] @ value[n - 1])
 
 
 def build_structured(
@@ -222,42 +232,43 @@ def build_structured(
         Gauss nodes in the slack bins: fast, the gain below capacity within about 1e-6 of exact
         at D = 100 and 60 workers, 1e-5 where many requests arrive in a cell. Or one node per bin
         and arrival count: exact for the rounded model. ``auto`` takes the first for orderly
-        arrivals; those in clumps need the second, as their first passages overshoot.
+        arrivals; batch arrivals need the second, as their first passages overshoot.
     cells_per_slo : int
         Refines the quadrature.
+
+    Raises
+    ------
+    InvalidValueError
+        An unknown kind of nodes, or a problem that is too large.
     """
-    if nodes not in get_args(NodeKind):
-        raise InvalidValueError(
-            describe("unknown kind of nodes", where="nodes", value=nodes,
-                     allowed="auto, quadrature or exact")
-        )
-    exact = nodes == "exact" or (nodes == "auto" and not is_orderly(problem.arrivals))
-    node_set = exact_nodes(problem) if exact else quadrature_nodes(problem, cells_per_slo)
-    _check_passages(problem, node_set)
-    ends = landing(problem)
-    drops = problem.late is LateRule.DROP and problem.batching is Batching.MAXIMAL
-    reached, continuation, excess = _continuation(problem, node_set, ends, every_state=drops)
+    node_set = _nodes(problem, nodes, cells_per_slo)
+    starts = busy_period_start(problem)
+    with_drops = problem.late is LateRule.DROP and problem.batching is Batching.MAXIMAL
+    reached, continuation, excess = _continuation(problem, node_set, starts,
+                                                  every_state=with_drops)
     passages = {
-        float(latency): first_passage(problem, node_set, float(latency), ends)
+        float(latency): first_passage(problem, node_set, float(latency), starts)
         for latency in problem.services.latency_ms
     }
-    lost = max(
-        float(np.abs(1.0 - p.reach.sum(axis=0) - p.none).max()) for p in passages.values()
-    )
-    missing = missing_arrivals(problem)
-    second = emptied = None
-    if drops:
-        second = second_by_bin(
-            problem.arrivals, problem.workers, problem.slack_ms, problem.max_queue + 1
-        )
-        emptied = ends.law.T
+    drops = None
+    if with_drops:
+        next_slack = second_slack_distribution(problem, problem.max_queue + 1)
+        drops = DropTransitions(next_slack, starts.distribution.T)
     return StructuredMDP(
-        problem, node_set, missing, reached, continuation, excess, passages, lost, second, emptied
+        problem, node_set, phase_distribution(problem), reached, continuation, excess, passages,
+        truncated_mass(passages.values()), drops,
     )
 
 
-def _check_passages(problem: WorkerProblem, nodes: NodeSet) -> None:
-    """Refuse first passages that would fill the memory: exact nodes can be very many."""
+def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSet:
+    """Slack nodes of a kind; exact ones can be so many that they would fill the memory."""
+    if kind not in get_args(NodeKind):
+        raise InvalidValueError(
+            describe("unknown kind of nodes", where="nodes", value=kind,
+                     allowed="auto, quadrature or exact")
+        )
+    exact = kind == "exact" or (kind == "auto" and not is_orderly(problem.arrivals))
+    nodes = exact_nodes(problem) if exact else quadrature_nodes(problem, cells_per_slo)
     numbers = len(problem.services.latency_ms) * len(nodes) * problem.workers
     if numbers > MAX_NUMBERS:
         raise InvalidValueError(
@@ -265,16 +276,17 @@ def _check_passages(problem: WorkerProblem, nodes: NodeSet) -> None:
                      value=f"{len(nodes)} slack nodes for {problem.workers} workers",
                      allowed="fewer workers, fewer models, a coarser grid or a lower load")
         )
+    return nodes
 
 
 def _continuation(
-    problem: WorkerProblem, nodes: NodeSet, ends: Landing, *, every_state: bool
+    problem: WorkerProblem, nodes: NodeSet, starts: BusyPeriodStart, *, every_state: bool
 ) -> tuple[tuple[IntArray, IntArray], csr_array[np.float64], FloatArray]:
-    """The states that the nodes lead to, the law of them, and the excess."""
+    """The states that the nodes and busy-period starts lead to, with probabilities and excess."""
     weights, excess = continuation_weights(problem, nodes)
     node, column = np.nonzero(weights > _NEGLIGIBLE)
-    top, landed = problem.max_queue, np.arange(len(ends.queued))
-    row = np.minimum(ends.queued - 1, top)
+    top, started = problem.max_queue, np.arange(len(starts.queued))
+    row = np.minimum(starts.queued - 1, top)
     bins = np.where(column < top, nodes.bin[node], 0)
     flat = np.append(column * (problem.bins + 1) + bins,
                      row * (problem.bins + 1) + np.where(row < top, problem.bins, 0))
@@ -282,10 +294,10 @@ def _continuation(
     if every_state:
         columns = problem.bins + 1
         states, index = np.arange((int(states[-1]) // columns + 1) * columns), flat
-    law = csr_array(
-        (np.append(weights[node, column], np.ones(len(landed))),
-         (np.append(node, len(nodes) + landed), index)),
-        shape=(len(nodes) + len(landed), len(states)),
+    continuation = csr_array(
+        (np.append(weights[node, column], np.ones(len(started))),
+         (np.append(node, len(nodes) + started), index)),
+        shape=(len(nodes) + len(started), len(states)),
     )
-    beyond = np.maximum(ends.queued - top - 1.0, 0.0)
-    return np.divmod(states, problem.bins + 1), law, np.append(excess, beyond)
+    beyond = np.maximum(starts.queued - top - 1.0, 0.0)
+    return np.divmod(states, problem.bins + 1), continuation, np.append(excess, beyond)

@@ -1,11 +1,11 @@
-"""What is evaluated on a profile set: SLOs, loads, fleets, traffic.
+"""Cases of the evaluation on a profile set: SLOs, loads, numbers of workers, traffic.
 
 The paper states numbers for its own models. These rules give numbers for any others:
 
 - *Models*: those on the front of accuracy against p95 latency at batch 1.
 - *SLOs*: half, once and one and a half times the largest of these latencies, each rounded up to
   the next number of two digits whose second is 0 or 5 (90.1 → 95, 366.7 → 400).
-- *Fleets*: 20, 30, … 100 workers; 60 where only the load changes.
+- *Workers*: 20, 30, … 100; 60 where only the load changes.
 - *Constant loads*: ten, in equal ratios, from what 60 workers carry under the smallest SLO with
   the most accurate model that can meet it, times 0.8, up to 0.9 of their capacity, rounded to two
   digits. Capacity is K·max b / l(m, b) over the batches that take no longer than the SLO.
@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from ramsis import profiles
+from ramsis.arrivals.rate_file import read_rates
 from ramsis.profiles import LatencyTable, ProfileSet, pareto_front
-from ramsis.sim.trace_file import read_rates
 
 __all__ = ["FLEET", "Case", "round_slo"]
 
@@ -43,7 +43,7 @@ TRACE = "day"
 
 @dataclass(frozen=True)
 class Case:
-    """A profile set, and what the rules above make of it.
+    """A profile set with the numbers that the rules above give for it.
 
     Attributes
     ----------
@@ -107,17 +107,17 @@ class Case:
         return every[1::3] if self.quick else every
 
     def loads_for(self, workers: int) -> tuple[float, ...]:
-        """The same loads for each worker, for another fleet."""
+        """The same loads for each worker, for another number of workers."""
         return tuple(float(f"{x * workers / FLEET:.4g}") for x in self.loads_qps)
 
     @property
     def workers(self) -> list[int]:
-        """Fleets on the trace."""
+        """Numbers of workers on the trace."""
         return [20, 60, 100] if self.quick else list(range(20, 101, 10))
 
     @cached_property
     def trace_scale(self) -> float:
-        """What multiplies the trace's loads."""
+        """Factor on the loads of the trace."""
         if self.given_scale is not None:
             return self.given_scale
         low, high = self.load_range

@@ -52,7 +52,7 @@ def parser(
 
 
 def cases_of(given: argparse.Namespace) -> list[Case]:
-    """What is to be evaluated."""
+    """The cases to evaluate."""
     return [Case(name, given.quick, given.slo_ms, given.loads, given.trace_scale)
             for name in given.profiles]
 
@@ -147,6 +147,6 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 
 def _loads(text: str) -> tuple[float, ...]:
-    from ramsis.synthesis import parse_loads
+    from ramsis.arrivals.loads import parse_loads
 
     return parse_loads(text)

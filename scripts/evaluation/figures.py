@@ -21,7 +21,7 @@ LOAD = "load (queries/s)"
 
 
 def scheme(row: Cell) -> str:
-    """What a row's scheme is called."""
+    """Name of a row's scheme."""
     return label(row["scheme"])
 
 

@@ -1,4 +1,4 @@
-"""Fleet policies beside the other schemes, service times drawn: what the theory page shows.
+"""Central-queue policies beside the other schemes, with random service times (measurements page).
 
 Three experiments on each profile set, by the rules of :mod:`evaluation.case` and these:
 
@@ -6,10 +6,11 @@ Three experiments on each profile set, by the rules of :mod:`evaluation.case` an
   workers (the eighth of the loads), and over the SLO (the same load, 60 workers, SLOs in equal
   ratios from four times the fastest model's latency to one and a half of the slowest's).
 - *fleet_promises*: promise and simulation for 20, 60 and 100 workers at the same loads for each,
-  service times drawn and at their p95.
-- *robustness*: 60 workers, the smallest SLO, the seventh and the ninth of the loads, and what the
-  policy was not made for: a load misjudged by a fifth, gaps of coefficients of variation 2 and 4,
-  the trace ``spikes`` with the load monitor, with one ten times as slow, and with none.
+  with random service times and those at p95.
+- *robustness*: 60 workers, the smallest SLO, the seventh and the ninth of the loads, in conditions
+  that the policy was not made for: a stated load that is wrong by a fifth, gaps of coefficients of
+  variation 2 and 4, the trace ``spikes`` with the load monitor, with one ten times as slow, and
+  with none.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def fleets(case: Case) -> dict[str, Any]:
 
 
 def promises(case: Case) -> dict[str, Any]:
-    """Fleets of three sizes, service times drawn and at p95."""
+    """Three numbers of workers, with random service times and those at p95."""
     workers = FLEETS[:2] if case.quick else FLEETS
     return {**_shared(case, scheme=CENTRAL, slo_ms=case.slo_ms, service=["p95", DRAWN]),
             "grid": [{"workers": k, "load_qps": [float(f"{x * k / FLEET:.4g}")
@@ -84,7 +85,7 @@ def promises(case: Case) -> dict[str, Any]:
 
 
 def robustness(case: Case) -> dict[str, Any]:
-    """What the policies were not made for."""
+    """Conditions that the policies were not made for."""
     others = baselines(case)
     grids: list[dict[str, Any]] = []
     for load_qps in _robust_loads(case):
@@ -127,7 +128,7 @@ def draw_fleets(rows: Rows, path: Path, case: Case) -> None:
     worst = 0.99 * float(case.table.accuracy.min())
 
     def in_capacity(r: Cell) -> float | None:
-        """In overload, where no mix serves every query, the other rows say more."""
+        """In overload, where no scheme serves every query, the other rows say more."""
         return effective(r) if r["upper_bound"] >= worst else None
 
     plot_panels([row("effective accuracy", 1.2, in_capacity, True, False),
@@ -136,12 +137,12 @@ def draw_fleets(rows: Rows, path: Path, case: Case) -> None:
 
 
 def short(row: Cell) -> float:
-    """What is missing to the bound, in percent of it; 0 where luck is above it."""
+    """Distance to the bound, in percent of it; 0 where a run is above it by chance."""
     return max(0.0, 100.0 * (1.0 - row["effective_accuracy"] / row["upper_bound"]))
 
 
 def shown(rows: Rows) -> Rows:
-    """A row for each fleet, SLO and load, with the bound; violations in brackets."""
+    """A row for each number of workers, SLO and load, with the bound; violations in brackets."""
     result: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: rank(row["scheme"])):
         key = row["workers"], row["slo_ms"], row["load_qps"]
@@ -183,7 +184,7 @@ def _error(row: Cell) -> float:
 
 
 def errors(rows: Rows) -> Rows:
-    """The largest errors of promises, by fleet and service times."""
+    """The largest errors of promises, by number of workers and service times."""
     def largest(own: Rows) -> str:
         worst = max(own, key=lambda row: abs(_error(row)), default=None)
         return "–" if worst is None else f"{_error(worst):+.4f} at {worst['load_qps']:,g}"
@@ -203,7 +204,7 @@ def errors(rows: Rows) -> Rows:
 
 
 def _case(row: Cell) -> str:
-    """Which case of robustness a row is."""
+    """The case of robustness of a row."""
     usual: dict[str, Any] = {"told": 1.0, "cv": 1.0, "trace": None, "monitor_ms": 500.0,
                              "monitor": None}
     own = {name: row[name] for name, value in usual.items() if row[name] != value}

@@ -1,10 +1,10 @@
 """Workers saved: how many fewer reach what a baseline reaches (the paper's headline).
 
-For each SLO, kind of policies, baseline and fleet of W workers on the trace: the fewest workers w
-with which these policies have at least the baseline's effective accuracy, on lines between
-the fleets that were simulated, rounded up; saved is 1 − w/W, below 0 where they need more. Where
-the smallest fleet does already, w is that fleet and the saving is at least this. Where no fleet
-does, there is no figure.
+For each SLO, kind of policies, baseline and number of workers W on the trace: w is the fewest
+workers with which these policies have at least the baseline's effective accuracy, interpolated
+between the numbers that were simulated and rounded up. The share saved is 1 − w/W, below 0 where
+they need more. Where the smallest number simulated is enough, w is that number and the saving is
+at least this. Where none is enough, there is no figure.
 
 Accuracy gained: the difference in effective accuracy at the same workers and load, wherever
 neither has more than OVERLOAD violations.
@@ -52,7 +52,7 @@ def kind(row: Mapping[str, Any]) -> str:
 def savings(
     rows: Sequence[Mapping[str, Any]], policies: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """A row for each SLO, kind of policies, baseline and fleet on the trace.
+    """A row for each SLO, kind of policies, baseline and number of workers on the trace.
 
     Schemes that are not one of the ``policies`` are baselines.
     """
@@ -69,7 +69,7 @@ def savings(
                 continue
             found = fewest_workers(workers, accuracy, row["effective_accuracy"])
             if found and found[1] and found[0] > row["workers"]:
-                found = None  # no fleet as small was simulated
+                found = None  # no number as small was simulated
             result.append({
                 "slo_ms": slo_ms, "scheme": own, "baseline": kind(row), "workers": row["workers"],
                 "effective_accuracy": row["effective_accuracy"],

@@ -11,9 +11,9 @@ __all__ = ["POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "gr
 
 CENTRAL, WORKER = "fleet", "worker"
 POLICIES = (CENTRAL, WORKER)
-"""Schemes of our own, which the others are compared with."""
+"""Schemes of ours, which the others are compared with."""
 LEVELS = 8
-"""Load levels of fleet policies on a trace."""
+"""Load levels of central-queue policies on a trace."""
 LABELS = {CENTRAL: "fleet policies", WORKER: "worker policies", "jellyfish-plus": "Jellyfish+",
           "model-switching": "ModelSwitching"}
 """Names of schemes in figures and tables."""
@@ -28,18 +28,18 @@ def baselines(case: Case) -> list[str]:
 
 
 def label(scheme: str) -> str:
-    """What a scheme is called, without its parameters."""
+    """Name of a scheme in figures and tables, without its parameters."""
     return LABELS[scheme.partition(":")[0]]
 
 
 def rank(scheme: str) -> int:
-    """Where a scheme stands in figures and tables, by its text or its name; 0 for others."""
+    """Position of a scheme in figures and tables, by its text or its name; 0 for others."""
     names = {scheme.partition(":")[0], scheme}
     return next((i for i, pair in enumerate(LABELS.items()) if names & set(pair)), 0)
 
 
 def base(case: Case, **more: Any) -> Document:
-    """What all have."""
+    """Fields that all specifications have."""
     return {"profiles": case.name, "models": "pareto", "slo_ms": list(case.slos_ms),
             "scheme": [*POLICIES, *baselines(case)], **more}
 
@@ -56,7 +56,7 @@ def constant_grid(case: Case) -> Document:
 
 
 def trace_grids(case: Case) -> list[Document]:
-    """Fleets of several sizes on the trace; fleet policies, which take longest, for one SLO."""
+    """Several numbers of workers on the trace; central-queue policies for the smallest SLO."""
     at = {"workers": case.workers, "trace": TRACE, "trace_scale": case.trace_scale,
           "duration_s": case.trace_s}
     return [{**at, "slo_ms": case.slo_ms, "scheme": f"{CENTRAL}:levels={LEVELS}"},
@@ -79,7 +79,7 @@ def headline(case: Case) -> Document:
 
 
 def promises(case: Case) -> Document:
-    """Fig. 7: promise and simulation, three fleets at the same loads for each worker."""
+    """Fig. 7: promise and simulation, three numbers of workers at the same loads for each."""
     at = {**constant_grid(case), "seeds": 3 if case.quick else 10}
     return base(case, slo_ms=case.slo_ms, scheme=WORKER, grid=[
         {**at, "workers": k, "load_qps": list(case.loads_for(k))} for k in (40, 60, 80)])

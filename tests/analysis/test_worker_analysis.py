@@ -24,7 +24,7 @@ from tests.synthesis import samples
 def analysis_of(problem: WorkerProblem) -> WorkerAnalysis:
     """Of the best policy."""
     solved = solve_worker(problem)
-    return analyse_worker(problem, solved.policy, solved.visits, solved.excess)
+    return analyse_worker(problem, solved.policy, solved.frequency, solved.excess)
 
 
 @pytest.mark.parametrize("load_qps", [1.0, 20.0, 60.0, 400.0])
@@ -101,7 +101,7 @@ def test_expectations_are_those_of_walking_the_chain(load_qps: float, objective:
     )
     found = analysis_of(problem)
     explicit = build_explicit(problem)
-    rows = explicit.mdp.rows_of(explicit.labels(found.policy))
+    rows = explicit.mdp.pairs_of(explicit.labels(found.policy))
     step = np.cumsum(explicit.mdp.transition[rows].toarray(), axis=1)
     in_time = np.vstack([problem.in_time(found.policy), np.zeros((1, 13), dtype=bool)])
     earned = np.where(in_time[:-1], problem.latency.accuracy[found.policy], 0.0)

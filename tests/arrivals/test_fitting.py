@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramsis.arrivals import MarkovModulated, NegativeBinomial, process_factory
+from ramsis.arrivals import Arrivals, MarkovModulated, NegativeBinomial
 from ramsis.arrivals.fitting import dispersion_by_window, fit_trace
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.errors import InvalidValueError
@@ -31,7 +31,7 @@ def picked(kind: str, traces: int, seed: int) -> int:
     right = 0
     for _ in range(traces):
         load = rng.uniform(50.0, 500.0)
-        process = process_factory(drawn_word(kind, rng))(load)
+        process = Arrivals.parse(drawn_word(kind, rng))(load)
         assert hasattr(process, "sample")
         times = process.sample(3000 / process.rate_per_ms, rng)
         right += fit_trace(times).best.word.partition(":")[0] == kind
@@ -61,7 +61,7 @@ def test_parameters_are_found_again() -> None:
     assert process.ratio == pytest.approx(6.0, rel=0.15)
     assert process.burst_ms == pytest.approx(300.0, rel=0.3)
     assert process.share == pytest.approx(0.2, rel=0.3)
-    assert process_factory(found.best.word)(200.0).rate_per_ms == pytest.approx(0.2)
+    assert Arrivals.parse(found.best.word)(200.0).rate_per_ms == pytest.approx(0.2)
     assert found.best.p_value > 0.001
     assert all(fit.p_value < 1e-6 for fit in found.fits[1:])
 
@@ -69,7 +69,7 @@ def test_parameters_are_found_again() -> None:
 def test_dispersion_is_one_for_poisson_and_that_of_the_counts_for_clumps() -> None:
     rng = np.random.default_rng(6)
     windows = np.array([5.0, 50.0])
-    plain = process_factory("poisson")(1000.0)
+    plain = Arrivals.parse("poisson")(1000.0)
     assert hasattr(plain, "sample")
     found = dispersion_by_window(plain.sample(50_000.0, rng), windows)
     np.testing.assert_allclose(found, 1.0, atol=0.2)
@@ -79,7 +79,7 @@ def test_dispersion_is_one_for_poisson_and_that_of_the_counts_for_clumps() -> No
 
 def test_a_coarse_clock_is_not_taken_for_clumps() -> None:
     """Timestamps in whole 10 ms of a Poisson process with five requests in each."""
-    times = process_factory("poisson")(500.0)
+    times = Arrivals.parse("poisson")(500.0)
     assert hasattr(times, "sample")
     exact = times.sample(20_000.0, np.random.default_rng(7))
     assert fit_trace(np.floor(exact / 10.0) * 10.0).best.word == "poisson"

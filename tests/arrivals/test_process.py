@@ -11,12 +11,11 @@ import pytest
 
 from ramsis.arrivals import (
     ArrivalProcess,
+    Arrivals,
     MarkovModulated,
     NegativeBinomial,
     Poisson,
     describe_process,
-    from_description,
-    process_factory,
 )
 from ramsis.errors import InvalidValueError
 from tests.arrivals.processes import Described, Outer, Wrapped
@@ -67,12 +66,12 @@ def test_a_load_that_is_not_positive_is_refused(load_qps: float) -> None:
 
 @pytest.mark.parametrize("text", ["poisson", "ramsis.arrivals:Poisson"])
 def test_the_poisson_process_has_two_names(text: str) -> None:
-    assert process_factory(text)(250.0) == Poisson(250.0)
+    assert Arrivals.parse(text)(250.0) == Poisson(250.0)
 
 
 @pytest.mark.parametrize("name", ["Wrapped", "Outer.Inner"])
 def test_a_class_of_ones_own_is_found_by_its_path(name: str) -> None:
-    process = process_factory(f"{HERE}:{name}")(250.0)
+    process = Arrivals.parse(f"{HERE}:{name}")(250.0)
     assert process == Wrapped(250.0)
     assert isinstance(process, ArrivalProcess)
 
@@ -84,19 +83,19 @@ def test_a_class_of_ones_own_is_found_by_its_path(name: str) -> None:
 )
 def test_a_process_that_cannot_be_found_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InvalidValueError, match=r"arrivals: .*got .*allowed: ") as caught:
-        process_factory(text)
+        Arrivals.parse(text)
     assert repr(text) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_something_that_cannot_be_called_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="not callable"):
-        process_factory(f"{HERE}:NOT_CALLABLE")
+        Arrivals.parse(f"{HERE}:NOT_CALLABLE")
 
 
 @pytest.mark.parametrize("name", ["no_argument", "not_a_process"])
 def test_a_callable_that_makes_no_process_is_refused_when_it_is_used(name: str) -> None:
-    factory = process_factory(f"{HERE}:{name}")
+    factory = Arrivals.parse(f"{HERE}:{name}")
     with pytest.raises(InvalidValueError, match="an arrival process"):
         factory(100.0)
 
@@ -108,12 +107,12 @@ def test_a_callable_that_makes_no_process_is_refused_when_it_is_used(name: str) 
 def test_a_process_can_be_made_again_from_its_description(process: ArrivalProcess) -> None:
     description = describe_process(process)
     own = description["process"] if ":" in description["process"] else None
-    assert from_description(description, 80.0, own=own) == process
+    assert Arrivals.of(description, own=own)(80.0) == process
 
 
 def test_a_description_without_a_process_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="unknown arrival process"):
-        from_description({}, 80.0)
+        Arrivals.of({})(80.0)
 
 
 @pytest.mark.parametrize(("text", "process"), [
@@ -125,7 +124,7 @@ def test_a_description_without_a_process_is_refused() -> None:
     ("mmpp:ratio=1,burst-ms=500,share=0.2", Poisson(90.0)),
 ])
 def test_words_name_a_process_and_its_parameters(text: str, process: ArrivalProcess) -> None:
-    assert process_factory(text)(90.0) == process
+    assert Arrivals.parse(text)(90.0) == process
 
 
 @pytest.mark.parametrize(("text", "says"), [
@@ -145,7 +144,7 @@ def test_words_name_a_process_and_its_parameters(text: str, process: ArrivalProc
 ])
 def test_wrong_parameters_are_refused_in_one_line(text: str, says: str) -> None:
     with pytest.raises(InvalidValueError, match=says) as caught:
-        process_factory(text)
+        Arrivals.parse(text)
     assert "\n" not in str(caught.value)
 
 
@@ -156,7 +155,7 @@ def test_wrong_parameters_are_refused_in_one_line(text: str, says: str) -> None:
 ])
 def test_a_description_with_other_parameters_is_refused(entry: dict[str, object]) -> None:
     with pytest.raises(InvalidValueError, match="arrivals"):
-        from_description(entry, 80.0)
+        Arrivals.of(entry)(80.0)
 
 
 def test_a_module_is_not_imported_on_a_files_word(tmp_path: Path,
@@ -165,18 +164,18 @@ def test_a_module_is_not_imported_on_a_files_word(tmp_path: Path,
     monkeypatch.syspath_prepend(tmp_path)
     for own in (None, f"{HERE}:Wrapped"):
         with pytest.raises(InvalidValueError, match=r"not imported.*--arrivals planted:X"):
-            from_description({"process": "planted:X"}, 80.0, own=own)
+            Arrivals.of({"process": "planted:X"}, own=own)(80.0)
     assert "planted" not in sys.modules
 
 
 def test_parameters_reach_a_factory_of_ones_own_or_are_refused() -> None:
     name = f"{HERE}:Described"
-    made = from_description({"process": name, "depth": 3.0}, 80.0, own=name)
+    made = Arrivals.of({"process": name, "depth": 3.0}, own=name)(80.0)
     assert made == Described(80.0, 3.0)
     with pytest.raises(InvalidValueError, match=r"takes load_qps, width"):
-        from_description({"process": name, "width": 3.0}, 80.0, own=name)
+        Arrivals.of({"process": name, "width": 3.0}, own=name)(80.0)
 
 
 def test_a_process_of_another_rate_than_its_load_is_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"rate_per_ms: .*: got 0\.2; allowed: 0\.1,"):
-        process_factory(f"{HERE}:twice_the_load")(100.0)
+        Arrivals.parse(f"{HERE}:twice_the_load")(100.0)

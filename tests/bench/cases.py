@@ -20,8 +20,9 @@ from ramsis.analysis import analyse_worker
 from ramsis.arrivals import Poisson
 from ramsis.policy import Expectations
 from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, ProfileSet
+from ramsis.worker.evaluation import state_frequency
+from ramsis.worker.policy_iteration import NodeSolution, solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.slack_nodes import NodeSolution, solve_on_nodes, state_visits
 from ramsis.worker.structured import StructuredMDP, build_structured
 
 SLO_MS = 150.0
@@ -75,7 +76,7 @@ def solve(
     )
     mdp = build_structured(problem)
     solution = solve_on_nodes(mdp)
-    visits, excess = state_visits(mdp, solution.evaluation)
+    visits, excess = state_frequency(mdp, solution.evaluation)
     analysis = analyse_worker(problem, solution.policy, visits, excess)
     return Solved(mdp, solution, analysis.expectations())
 

@@ -43,7 +43,7 @@ def test_one_policy_from_a_cold_process(
         return folder
 
     folder = benchmark.pedantic(once, rounds=7, warmup_rounds=1)
-    (policy,) = read_set(folder)
+    (policy,) = (level.policy for level in read_set(folder).levels)
     promise = solve(table, LOAD_QPS).promise
     assert policy.expectations.effective_accuracy == pytest.approx(
         promise.effective_accuracy, abs=1e-9
@@ -70,7 +70,7 @@ def test_sixty_policies_in_three_runs(
 
     made = benchmark.pedantic(once, rounds=3)
     for folder in made:
-        policies = read_set(folder)
+        policies = [level.policy for level in read_set(folder).levels]
         assert [p.load_qps for p in policies] == [200.0 * i for i in range(1, 21)]
         assert all(p.certificate.converged for p in policies)
         assert len(list(folder.glob("worker-*.json"))) == 20

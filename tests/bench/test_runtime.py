@@ -14,6 +14,7 @@ from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import Timing, process, repeated, several
+from tests.policy.samples import longer_queue, tables
 
 LOOKUPS = 20_000
 
@@ -43,20 +44,21 @@ def test_lookup(benchmark: Any, ledger: Ledger, profile_file: Path, tmp_path: Pa
     queued = rng.integers(1, 36, LOOKUPS).tolist()  # now and then beyond the table
     slack_ms = rng.uniform(-20.0, 1.1 * SLO_MS, LOOKUPS).tolist()
 
-    def ask() -> list[runtime.Decision]:
+    def ask() -> list[object]:
         return [selector(n, slack) for n, slack in zip(queued, slack_ms, strict=True)]
 
     answers, timing = repeated(benchmark, ask, rounds=30, warmup=2)
+    models, _ = tables(policy)
     for n, slack, answer in zip(queued, slack_ms, answers, strict=True):
         if n > policy.max_queue:
-            expected = policy.overflow_model, policy.overflow_batch
+            expected = longer_queue(policy)
         else:
             column = max(int((policy.slack_ms <= slack).sum()) - 1, 0)
-            expected = int(policy.model_table[n - 1, column]), n
+            expected = int(models[n - 1, column]), n
         assert answer == (policy.models[expected[0]].name, expected[1])
     per_lookup = timing.scaled(1 / LOOKUPS)
     ledger.time("one lookup", per_lookup, 1e-6)
-    edges, rows = policy.slack_ms.tolist(), policy.model_table.tolist()
+    edges, rows = policy.slack_ms.tolist(), models.tolist()
 
     def bare() -> list[int]:
         return [

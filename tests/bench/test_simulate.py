@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from ramsis import profiles
 from ramsis.profiles import ProfileSet
 from ramsis.sim import (
+    ConstantLoad,
     Fleet,
     JellyfishPlus,
     ModelSwitching,
     Plan,
-    PoissonLoad,
+    Policies,
     Run,
     SchemeSpec,
-    WorkerPolicies,
     run_plan,
     simulate,
 )
@@ -56,7 +56,7 @@ def fleet(images: ProfileSet) -> Fleet:
 @pytest.fixture(scope="module")
 def plans(images: ProfileSet, fleet: Fleet) -> dict[str, Plan]:
     policy = generate_policy(images, LOAD_QPS, SETTINGS)
-    return {"worker policies": WorkerPolicies((policy,)).prepare(fleet),
+    return {"worker policies": Policies((policy,)).prepare(fleet),
             "a central queue": JellyfishPlus().prepare(fleet)}
 
 
@@ -66,14 +66,16 @@ def arrivals(queries: int) -> NDArray[np.float64]:
 
 
 def compiled(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    from ramsis.sim.compiled import replay
+    from ramsis.sim.compiled import Given, replay
 
     assert plan.compiled is not None
-    return replay(fleet, plan.compiled, times, float(times[-1]), np.random.default_rng(1), load)
+    return replay(fleet, plan.compiled, Given.drawn(
+        times, float(times[-1]), np.random.default_rng(1), draws=fleet.draws,
+        by_chance=plan.compiled.by_chance), load)
 
 
 def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    engine = Engine(fleet, times, float(times[-1]), np.random.default_rng(1), load)
+    engine = Engine((fleet,), times, float(times[-1]), np.random.default_rng(1), load)
     return engine.run(plan.start)
 
 
@@ -129,9 +131,9 @@ def test_a_figure_of_constant_loads(
 
     def figure() -> list[float]:
         policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
-        schemes: list[SchemeSpec] = [WorkerPolicies(policies), JellyfishPlus(1.05),
+        schemes: list[SchemeSpec] = [Policies(policies), JellyfishPlus(1.05),
                                      ModelSwitching()]
-        results = [simulate(images, one, PoissonLoad(load, 30_000.0), workers=WORKERS,
+        results = [simulate(images, one, ConstantLoad(load, 30_000.0), workers=WORKERS,
                             slo_ms=SLO_MS, seeds=range(5))
                    for load in LOADS_QPS for one in schemes]
         queries = sum(one.queries for result in results for one in result.metrics)
@@ -149,10 +151,10 @@ def test_a_figure_of_constant_loads(
 def test_the_monitored_trace_of_five_minutes(
     benchmark: Any, ledger: Ledger, images: ProfileSet, fleet: Fleet
 ) -> None:
-    from ramsis.sim.trace_file import read_rates
+    from ramsis.arrivals.rate_file import read_rates
 
     policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
-    plan, day = WorkerPolicies(policies).prepare(fleet), read_rates("day")
+    plan, day = Policies(policies).prepare(fleet), read_rates("day")
     done, timing = repeated(
         benchmark, lambda: run_plan(fleet, plan, day, monitored=True), rounds=3)
     assert done.queries == pytest.approx(300 * day.load_qps, rel=0.01)

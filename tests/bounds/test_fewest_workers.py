@@ -1,4 +1,4 @@
-"""The least workers by the fluid bound: analytic cases, its inverse, and that nothing beats it."""
+"""The fewest workers by the fluid bound: analytic cases, its inverse, nothing beats it."""
 
 from __future__ import annotations
 
@@ -10,46 +10,51 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ramsis.bounds import Targets, fluid_bound, least_workers, least_workers_over_time
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.bounds import (
+    Targets,
+    fewest_workers_bound,
+    fewest_workers_bound_over_time,
+    fluid_bound,
+)
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sim import Recorded, SchemeSpec, simulate
 from ramsis.sim.schemes import scheme
 from tests.central.samples import drawn_profile
 from tests.synthesis.samples import tiny_profile
 
-LAW = ServiceLaw(("small", "large"), np.array([0.6, 0.9]),
+TIMES = ServiceTimes(("small", "large"), np.array([0.6, 0.9]),
                  np.array([[4.0, 6.0, 8.0], [20.0, 30.0, 60.0]])[:, :, None], "p95")
 SMALL_MS, LARGE_MS = 8.0 / 3.0, 15.0  # worker time per query, at best
 
 
-def least(load_qps: float = 1000.0, slo_ms: float = 50.0, **targets: Any) -> float:
-    return least_workers(LAW, Targets(**targets), slo_ms=slo_ms, load_qps=load_qps)
+def fewest(load_qps: float = 1000.0, slo_ms: float = 50.0, **targets: Any) -> float:
+    return fewest_workers_bound(TIMES, Targets(**targets), slo_ms=slo_ms, load_qps=load_qps)
 
 
 def over_time(counts: list[float], window_ms: float = 1000.0, **targets: Any) -> float:
-    return least_workers_over_time(LAW, Targets(**targets), slo_ms=50.0, counts=counts,
-                                   window_ms=window_ms)
+    return fewest_workers_bound_over_time(TIMES, Targets(**targets), slo_ms=50.0, counts=counts,
+                                          window_ms=window_ms)
 
 
 def test_without_accuracy_the_fastest_batches_serve_who_must_be() -> None:
-    assert least(max_violation=0.0) == pytest.approx(SMALL_MS)
-    assert least(max_violation=0.25) == pytest.approx(0.75 * SMALL_MS)
+    assert fewest(max_violation=0.0) == pytest.approx(SMALL_MS)
+    assert fewest(max_violation=0.25) == pytest.approx(0.75 * SMALL_MS)
 
 
 @pytest.mark.parametrize("name", ["min_accuracy", "min_effective_accuracy"])
 def test_an_accuracy_between_two_models_mixes_them(name: str) -> None:
-    wanted = least(max_violation=0.0, **{name: 0.7})
+    wanted = fewest(max_violation=0.0, **{name: 0.7})
     assert wanted == pytest.approx((2 * SMALL_MS + LARGE_MS) / 3)
 
 
 def test_accuracy_is_of_those_in_time_and_effective_accuracy_of_all() -> None:
-    assert least(max_violation=0.5, min_accuracy=0.9) == pytest.approx(0.5 * LARGE_MS)
-    assert least(max_violation=0.5, min_effective_accuracy=0.9) == pytest.approx(LARGE_MS)
+    assert fewest(max_violation=0.5, min_accuracy=0.9) == pytest.approx(0.5 * LARGE_MS)
+    assert fewest(max_violation=0.5, min_effective_accuracy=0.9) == pytest.approx(LARGE_MS)
 
 
 def test_batches_too_long_for_the_slo_do_not_count() -> None:
-    assert least(max_violation=0.0, slo_ms=7.0) == pytest.approx(3.0)  # batches of two
+    assert fewest(max_violation=0.0, slo_ms=7.0) == pytest.approx(3.0)  # batches of two
 
 
 @settings(max_examples=30, deadline=None)
@@ -57,8 +62,8 @@ def test_batches_too_long_for_the_slo_do_not_count() -> None:
 def test_on_as_many_workers_the_fluid_bound_is_the_accuracy_asked_for(
     load: float, effective: float
 ) -> None:
-    workers = least(load, max_violation=0.999999, min_effective_accuracy=effective)
-    found = fluid_bound(LAW, slo_ms=50.0, workers=1, load_qps=load / workers, max_batch=3)
+    workers = fewest(load, max_violation=0.999999, min_effective_accuracy=effective)
+    found = fluid_bound(TIMES, slo_ms=50.0, workers=1, load_qps=load / workers, max_batch=3)
     assert found.effective_accuracy == pytest.approx(effective, abs=1e-6)
 
 
@@ -93,11 +98,11 @@ def test_what_a_scheme_does_is_never_below_it(
     accuracy = done.effective_accuracy / (1 - done.violation_rate)
     ease = 0.02 if drawn else 1e-9
     reached = Targets(min(done.violation_rate + ease, 0.9999), accuracy - ease)
-    law = ServiceLaw.of(profile, service, 33)
+    times = ServiceTimes.of(profile, service, 33)
     edges = np.linspace(0.0, 4500.0, 5)
     counts = np.diff(np.searchsorted(trace.times_ms, edges))
-    assert least_workers_over_time(law, reached, slo_ms=100.0, counts=counts,
-                                   window_ms=1125.0) <= workers + 1e-6
+    assert fewest_workers_bound_over_time(times, reached, slo_ms=100.0, counts=counts,
+                                          window_ms=1125.0) <= workers + 1e-6
 
 
 @pytest.mark.parametrize(("targets", "where"), [
@@ -109,25 +114,25 @@ def test_a_target_that_nothing_reaches_names_the_nearest(
     targets: dict[str, float], where: str
 ) -> None:
     with pytest.raises(InfeasibleError, match=rf"^{where}: no number of workers") as refused:
-        least(**targets)
+        fewest(**targets)
     nearest = float(re.findall(r"at most ([\d.]+)$", str(refused.value))[0])
-    assert least(**{**targets, where: nearest}) > 0
+    assert fewest(**{**targets, where: nearest}) > 0
     with pytest.raises(InfeasibleError):
-        least(**{**targets, where: nearest + 1e-4})
+        fewest(**{**targets, where: nearest + 1e-4})
 
 
 def test_drawn_times_that_are_often_too_long_limit_violations() -> None:
-    law = ServiceLaw(("m",), np.array([0.8]), np.array([[[10.0, 20.0, 30.0, 40.0]]]), "x")
+    times = ServiceTimes(("m",), np.array([0.8]), np.array([[[10.0, 20.0, 30.0, 40.0]]]), "x")
     with pytest.raises(InfeasibleError, match=r"max_violation: .* at least 0") as refused:
-        least_workers(law, Targets(0.01), slo_ms=30.0, load_qps=10.0)
+        fewest_workers_bound(times, Targets(0.01), slo_ms=30.0, load_qps=10.0)
     nearest = float(str(refused.value).split()[-1])
-    found = least_workers(law, Targets(nearest), slo_ms=30.0, load_qps=10.0)
+    found = fewest_workers_bound(times, Targets(nearest), slo_ms=30.0, load_qps=10.0)
     assert found == pytest.approx(10.0 / 1000 * 25.0, rel=1e-4)
 
 
 def test_an_slo_below_every_latency_is_refused() -> None:
     with pytest.raises(InfeasibleError, match=r"slo_ms: SLO is below every latency.* 4 ms"):
-        least(slo_ms=3.0)
+        fewest(slo_ms=3.0)
 
 
 @pytest.mark.parametrize(("change", "where"), [
@@ -140,7 +145,7 @@ def test_an_slo_below_every_latency_is_refused() -> None:
 ])
 def test_numbers_out_of_range_are_refused(change: dict[str, float], where: str) -> None:
     with pytest.raises(InvalidValueError, match=f"^{where}: "):
-        least(**change)
+        fewest(**change)
 
 
 @pytest.mark.parametrize("counts", [[], [0.0, 0.0], [-1.0, 2.0], [float("nan")]])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ramsis.bounds import FluidBound, fluid_bound
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster import ServiceTimes, SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis import generate_policy
@@ -27,6 +29,11 @@ def bound(load_qps: float, workers: int = 2, slo_ms: float = 50.0, **changes: in
                        **{"max_batch": 3, **changes})
 
 
+def shares(found: FluidBound) -> NDArray[np.float64]:
+    """Of all queries, by model and batch, on the only type and of the only class."""
+    return found.batch_share[0][0]
+
+
 @st.composite
 def tables(draw: st.DrawFn) -> LatencyTable:
     models, batches = draw(st.integers(1, 4)), draw(st.integers(1, 5))
@@ -41,8 +48,8 @@ def test_all_queries_get_the_most_accurate_model_while_there_is_time() -> None:
     found = bound(100.0)  # 15 ms a query on 2 workers allow 133 queries/s
     assert found.effective_accuracy == pytest.approx(0.9)
     assert found.served_fraction == pytest.approx(1.0)
-    assert found.worker_price == pytest.approx(0.0, abs=1e-12)
-    assert found.mix[0].sum() == pytest.approx(0.0, abs=1e-9)
+    assert found.worker_price[0] == pytest.approx(0.0, abs=1e-12)
+    assert shares(found)[0].sum() == pytest.approx(0.0, abs=1e-9)
 
 
 def test_beyond_that_the_best_mix_of_two_uses_all_worker_time() -> None:
@@ -50,8 +57,8 @@ def test_beyond_that_the_best_mix_of_two_uses_all_worker_time() -> None:
     found = bound(400.0)
     small = (15.0 - 5.0) / (15.0 - 8 / 3)
     assert found.effective_accuracy == pytest.approx(0.6 * small + 0.9 * (1 - small))
-    assert found.mix[0, 2] == pytest.approx(small)
-    assert found.mix[1, 1] == pytest.approx(1 - small)
+    assert shares(found)[0, 2] == pytest.approx(small)
+    assert shares(found)[1, 1] == pytest.approx(1 - small)
     assert found.served_fraction == pytest.approx(1.0)
 
 
@@ -86,7 +93,7 @@ def test_any_finite_load_has_a_finite_answer(load_qps: float) -> None:
     assert found.served_fraction == pytest.approx(served, rel=1e-9)
     worth = 0.9 if load_qps < 1 else 0.6 * served
     assert found.effective_accuracy == pytest.approx(worth, rel=1e-9)
-    assert np.isfinite([found.worker_price, *found.mix.ravel()]).all()
+    assert np.isfinite([*found.worker_price, *shares(found).ravel()]).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,9 +111,9 @@ def test_it_is_the_best_vertex(
                              workers=workers, load_qps=load_qps)
     assert found.effective_accuracy == pytest.approx(worth, abs=1e-7)
     assert found.served_fraction <= 1 + 1e-9
-    assert found.mix.min() >= -1e-9
-    assert found.mix.sum() == pytest.approx(found.served_fraction, abs=1e-9)
-    assert (found.mix.sum(axis=1) @ table.accuracy) == pytest.approx(worth, abs=1e-7)
+    assert shares(found).min() >= -1e-9
+    assert shares(found).sum() == pytest.approx(found.served_fraction, abs=1e-9)
+    assert (shares(found).sum(axis=1) @ table.accuracy) == pytest.approx(worth, abs=1e-7)
     if table.accuracy.min() > 0.01:
         assert found.served_fraction == pytest.approx(served, abs=1e-5)
         assert found.served_fraction <= found.capacity_qps / load_qps + 1e-9
@@ -125,7 +132,7 @@ def test_more_workers_never_hurt_and_the_price_lies_between_the_differences(
     )
     lost = here.effective_accuracy - fewer.effective_accuracy
     earned = more.effective_accuracy - here.effective_accuracy
-    assert lost >= here.worker_price - 1e-7 >= earned - 2e-7
+    assert lost >= here.worker_price[0] - 1e-7 >= earned - 2e-7
     assert earned >= -1e-9
     assert more.capacity_qps > here.capacity_qps
 
@@ -175,7 +182,7 @@ def test_gathering_windows_only_tighten(
     )
     assert tight.effective_accuracy <= plain.effective_accuracy + 1e-9
     assert plain.query_price == pytest.approx(
-        plain.effective_accuracy - workers * plain.worker_price, abs=1e-7)
+        plain.effective_accuracy - workers * plain.worker_price[0], abs=1e-7)
 
 
 def test_a_batch_that_leaves_no_time_to_gather_is_rare() -> None:
@@ -184,12 +191,50 @@ def test_a_batch_that_leaves_no_time_to_gather_is_rare() -> None:
     found = fluid_bound(table, slo_ms=100.0, workers=1, load_qps=18.0, max_batch=2,
                         gathering=True)
     pairs = 1 - math.exp(-2 * 0.018)
-    assert found.mix[0, 1] <= pairs + 1e-9
+    assert shares(found)[0, 1] <= pairs + 1e-9
     assert found.served_fraction == pytest.approx(pairs + (1 / 0.018 - pairs * 49.5) / 60.0)
 
 
 def test_drawn_times_count_by_their_mean_and_by_the_chance_to_be_in_time() -> None:
-    law = ServiceLaw(("m",), np.array([0.8]), np.array([[[50.0, 150.0]]]), "distribution")
-    found = fluid_bound(law, slo_ms=100.0, workers=1, load_qps=20.0, max_batch=1)
+    times = ServiceTimes(("m",), np.array([0.8]), np.array([[[50.0, 150.0]]]), "distribution")
+    found = fluid_bound(times, slo_ms=100.0, workers=1, load_qps=20.0, max_batch=1)
     assert found.effective_accuracy == pytest.approx(0.8 * 0.5 * 0.5)
     assert found.served_fraction == pytest.approx(0.25)
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.1, 3.0),
+       limit=st.floats(0.0, 1.0))
+def test_a_limit_on_violations_is_kept_at_the_least_loss(
+    table: LatencyTable, workers: int, demand: float, limit: float
+) -> None:
+    """By the vertices of the program for accuracies that are raised by a price of violations."""
+    load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
+    given: dict[str, Any] = {"slo_ms": 200.0, "workers": workers, "load_qps": load_qps}
+    free = fluid_bound(table, **given)
+    _, most = best_mix([1.0] * len(table.accuracy), table.latency_ms.tolist(), **given)
+    if limit < 1.0 - most - 1e-6:
+        with pytest.raises(InfeasibleError, match=r"^max_violation: too few workers") as refused:
+            fluid_bound(table, **given, max_violation=limit)
+        nearest = float(str(refused.value).split()[-1])
+        assert nearest == pytest.approx(1.0 - most, abs=1e-5)
+        return
+    assume(limit > 1.0 - most + 1e-6)
+    found = fluid_bound(table, **given, max_violation=limit)
+    assert found.served_fraction >= 1.0 - limit - 1e-9
+    assert found.effective_accuracy <= free.effective_accuracy + 1e-9
+    for price in (0.0, 0.3, 1.0, 10.0):
+        raised, _ = best_mix((table.accuracy + price).tolist(), table.latency_ms.tolist(), **given)
+        assert found.effective_accuracy <= raised - price * (1.0 - limit) + 1e-7
+    if free.served_fraction >= 1.0 - limit:
+        assert found.effective_accuracy == pytest.approx(free.effective_accuracy, abs=1e-9)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"max_violation": 1.5}, r"^max_violation: not a share"),
+    ({"slo_ms": [SloClass(30.0, 0.5), SloClass(50.0, 0.5)], "gathering": True}, "need one SLO"),
+    ({"workers": [1, 2]}, "not a number of workers for each type"),
+])
+def test_limits_that_do_not_fit_are_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidValueError, match=words):
+        fluid_bound(TABLE, **{"slo_ms": 50.0, "workers": 2, "load_qps": 100.0, **change})

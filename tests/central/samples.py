@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from ramsis.central.problem import FleetProblem
-from ramsis.policy import FleetPolicy
+from ramsis.policy import Policy
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.batch import BatchProfile
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
@@ -24,7 +24,7 @@ def problem(load_qps: float, **changes: Any) -> FleetProblem:
 
 
 @functools.cache
-def policy(load_qps: float, **changes: Any) -> FleetPolicy:
+def policy(load_qps: float, **changes: Any) -> Policy:
     """Its policy."""
     chosen = settings(**changes)
     found = fleet_problem(tiny_profile(), load_qps, chosen)

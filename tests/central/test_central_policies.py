@@ -14,12 +14,11 @@ from ramsis.central import _kernels
 from ramsis.central import solve as solving
 from ramsis.central.model import Model
 from ramsis.central.solve import DROP, WAIT, solve_fleet
-from ramsis.cluster.service_times import ServiceLaw
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import NotConvergedError
-from ramsis.policy import FleetPolicy
-from ramsis.policy.storage import policy_of
+from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load
-from ramsis.sim import Fleet, FleetPolicies, PoissonLoad, WorkerPolicies, run_plan, simulate
+from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan, simulate
 from ramsis.synthesis import generate_policy
 from ramsis.synthesis.fleet import (
     FleetSettings,
@@ -37,10 +36,10 @@ from tests.synthesis.samples import settings as worker_settings
 LOADS = (200.0, 2000.0, 6000.0, 9500.0)  # the capacity of 20 workers is 8889 queries/s
 
 
-def simulated(policy: FleetPolicy, queries: float = 60_000) -> tuple[float, float]:
+def simulated(policy: Policy, queries: float = 60_000) -> tuple[float, float]:
     """Effective accuracy and violation rate over four seeds."""
-    workload = PoissonLoad(load_qps=policy.load_qps, duration_ms=1000 * queries / policy.load_qps)
-    found = simulate(tiny_profile(), FleetPolicies((policy,)), workload, workers=policy.workers,
+    workload = ConstantLoad(load_qps=policy.load_qps, duration_ms=1000 * queries / policy.load_qps)
+    found = simulate(tiny_profile(), Policies((policy,)), workload, workers=policy.workers,
                      slo_ms=policy.slo_ms, seeds=range(4))
     return (float(np.mean([one.effective_accuracy for one in found.metrics])),
             float(np.mean([one.violation_rate for one in found.metrics])))
@@ -68,8 +67,8 @@ def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
     profile = load("image-cpu")
     chosen = FleetSettings(slo_ms=650.0, workers=60)
     policy = fleet_policy(profile, fleet_problem(profile, 7900.0, chosen), chosen)
-    found = simulate(profile, FleetPolicies((policy,)),
-                     PoissonLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
+    found = simulate(profile, Policies((policy,)),
+                     ConstantLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
                      slo_ms=650.0, service="distribution", seeds=range(2))
     effective = np.mean([one.effective_accuracy for one in found.metrics])
     assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.005)
@@ -91,8 +90,8 @@ def test_every_query_is_served_or_dropped(load_qps: float) -> None:
 def test_it_is_no_worse_than_worker_policies(load_qps: float) -> None:
     policy = samples.policy(load_qps)
     other = generate_policy(tiny_profile(), load_qps, worker_settings(workers=20))
-    workload = PoissonLoad(load_qps=load_qps, duration_ms=60_000 * 1000 / load_qps)
-    theirs = simulate(tiny_profile(), WorkerPolicies((other,)), workload, workers=20,
+    workload = ConstantLoad(load_qps=load_qps, duration_ms=60_000 * 1000 / load_qps)
+    theirs = simulate(tiny_profile(), Policies((other,)), workload, workers=20,
                       slo_ms=100.0, seeds=range(4))
     assert simulated(policy)[0] >= np.mean([m.effective_accuracy for m in theirs.metrics]) - 2e-3
 
@@ -112,18 +111,18 @@ def test_a_higher_price_means_fewer_violations_and_less_accuracy() -> None:
 
 def test_late_heads_are_never_kept_waiting_and_batches_fit_the_queue() -> None:
     policy = samples.policy(6000.0)
-    assert (policy.table[:, :, 0] != WAIT).all()
-    size = policy.options[np.maximum(policy.table, 0), 1]
-    assert ((policy.table < 0) | (size <= policy.queue_levels[1:, None])).all()
-    in_time = np.array([policy.models[m].service_ms[b - 1][0] for m, b in policy.options])
-    started = np.where(policy.table >= 0, in_time[np.maximum(policy.table, 0)], 0.0)
+    assert (policy.codes[:, :, 0] != WAIT).all()
+    size = policy.actions[np.maximum(policy.codes, 0), 1]
+    assert ((policy.codes < 0) | (size <= policy.queue_levels[1:, None])).all()
+    in_time = np.array([policy.models[m].service_ms[b - 1][0] for m, b in policy.actions])
+    started = np.where(policy.codes >= 0, in_time[np.maximum(policy.codes, 0)], 0.0)
     assert (started[:, :, 1:] <= policy.slack_ms[1:]).all()
 
 
 def test_overload_sheds_early_so_that_batches_stay_large() -> None:
     policy = samples.policy(12_000.0)
     assert policy.expectations.batch_size.mean > 7
-    assert (policy.table == DROP).any()
+    assert (policy.codes == DROP).any()
     assert simulated(policy)[0] > 0.9 * float(policy.expectations.upper_bound or 1)
 
 
@@ -133,8 +132,8 @@ def test_drawn_service_times_are_promised_and_bounded() -> None:
     assert chosen.chosen_service(profile) == "distribution"
     for load_qps in (2000.0, 9000.0):
         policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
-        found = simulate(profile, FleetPolicies((policy,)),
-                         PoissonLoad(load_qps=load_qps, duration_ms=8000.0), workers=20,
+        found = simulate(profile, Policies((policy,)),
+                         ConstantLoad(load_qps=load_qps, duration_ms=8000.0), workers=20,
                          slo_ms=100.0, service="distribution", seeds=range(4))
         effective = np.mean([one.effective_accuracy for one in found.metrics])
         assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.015)
@@ -191,13 +190,13 @@ def _check_bound(
                            violation_price=price, grid="fixed:10")
     policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
     fleet = Fleet.of(profile, workers=workers, slo_ms=slo_ms)
-    workload = PoissonLoad(load_qps=load_qps, duration_ms=2000.0)
-    run = run_plan(fleet, FleetPolicies((policy,)).prepare(fleet), workload, seed=seed)
+    workload = ConstantLoad(load_qps=load_qps, duration_ms=2000.0)
+    run = run_plan(fleet, Policies((policy,)).prepare(fleet), workload, seed=seed)
     if not len(run.arrival_ms):
         return
     count = len(run.arrival_ms)
     earned, in_time, dropped = replay(policy.to_document(), run.arrival_ms.tolist())
-    limit = fluid_bound(ServiceLaw.of(profile, "p95", 4), slo_ms=slo_ms, workers=workers,
+    limit = fluid_bound(ServiceTimes.of(profile, "p95", 4), slo_ms=slo_ms, workers=workers,
                         load_qps=1000.0 * count / (2000.0 + slo_ms), max_batch=4)
     assert earned / count <= limit.effective_accuracy + 1e-9
     assert (run.batch_of == -2).sum() == dropped
@@ -218,13 +217,13 @@ def test_where_a_policy_earns_less_than_it_promises_batches_are_taken_to_end_at_
     chosen = FleetSettings(slo_ms=95.0, workers=60, service="distribution")
     profile = load("text-cpu")
     made = generate_policy(profile, 11_000.0, chosen)
-    assert made.uneven_ends
-    again = policy_of(made.to_document(), "file")
-    assert isinstance(again, FleetPolicy)
-    assert again.uneven_ends
+    assert made.random_ends
+    again = Policy.from_document(made.to_document(), "file")
+    assert isinstance(again, Policy)
+    assert again.random_ends
     found = settled(again, queries=400_000, runs=4, seed=10)
     promised = made.expectations.effective_accuracy
     assert abs(found.effective_accuracy - promised) < 5e-4 + found.effective_half_width
     even = solve_fleet(replace(fleet_problem_of(made), uneven=False))
-    plain = replace(made, table=even.table.astype(np.int64))
+    plain = replace(made, codes=even.table.astype(np.int64))
     assert settled(plain, queries=400_000, runs=4, seed=10).effective_accuracy < promised - 1e-3

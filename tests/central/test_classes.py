@@ -9,8 +9,7 @@ from ramsis.central.classes import ClassesProblem
 from ramsis.central.problem import FleetProblem
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
-from ramsis.policy import FleetPolicy
-from ramsis.policy.storage import policy_of
+from ramsis.policy import Policy
 from ramsis.synthesis.checks import least_dual, least_dual_of_classes
 from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem, fleet_problem_of
 from ramsis.synthesis.simulated import simulated
@@ -26,7 +25,7 @@ def problem(load_qps: float, classes: tuple[SloClass, ...] = CLASSES) -> FleetPr
     return samples.problem(load_qps, classes=classes, grid="fixed:20")
 
 
-def policy(load_qps: float, workers: int = 20) -> FleetPolicy:
+def policy(load_qps: float, workers: int = 20) -> Policy:
     chosen = samples.settings(classes=CLASSES, workers=workers)
     return fleet_policy(tiny_profile(), fleet_problem(tiny_profile(), load_qps, chosen), chosen)
 
@@ -99,8 +98,8 @@ def test_promises_are_those_of_simulation(load_qps: float, workers: int) -> None
 
 def test_the_file_keeps_the_classes() -> None:
     made = policy(900.0)
-    again = policy_of(made.to_document(), "file")
-    assert isinstance(again, FleetPolicy)
+    again = Policy.from_document(made.to_document(), "file")
+    assert isinstance(again, Policy)
     assert again.slo_classes == CLASSES
     assert np.array_equal(fleet_problem_of(again).bin_law, fleet_problem_of(made).bin_law)
     assert "slo_classes" not in samples.policy(900.0).to_document()
@@ -108,7 +107,7 @@ def test_the_file_keeps_the_classes() -> None:
                                                       {"slo_ms": 100.0, "share": 0.6}],
                    [{"slo_ms": 60.0, "share": 0.3}, {"slo_ms": 90.0, "share": 0.7}]):
         with pytest.raises(InputFileError, match="slo_classes"):
-            policy_of({**made.to_document(), "slo_classes": broken}, "file")
+            Policy.from_document({**made.to_document(), "slo_classes": broken}, "file")
 
 
 def test_the_dual_of_two_equal_classes_is_that_of_one() -> None:

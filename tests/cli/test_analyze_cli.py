@@ -31,7 +31,7 @@ def test_a_folder_gives_a_row_for_each_policy(run: Run, folder: Path) -> None:
     for title in ("load (QPS)", "accuracy", "violations", "upper bound", "batch p50/p99",
                   "queue p50/p99", "slack ms p50", "most used model", "certificate"):
         assert title in header
-    for row, policy in zip(rows, read_set(folder), strict=True):
+    for row, policy in zip(rows, [level.policy for level in read_set(folder).levels], strict=True):
         expected, cells = policy.expectations, row.split()
         assert float(cells[0]) == policy.load_qps
         assert cells[3] == f"{expected.effective_accuracy:.4f}"
@@ -43,18 +43,18 @@ def test_a_folder_gives_a_row_for_each_policy(run: Run, folder: Path) -> None:
 
 
 def test_files_and_folders_mix_in_the_order_given(run: Run, folder: Path) -> None:
-    one = folder / "worker-00900qps.json"
+    one = folder / "round-robin-00900qps.json"
     document = json.loads(run("analyze", one, folder, one, "--json").out)
     assert [row["load_qps"] for row in document["rows"]] == [900.0, 50.0, 900.0, 9000.0, 900.0]
 
 
 def test_json_rows_hold_expectations_quantiles_and_certificate(run: Run, folder: Path) -> None:
-    path = folder / "worker-00900qps.json"
+    path = folder / "round-robin-00900qps.json"
     (row,) = json.loads(run("analyze", path, "--json").out)["rows"]
     policy = read(path)
     expected = policy.expectations
     assert (row["scheme"], row["workers"], row["slo_ms"], row["objective"]) == (
-        "worker", 4, 100.0, "per-query")
+        "round-robin", 4, 100.0, "per-query")
     for key in ("accuracy", "violation_rate", "effective_accuracy"):
         assert row[f"expected_{key}"] == getattr(expected, key)
     assert row["upper_bound"] == expected.upper_bound
@@ -69,7 +69,7 @@ def test_json_rows_hold_expectations_quantiles_and_certificate(run: Run, folder:
 def test_a_file_that_names_no_share_of_models_still_prints(
     run: Run, folder: Path, tmp_path: Path
 ) -> None:
-    document = json.loads((folder / "worker-00050qps.json").read_text())
+    document = json.loads((folder / "round-robin-00050qps.json").read_text())
     document["expectations"]["model_share"] = {}
     (tmp_path / "policy.json").write_text(json.dumps(document))
     ran = run("analyze", tmp_path / "policy.json")
@@ -93,13 +93,16 @@ def test_a_figure_is_drawn_beside_the_table(run: Run, folder: Path, tmp_path: Pa
     [
         ({"format": "ramsis.policy/2"}, ("format", "'ramsis.policy/2'", "ramsis.policy/1")),
         ({"format": "ramsis.profile/1"}, ("format", "'ramsis.profile/1'", "ramsis.policy/1")),
-        ({"table.model.0.0": 3}, ("table.model[0][0]", "got 3", "from 0 to 2")),
-        ({"table.model.0.0": -1}, ("table.model[0][0]", "got -1", "from 0 to 2")),
-        ({"slack_ms.2": 0.0}, ("slack_ms[2]", "does not increase", "got 0.0", "allowed: ")),
-        ({"slack_ms.6": 101.0}, ("slack_ms[6]", "passes the SLO", "101.0", "100.0")),
-        ({"table.model.3": [0]}, ("table.model[3]", "wrong shape", "1 cells", "7 cells")),
-        ({"table.batch": []}, ("table.batch", "got []", "list")),
-        ({"table.batch.1.1": 1}, ("table.batch[1][1]", "got 1", "allowed: 2")),
+        ({"table.actions.0.0": 3}, ("table.actions[0]", "got [3, 1]", "[0 to 2, 1 to 5]")),
+        ({"table.actions.0.0": -1}, ("table.actions[0]", "got [-1, 1]", "[0 to 2, 1 to 5]")),
+        ({"table.axes.slack_ms.2": 0.0},
+         ("table.axes.slack_ms[2]", "does not increase", "got 0.0", "allowed: ")),
+        ({"table.axes.slack_ms.6": 101.0},
+         ("table.axes.slack_ms[6]", "passes the SLO", "101.0", "100.0")),
+        ({"table.axes.mode": [0]}, ("table.axes.mode", "unknown axis", "idle, queued, slack_ms")),
+        ({"table.index.0": [0]}, ("table.index[0]", "got [0]", "4 whole numbers")),
+        ({"table.rows": []}, ("table.rows", "got []", "list")),
+        ({"table.index.0.1": 0}, ("table.index[0][1]", "got 0", "with batches of 2")),
         ({"expectations.accuracy": 1.5}, ("expectations.accuracy", "got 1.5", "[0, 1]")),
     ],
     ids=str,
@@ -108,7 +111,7 @@ def test_bad_policy_files_get_one_line(
     run: Run, folder: Path, tmp_path: Path, command: list[str], change: dict[str, object],
     words: tuple[str, ...],
 ) -> None:
-    document = json.loads((folder / "worker-00900qps.json").read_text())
+    document = json.loads((folder / "round-robin-00900qps.json").read_text())
     ((path, value),) = change.items()
     *keys, last = (int(key) if key.isdigit() else key for key in path.split("."))
     place = document
@@ -153,8 +156,8 @@ def test_a_set_that_was_changed_by_hand_is_refused(
     run: Run, tiny: ProfileSet, tmp_path: Path
 ) -> None:
     generate_set(tiny, (50.0,), SETTINGS, tmp_path)
-    path = tmp_path / "worker-00050qps.json"
+    path = tmp_path / "round-robin-00050qps.json"
     path.write_text(path.read_text().replace('"tiny"', '"mine"'))
-    refused(run("analyze", tmp_path), 3, "fingerprint", "worker-00050qps.json has changed")
+    refused(run("analyze", tmp_path), 3, "fingerprint", "round-robin-00050qps.json has changed")
     path.unlink()
-    refused(run("analyze", tmp_path), 3, "worker-00050qps.json", "missing")
+    refused(run("analyze", tmp_path), 3, "round-robin-00050qps.json", "missing")

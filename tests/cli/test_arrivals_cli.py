@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramsis.arrivals import NegativeBinomial, process_factory
+from ramsis.arrivals import Arrivals, NegativeBinomial
 from tests.cli.command import Run, refused
 
 OWN = '''
@@ -35,7 +35,7 @@ def test_the_fit_says_which_process_and_how_to_name_it(run: Run, trace: Path) ->
     assert (ran.code, ran.err) == (0, "")
     last = ran.out.splitlines()[-1]
     assert last.startswith("best: --arrivals negative-binomial:")
-    assert process_factory(last.split()[-1])(100.0).rate_per_ms == pytest.approx(0.1)
+    assert Arrivals.parse(last.split()[-1])(100.0).rate_per_ms == pytest.approx(0.1)
     for word in ("queries/s", "window (s)", "dispersion", "p-value", "poisson", "mmpp:ratio="):
         assert word in ran.out
 

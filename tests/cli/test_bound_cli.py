@@ -30,7 +30,7 @@ def test_rows_are_the_solutions_of_the_fluid_program(
         assert row["upper_bound"] == pytest.approx(found.effective_accuracy)
         assert row["served_fraction"] == pytest.approx(found.served_fraction)
         assert row["capacity_qps"] == pytest.approx(found.capacity_qps)
-        assert row["worker_price"] == pytest.approx(found.worker_price)
+        assert row["worker_price"] == pytest.approx(found.worker_price[0])
         assert sum(part["share"] for part in row["mix"]) == pytest.approx(found.served_fraction)
         worth = {"small": 0.6, "medium": 0.75, "large": 0.9}
         assert sum(worth[part["model"]] * part["share"] for part in row["mix"]) == (

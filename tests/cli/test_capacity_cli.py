@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from ramsis.cluster import WorkerType
 from ramsis.profiles import ProfileSet, save
-from ramsis.sim import PoissonLoad
+from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, fewest_workers
-from ramsis.synthesis.cheapest import OfferedType, cheapest_mix
+from ramsis.synthesis.cheapest import cheapest_mix
 from tests.cli.command import Run, refused, snapshot
 from tests.synthesis.samples import linear_profile
 
@@ -30,7 +31,7 @@ def test_rows_are_those_of_the_library(run: Run, tiny: ProfileSet, tiny_file: Pa
     assert [(row["load_qps"], row["scheme"]) for row in rows] == [
         (300.0, WORKER), (300.0, "greedy"), (600.0, WORKER), (600.0, "greedy")]
     for row in rows:
-        found = fewest_workers(tiny, PoissonLoad(row["load_qps"], 2000.0), Targets(0.001, 0.7),
+        found = fewest_workers(tiny, ConstantLoad(row["load_qps"], 2000.0), Targets(0.001, 0.7),
                                slo_ms=100.0, scheme=row["scheme"], seeds=range(2))
         assert row == json.loads(json.dumps(found.row()))
         assert row["accuracy"] >= 0.7
@@ -124,9 +125,9 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
     ran = run("capacity", *asked, "--json")
     assert ran.code == 0, ran.err
     (row,) = json.loads(ran.out)["rows"]
-    types = [OfferedType("old", tiny), OfferedType(
-        "new", linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0)), 2.5, 4)]
-    found = cheapest_mix(types, PoissonLoad(600.0, 2000.0), Targets(0.001, 0.78), slo_ms=100.0,
+    types = [WorkerType("old", tiny), WorkerType(
+        "new", linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0)), 4, 2.5)]
+    found = cheapest_mix(types, ConstantLoad(600.0, 2000.0), Targets(0.001, 0.78), slo_ms=100.0,
                          scheme=WORKER, seeds=range(2)).row()
     for name, value in found.items():
         assert row[name] == (pytest.approx(value) if isinstance(value, float) else value)

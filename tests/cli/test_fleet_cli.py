@@ -22,12 +22,13 @@ def folder(run: Run, tiny_file: Path, tmp_path: Path) -> Path:
 
 def test_every_command_takes_a_fleet_set(run: Run, folder: Path, tiny_file: Path) -> None:
     rows = json.loads(run("analyze", folder, "--json").out)["rows"]
-    assert [row["scheme"] for row in rows] == ["fleet", "fleet"]
+    assert [row["scheme"] for row in rows] == ["central-queue", "central-queue"]
     assert all(row["expected_effective_accuracy"] <= row["upper_bound"] for row in rows)
     assert run("validate", folder).code == 0
-    shown = run("policy", "show", folder / "fleet-00400qps.json").out
+    path = folder / "central-queue-00400qps.json"
+    shown = run("policy", "show", path).out
     assert "idle by queued" in shown
-    listed = json.loads(run("policy", "show", folder / "fleet-00400qps.json", "--json").out)
+    listed = json.loads(run("policy", "show", path, "--json").out)
     assert {row["do"] for row in listed["rows"]} <= {"serve", "wait", "drop"}
     ran = run("simulate", "--profiles", tiny_file, *_TERMS, "--load", 400, "--policy", folder,
               "--duration-s", 5, "--json")
@@ -39,7 +40,7 @@ def test_verification_prints_the_certified_gap_and_notices_a_lie(run: Run, folde
     ran = run("verify", folder)
     assert ran.code == 0, ran.err
     assert ran.out.count("certified_gap 0.") == 2
-    path = folder / "fleet-00400qps.json"
+    path = folder / "central-queue-00400qps.json"
     document = json.loads(path.read_text())
     document["expectations"]["effective_accuracy"] += 0.03
     document["expectations"]["accuracy"] += 0.03

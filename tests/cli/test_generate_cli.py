@@ -48,7 +48,7 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
     assert re.split(r"\s{2,}", header.strip()) == [
         "load (QPS)", "accuracy", "violations", "effective acc.", "upper bound", "utilisation",
         "state"]
-    policies = validate_set(tmp_path / "out")
+    policies = [level.policy for level in validate_set(tmp_path / "out").levels]
     for row, policy in zip(rows, policies, strict=True):
         expected, cells = policy.expectations, row.split()
         assert float(cells[0]) == policy.load_qps
@@ -84,7 +84,7 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
                         "expected_violation_rate", "expected_effective_accuracy", "upper_bound",
                         "capacity_qps", "utilisation", "overloaded", "file"}
     assert (low["scheme"], low["load_qps"], low["workers"], low["slo_ms"]) == (
-        "worker", 50.0, 4, 100.0)
+        "round-robin", 50.0, 4, 100.0)
     assert (low["overloaded"], high["overloaded"]) == (False, True)
     for row in (low, high):
         expected = read(row["file"]).expectations
@@ -96,7 +96,7 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
 def test_levels_can_be_chosen_by_accuracy(generate: Any, tmp_path: Path) -> None:
     ran = generate(load="50,800", max_accuracy_step="0.05")
     assert (ran.code, ran.err) == (0, "")
-    policies = validate_set(tmp_path / "out")
+    policies = [level.policy for level in validate_set(tmp_path / "out").levels]
     assert (policies[0].load_qps, policies[-1].load_qps) == (50.0, 800.0)
     accuracy = [policy.expectations.accuracy for policy in policies]
     assert len(policies) > 2
@@ -124,7 +124,7 @@ def test_another_set_is_refused_unless_it_may_be_replaced(
     refused(generate(workers="5"), 2, str(tmp_path / "out"), "other settings", "--overwrite")
     assert snapshot(tmp_path) == before
     assert generate("--overwrite", workers="5", load="60").code == 0
-    assert [policy.workers for policy in validate_set(tmp_path / "out")] == [5]
+    assert [level.policy.workers for level in validate_set(tmp_path / "out").levels] == [5]
 
 
 @pytest.mark.parametrize(
@@ -198,6 +198,9 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"violation_price": "-1"}, 2, ("violation_price", "got -1.0", "allowed: ", ">= 0")),
         ({"violation_price": "nan"}, 2, ("violation_price", "got nan", "allowed: ")),
         ({"arrivals": "steady"}, 2, ("arrivals", "'steady'", "allowed: poisson")),
+        ({"arrivals": "renewal:2"}, 2, ("arrivals", "'renewal:2'", "not independent",
+                                        "allowed: poisson")),
+        ({"arrivals": "fixed-rate"}, 2, ("arrivals", "'fixed-rate'", "not independent")),
         ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "importable")),
         ({"arrivals": "json:dumps"}, 2, ("arrivals", "json:dumps", "arrival process")),
         ({"arrivals": ":"}, 2, ("arrivals", "':'", "allowed: ")),
@@ -309,7 +312,7 @@ def test_ctrl_c_says_so_and_exits_with_130(
     ran = generate(load="50:200:50")
     assert (ran.code, ran.out) == (130, "")
     assert ran.err.strip() == "interrupted; finished files are whole and stay"
-    assert [p.load_qps for p in validate_set(tmp_path / "out")] == [50.0, 100.0]
+    assert [p.load_qps for p in validate_set(tmp_path / "out").levels] == [50.0, 100.0]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -330,11 +333,11 @@ def test_a_real_interrupt_leaves_finished_files_and_no_others(
         stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (130, "")
     assert stderr.strip() == "interrupted; finished files are whole and stay"
-    made = [policy.load_qps for policy in validate_set(out)]
+    made = [level.load_qps for level in validate_set(out).levels]
     assert made == [float(load) for load in range(1, len(made) + 1)]
     assert 5 <= len(made) < 4000
     others = {path.name for path in out.iterdir()} - {"manifest.json"}
-    assert {f"worker-{int(load):05d}qps.json" for load in made} <= others
+    assert {f"round-robin-{int(load):05d}qps.json" for load in made} <= others
     assert len(others) <= len(made) + 1  # one may have been written, but not yet listed
     for name in others:
         read(out / name)
@@ -344,10 +347,10 @@ def test_variable_batching_from_file_to_simulation(
     generate: Any, run: Run, tiny_file: Path, tmp_path: Path
 ) -> None:
     assert generate(load="400", batching="variable", grid="fixed:40", max_queue="8").code == 0
-    file = tmp_path / "out" / "worker-00400qps.json"
+    file = tmp_path / "out" / "round-robin-00400qps.json"
     policy = read(file)
     assert policy.batching == "variable"
-    assert (policy.batch_table < [[n] for n in range(1, 9)]).any()
+    assert (policy.model_and_batch()[1][0] < [[n] for n in range(1, 9)]).any()
     assert run("verify", str(file)).code == 0
     shown = run("policy", "show", str(file))
     assert "variable batching" in shown.out

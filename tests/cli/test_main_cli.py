@@ -154,10 +154,10 @@ def test_leaving_the_process_passes_the_exit_code_on(monkeypatch: pytest.MonkeyP
 def test_not_converging_exits_with_5(
     run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ramsis.worker import slack_nodes
+    from ramsis.worker import policy_iteration
     from ramsis.worker import solve as worker
 
-    solve = slack_nodes.solve_on_nodes
+    solve = policy_iteration.solve_on_nodes
     monkeypatch.setattr(worker, "solve_on_nodes", lambda mdp: solve(mdp, max_rounds=1))
     ran = run("generate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 4, "--load", 600,
               "--out", tmp_path / "out", "--max-queue", 4)

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from ramsis import policy, runtime
 from ramsis.cli.policy import policy_group
 from ramsis.errors import InputFileError
-from tests.policy.samples import large_policy, small_policy
+from tests.policy.samples import large_policy, small_policy, tables, with_table
 
 
 def show(path: Path, *options: str, colour: bool = False) -> Result:
@@ -50,9 +50,9 @@ def test_the_grid_shows_the_model_of_every_queue_and_slack(small: Path) -> None:
 
 def test_drops_have_a_sign_of_their_own(tmp_path: Path) -> None:
     sample = small_policy()
-    batch = sample.batch_table.copy()
+    model, batch = tables(sample)
     batch[:, 0] = 0
-    dropping = dataclasses.replace(sample, late="drop", batch_table=batch, overflow_batch=0)
+    dropping = with_table(dataclasses.replace(sample, late="drop"), model, batch, (0, 0))
     policy.write(dropping, tmp_path / "drop.json")
     ran = show(tmp_path / "drop.json", "--width", "100")
     assert ran.exit_code == 0
@@ -74,7 +74,8 @@ def test_a_terminal_gets_one_colour_for_each_model(small: Path) -> None:
 
 def test_equal_rows_are_merged(tmp_path: Path) -> None:
     path = tmp_path / "even.json"
-    policy.write(small_policy(model_table=[[0, 0, 0, 0, 2]] * 3), path)
+    batch = [[1] * 5, [2, 1, 1, 2, 1], [3, 1, 2, 3, 1]]
+    policy.write(with_table(small_policy(), [[0, 0, 0, 0, 2]] * 3, batch, (0, 4)), path)
     assert grid(show(path).stdout) == {"1-3": "11112"} | {">3": "1"}
 
 
@@ -93,7 +94,7 @@ def test_equal_columns_are_merged_where_the_width_asks_for_it(tmp_path: Path) ->
     sample = large_policy()
     steps = np.minimum(np.arange(101)[None, :] // np.arange(20, 52)[:, None], 8)
     path = tmp_path / "steps.json"
-    policy.write(dataclasses.replace(sample, model_table=steps), path)
+    policy.write(with_table(sample, steps, tables(sample)[1], (0, 33)), path)
     ran = show(path, "--width", "80")
     distinct = len(np.unique(steps, axis=1).T)
     assert f"101 slack bins, equal neighbours merged into {distinct}." in " ".join(
@@ -140,7 +141,8 @@ def test_seventy_models_still_print(tmp_path: Path) -> None:
     table = (np.arange(15).reshape(3, 5) * 5) % 70
     expected = dataclasses.replace(small_policy().expectations, model_share=share)
     path = tmp_path / "many.json"
-    policy.write(small_policy(models=models, model_table=table, expectations=expected), path)
+    sample = small_policy(models=models, expectations=expected)
+    policy.write(with_table(sample, table, tables(small_policy())[1], (0, 4)), path)
     assert len("".join(grid(show(path).stdout).values())) == 16
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from ramsis import profiles
 from ramsis.arrivals import Poisson
-from ramsis.sim import JellyfishPlus, PoissonLoad, simulate
+from ramsis.sim import ConstantLoad, JellyfishPlus, simulate
 from ramsis.synthesis import generate_set
 from tests.cli.command import Run, refused, snapshot
 from tests.synthesis.samples import settings, tiny_profile
@@ -21,7 +22,7 @@ class Draws(Poisson):
     """A process of one's own that can be drawn from: pairs."""
 
     def sample(self, duration_ms: float, rng: Any) -> Any:
-        half = PoissonLoad(self.load_qps / 2, duration_ms).arrivals_ms(rng)
+        half = ConstantLoad(self.load_qps / 2, duration_ms).arrivals_ms(rng)
         return half.repeat(2)
 
 
@@ -74,7 +75,7 @@ def test_one_row_per_scheme_and_load_with_the_named_fields(
 def test_figures_are_those_of_the_python_interface(run: Run, base: list[Any]) -> None:
     ran = run(*base, "--scheme", "jellyfish-plus", "--load", 500, "--duration-s", 1, "--seed", 5,
               "--seeds", 2, "--json")
-    result = simulate(tiny_profile(), JellyfishPlus(), PoissonLoad(500.0, 1000.0), workers=4,
+    result = simulate(tiny_profile(), JellyfishPlus(), ConstantLoad(500.0, 1000.0), workers=4,
                       slo_ms=100.0, seeds=[5, 6])
     (row,) = rows(ran.out)
     assert {key: row[key] for key in result.row()} == json.loads(json.dumps(result.row()))
@@ -123,7 +124,8 @@ def test_recorded_timestamps_take_no_process_and_need_a_unit(
 
 
 @pytest.mark.parametrize(
-    "arrivals", ["poisson", "fixed-rate", "renewal:2", f"{__name__}:Draws"],
+    "arrivals", ["poisson", "fixed-rate", "renewal:2", "negative-binomial:4",
+                 "mmpp:ratio=2,burst-ms=50,share=0.2", f"{__name__}:Draws"],
 )
 def test_constant_loads_of_several_processes(
     run: Run, base: list[Any], arrivals: str
@@ -152,6 +154,8 @@ def test_a_trace_is_monitored_scaled_and_cut(run: Run, base: list[Any], policies
     assert told[0]["duration_s"] == 4.0
     assert told[0]["load_qps"] == pytest.approx(175.0, rel=0.05)
     assert told[0]["queries"] == forced[0]["queries"]
+    even = rows(run(*words, "--arrivals", "fixed-rate", "--seeds", 2).out)
+    assert even[0]["queries"] == 2 * math.ceil(4 * told[0]["load_qps"])
     bursty = rows(run(*words, "--arrivals", "renewal:3").out)
     assert bursty[0]["queries"] != told[0]["queries"]
 

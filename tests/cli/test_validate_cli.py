@@ -32,23 +32,18 @@ def refusal(file: Path) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "set"
-    entries = []
-    for load in (400.0, 800.0):
-        member = small_policy(load_qps=load)
-        name = policy.policy_file_name("worker", load, member.arrivals)
-        policy.write(member, folder / name)
-        entries.append(policy.entry_for(member, name))
-    policy.write_manifest(folder, entries)
+    members = [small_policy(load_qps=load) for load in (400.0, 800.0)]
+    policy.write_set(folder, policy.set_of(members), created_by="test")
     return folder
 
 
 def test_policies_sets_and_manifests_are_recognised(folder: Path) -> None:
-    one, manifest = folder / "worker-00400qps.json", folder / "manifest.json"
+    one, manifest = folder / "round-robin-00400qps.json", folder / "manifest.json"
     ran = validate(one, folder, manifest)
     assert ran.exit_code == 0
     assert ran.stderr == ""
     assert ran.stdout.splitlines() == [
-        f"ok {one}: worker policy for 400 QPS (poisson), 4 workers, SLO 100 ms",
+        f"ok {one}: round-robin policy for 400 QPS (poisson), 4 workers, SLO 100 ms",
         f"ok {folder}: policy set, 2 files for 400 to 800 QPS",
         f"ok {manifest}: policy set, 2 files for 400 to 800 QPS",
     ]
@@ -92,7 +87,7 @@ def test_all_files_are_looked_at_and_the_bad_ones_counted(folder: Path, tmp_path
 
 
 def test_contradictions_inside_a_set_are_found(folder: Path) -> None:
-    path = folder / "worker-00400qps.json"
+    path = folder / "round-robin-00400qps.json"
     contradiction = document() | {"load_qps": 400.0}
     contradiction["expectations"]["effective_accuracy"] = 0.1
     path.write_text(json.dumps(contradiction))

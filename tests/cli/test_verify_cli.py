@@ -29,8 +29,8 @@ def tamper(path: Path, name: str, value: object) -> None:
 
 def test_generated_sets_and_files_hold(run: Run, folder: Path) -> None:
     for paths, files in (((folder,), 2), ((folder / "manifest.json",), 2),
-                         ((folder / "worker-00050qps.json",), 1),
-                         ((folder, folder / "worker-00050qps.json"), 3)):
+                         ((folder / "round-robin-00050qps.json",), 1),
+                         ((folder, folder / "round-robin-00050qps.json"), 3)):
         ran = run("verify", *paths)
         assert (ran.code, ran.err) == (0, "")
         count, words = ran.out.split(maxsplit=1)
@@ -41,10 +41,10 @@ def test_generated_sets_and_files_hold(run: Run, folder: Path) -> None:
 def test_a_failing_claim_is_shown_with_both_figures_and_exits_with_6(
     run: Run, folder: Path
 ) -> None:
-    path = folder / "worker-00900qps.json"
+    path = folder / "round-robin-00900qps.json"
     bound = json.loads(path.read_text())["expectations"]["upper_bound"]
     tamper(path, "upper_bound", bound + 0.01)
-    ran = run("verify", folder / "worker-00050qps.json", path)
+    ran = run("verify", folder / "round-robin-00050qps.json", path)
     assert ran.code == 6
     header, *failed = ran.out.splitlines()
     assert header.split() == ["file", "claim", "stated", "derived"]
@@ -56,7 +56,7 @@ def test_a_failing_claim_is_shown_with_both_figures_and_exits_with_6(
 
 
 def test_all_shows_the_claims_that_hold_too(run: Run, folder: Path) -> None:
-    ran = run("verify", folder / "worker-00050qps.json", "--all")
+    ran = run("verify", folder / "round-robin-00050qps.json", "--all")
     _, *rows, last = ran.out.splitlines()
     assert len(rows) == int(last.split()[0])
     assert all(row.endswith("  ok") for row in rows)
@@ -66,19 +66,19 @@ def test_all_shows_the_claims_that_hold_too(run: Run, folder: Path) -> None:
 
 
 def test_json_rows_carry_every_claim(run: Run, folder: Path) -> None:
-    tamper(folder / "worker-00900qps.json", "accuracy", None)
+    tamper(folder / "round-robin-00900qps.json", "accuracy", None)
     ran = run("verify", folder, "--json")
     assert ran.code == 6
     rows = json.loads(ran.out)["rows"]
     failed = [row for row in rows if not row["holds"]]
     assert [(row["claim"], row["stated"]) for row in failed] == [("expected accuracy", None)]
     assert {row["file"] for row in rows} == {
-        str(folder / f"worker-{load}qps.json") for load in ("00050", "00900")}
+        str(folder / f"round-robin-{load}qps.json") for load in ("00050", "00900")}
     assert ran.err == f"error: 1 of {len(rows)} claims do not hold\n"
 
 
 def test_a_process_that_cannot_be_imported_is_a_bad_file(run: Run, folder: Path) -> None:
-    path = folder / "worker-00050qps.json"
+    path = folder / "round-robin-00050qps.json"
     document = json.loads(path.read_text()) | {"arrivals": {"process": "no_such_module:X"}}
     path.write_text(json.dumps(document))
     refused(run("verify", path), 3, str(path), "no_such_module:X")

@@ -140,11 +140,11 @@ def test_dense_arrays_of_unfitting_shapes_are_refused() -> None:
 
 def test_a_policy_that_takes_a_missing_action_is_refused() -> None:
     mdp = SparseMDP(**arrays())
-    assert mdp.rows_of([7, 4, 7]).tolist() == [1, 2, 4]
+    assert mdp.pairs_of([7, 4, 7]).tolist() == [1, 2, 4]
     with pytest.raises(InvalidValueError, match=r"state 1: .*got 7; allowed: 4, 9"):
-        mdp.rows_of([7, 7, 7])
+        mdp.pairs_of([7, 7, 7])
     with pytest.raises(InvalidValueError, match="one action label per state"):
-        mdp.rows_of([7, 4])
+        mdp.pairs_of([7, 4])
 
 
 def test_best_takes_the_first_of_equal_pairs() -> None:

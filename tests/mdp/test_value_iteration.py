@@ -119,9 +119,9 @@ def test_the_kernel_equals_its_plain_twin(mdp: SparseMDP) -> None:
     advantage, rows = np.empty(mdp.n_states), np.empty(mdp.n_states, dtype=np.uint64)
     matrix = mdp.transition
     advantage_sweep(
-        mdp.first.astype(np.uint64), matrix.indptr.astype(np.uint64),
-        matrix.indices.astype(np.uint32), matrix.data, mdp.reward, mdp.costs, 0.9, value,
-        advantage, rows,
+        mdp.first.astype(np.uint64),
+        (matrix.indptr.astype(np.uint64), matrix.indices.astype(np.uint32), matrix.data),
+        mdp.reward, mdp.costs, 0.9, value, advantage, rows,
     )
     for state in range(mdp.n_states):
         ratios = {

@@ -27,7 +27,7 @@ def test_every_row_is_named_by_the_function_that_states_its_formula() -> None:
                   {"name": "text", "demand_qps": 40, "slo_ms": 200}],
         rules={"max_workers": 4, "max_cost_per_hour": 8},
         current=[{"worker": "gpu-1", "variants": ["small"]}])
-    rows = formulate(everything).rows
+    rows = formulate(everything).constraints
     prefixes = {max((name for name in NAMES if row.startswith(name)), key=len) for row in rows}
     assert prefixes == set(NAMES)
 
@@ -45,7 +45,7 @@ def test_the_program_does_not_grow_with_the_workers() -> None:
     large = replace(small, worker_types=tuple(
         replace(item, count=1000 * item.count) for item in small.worker_types))
     one, other = formulate(small), formulate(large)
-    assert (len(one.n), len(one.rows)) == (len(other.n), len(other.rows))
+    assert (len(one.n), len(one.constraints)) == (len(other.n), len(other.constraints))
 
 
 @pytest.mark.parametrize("status", [Status.TIME_LIMIT, Status.INTERRUPTED])

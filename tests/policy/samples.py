@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ramsis import policy
-from ramsis.policy import PolicyModel, WorkerPolicy
-from tests.reference.lookup import POLICY
+from ramsis.policy import Policy, PolicyModel, encoded
+from tests.reference.lookup import CENTRAL, POLICY
 
 
 def document() -> dict[str, Any]:
@@ -19,12 +19,52 @@ def document() -> dict[str, Any]:
     return copy.deepcopy(POLICY)
 
 
-def small_policy(**changes: Any) -> WorkerPolicy:
+def small_policy(**changes: Any) -> Policy:
     """The same as a policy, with some attributes changed."""
-    return dataclasses.replace(WorkerPolicy.from_document(document(), "sample"), **changes)
+    return dataclasses.replace(Policy.from_document(document(), "sample"), **changes)
 
 
-def large_policy() -> WorkerPolicy:
+def central_policy(**changes: Any) -> Policy:
+    """A small policy of a central queue, with some attributes changed."""
+    sample = Policy.from_document(copy.deepcopy(CENTRAL), "sample")
+    return dataclasses.replace(sample, **changes)
+
+
+def with_table(policy: Policy, model: Any, batch: Any, longer: tuple[int, int]) -> Policy:
+    """A policy with another table of models and batches, for queues of one, two and so on."""
+    actions, codes, longer_queue = encoded(model, batch, longer)
+    return dataclasses.replace(policy, actions=actions, codes=codes, longer_queue=longer_queue,
+                               queue_levels=np.arange(codes.shape[1] + 1))
+
+
+def tables(policy: Policy) -> tuple[Any, Any]:
+    """Model and batch of a table for one idle worker, shape (N, J); a batch of 0 drops."""
+    model, batch = policy.model_and_batch()
+    return model[0], batch[0]
+
+
+def longer_queue(policy: Policy) -> tuple[int, int]:
+    """Model and batch for a queue longer than the table's; (0, 0) to drop."""
+    code = policy.longer_queue
+    model, batch = policy.actions[code].tolist() if code >= 0 else (0, 0)
+    return model, batch
+
+
+def put_model(document: dict[str, Any], queued: int, slack_bin: int, model: int) -> None:
+    """Another model at one place of a document's table, for the same batch."""
+    found = Policy.from_document(document, "sample")
+    models, batches = (one.copy() for one in tables(found))
+    models[queued - 1, slack_bin] = model
+    document.update(with_table(found, models, batches, longer_queue(found)).to_document())
+
+
+def put_longer_queue(document: dict[str, Any], model: int, batch: int) -> None:
+    """Another answer to a queue longer than the table's."""
+    found = Policy.from_document(document, "sample")
+    document.update(with_table(found, *tables(found), (model, batch)).to_document())
+
+
+def large_policy() -> Policy:
     """Nine models, D=100, queues up to 32, numbers with all their digits."""
     rng = np.random.default_rng(1)
     models = tuple(
@@ -35,17 +75,15 @@ def large_policy() -> WorkerPolicy:
     models = tuple(sorted(models, key=lambda model: model.latency_ms[0]))
     expected = small_policy().expectations
     share = {model.name: 1 / 9 for model in models}
-    return small_policy(
-        models=models, max_queue=32, slo_ms=150.0, batching="maximal",
-        slack_ms=150.0 * np.arange(101) / 100,
-        model_table=rng.integers(0, 9, (32, 101)),
-        batch_table=np.repeat(np.arange(1, 33)[:, None], 101, axis=1),
-        overflow_batch=33, expectations=dataclasses.replace(expected, model_share=share),
-    )
+    sample = small_policy(
+        models=models, slo_ms=150.0, batching="maximal", slack_ms=150.0 * np.arange(101) / 100,
+        expectations=dataclasses.replace(expected, model_share=share))
+    return with_table(sample, rng.integers(0, 9, (32, 101)),
+                      np.repeat(np.arange(1, 33)[:, None], 101, axis=1), (0, 33))
 
 
 @st.composite
-def policies(draw: st.DrawFn) -> WorkerPolicy:
+def policies(draw: st.DrawFn) -> Policy:
     """Any valid policy of up to five models, six queue lengths and eight slack bins."""
     fraction, positive = st.floats(0, 1), st.floats(1e-9, 1e9)
     max_queue, bins = draw(st.integers(1, 6)), draw(st.integers(1, 8))
@@ -73,13 +111,13 @@ def policies(draw: st.DrawFn) -> WorkerPolicy:
         sample.expectations, accuracy=draw(st.none() | fraction), violation_rate=draw(fraction),
         model_share={name: draw(fraction) for name in names},
         overloaded=draw(st.booleans()), upper_bound=draw(st.none() | fraction))
-    return dataclasses.replace(
-        sample, models=models, max_queue=max_queue, slack_ms=slack_ms, batching=batching,
+    sample = dataclasses.replace(
+        sample, models=models, slack_ms=slack_ms, batching=batching,
         slo_ms=float(slack_ms[-1] + draw(positive)), load_qps=draw(positive),
         workers=draw(st.integers(1, 10**6)), late=late, violation_price=draw(fraction),
-        model_table=np.array(draw(cells)).reshape(shape) % len(names), batch_table=batch,
-        overflow_model=draw(st.integers(0, len(names) - 1)),
-        overflow_batch=draw(st.integers(1, max_queue + 1)), expectations=expected)
+        expectations=expected)
+    longer = draw(st.integers(0, len(names) - 1)), draw(st.integers(1, max_queue + 1))
+    return with_table(sample, np.array(draw(cells)).reshape(shape) % len(names), batch, longer)
 
 
 def _is_utf8(text: str) -> bool:

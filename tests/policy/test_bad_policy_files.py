@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from ramsis import policy, runtime
 from ramsis.errors import InputFileError
 from ramsis.files import MAX_FILE_BYTES
 from tests.policy.samples import document
+from tests.reference import lookup
 
 Document = dict[str, Any]
 
@@ -50,47 +52,64 @@ LOOKUP = {
     "another format": (put("format", value="ramsis.profile/1"),
                        "format: not a ramsis.policy file: got 'ramsis.profile/1'"),
     "no format": (drop("format"), "format: field is missing"),
-    "an unknown kind": (put("kind", value="cell"),
-                        "kind: unknown kind: got 'cell'; allowed: worker, fleet"),
     "an unknown late rule": (put("late", value="lose"), "late: unknown late: got 'lose'"),
     "an unknown batching": (put("batching", value="huge"), "batching: unknown batching"),
-    "a model index out of range": (put("table", "model", 1, 2, value=3),
-                                   "table.model[1][2]: model is out of range: got 3; allowed: "
-                                   "a whole number from 0 to 2"),
-    "a negative model index": (put("table", "model", 0, 0, value=-1), "table.model[0][0]: "),
-    "a model index that is no integer": (put("table", "model", 0, 0, value=1.0),
-                                         "table.model[0][0]: "),
-    "a truth value for a model index": (put("table", "model", 0, 0, value=True),
-                                        "table.model[0][0]: "),
-    "a batch above the queue": (put("table", "batch", 1, 0, value=3),
-                                "table.batch[1][0]: batch is out of range: got 3; allowed: "
-                                "a whole number from 1 to 2"),
-    "an empty batch": (put("table", "batch", 1, 0, value=0), "table.batch[1][0]: "),
+    "an unknown axis": (put("table", "axes", "mode", value=[0, 1]),
+                        "table.axes.mode: unknown axis; allowed: idle, queued, slack_ms"),
+    "an axis too few": (drop("table", "axes", "idle"), "table.axes.idle: field is missing"),
+    "idle levels of more workers than a queue has": (
+        put("table", "axes", "idle", value=[0, 1, 2]),
+        "table.axes.idle[2]: not the number of workers of a queue: got 2; allowed: 1"),
+    "queues that are left out": (put("table", "axes", "queued", value=[0, 1, 2, 4]),
+                                 "table.axes.queued[3]: levels do not rise"),
+    "no queue": (put("table", "axes", "queued", value=[0]),
+                 "table.axes.queued: too few levels: got [0]"),
+    "a model index out of range": (put("table", "actions", 2, 0, value=3),
+                                   "table.actions[2]: not a model and a batch: got [3, 1]; "
+                                   "allowed: [0 to 2, 1 to 4]"),
+    "a negative model index": (put("table", "actions", 0, 0, value=-1), "table.actions[0]: "),
+    "a model index that is no integer": (put("table", "actions", 0, 0, value=1.0),
+                                         "table.actions[0]: "),
+    "a truth value for a model index": (put("table", "actions", 0, 0, value=True),
+                                        "table.actions[0]: "),
+    "an empty batch": (put("table", "actions", 1, 1, value=0), "table.actions[1]: "),
+    "no action of that number": (put("table", "rows", 0, 1, value=8),
+                                 "table.rows[0]: not a row of slack bins and actions: got "
+                                 "[0, 8, 3, 1, 4, 2]; allowed: rising bins from 0 to 4, each "
+                                 "with an action from 0 to 7"),
+    "a drop where none is allowed": (put("table", "rows", 0, 1, value=-2), "table.rows[0]: not"),
+    "a wait of a worker for itself": (put("table", "rows", 0, 1, value=-1), "table.rows[0]: not"),
+    "an unknown code where drops are allowed": (
+        both(put("late", value="drop"), put("table", "rows", 0, 1, value=-3)),
+        "table.rows[0]: not a row"),
+    "a batch above the queue": (put("table", "index", 0, 0, value=1),
+                                "table.index[0][0]: no such row for this queue: got 1; allowed: "
+                                "0 to 2, with batches up to 1"),
     "a partial batch under maximal batching": (put("batching", value="maximal"),
-                                               "table.batch[1][1]: batch is out of range: got 1; "
-                                               "allowed: 2"),
-    "a batch above the queue where drops are allowed": (
-        both(put("late", value="drop"), put("table", "batch", 1, 0, value=3)),
-        "table.batch[1][0]: batch is out of range: got 3; allowed: a whole number from 1 to 2, "
-        "or 0 to drop the earliest request"),
-    "too few rows": (put("table", "model", value=[[0] * 5] * 2),
-                     "table.model: list has the wrong length: got '2 entries'; "
-                     "allowed: 3 entries"),
-    "a short row": (put("table", "batch", 2, value=[1, 1]),
-                    "table.batch[2]: table row has the wrong shape: got '2 cells'; allowed: "
-                    "5 cells"),
-    "a row that is no list": (put("table", "model", 0, value=7), "table.model[0]: table row"),
+                                               "table.index[0][1]: no such row for this queue: "
+                                               "got 1; allowed: 0 to 2, with batches of 2"),
+    "too few rows": (put("table", "index", 0, value=[0, 1]),
+                     "table.index[0]: not a row for each queue level: got [0, 1]; "
+                     "allowed: 3 whole numbers"),
+    "too few idle levels": (put("table", "index", value=[]), "table.index: not a list"),
+    "a row that stands still": (put("table", "rows", 1, value=[0, 1, 0, 2]), "table.rows[1]: "),
+    "a row that is no list": (put("table", "rows", 0, value=7), "table.rows[0]: not a row"),
+    "a row that does not start at 0": (put("table", "rows", 0, value=[1, 0]), "table.rows[0]: "),
     "no table": (drop("table"), "table: field is missing"),
-    "a third table": (put("table", "wait", value=[]), "table.wait: unknown field"),
-    "a grid that stands still": (put("slack_ms", 2, value=0.1),
-                                 "slack_ms[2]: slack grid does not increase: got 0.1; allowed: "
-                                 "a number > 0.1"),
-    "a grid that does not start at 0": (put("slack_ms", 0, value=0.05), "slack_ms[0]: slack grid"),
+    "an unknown field in the table": (put("table", "wait", value=[]),
+                                      "table.wait: unknown field"),
+    "a grid that stands still": (put("table", "axes", "slack_ms", 2, value=0.1),
+                                 "table.axes.slack_ms[2]: slack grid does not increase: got 0.1; "
+                                 "allowed: a number > 0.1"),
+    "a grid that does not start at 0": (put("table", "axes", "slack_ms", 0, value=0.05),
+                                        "table.axes.slack_ms[0]: slack grid"),
     "a grid above the SLO": (put("slo_ms", value=89.0),
-                             "slack_ms[4]: slack grid passes the SLO: got 90.0; allowed: "
-                             "a number <= 89.0 (slo_ms)"),
-    "an empty grid": (put("slack_ms", value=[]), "slack_ms: not a list"),
-    "a text in the grid": (put("slack_ms", 1, value="0.1"), "slack_ms[1]: not a valid number"),
+                             "table.axes.slack_ms[4]: slack grid passes the SLO: got 90.0; "
+                             "allowed: a number <= 89.0 (slo_ms)"),
+    "an empty grid": (put("table", "axes", "slack_ms", value=[]),
+                      "table.axes.slack_ms: not a list"),
+    "a text in the grid": (put("table", "axes", "slack_ms", 1, value="0.1"),
+                           "table.axes.slack_ms[1]: not a valid number"),
     "a model that appears twice": (put("models", 2, "name", value="small"),
                                    "models[2].name: model appears twice: got 'small'"),
     "no models": (put("models", value=[]), "models: not a list: got []"),
@@ -102,9 +121,18 @@ LOOKUP = {
     "a negative load": (put("load_qps", value=-4.0), "load_qps: not a valid number: got -4.0"),
     "a load beyond all numbers": (put("load_qps", value=10**400), "load_qps: not a valid number"),
     "no SLO": (put("slo_ms", value=0), "slo_ms: not a valid number: got 0"),
-    "no queue": (put("max_queue", value=0), "max_queue: not a valid number: got 0"),
-    "an overflow model out of range": (put("overflow", "model", value=3), "overflow.model: "),
-    "an overflow batch above the queue": (put("overflow", "batch", value=5), "overflow.batch: "),
+    "a longer queue that gets no action": (put("table", "longer_queue", value=8),
+                                           "table.longer_queue: not what a longer queue can get: "
+                                           "got 8; allowed: an action from 0 to 7"),
+    "a longer queue that is dropped where none is allowed": (
+        put("table", "longer_queue", value=-2), "table.longer_queue: "),
+    "a longer queue that waits": (both(put("late", value="drop"),
+                                       put("table", "longer_queue", value=-1)),
+                                  "table.longer_queue: "),
+    "a larger batch than a longer queue has": (put("table", "actions", 7, 1, value=5),
+                                               "table.actions[7]: not a model and a batch"),
+    "an unknown dispatch": (put("dispatch", value="random"), "dispatch: unknown dispatch: got "
+                            "'random'; allowed: round-robin, shortest-queue, central-queue"),
     "a process without a name": (put("arrivals", value={"shape": 2}),
                                  "arrivals.process: field is missing"),
     "a process name with a space": (put("arrivals", "process", value="a b"),
@@ -115,6 +143,10 @@ LOOKUP = {
 """What the runtime refuses too."""
 
 REST = {
+    "several SLOs for queues of single workers": (
+        put("slo_classes", value=[{"slo_ms": 50.0, "share": 0.5},
+                                  {"slo_ms": 100.0, "share": 0.5}]),
+        "slo_classes: queues of single workers have one SLO"),
     "a negative latency": (put("models", 1, "latency_ms", 2, value=-66.7),
                            "models[1].latency_ms[2]: not a valid number: got -66.7; allowed: "
                            "a finite number > 0"),
@@ -146,7 +178,6 @@ REST = {
                                            put("models", 0, "quantiles_ms", value=[[1.0, 2.0]])),
                                       "models[0].quantiles_ms: not two or more quantiles"),
     "a negative price": (put("violation_price", value=-0.1), "violation_price: not a valid"),
-    "an unknown dispatch": (put("dispatch", value="random"), "dispatch: unknown dispatch"),
     "an unknown objective": (put("objective", value="fun"), "objective: unknown objective"),
     "a certificate without a gain": (drop("certificate", "gain"), "certificate.gain: field is"),
     "half an iteration": (put("certificate", "iterations", value=0.5), "certificate.iterations"),
@@ -271,3 +302,83 @@ def test_the_schema_alone_names_the_field_that_breaks_it() -> None:
 
     with pytest.raises(InputFileError, match=r"a\.json: models\[1\]\.accuracy: breaks the schema"):
         check_schema(bad, "policy-1", "a.json")
+
+
+def changed(policy_document: Document, path: tuple[Any, ...], value: Any) -> Document:
+    """A policy document with one value changed."""
+    document = copy.deepcopy(policy_document)
+    put(*path, value=value)(document)
+    return document
+
+
+@pytest.mark.parametrize(("path", "value", "message"), [
+    (("late",), "serve", "late: unknown late"),
+    (("table", "axes", "idle"), [0, 2, 9], r"axes.idle\[1\]: levels do not rise"),
+    (("table", "axes", "idle"), [0, 1, 8], "not the number of workers"),
+    (("table", "axes", "queued"), [0, 1, 2, 2, 7], r"axes.queued\[3\]: levels do not rise"),
+    (("table", "actions", 0), [3, 1], r"actions\[0\]: not a model and a batch"),
+    (("table", "rows", 0), [0, -2, 0, 1], r"table.rows\[0\]: not a row"),
+    (("table", "rows", 0), [0, 5], r"table.rows\[0\]: not a row"),
+    (("table", "rows", 0), [0, -3], r"table.rows\[0\]: not a row"),
+    (("table", "index", 0), [0, 1, 3], r"table.index\[0\]: not a row for each queue level"),
+    (("table", "index", 0, 0), 3, r"table.index\[0\]\[0\]: no such row for this queue"),
+    (("table", "axes", "slack_ms"), [1.0, 2.0], "slack grid does not start at 0"),
+])
+def test_tables_of_central_queues_are_checked_by_reader_and_runtime(
+    path: tuple[Any, ...], value: Any, message: str
+) -> None:
+    bad = changed(lookup.CENTRAL, path, value)
+    with pytest.raises(InputFileError, match=message):
+        runtime.selector_of(bad, "file")
+    with pytest.raises(InputFileError, match=message):
+        policy.Policy.from_document(bad, "file")
+
+
+@pytest.mark.parametrize(("path", "value", "message"), [
+    (("service",), "p42", "service: unknown service"),
+    (("violation_price",), -1.0, "violation_price: not a valid number"),
+    (("models", 0, "latency_ms", 1), 0.0, r"models\[0\].latency_ms\[1\]: not a valid number"),
+    (("models", 2, "accuracy"), 80, r"models\[2\].accuracy: not a valid number"),
+    (("models", 0, "latency_origin"), "mmm", r"models\[0\].latency_origin: not one letter"),
+    (("table", "actions", 3), [1, 3], r"actions\[3\]: no service time for this batch"),
+    (("spare_idle",), -1, "spare_idle: not a valid number"),
+    (("colour",), "red", "colour: unknown field"),
+    (("arrivals",), {}, "arrivals.process: field is missing"),
+    (("slo_classes",), [{"slo_ms": 40.0, "share": 0.5}], "slo_classes: .*do not sum to 1"),
+    (("slo_classes",), [{"slo_ms": 100.0, "share": 1.0}], "not two or more rising SLOs"),
+])
+def test_policies_of_central_queues_are_checked(
+    path: tuple[Any, ...], value: Any, message: str
+) -> None:
+    with pytest.raises(InputFileError, match=message):
+        policy.Policy.from_document(changed(lookup.CENTRAL, path, value), "file")
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    ({"probability": 0.0}, "randomised.probability: not a valid number"),
+    ({"probability": 1.0}, "randomised.probability: not a valid number"),
+    ({"place": [0, 1]}, "randomised.place: list has the wrong length"),
+    ({"place": [0, 1, 5]}, "randomised.place: outside the table"),
+    ({"place": [0, 1, -1]}, "randomised.place: outside the table"),
+    ({"place": [0, 1, 1.5]}, "randomised.place: not whole numbers"),
+    ({"code": 8}, "randomised.code: no action for this place"),
+    ({"code": 5}, "randomised.code: no action for this place"),  # a batch of 3 of a queue of 2
+    ({"code": -2}, "randomised.code: no action for this place"),
+    ({"code": [0]}, "randomised.code: no action for this place"),
+    ({"more": 1}, "randomised.more: unknown field"),
+])
+def test_a_randomised_action_that_cannot_be_is_refused(
+    change: dict[str, Any], message: str
+) -> None:
+    bad = copy.deepcopy(lookup.RANDOMISED[0])
+    bad["table"]["randomised"].update(change)
+    with pytest.raises(InputFileError, match=message):
+        runtime.selector_of(bad, "file")
+
+
+@pytest.mark.parametrize("code", [-3, 5, 3])
+def test_a_central_queue_refuses_an_action_that_its_queue_cannot_give(code: int) -> None:
+    bad = copy.deepcopy(lookup.RANDOMISED[1])  # a queue of 1; action 3 is a batch of 4
+    bad["table"]["randomised"]["code"] = code
+    with pytest.raises(InputFileError, match=r"randomised.code: no action for this place"):
+        runtime.selector_of(bad, "file")

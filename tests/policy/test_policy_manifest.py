@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,20 +14,16 @@ from hypothesis import strategies as st
 from ramsis import policy, runtime
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import canonical_json
+from ramsis.runtime.manifest import read_manifest
 from tests.policy.samples import small_policy
 
 BURSTY = {"process": "negative-binomial", "dispersion": 4.0}
 READERS = [policy.read_set, policy.validate_set, runtime.load]
 
 
-def write_set(folder: Path, *members: policy.WorkerPolicy) -> Path:
+def write_set(folder: Path, *members: policy.Policy) -> Path:
     """A folder with the policies' files and their manifest."""
-    entries = []
-    for member in members:
-        name = policy.policy_file_name(member.kind, member.load_qps, member.arrivals)
-        policy.write(member, folder / name)
-        entries.append(policy.entry_for(member, name))
-    policy.write_manifest(folder, entries)
+    policy.write_set(folder, policy.set_of(members), created_by="test")
     return folder
 
 
@@ -37,29 +33,37 @@ def folder(tmp_path: Path) -> Path:
                      small_policy(load_qps=400.0, arrivals=BURSTY))
 
 
-def edit(folder: Path, change: Callable[[dict[str, object]], None]) -> None:
-    """Change the manifest's first entry."""
+def edit(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change the manifest's first level."""
     path = folder / policy.MANIFEST_NAME
     document = json.loads(path.read_text())
-    change(document["policies"][0])
+    change(document["levels"][0])
     path.write_text(canonical_json(document))
 
 
+def station(level: dict[str, Any]) -> dict[str, Any]:
+    """The only station of a level."""
+    only: dict[str, Any] = level["stations"][0]
+    return only
+
+
 def test_a_set_is_read_by_process_and_load_with_one_load_for_two_processes(folder: Path) -> None:
-    members = policy.read_set(folder)
+    members = [level.policy for level in policy.read_set(folder).levels]
     assert [(m.arrivals_label, m.load_qps) for m in members] == [
         ("negative-binomial:dispersion=4", 400.0), ("poisson", 400.0), ("poisson", 800.0)]
-    assert policy.validate_set(folder)[0].to_document() == members[0].to_document()
-    assert [entry.file for entry in policy.read_manifest(folder)] == [
-        "worker-00400qps-negative-binomial-dispersion=4.json", "worker-00400qps.json",
-        "worker-00800qps.json"]
+    assert policy.validate_set(folder).levels[0].policy.to_document() == members[0].to_document()
+    listed = read_manifest(folder)
+    assert [level.policy.file for level in listed.levels] == [
+        "round-robin-00400qps-negative-binomial-dispersion=4.json", "round-robin-00400qps.json",
+        "round-robin-00800qps.json"]
 
 
-def test_an_entry_says_what_its_policy_promises(folder: Path) -> None:
-    entry, member = policy.read_manifest(folder)[1], policy.read_set(folder)[1]
-    assert entry == policy.entry_for(member, entry.file)
-    assert entry.expected_effective_accuracy == member.expectations.effective_accuracy
-    assert entry.upper_bound == member.expectations.upper_bound
+def test_a_level_says_what_its_policy_promises(folder: Path) -> None:
+    listed, level = read_manifest(folder).levels[1], policy.read_set(folder).levels[1]
+    assert listed.expected == level.expected == policy.level_of(level.policy).expected
+    expected = level.policy.expectations
+    assert listed.expected["expected_effective_accuracy"] == expected.effective_accuracy
+    assert listed.expected["upper_bound"] == expected.upper_bound
 
 
 def test_the_manifest_does_not_depend_on_the_order_of_writing(tmp_path: Path) -> None:
@@ -84,30 +88,32 @@ def test_no_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_policy_file_is_refused(folder: Path) -> None:
-    (folder / "worker-00400qps.json").unlink()
+    (folder / "round-robin-00400qps.json").unlink()
     for read in READERS:
-        with pytest.raises(InputFileError, match=r"policies\[1\]\.file: file is missing.*00400"):
+        with pytest.raises(InputFileError,
+                           match=r"levels\[1\]\.stations\[0\]\.file: file is missing.*00400"):
             read(folder)
 
 
 def test_a_policy_file_that_changed_is_refused(folder: Path) -> None:
     changed = small_policy(load_qps=400.0, workers=5)
-    policy.write(changed, folder / "worker-00400qps.json")
+    policy.write(changed, folder / "round-robin-00400qps.json")
     for read in READERS:
         with pytest.raises(InputFileError, match=r"00400qps\.json has changed since the manifest"):
             read(folder)
 
 
 def test_an_entry_that_contradicts_its_file_is_refused(folder: Path) -> None:
-    edit(folder, lambda entry: entry.update(workers=9))
+    edit(folder, lambda level: station(level).update(workers=3))
     for read in (policy.read_set, policy.validate_set):
-        with pytest.raises(InputFileError, match=r"policies\[0\]\.workers: .* says otherwise"):
+        with pytest.raises(InputFileError, match=r"stations\[0\]\.workers: .* says otherwise"):
             read(folder)
 
 
-@pytest.mark.parametrize("name", ["../worker.json", "/etc/hostname", "a/b.json", "..", "a\\b"])
+@pytest.mark.parametrize(
+    "name", ["../worker.json", "/etc/hostname", "a/../b.json", "..", "a\\b", ".", "a//b"])
 def test_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
-    edit(folder, lambda entry: entry.update(file=name))
+    edit(folder, lambda level: station(level).update(file=name))
     for read in READERS:
         with pytest.raises(InputFileError, match="not the name of a file in this folder"):
             read(folder)
@@ -116,60 +122,88 @@ def test_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"file": "worker-00800qps.json"}, "file is listed twice"),
-        ({"colour": "red"}, r"policies\[0\]\.colour: unknown field"),
-        ({"load_qps": -1}, r"policies\[0\]\.load_qps: not a valid number"),
-        ({"kind": "cell"}, r"policies\[0\]\.kind: unknown kind"),
+        ({"colour": "red"}, r"levels\[0\]\.colour: unknown field"),
+        ({"load_qps": -1}, r"levels\[0\]\.load_qps: not a valid number"),
+        ({"load_qps": 500.0}, r"levels\[0\]\.load_qps: the policy file says otherwise"),
         ({"arrivals": {"process": "poisson"}}, "two policies for one load and arrival process"),
-        ({"arrivals": {}}, r"policies\[0\]\.arrivals\.process: field is missing"),
-        ({"overloaded": None}, r"policies\[0\]\.overloaded: not a truth value"),
+        ({"arrivals": {"process": "weibull"}}, r"levels\[0\]\.arrivals: the policy file says"),
+        ({"arrivals": {}}, r"levels\[0\]\.arrivals\.process: field is missing"),
+        ({"overloaded": None}, r"levels\[0\]\.overloaded: not a truth value"),
+        ({"expected_accuracy": 0.5}, r"levels\[0\]\.expected_accuracy: the policy file says"),
+        ({"expected_violation_rate": 2}, r"levels\[0\]\.expected_violation_rate: not a valid"),
+        ({"stations": []}, r"levels\[0\]\.stations: not a list"),
     ],
     ids=str,
 )
-def test_bad_entries_are_refused(
+def test_bad_levels_are_refused(
     folder: Path, change: dict[str, object], message: str
 ) -> None:
-    edit(folder, lambda entry: entry.update(change))
+    edit(folder, lambda level: level.update(change))
     with pytest.raises(InputFileError, match=message):
-        policy.read_manifest(folder)
+        policy.read_set(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"file": "round-robin-00800qps.json"}, "file is listed twice"),
+        ({"colour": "red"}, r"levels\[0\]\.stations\[0\]\.colour: unknown field"),
+        ({"load_qps": -1}, r"stations\[0\]\.load_qps: not a valid number"),
+        ({"workers": 9}, r"stations\[0\]\.workers: not a valid number: got 9"),
+        ({"dispatch": "random"}, r"stations\[0\]\.dispatch: unknown dispatch"),
+        ({"dispatch": "central-queue"}, "policies of several dispatch rules in one set"),
+        ({"worker_types": ["tpu"]}, r"worker_types\[0\]: unknown worker type: got 'tpu'"),
+        ({"share": [{"slo_ms": 70.0, "share": 1.0}]}, "unknown SLO class: got 70.0; allowed: 100"),
+        ({"share": [{"slo_ms": 100.0, "share": 0.5}]}, r"levels\[0\]\.stations: shares of the"),
+    ],
+    ids=str,
+)
+def test_bad_stations_are_refused_by_reader_and_runtime(
+    folder: Path, change: dict[str, object], message: str
+) -> None:
+    edit(folder, lambda level: station(level).update(change))
+    for read in READERS:
+        with pytest.raises(InputFileError, match=message):
+            read(folder)
 
 
 def test_a_manifest_of_a_later_version_or_without_policies_is_refused(folder: Path) -> None:
     path = folder / policy.MANIFEST_NAME
-    path.write_text('{"format": "ramsis.manifest/2", "policies": []}')
+    path.write_text('{"format": "ramsis.manifest/2", "levels": []}')
     with pytest.raises(InputFileError, match=r"not known here.*allowed: ramsis\.manifest/1"):
-        policy.read_manifest(folder)
-    path.write_text('{"format": "ramsis.manifest/1", "policies": []}')
-    with pytest.raises(InputFileError, match="policies: not a list"):
-        policy.read_manifest(folder)
+        policy.read_set(folder)
+    path.write_text('{"format": "ramsis.manifest/1", "levels": []}')
+    with pytest.raises(InputFileError, match="levels: not a list"):
+        policy.read_set(folder)
 
 
-def test_a_runtime_refuses_two_policies_with_one_key_under_two_names(tmp_path: Path) -> None:
+def test_two_levels_with_one_key_under_two_names_are_refused(tmp_path: Path) -> None:
     write_set(tmp_path, small_policy())
-    (entry,) = policy.read_manifest(tmp_path)
-    (tmp_path / "copy.json").write_bytes((tmp_path / entry.file).read_bytes())
-    twice = [dataclasses.asdict(entry), {**dataclasses.asdict(entry), "file": "copy.json"}]
-    (tmp_path / policy.MANIFEST_NAME).write_text(
-        canonical_json({"format": policy.MANIFEST_FORMAT, "policies": twice}))
+    path = tmp_path / policy.MANIFEST_NAME
+    document = json.loads(path.read_text())
+    (level,) = document["levels"]
+    (tmp_path / "copy.json").write_bytes((tmp_path / station(level)["file"]).read_bytes())
+    other = {**level, "stations": [{**station(level), "file": "copy.json"}]}
+    path.write_text(canonical_json({**document, "levels": [level, other]}))
     for read in READERS:
         with pytest.raises(InputFileError, match="two policies for one load"):
             read(tmp_path)
 
 
-def test_a_manifest_with_one_key_twice_or_nothing_is_not_written(tmp_path: Path) -> None:
-    entry = policy.entry_for(small_policy(), "a.json")
-    with pytest.raises(InvalidValueError, match="two policies with one key"):
-        policy.write_manifest(tmp_path, [entry, dataclasses.replace(entry, file="b.json")])
-    with pytest.raises(InvalidValueError, match="two policies with one file"):
-        policy.write_manifest(tmp_path, [entry, dataclasses.replace(entry, load_qps=1.0)])
+def test_sets_that_are_none_are_not_made() -> None:
+    with pytest.raises(InvalidValueError, match="two policies for one load"):
+        policy.set_of([small_policy(), small_policy()])
     with pytest.raises(InvalidValueError, match="at least one"):
-        policy.write_manifest(tmp_path, [])
-    assert list(tmp_path.iterdir()) == []
+        policy.set_of([])
+    for change, what in (({"workers": 5}, "numbers of workers"), ({"slo_ms": 99.0}, "SLO classes"),
+                         ({"dispatch": "shortest-queue"}, "dispatch rules")):
+        with pytest.raises(InvalidValueError, match=f"policies for several {what}"):
+            policy.set_of([small_policy(), small_policy(load_qps=90.0, **change)])
 
 
 @given(st.lists(st.floats(1e-6, 99999.0, exclude_max=True), min_size=2, max_size=6, unique=True))
 def test_file_names_are_different_and_sort_as_the_loads_do(loads: list[float]) -> None:
-    names = [policy.policy_file_name("worker", load, {"process": "poisson"})
+    names = [policy.policy_file_name("round-robin", load, {"process": "poisson"})
              for load in sorted(loads)]
     assert len(set(names)) == len(names)
     assert sorted(names) == names
@@ -182,8 +216,8 @@ def test_file_names_tell_processes_apart_and_stay_plain() -> None:
         {"process": "mmpp", "text": "a/b"}, {"process": "mmpp", "x" * 50: 1},
         {"process": "a:b"}, {"process": "a-b"}, {"process": "a/b"}, {"process": "a:" + "b" * 99},
     ]
-    names = [policy.policy_file_name("worker", 400, process) for process in processes]
+    names = [policy.policy_file_name("round-robin", 400, process) for process in processes]
     assert len(set(names)) == len(names)
     assert all(name == Path(name).name and len(name) < 90 for name in names)
-    assert policy.policy_file_name("worker", 400, {"process": "mmpp", "r": 2}) == (
-        policy.policy_file_name("worker", 400.0, {"r": 2.0, "process": "mmpp"}))
+    assert policy.policy_file_name("round-robin", 400, {"process": "mmpp", "r": 2}) == (
+        policy.policy_file_name("round-robin", 400.0, {"r": 2.0, "process": "mmpp"}))

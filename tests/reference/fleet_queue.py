@@ -1,4 +1,4 @@
-"""A fleet policy replayed the slow and obvious way: lists instead of heaps, no engine."""
+"""A central queue simulated the slow and obvious way: lists instead of heaps, no engine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tests.reference.fleet_lookup import decide
+from tests.reference.lookup import decide
 
 
 def replay(
@@ -47,7 +47,7 @@ def replay(
                 dropped += 1
                 continue
             model = models[answer["model"]]
-            end = now + model["service_ms"][answer["batch"] - 1][0]
+            end = now + model["latency_ms"][answer["batch"] - 1]
             for _ in range(answer["batch"]):
                 if end <= queue.pop(0) + slo_ms:
                     earned += model["accuracy"]

@@ -1,6 +1,6 @@
 """A slow and obvious twin of the runtime, and the conformance vectors made with it.
 
-It shares no code with the runtime: bins and levels are found by linear scans, the load by
+It shares no code with the runtime: levels of all axes are found by linear scans, the load by
 counting every arrival anew. ``python -m tests.reference.lookup`` prints the vectors' file.
 """
 
@@ -17,7 +17,6 @@ ERROR = {"error": True}
 
 POLICY: Case = {
     "format": "ramsis.policy/1",
-    "kind": "worker",
     "created_by": "by hand",
     "models": [
         {"name": "small", "accuracy": 0.6, "latency_ms": [10.1, 14.0, 18.0, 22.0],
@@ -37,13 +36,16 @@ POLICY: Case = {
     "late": "serve",
     "objective": "per-query",
     "violation_price": 0.0,
-    "max_queue": 3,
-    "slack_ms": [0.0, 0.1, 33.300000000000004, 66.7, 90.0],
+    "spare_idle": None,
     "table": {
-        "model": [[0, 0, 0, 1, 2], [0, 0, 1, 1, 2], [0, 0, 0, 1, 1]],
-        "batch": [[1, 1, 1, 1, 1], [2, 1, 1, 2, 1], [3, 1, 2, 3, 2]],
+        "axes": {"idle": [0, 1], "queued": [0, 1, 2, 3],
+                 "slack_ms": [0.0, 0.1, 33.300000000000004, 66.7, 90.0]},
+        "actions": [[0, 1], [1, 1], [2, 1], [0, 2], [1, 2], [0, 3], [1, 3], [0, 4]],
+        "rows": [[0, 0, 3, 1, 4, 2], [0, 3, 1, 0, 2, 1, 3, 4, 4, 2],
+                 [0, 5, 1, 0, 2, 3, 3, 6, 4, 4]],
+        "index": [[0, 1, 2]],
+        "longer_queue": 7,
     },
-    "overflow": {"model": 0, "batch": 4},
     "expectations": {
         "accuracy": 0.75, "violation_rate": 0.2, "effective_accuracy": 0.6,
         "per_decision": {"accuracy": 0.76, "violation_rate": 0.25},
@@ -67,29 +69,125 @@ DROPPING: Case = {
     **POLICY,
     "late": "drop",
     "table": {
-        "model": [[0, 0, 0, 1, 2], [0, 0, 1, 1, 2], [0, 0, 0, 2, 1]],
-        "batch": [[0, 1, 1, 1, 1], [0, 0, 1, 2, 1], [0, 0, 0, 0, 2]],
+        **POLICY["table"],
+        "rows": [[0, -2, 1, 0, 3, 1, 4, 2], [0, -2, 2, 1, 3, 4, 4, 2], [0, -2, 4, 4]],
+        "longer_queue": -2,
     },
-    "overflow": {"model": 0, "batch": 0},
 }
 
+CENTRAL: Case = {
+    **POLICY,
+    "models": [
+        {"name": "small", "accuracy": 0.6, "latency_ms": [10.1, 14.0, 18.0, 22.0]},
+        {"name": "medium", "accuracy": 0.7, "latency_ms": [33.3, 50.0]},
+        {"name": "large", "accuracy": 0.8, "latency_ms": [90.0]},
+    ],
+    "workers": 9,
+    "dispatch": "central-queue",
+    "violation_price": 0.5,
+    "late": "drop",
+    "spare_idle": 4,
+    "table": {
+        "axes": {"idle": [0, 1, 2, 5, 9], "queued": [0, 1, 2, 4, 7],
+                 "slack_ms": [0.0, 10.1, 33.300000000000004, 66.7, 90.0]},
+        "actions": [[0, 1], [1, 1], [0, 2], [0, 4], [2, 1]],
+        "rows": [[0, -2, 1, 0, 2, 1, 3, -1], [0, -2, 1, 0, 3, -1], [0, 2, 4, -1],
+                 [0, -2, 2, 3, 3, -1, 4, 2], [0, -1, 2, 4]],
+        "index": [[0, 1, 2, 3], [0, 4, 2, 3], [4, 4, 3, 3], [4, 1, 2, 2]],
+        "longer_queue": -2,
+    },
+}
+"""Nine workers with one queue."""
 
-def decide(policy: Case, queued: int, slack_ms: float) -> Case:
-    """The answer to a lookup, or :data:`ERROR`."""
-    if math.isnan(slack_ms) or queued < 1:
+CLASSES: Case = {
+    **CENTRAL,
+    "slo_classes": [{"slo_ms": 40.0, "share": 0.25}, {"slo_ms": 100.0, "share": 0.75}],
+    "table": {**CENTRAL["table"], "longer_queue": 3},
+}
+"""The same with two SLO classes, and a longer queue that is served."""
+
+
+def randomised(policy: Case, place: list[int], code: int) -> Case:
+    """A policy with a second action at one place, drawn once in four times."""
+    second = {"probability": 0.25, "place": place, "code": code}
+    return {**policy, "table": {**policy["table"], "randomised": second}}
+
+
+RANDOMISED = [
+    randomised(POLICY, [0, 1, 2], 3),
+    randomised(CENTRAL, [0, 0, 3], 1),  # a batch amid waits, above and at the place
+    randomised(CENTRAL, [1, 1, 4], 0),  # at the highest bin
+    randomised(CENTRAL, [2, 0, 1], -2),  # a drop amid waits, with a wait below
+    randomised(CENTRAL, [0, 1, 2], -1),  # a wait below a wait
+    randomised(CENTRAL, [3, 0, 0], 0),  # at the lowest bin
+]
+
+
+def decide(
+    policy: Case, idle: int | None, queued: int, slack_ms: float, uniform: float = 1.0
+) -> Case:
+    """The answer to a lookup and whether it draws ``uniform``, or :data:`ERROR`.
+
+    ``idle`` is None where it is left out.
+    """
+    table, axes = policy["table"], policy["table"]["axes"]
+    if idle is None and axes["idle"] == [0, 1]:
+        idle = 1
+    if idle is None or math.isnan(slack_ms) or queued < 1 or idle < 0:
         return ERROR
-    if queued > policy["max_queue"]:
-        model, batch = policy["overflow"]["model"], policy["overflow"]["batch"]
-    else:
-        column = 0
-        for j, low in enumerate(policy["slack_ms"]):
-            if low <= slack_ms:
-                column = j
-        model = policy["table"]["model"][queued - 1][column]
-        batch = policy["table"]["batch"][queued - 1][column]
-    if batch == 0:
-        return {"drop": True}
-    return {"model": policy["models"][model]["name"], "batch": batch}
+    longer = queued > axes["queued"][-1]
+    if longer and table["longer_queue"] == -2:
+        return {"drop": True, "draws": False}
+    if idle == 0:
+        return {"wait_below_ms": None, "draws": False}
+    if longer:
+        return _answer(policy, [table["longer_queue"]], 0, None)
+    i = max(i for i, level in enumerate(axes["idle"]) if level <= idle) - 1
+    n = max(n for n, level in enumerate(axes["queued"]) if level <= queued) - 1
+    j = max([j for j, low in enumerate(axes["slack_ms"]) if low <= slack_ms], default=0)
+    row = table["rows"][table["index"][i][n]]
+    codes = [[code for start, code in zip(row[::2], row[1::2], strict=True) if start <= bin_][-1]
+             for bin_ in range(len(axes["slack_ms"]))]
+    second = table.get("randomised")
+    place = second["place"][2] if second and [i, n] == second["place"][:2] else None
+    if j == place and uniform < second["probability"]:
+        codes[j] = second["code"]
+    return _answer(policy, codes, j, place)
+
+
+def _answer(policy: Case, codes: list[int], j: int, place: int | None) -> Case:
+    """The answer of bin j of a row, in which ``place`` has two."""
+    draws = {"draws": j == place}
+    if codes[j] == -2:
+        return {"drop": True, **draws}
+    if codes[j] == -1:
+        low = j
+        while low > 0 and codes[low - 1] == -1 and low - 1 != place:
+            low -= 1
+        return {"wait_below_ms": policy["table"]["axes"]["slack_ms"][low] if low else None,
+                **draws}
+    model, batch = policy["table"]["actions"][codes[j]]
+    return {"model": policy["models"][model]["name"], "batch": batch, **draws}
+
+
+def route(shares: list[float], uniform: float) -> int:
+    """The station of a query: the first whose share, with those before it, reaches the number."""
+    total, upto = sum(shares), 0.0
+    for station, share in enumerate(shares):
+        upto += share
+        if upto >= uniform * total:
+            return station
+    return len(shares) - 1
+
+
+def join(rule: str, in_system: list[int], last: int) -> int:
+    """The queue that a request joins after one that joined queue ``last``."""
+    if rule == "central-queue":
+        return 0
+    turn = [(last + 1 + step) % len(in_system) for step in range(len(in_system))]
+    if rule == "round-robin":
+        return turn[0]
+    return next(queue for queue in turn if in_system[queue] == min(in_system))
 
 
 def choose(levels: list[tuple[float, str]], load_qps: float, process: str | None) -> Case:
@@ -127,16 +225,63 @@ def _written(number: float) -> float | str:
 
 
 def lookup_cases(policy: Case) -> list[Case]:
-    """Every queue length that matters with slacks on, just below and just above every edge."""
-    edges = [*policy["slack_ms"], policy["slo_ms"]]
+    """Levels of all axes and their neighbours, with slacks at and beside every edge."""
+    axes = policy["table"]["axes"]
+    edges = [*axes["slack_ms"], policy["slo_ms"]]
     around = [f(edge) for edge in edges for f in (
         lambda x: math.nextafter(x, -math.inf), float, lambda x: math.nextafter(x, math.inf))]
-    slacks = [-math.inf, -1e308, -250.0, *around, 1e9, 1e308, math.inf, math.nan]
-    return [
-        {"queued": queued, "slack_ms": _written(slack), **decide(policy, queued, slack)}
-        for queued, slack in itertools.product([-1, 0, 1, 2, 3, 4, 1_000_000_000], slacks)
-        if queued in (1, 2, 3) or slack in (-math.inf, 0.0, 90.0) or math.isnan(slack)
-    ]
+    slacks = [-math.inf, -250.0, -0.0, *around, 1e308, math.inf, math.nan]
+    queued = sorted({-1, 0, *(level + step for level in axes["queued"][1:] for step in (0, 1)),
+                     1_000_000_000})
+    idle = [None, -1, 0, *(level + step for level in axes["idle"][1:] for step in (0, 1)), 40]
+    return [_case(policy, i, n, slack)
+            for i, n, slack in itertools.product(idle, queued, slacks)
+            if (i in (None, 1, 5) and 1 <= n <= axes["queued"][-1])
+            or slack in (-math.inf, 0.0, 90.0) or math.isnan(slack)]
+
+
+def randomised_cases(policy: Case) -> list[Case]:
+    """The place's levels and others, slacks around every edge, numbers on both sides."""
+    axes = policy["table"]["axes"]
+    i, n, _ = policy["table"]["randomised"]["place"]
+    idle = sorted({0, 4, axes["idle"][i + 1]})
+    queued = sorted({3, axes["queued"][-1] + 1, axes["queued"][n + 1]})
+    slacks = [-3.0, *(f for edge in axes["slack_ms"] for f in (edge, math.nextafter(edge, 0.0)))]
+    numbers = (0.0, math.nextafter(0.25, 0.0), 0.25, 0.9)
+    return [_case(policy, *asked) for asked in itertools.product(idle, queued, slacks, numbers)]
+
+
+def _case(
+    policy: Case, idle: int | None, queued: int, slack_ms: float, uniform: float | None = None
+) -> Case:
+    case: Case = {} if idle is None else {"idle": idle}
+    case |= {"queued": queued, "slack_ms": _written(slack_ms)}
+    answer = decide(policy, idle, queued, slack_ms, 1.0 if uniform is None else uniform)
+    if uniform is None:
+        return {**case, **{key: value for key, value in answer.items() if key != "draws"}}
+    return {**case, "uniform": uniform, **answer}
+
+
+def routing_cases() -> list[Case]:
+    """Requests that join queues one after the other, by every dispatch rule."""
+    lengths = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [2, 1, 1], [2, 2, 1], [2, 2, 2], [0, 0, 1],
+               [3, 0, 0], [1, 5, 1]]
+    found = []
+    for rule in ("round-robin", "shortest-queue", "central-queue"):
+        joined, last = [], -1
+        for three in lengths:
+            in_system = three[:1] if rule == "central-queue" else three
+            last = join(rule, in_system, last)
+            joined.append({"in_system": in_system, "joins": last})
+        found.append({"dispatch": rule, "queues": len(joined[0]["in_system"]), "steps": joined})
+    return found
+
+
+def station_cases() -> list[Case]:
+    """Choices among stations by shares."""
+    return [{"shares": shares, "uniform": uniform, "station": route(shares, uniform)}
+            for shares in ([1.0], [0.25, 0.75], [0.5, 0.125, 0.375])
+            for uniform in (0.0, 0.25, math.nextafter(0.25, 1.0), 0.5, 0.625, 0.9999)]
 
 
 def set_cases() -> list[Case]:
@@ -214,10 +359,13 @@ def _one_monitor(window_ms: float, steps: list[Case]) -> Case:
 
 
 def vectors() -> Case:
-    """All vectors: policies with lookups in them, choices in sets, and load monitors."""
-    return {"format": "ramsis.lookup-vectors/1", "policy": POLICY,
-            "lookups": lookup_cases(POLICY), "dropping_policy": DROPPING,
-            "dropping_lookups": lookup_cases(DROPPING), "sets": set_cases(),
+    """All vectors: lookups, dispatch, choices of stations and levels, and load monitors."""
+    plain = [POLICY, DROPPING, CENTRAL, CLASSES]
+    return {"format": "ramsis.lookup-vectors/1",
+            "lookups": [*({"policy": policy, "cases": lookup_cases(policy)} for policy in plain),
+                        *({"policy": policy, "cases": randomised_cases(policy)}
+                          for policy in RANDOMISED)],
+            "dispatch": routing_cases(), "stations": station_cases(), "sets": set_cases(),
             "monitors": monitor_cases()}
 
 

@@ -194,7 +194,7 @@ def _outcome(
                 key = (part.label, part.accuracy, part.in_time)
                 rates[key] = rates.get(key, 0.0) + part.rate
         parts = tuple(sorted((a, r, rate) for (_, a, r), rate in rates.items()))
-        best = _best(family, problem.least_served(family), penalty, parts, served_first)
+        best = _best(family, problem.min_share(family), penalty, parts, served_first)
         if best is None:
             return None
         share = family.weight * family.demand_qps / total

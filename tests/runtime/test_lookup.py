@@ -6,6 +6,7 @@ import json
 import math
 import timeit
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 
 from ramsis import runtime
 from ramsis.errors import InvalidValueError
-from ramsis.policy import WorkerPolicy, write
-from ramsis.runtime.fields import Fields
-from ramsis.runtime.table import arrivals_label, lookup_table
+from ramsis.policy import Policy, write
+from ramsis.runtime.selector import wake_slack
+from ramsis.runtime.table import arrivals_label
+from tests.central import samples as central
 from tests.policy.samples import large_policy, policies
 from tests.reference import lookup as twin
 
@@ -25,45 +27,89 @@ VECTORS_FILE = Path(__file__).parents[2] / "docs" / "conformance" / "vectors.jso
 VECTORS = json.loads(VECTORS_FILE.read_text())
 
 
-def selector_for(document: dict[str, Any]) -> runtime.Selector:
+class Source:
+    """Gives one number, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.value, self.drawn = 0.0, 0
+
+    def __call__(self) -> float:
+        self.drawn += 1
+        return self.value
+
+
+def selector_for(document: dict[str, Any], source: Source | None = None) -> runtime.Selector:
     """The selector of a policy document."""
-    return runtime.Selector(lookup_table(Fields(document, "vectors")))
+    return runtime.selector_of(document, "vectors", source)
 
 
-def answer(selector: runtime.Selector, queued: int, slack_ms: float) -> dict[str, Any]:
+def answer(
+    selector: runtime.Selector, queued: int, slack_ms: float, idle: int | None = None
+) -> dict[str, Any]:
     """A selector's answer in the form of the vectors."""
     try:
-        found = selector(queued, slack_ms)
-        return {"drop": True} if found == runtime.DROP else found._asdict()
+        found = selector(queued, slack_ms, idle)
     except InvalidValueError:
         return {"error": True}
+    if isinstance(found, runtime.Drop):
+        return {"drop": True}
+    if isinstance(found, runtime.Wait):
+        return {"wait_below_ms": found.below_ms}
+    return found._asdict()
 
 
 def test_the_vectors_are_those_of_the_independent_twin() -> None:
     assert VECTORS_FILE.read_text() == twin.vectors_text()
 
 
-@pytest.mark.parametrize(
-    ("policy", "lookups"), [("policy", "lookups"), ("dropping_policy", "dropping_lookups")]
-)
-def test_every_lookup_vector_holds(policy: str, lookups: str) -> None:
-    selector = selector_for(VECTORS[policy])
-    for case in VECTORS[lookups]:
-        given_, expected = {"queued", "slack_ms"}, dict(case)
-        arguments = {key: expected.pop(key) for key in given_}
-        found = answer(selector, arguments["queued"], float(arguments["slack_ms"]))
-        assert found == expected, case
+@pytest.mark.parametrize("k", range(len(VECTORS["lookups"])))
+def test_every_lookup_vector_holds(k: int) -> None:
+    source, one = Source(), VECTORS["lookups"][k]
+    selector, drawn = selector_for(one["policy"], source), 0
+    for case in one["cases"]:
+        expected = dict(case)
+        idle, queued = expected.pop("idle", None), expected.pop("queued")
+        slack_ms = float(expected.pop("slack_ms"))
+        source.value, source.drawn = expected.pop("uniform", 1.0), 0
+        draws = expected.pop("draws", False)
+        assert answer(selector, queued, slack_ms, idle) == expected, case
+        assert source.drawn == draws, case
+        drawn += draws
+    assert (drawn > 0) == ("randomised" in one["policy"]["table"])
+
+
+def test_the_vectors_have_every_kind_of_policy() -> None:
+    policies = [one["policy"] for one in VECTORS["lookups"]]
+    assert {one["dispatch"] for one in policies} == {"round-robin", "central-queue"}
+    assert any("slo_classes" in one for one in policies)
+    assert any("randomised" in one["table"] for one in policies)
+
+
+def test_every_dispatch_vector_holds() -> None:
+    assert {vector["dispatch"] for vector in VECTORS["dispatch"]} == set(runtime.DISPATCHES)
+    for vector in VECTORS["dispatch"]:
+        join = runtime.DISPATCHES[vector["dispatch"]].routing(vector["queues"])
+        for step in vector["steps"]:
+            assert join(step["in_system"]) == step["joins"], step
+
+
+def test_every_station_vector_holds() -> None:
+    for case in VECTORS["stations"]:
+        stations = tuple(runtime.Station(str(i), ("all",), 1, 1.0, {100.0: share}, i)
+                         for i, share in enumerate(case["shares"]))
+        level = runtime.Level(1.0, "poisson", stations, {})
+        assert level.route(100.0, case["uniform"]).policy == case["station"], case
 
 
 def test_every_policy_set_vector_holds() -> None:
     for vector in VECTORS["sets"]:
         called: list[float] = []
         selectors = [
-            selector_for({**VECTORS["policy"], "load_qps": level["load_qps"],
+            selector_for({**twin.POLICY, "load_qps": level["load_qps"],
                           "arrivals": level["arrivals"]})
             for level in vector["levels"]
         ]
-        policies = runtime.PolicySet(selectors, on_above_highest=called.append)
+        policies = runtime.set_of_selectors(selectors, on_above_highest=called.append)
         for level in vector["levels"]:
             assert arrivals_label(level["arrivals"]) == level["label"]
         for case in vector["cases"]:
@@ -97,13 +143,15 @@ def test_every_load_monitor_vector_holds() -> None:
 
 @given(sample=policies(), queued=st.integers(-2, 12), slack=st.floats(), data=st.data())
 def test_any_policy_answers_as_a_linear_scan_does(
-    sample: WorkerPolicy, queued: int, slack: float, data: st.DataObject
+    sample: Policy, queued: int, slack: float, data: st.DataObject
 ) -> None:
     edge = data.draw(st.sampled_from(sample.slack_ms.tolist()))
     document = sample.to_document()
     selector = selector_for(document)
     for slack_ms in (slack, edge, math.nextafter(edge, -1), math.nextafter(edge, math.inf)):
-        assert answer(selector, queued, slack_ms) == twin.decide(document, queued, slack_ms)
+        expected = twin.decide(document, None, queued, slack_ms)
+        expected.pop("draws", None)
+        assert answer(selector, queued, slack_ms) == expected
 
 
 @pytest.mark.parametrize(
@@ -124,18 +172,20 @@ def test_questions_without_an_answer_are_refused(
     queued: Any, slack_ms: Any, message: str
 ) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        selector_for(VECTORS["policy"])(queued, slack_ms)
+        selector_for(twin.POLICY)(queued, slack_ms)
     assert str(caught.value).startswith(message)
 
 
 def test_numpy_numbers_are_taken() -> None:
-    selector = selector_for(VECTORS["policy"])
+    selector = selector_for(twin.POLICY)
     assert selector(np.int64(2), np.float64(70.0)) == selector(2, 70.0) == ("medium", 2)  # type: ignore[arg-type]
 
 
 def test_one_slack_bin_has_one_answer() -> None:
-    document = {**VECTORS["policy"], "slack_ms": [0],
-                "table": {"model": [[2]] * 3, "batch": [[1]] * 3}}
+    table = twin.POLICY["table"]
+    document = {**twin.POLICY, "table": {
+        **table, "axes": {**table["axes"], "slack_ms": [0]}, "rows": [[0, 2]],
+        "index": [[0, 0, 0]]}}
     selector = selector_for(document)
     assert {selector(n, s) for n in (1, 3) for s in (-5.0, 0.0, 1e9)} == {("large", 1)}
 
@@ -146,3 +196,84 @@ def test_a_lookup_takes_a_microsecond_or_less(tmp_path: Path) -> None:
     count = 20_000
     seconds = min(timeit.repeat(lambda: selector(17, 83.3), number=count, repeat=9))
     assert seconds / count <= 1e-6
+
+
+def central_selector() -> runtime.Selector:
+    """Of nine workers with one queue."""
+    return selector_for(twin.CENTRAL)
+
+
+@pytest.mark.parametrize(
+    ("queued", "slack_ms", "idle", "message"),
+    [
+        (1, 1.0, None, "idle: idle workers are not stated: got None; allowed: 0 to 9"),
+        (1, 1.0, 1.5, "idle: not a whole number: got 1.5; allowed: 0 or more"),
+        (1, 1.0, -1, "idle: not a number of idle workers: got -1; allowed: 0 or more"),
+        ("2", 1.0, 1, "queued: not a whole number: got '2'"),
+        (1, None, 1, "slack_ms: slack is not a number"),
+        (1, "3", 1, "slack_ms: slack is not a number"),
+    ],
+)
+def test_a_central_queue_needs_its_idle_workers(
+    queued: Any, slack_ms: Any, idle: Any, message: str
+) -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        central_selector()(queued, slack_ms, idle)
+    assert str(caught.value).startswith(message)
+
+
+def test_below_a_wait_the_answer_is_another_one() -> None:
+    ask = central_selector()
+    for idle in range(1, 10):
+        for queued in range(1, 8):
+            found = ask(queued, 95.0, idle)
+            if isinstance(found, runtime.Wait) and found.below_ms is not None:
+                slack = wake_slack(found)
+                assert slack is not None
+                assert slack < found.below_ms
+                assert not isinstance(ask(queued, slack, idle), runtime.Wait)
+                assert ask(queued, found.below_ms, idle) == found
+
+
+def test_a_central_lookup_takes_microseconds() -> None:
+    ask = runtime.Selector(central.policy(6000.0).decision_table())
+    taken = min(timeit.repeat(lambda: ask(13, 61.0, 7), number=2000, repeat=5)) / 2000
+    assert taken < 20e-6  # 2 where nothing else runs
+
+
+def test_late_answers_take_only_workers_that_nobody_needs() -> None:
+    ask = central_selector()  # of 9 workers, 4 are enough
+    first = twin.CENTRAL["models"][0]["name"]
+    for idle in range(10):
+        expected = (first, 1) if idle >= 4 else None
+        assert ask.late_answer(idle, 0) == expected
+        assert ask.late_answer(idle, 1) is None
+    never = runtime.Selector(ask.table._replace(spare_idle=None))
+    always = runtime.Selector(ask.table._replace(spare_idle=0))
+    assert never.late_answer(9, 0) is None
+    assert (always.late_answer(0, 0), always.late_answer(1, 0)) == (None, (first, 1))
+
+
+def test_the_second_action_has_its_probability() -> None:
+    selector = runtime.selector_of(twin.RANDOMISED[0], "vectors", Random(1).random)
+    n = 20_000
+    share = sum(selector(2, 40.0) == runtime.Decision("small", 2) for _ in range(n)) / n
+    assert abs(share - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
+
+
+def test_without_a_source_of_chance_every_run_draws_the_same() -> None:
+    first, second = (runtime.selector_of(twin.RANDOMISED[0], "vectors") for _ in range(2))
+    answers = [first(2, 40.0) for _ in range(50)]
+    assert answers == [second(2, 40.0) for _ in range(50)]
+    assert len(set(answers)) == 2
+
+
+def test_a_table_without_such_a_place_draws_nothing() -> None:
+    def never() -> float:
+        raise AssertionError
+
+    own = runtime.selector_of(twin.POLICY, "vectors", never)
+    shared = runtime.selector_of(twin.CENTRAL, "vectors", never)
+    for slack_ms in range(-10, 120, 3):
+        own(2, slack_ms)
+        shared(2, slack_ms, 2)

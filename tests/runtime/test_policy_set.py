@@ -14,28 +14,23 @@ from tests.policy.samples import small_policy
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     members = [small_policy(load_qps=load) for load in (400.0, 800.0, 1200.0)]
-    entries = []
-    for member in members:
-        name = policy.policy_file_name("worker", member.load_qps, member.arrivals)
-        policy.write(member, tmp_path / name)
-        entries.append(policy.entry_for(member, name))
-    policy.write_manifest(tmp_path, entries)
+    policy.write_set(tmp_path, policy.set_of(members), created_by="test")
     return tmp_path
 
 
 def test_a_folder_loads_as_a_set_and_a_file_as_a_selector(folder: Path) -> None:
     policies = runtime.load(folder)
     assert isinstance(policies, runtime.PolicySet)
-    assert policies.levels() == policies.levels("poisson") == (400.0, 800.0, 1200.0)
+    assert policies.loads() == policies.loads("poisson") == (400.0, 800.0, 1200.0)
     assert policies.processes == ("poisson",)
-    selector = runtime.load(str(folder / "worker-00800qps.json"))
+    selector = runtime.load(str(folder / "round-robin-00800qps.json"))
     assert isinstance(selector, runtime.Selector)
     assert selector(1, 95.0) == policies.at(800.0).selector(1, 95.0) == ("large", 1)
 
 
 def test_other_files_in_the_folder_do_not_matter(folder: Path) -> None:
     (folder / "notes.json").write_text("not even JSON")
-    assert len(runtime.load_set(folder).levels()) == 3
+    assert len(runtime.load_set(folder).levels) == 3
 
 
 def test_the_callback_is_called_once_for_each_rise_above_the_highest_level(folder: Path) -> None:
@@ -53,19 +48,34 @@ def test_an_error_in_the_callback_reaches_the_caller_once(folder: Path) -> None:
     policies = runtime.load_set(folder, on_above_highest=fail)
     with pytest.raises(RuntimeError, match="no policy for 1300"):
         policies.at(1300.0)
-    assert policies.at(1300.0) == (policies.at(1200.0).selector, 1200.0, True)
+    assert policies.at(1300.0) == (policies.at(1200.0).level, True)
 
 
 def test_sets_of_nothing_and_of_one_key_twice_are_refused(folder: Path) -> None:
-    selector = runtime.load_selector(folder / "worker-00400qps.json")
+    selector = runtime.load_selector(folder / "round-robin-00400qps.json")
     with pytest.raises(InvalidValueError, match="at least one"):
-        runtime.PolicySet([])
+        runtime.set_of_selectors([])
     with pytest.raises(InvalidValueError, match="two policies for one load"):
-        runtime.PolicySet([selector, selector])
+        runtime.set_of_selectors([selector, selector])
 
 
 def test_an_unknown_process_is_answered_with_the_known_ones(folder: Path) -> None:
     with pytest.raises(InvalidValueError, match="got 'mmpp'; allowed: poisson"):
         runtime.load_set(folder).at(400.0, "mmpp")
     with pytest.raises(InvalidValueError, match="got 'mmpp'; allowed: poisson"):
-        runtime.load_set(folder).levels("mmpp")
+        runtime.load_set(folder).loads("mmpp")
+
+
+def test_several_stations_are_asked_for_by_class(folder: Path) -> None:
+    selector = runtime.load_selector(folder / "round-robin-00400qps.json")
+    stations = (runtime.Station("a", ("gpu",), 2, 300.0, {50.0: 1.0, 100.0: 0.5}, selector),
+                runtime.Station("b", ("cpu",), 4, 100.0, {100.0: 0.5}, selector))
+    level = runtime.Level(400.0, "poisson", stations, {})
+    policies = runtime.PolicySet([level], {"gpu": 2, "cpu": 4}, {50.0: 0.5, 100.0: 0.5})
+    choice = policies.at(300.0)
+    assert [choice.level.route(100.0, uniform).name for uniform in (0.3, 0.7)] == ["a", "b"]
+    assert choice.level.route(50.0, 0.99).selector is selector
+    with pytest.raises(InvalidValueError, match=r"several stations.*got 'a, b'"):
+        _ = choice.selector
+    with pytest.raises(InvalidValueError, match=r"no class of this SLO: got 75.0; allowed: 50"):
+        choice.level.route(75.0, 0.5)

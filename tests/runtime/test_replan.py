@@ -30,13 +30,9 @@ def write_set(folder: Path, label: str, loads: Sequence[float] = LEVELS) -> Path
     sample = small_policy()
     models = tuple(dataclasses.replace(m, name=f"{label}-{m.name}") for m in sample.models)
     expected = dataclasses.replace(sample.expectations, model_share={models[0].name: 1.0})
-    entries = []
-    for load in loads:
-        member = small_policy(load_qps=load, models=models, expectations=expected)
-        name = policy.policy_file_name("worker", load, member.arrivals)
-        text = policy.write(member, folder / name)
-        entries.append(policy.entry_for(member, name, text))
-    policy.write_manifest(folder, entries)
+    members = [small_policy(load_qps=load, models=models, expectations=expected)
+               for load in loads]
+    policy.write_set(folder, policy.set_of(members), created_by="test")
     return folder
 
 
@@ -79,16 +75,16 @@ def test_a_load_above_every_level_gets_a_policy_in_the_background(
         assert replanner.at(80.0).above_highest
         assert replanner.wait(PATIENCE_S)
         assert not errors
-        assert replanner.at(80.0)[1:] == (120.0, False)
-        assert before.levels() == (50.0,)
-        assert replanner.policies.levels() == runtime.load_set(folder).levels() == (50.0, 120.0)
+        assert (replanner.at(80.0).level_qps, replanner.at(80.0).above_highest) == (120.0, False)
+        assert before.loads() == (50.0,)
+        assert replanner.policies.loads() == runtime.load_set(folder).loads() == (50.0, 120.0)
         other = [*OPTIONS[:3], "80", *OPTIONS[4:]]
         replanner.plan_set(tmp_path / "new", other)
         assert replanner.wait(PATIENCE_S)
         assert not errors
         choice = replanner.at(50.0)
         assert (choice.level_qps, choice.selector.table.slo_ms) == (50.0, 80.0)
-        assert replanner.policies.levels() == (50.0, 120.0)
+        assert replanner.policies.loads() == (50.0, 120.0)
 
 
 def test_every_answer_belongs_to_one_whole_set_while_sets_are_exchanged(
@@ -103,8 +99,8 @@ def test_every_answer_belongs_to_one_whole_set_while_sets_are_exchanged(
         while not stop.is_set():
             policies = replanner.policies
             labels = {policies.at(load).selector(queued, 95.0).model.split("-")[0]
-                      for load in policies.levels() for queued in (1, 2, 9)}
-            levels = len(policies.levels())
+                      for load in policies.loads() for queued in (1, 2, 9)}
+            levels = len(policies.loads())
             if labels not in ({"old"}, {"a"}, {"b"}) or levels != 3 + (labels == {"b"}):
                 wrong.append((labels, levels))
             counts[thread] += 1
@@ -133,7 +129,7 @@ def test_a_generator_killed_midway_leaves_the_set_and_the_answers(
 ) -> None:
     write_set(tmp_path / "more", "old", (2000.0,))
     program = script(tmp_path, f"""
-shutil.copy({str(tmp_path / "more")!r} + "/worker-02000qps.json", out)
+shutil.copy({str(tmp_path / "more")!r} + "/round-robin-02000qps.json", out)
 (out / ".manifest.json.half").write_text('{{"format": "ramsis.mani')
 os.kill(os.getpid(), signal.SIGKILL)
 """)
@@ -145,7 +141,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert replanner.policies is before
         assert replanner.at(1500.0).level_qps == 1200.0
         assert len(errors) == 1
-    assert runtime.load_set(served).levels() == LEVELS
+    assert runtime.load_set(served).loads() == LEVELS
 
 
 @pytest.mark.slow
@@ -157,11 +153,11 @@ def test_the_real_generator_killed_at_any_moment_leaves_a_valid_set(tmp_path: Pa
     for files in (2, 20, 21):
         process = subprocess.Popen([*command, "--load", loads], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
-        while len(list(folder.glob("worker*.json"))) < files and process.poll() is None:
+        while len(list(folder.glob("round-robin*.json"))) < files and process.poll() is None:
             time.sleep(0.002)
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        assert 5.0 in runtime.load_set(folder).levels()
+        assert 5.0 in runtime.load_set(folder).loads()
         assert policy.read_set(folder)
 
 

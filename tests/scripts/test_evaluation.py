@@ -21,8 +21,8 @@ from evaluation import fleets, savings, tables  # noqa: E402
 from evaluation.case import Case  # noqa: E402
 from evaluation.experiments import EXPERIMENTS  # noqa: E402
 
+from ramsis.arrivals.rate_file import read_rates  # noqa: E402
 from ramsis.sim import Fleet  # noqa: E402
-from ramsis.sim.trace_file import read_rates  # noqa: E402
 from ramsis.sweep import SweepSpec  # noqa: E402
 
 ENTRIES = sorted(path.stem for pattern in ("fig*.py", "table*.py", "headline.py")

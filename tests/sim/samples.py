@@ -11,10 +11,12 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ramsis.policy import WorkerPolicy
+from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.sim import Engine, Fleet, Plan, Run, Scheme
+from ramsis.sim.engine import StationEngine
 from ramsis.synthesis import generate_policy
+from tests.policy import samples
 from tests.synthesis.samples import settings, tiny_profile
 
 SLO_MS = 100.0
@@ -33,28 +35,28 @@ def fleet(
                  network_ms)
 
 
-def tiny_policy(load_qps: float = 400.0, **changes: Any) -> WorkerPolicy:
+def tiny_policy(load_qps: float = 400.0, **changes: Any) -> Policy:
     """A real policy of the tiny profile: 4 workers, SLO 100 ms."""
     return generate_policy(tiny_profile(), load_qps, settings(**changes))
 
 
 def with_table(
-    policy: WorkerPolicy, load_qps: float, rng: np.random.Generator, *, variable: bool = False,
+    policy: Policy, load_qps: float, rng: np.random.Generator, *, variable: bool = False,
     drops: bool = False,
-) -> WorkerPolicy:
+) -> Policy:
     """The same policy for another load, with any table."""
-    shape = policy.model_table.shape
+    shape = policy.codes.shape[1:]
     queued = np.arange(1, shape[0] + 1)[:, None]
     batch = rng.integers(1, queued + 1, shape) if variable else np.broadcast_to(queued, shape)
     if drops:
         batch = np.where(rng.random(shape) < 0.3, 0, batch)
-    return dataclasses.replace(
-        policy, load_qps=load_qps, batch_table=batch, late="drop" if drops else policy.late,
-        batching="variable" if variable else "maximal",
-        model_table=rng.integers(0, len(policy.models), shape),
-        overflow_model=int(rng.integers(len(policy.models))),
-        overflow_batch=int(rng.integers(0 if drops else 1, shape[0] + 2)),
-    )
+    policy = dataclasses.replace(
+        policy, load_qps=load_qps, late="drop" if drops else policy.late,
+        batching="variable" if variable else "maximal")
+    return samples.with_table(
+        policy, rng.integers(0, len(policy.models), shape), batch,
+        (int(rng.integers(len(policy.models))),
+         int(rng.integers(0 if drops else 1, shape[0] + 2))))
 
 
 def tiny() -> ProfileSet:
@@ -67,14 +69,14 @@ def run(
     duration_ms: float = 1000.0, load_qps: float | None = 10.0,
 ) -> Run:
     """One run of the plain engine."""
-    return Engine(fleet, np.array(arrivals_ms, dtype=float), duration_ms,
+    return Engine((fleet,), np.array(arrivals_ms, dtype=float), duration_ms,
                   np.random.default_rng(0), load_qps).run(start)
 
 
 class Logged(Scheme):
     """Notes every event with its time, and serves one query at a time on m0."""
 
-    def __init__(self, engine: Engine, log: list[tuple[float, str, object]]) -> None:
+    def __init__(self, engine: StationEngine, log: list[tuple[float, str, object]]) -> None:
         super().__init__(engine)
         self.log, self.queue = log, list[int]()
 
@@ -99,7 +101,7 @@ class Logged(Scheme):
 class Anything(Scheme):
     """Does whatever chance says, as far as it is allowed: waits, drops, serves in any order."""
 
-    def __init__(self, engine: Engine, seed: int) -> None:
+    def __init__(self, engine: StationEngine, seed: int) -> None:
         super().__init__(engine)
         self.rng = np.random.default_rng(seed)
         self.queue: list[int] = []

@@ -14,6 +14,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.sim import (
     Clipper,
     ClosedLoop,
+    ConstantLoad,
     Fixed,
     Fleet,
     Greedy,
@@ -21,13 +22,11 @@ from ramsis.sim import (
     JellyfishPlus,
     ModelSwitching,
     Plan,
-    PoissonLoad,
+    Policies,
     RateTrace,
     Recorded,
     Run,
-    Sampled,
     SchemeError,
-    WorkerPolicies,
     run_plan,
 )
 from tests.sim.samples import lattice_arrivals, tiny, tiny_policy, with_table
@@ -80,7 +79,7 @@ def test_worker_policies_with_any_tables(
     levels = tuple(with_table(own, qps, rng, variable=variable, drops=drops)
                    for qps in (150.0, 300.0, 900.0))
     fleet = small_fleet(workers, network_ms=network_ms)
-    plan = WorkerPolicies(levels, dispatch=dispatch).prepare(fleet)
+    plan = Policies(levels, dispatch=dispatch).prepare(fleet)
     workload = Recorded(arrivals, duration_ms=1e6)
     plain, fast = _both(fleet, plan, workload, load)
     same(plain, fast)
@@ -89,12 +88,13 @@ def test_worker_policies_with_any_tables(
 
 def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> tuple[Run, Run]:
     from ramsis.sim import Engine
-    from ramsis.sim.compiled import replay
+    from ramsis.sim.compiled import Given, replay
 
     assert plan.compiled is not None
     times = workload.times_ms
-    plain = Engine(fleet, times, 1e6, np.random.default_rng(0), load).run(plan.start)
-    return plain, replay(fleet, plan.compiled, times, 1e6, np.random.default_rng(0), load)
+    plain = Engine((fleet,), times, 1e6, np.random.default_rng(0), load).run(plan.start)
+    return plain, replay(fleet, plan.compiled, Given.drawn(
+        times, 1e6, np.random.default_rng(0)), load)
 
 
 @settings(max_examples=60, deadline=None)
@@ -125,8 +125,8 @@ def test_on_poisson_arrivals_below_and_above_capacity(
     spec: Any = {
         "jellyfish-plus": JellyfishPlus(), "greedy": Greedy(),
         "model-switching": ModelSwitching(profile_s=2.0, step_qps=100.0),
-    }.get(name) or WorkerPolicies((POLICY, tiny_policy(1000.0)), dispatch=name)  # type: ignore[arg-type]
-    done = agree(fleet, spec.prepare(fleet), PoissonLoad(load_qps, 3000.0), monitored)
+    }.get(name) or Policies((POLICY, tiny_policy(1000.0)), dispatch=name)  # type: ignore[arg-type]
+    done = agree(fleet, spec.prepare(fleet), ConstantLoad(load_qps, 3000.0), monitored)
     assert done.queries > 400
 
 
@@ -135,7 +135,7 @@ def test_on_poisson_arrivals_below_and_above_capacity(
                                          {"monitored": False, "told": 0.3}])
 def test_slow_monitors_and_wrong_loads(anticipated: dict[str, Any]) -> None:
     fleet = small_fleet(4)
-    plan = WorkerPolicies((tiny_policy(100.0), POLICY, tiny_policy(1000.0))).prepare(fleet)
+    plan = Policies((tiny_policy(100.0), POLICY, tiny_policy(1000.0))).prepare(fleet)
     workload = RateTrace([0.0, 1000.0, 2000.0], [200.0, 900.0, 200.0])
     done = agree(fleet, plan, workload, **anticipated)
     usual = agree(fleet, plan, workload, anticipated["monitored"])
@@ -147,7 +147,7 @@ def test_what_is_not_table_driven_says_so() -> None:
     fleet = small_fleet(2)
     plan = Clipper("small").prepare(fleet)
     with pytest.raises(InvalidValueError, match="not table-driven"):
-        run_plan(fleet, plan, PoissonLoad(10.0, 100.0), engine="compiled")
+        run_plan(fleet, plan, ConstantLoad(10.0, 100.0), engine="compiled")
     with pytest.raises(InvalidValueError, match="not table-driven"):
         run_plan(fleet, Fixed("small").prepare(fleet), ClosedLoop(1, 1.0, 10.0), monitored=True,
                  engine="compiled")
@@ -173,6 +173,7 @@ def test_no_arrivals_give_an_empty_run() -> None:
             return np.empty(0)
 
     fleet = small_fleet(2)
-    for spec in (Fixed("small"), WorkerPolicies((dataclasses.replace(POLICY, workers=2),))):
-        done = agree(fleet, spec.prepare(fleet), Sampled(Silent(), 100.0), True)
+    nobody = ConstantLoad(100.0, 100.0, lambda _: Silent())
+    for spec in (Fixed("small"), Policies((dataclasses.replace(POLICY, workers=2),))):
+        done = agree(fleet, spec.prepare(fleet), nobody, True)
         assert done.queries == 0

@@ -10,8 +10,8 @@ import pytest
 
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.policy import FleetPolicy
-from ramsis.sim import ClosedLoop, Fleet, FleetPolicies, PoissonLoad, Run, run_plan
+from ramsis.policy import Policy
+from ramsis.sim import ClosedLoop, ConstantLoad, Fleet, Policies, Run, run_plan
 from ramsis.synthesis.fleet import fleet_policy, fleet_problem
 from tests.central import samples
 from tests.synthesis.samples import tiny_profile
@@ -20,15 +20,15 @@ CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
 
 
 @cache
-def policy(load_qps: float) -> FleetPolicy:
+def policy(load_qps: float) -> Policy:
     chosen = samples.settings(workers=6, classes=CLASSES)
     return fleet_policy(tiny_profile(), fleet_problem(tiny_profile(), load_qps, chosen), chosen)
 
 
 def run(load_qps: float, engine: str, fleet: Fleet | None = None) -> Run:
     fleet = fleet or replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
-    plan = FleetPolicies((policy(load_qps),)).prepare(fleet)
-    return run_plan(fleet, plan, PoissonLoad(load_qps, 4000.0), seed=3, engine=engine)  # type: ignore[arg-type]
+    plan = Policies((policy(load_qps),)).prepare(fleet)
+    return run_plan(fleet, plan, ConstantLoad(load_qps, 4000.0), seed=3, engine=engine)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("load_qps", [300.0, 1500.0, 6000.0])
@@ -59,7 +59,7 @@ def test_classes_come_in_their_shares_and_change_no_arrivals() -> None:
     assert found.slo_ms is not None
     share = float((found.slo_ms == 60.0).mean())
     assert abs(share - 0.3) < 5 * np.sqrt(0.21 / found.queries)
-    one = PoissonLoad(1500.0, 4000.0).arrivals_ms(
+    one = ConstantLoad(1500.0, 4000.0).arrivals_ms(
         np.random.default_rng(np.random.SeedSequence(3).spawn(2)[0]))
     assert np.array_equal(found.arrival_ms, one)
 
@@ -71,6 +71,6 @@ def test_a_policy_for_other_classes_is_refused() -> None:
 
 def test_a_closed_loop_has_no_classes() -> None:
     fleet = replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
-    plan = FleetPolicies((policy(300.0),)).prepare(fleet)
+    plan = Policies((policy(300.0),)).prepare(fleet)
     with pytest.raises(InvalidValueError, match="closed loop has no SLO classes"):
         run_plan(fleet, plan, ClosedLoop(3, 1.0, 1000.0), monitored=True)

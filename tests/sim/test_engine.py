@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import RamsisError
-from ramsis.sim import ClosedLoop, Engine, PoissonLoad, Run, Scheme, SchemeError, run_plan
+from ramsis.sim import ClosedLoop, ConstantLoad, Engine, Run, Scheme, SchemeError, run_plan
 from ramsis.sim.metrics import measure
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED
 from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run
@@ -156,7 +156,7 @@ def test_users_who_do_not_think_and_are_always_dropped_are_stopped() -> None:
 
     loop = ClosedLoop(1, 0.0, 10.0)
     with pytest.raises(SchemeError, match="dropped without end"):
-        Engine(fleet([[1.0]]), loop, 10.0, np.random.default_rng(0), None).run(Refusing)
+        Engine((fleet([[1.0]]),), loop, 10.0, np.random.default_rng(0), None).run(Refusing)
 
 
 def test_timers_alone_do_not_keep_a_run_going_when_no_query_waits() -> None:
@@ -185,7 +185,7 @@ def accounted(done: Run) -> None:
     assert (done.size >= 1).all()
     assert found.dropped == len(done.drop_query) == (done.batch_of == DROPPED).sum()
     assert (done.served_ms[answered] >= done.arrival_ms[answered]).all()
-    for worker in range(done.fleet.workers):
+    for worker in range(done.workers):
         own = done.worker == worker
         order = np.argsort(done.start_ms[own], kind="stable")
         assert (done.start_ms[own][order][1:] >= done.finish_ms[own][order][:-1]).all()
@@ -216,14 +216,14 @@ def test_every_query_of_a_closed_loop_is_accounted_for(
 
 
 def test_a_closed_loop_of_one_user_cycles_through_service_and_thinking() -> None:
-    done = Engine(fleet([[10.0]]), ClosedLoop(1, 5.0, 60.0), 60.0, np.random.default_rng(0),
+    done = Engine((fleet([[10.0]]),), ClosedLoop(1, 5.0, 60.0), 60.0, np.random.default_rng(0),
                   None).run(partial(Logged, log=[]))
     assert done.arrival_ms.tolist() == [0.0, 15.0, 30.0, 45.0]
 
 
 def test_a_closed_loop_keeps_its_users_busy() -> None:
     """Six users, two workers, 10 ms each: throughput 200/s, response 30 ms."""
-    done = Engine(fleet([[10.0]], workers=2), ClosedLoop(6, 0.0, 1000.0), 1000.0,
+    done = Engine((fleet([[10.0]], workers=2),), ClosedLoop(6, 0.0, 1000.0), 1000.0,
                   np.random.default_rng(0), None).run(partial(Logged, log=[]))
     assert done.queries == 6 + 2 * 99
     assert (done.answered_ms - done.arrival_ms)[6:].tolist() == [30.0] * 198
@@ -233,7 +233,7 @@ def test_the_same_seed_gives_every_scheme_the_same_arrivals_and_luck() -> None:
     rng = np.random.default_rng(5)
     drawn = np.sort(rng.uniform(5.0, 9.0, (1, 2, 64)), axis=2)
     small = fleet([[9.0, 9.0]], workers=2, quantiles_ms=drawn)
-    workload = PoissonLoad(150.0, 1000.0)
+    workload = ConstantLoad(150.0, 1000.0)
     one, two, other = (run_plan(small, anything(scheme), workload, seed=seed)
                        for scheme, seed in ((1, 3), (2, 3), (1, 4)))
     assert one.arrival_ms.tolist() == two.arrival_ms.tolist() != other.arrival_ms.tolist()

@@ -10,21 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError
-from ramsis.policy import FleetPolicy
-from ramsis.sim import Fleet, FleetPolicies, Recorded, run_plan
+from ramsis.policy import Policy
+from ramsis.sim import Fleet, Policies, Recorded, run_plan
 from tests.central import samples
 from tests.reference.fleet_queue import replay
 from tests.sim.samples import lattice_arrivals, tiny
 
 
-def any_table(load_qps: float, workers: int, rng: np.random.Generator) -> FleetPolicy:
+def any_table(load_qps: float, workers: int, rng: np.random.Generator) -> Policy:
     """A policy with any answers that a lookup may give."""
     policy = samples.policy(load_qps, workers=workers)
-    shape = policy.table.shape
-    table = rng.integers(-2, len(policy.options), shape)
-    size = policy.options[np.maximum(table, 0), 1]
+    shape = policy.codes.shape
+    table = rng.integers(-2, len(policy.actions), shape)
+    size = policy.actions[np.maximum(table, 0), 1]
     table = np.where((table >= 0) & (size > policy.queue_levels[1:, None]), -1, table)
-    return dataclasses.replace(policy, table=table)
+    longest = int(np.argmax(policy.actions[:, 1]))
+    return dataclasses.replace(policy, codes=table,
+                               longer_queue=int(rng.choice([-2, longest])))
 
 
 @settings(max_examples=40, deadline=None)
@@ -40,7 +42,7 @@ def test_engines_agree_with_any_tables(
     levels = tuple(any_table(qps, workers, rng) for qps in (150.0, 300.0, 900.0))
     fleet = dataclasses.replace(Fleet.of(tiny(), workers=workers, slo_ms=100.0),
                                 network_ms=network_ms)
-    plan = FleetPolicies(levels).prepare(fleet)
+    plan = Policies(levels).prepare(fleet)
     workload = Recorded(arrivals, duration_ms=1e6)
     told = None if load is None else load
     one, two = (_run(fleet, plan, workload, told, engine) for engine in ("plain", "compiled"))
@@ -59,7 +61,7 @@ def _run(fleet, plan, workload, load, engine):  # type: ignore[no-untyped-def]
 
     arrivals, rng = workload.arrivals_ms(np.random.default_rng(0)), np.random.default_rng(1)
     if engine == "plain":
-        return Engine(fleet, arrivals, 1e6, rng, load).run(plan.start)
+        return Engine((fleet,), arrivals, 1e6, rng, load).run(plan.start)
     return compiled(fleet, plan.compiled, arrivals, 1e6, rng, load)
 
 
@@ -68,7 +70,7 @@ def test_a_slow_twin_gets_the_same(load_qps: float, workers: int) -> None:
     policy = samples.policy(load_qps, workers=workers)
     arrivals = np.cumsum(np.random.default_rng(3).exponential(1000 / load_qps, 2000))
     fleet = Fleet.of(tiny(), workers=workers, slo_ms=100.0)
-    run = run_plan(fleet, FleetPolicies((policy,)).prepare(fleet),
+    run = run_plan(fleet, Policies((policy,)).prepare(fleet),
                    Recorded(arrivals, duration_ms=1e6))
     earned, in_time, dropped = replay(policy.to_document(), arrivals.tolist())
     good = run.batch_of >= 0
@@ -79,7 +81,7 @@ def test_a_slow_twin_gets_the_same(load_qps: float, workers: int) -> None:
 
 
 def test_policies_for_another_fleet_are_refused() -> None:
-    policies = FleetPolicies((samples.policy(900.0, workers=4),))
+    policies = Policies((samples.policy(900.0, workers=4),))
     for change, message in (({"workers": 5}, "number of workers"), ({"slo_ms": 90.0}, "SLO")):
         fleet = Fleet.of(tiny(), **{"workers": 4, "slo_ms": 100.0, **change})
         with pytest.raises(InputFileError, match=message):

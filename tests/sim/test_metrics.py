@@ -15,11 +15,11 @@ from scipy import stats
 
 from ramsis.errors import InvalidValueError
 from ramsis.sim import (
+    ConstantLoad,
     Estimate,
     Fixed,
     Greedy,
     JellyfishPlus,
-    PoissonLoad,
     RateTrace,
     Recorded,
     Run,
@@ -136,7 +136,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 
 
 def test_results_give_rows_and_frames() -> None:
-    result = simulate(tiny(), JellyfishPlus(), PoissonLoad(300.0, 1000.0), workers=4,
+    result = simulate(tiny(), JellyfishPlus(), ConstantLoad(300.0, 1000.0), workers=4,
                       slo_ms=100.0, seeds=[3, 4, 5])
     frame = result.to_frame()
     assert frame["seed"].tolist() == [3, 4, 5]
@@ -160,8 +160,8 @@ def test_series_give_frames() -> None:
 def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise() -> None:
     trace = RateTrace([0.0, 500.0], [100.0, 200.0])
     for workload, forced, monitored in (
-        (trace, None, True), (PoissonLoad(100.0, 1000.0), None, False),
-        (trace, False, False), (PoissonLoad(100.0, 1000.0), True, True),
+        (trace, None, True), (ConstantLoad(100.0, 1000.0), None, False),
+        (trace, False, False), (ConstantLoad(100.0, 1000.0), True, True),
     ):
         result = simulate(tiny(), Greedy(), workload, workers=1, slo_ms=100.0, monitor=forced)
         assert result.monitored == monitored
@@ -173,11 +173,11 @@ def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise() 
         ({"seeds": []}, "seeds"),
         ({"seeds": [-1]}, "seeds"),
         ({"workload": Recorded(np.arange(100_000) * 1e-6)}, "peak load"),
-        ({"workload": PoissonLoad(1e9, 10.0)}, "peak load"),
+        ({"workload": ConstantLoad(1e9, 10.0)}, "peak load"),
     ],
 )
 def test_bad_runs_are_refused(changes: dict, words: str) -> None:
-    workload = changes.pop("workload", PoissonLoad(10.0, 100.0))
+    workload = changes.pop("workload", ConstantLoad(10.0, 100.0))
     with pytest.raises(InvalidValueError, match=words):
         simulate(tiny(), Fixed("small"), workload, workers=1, slo_ms=100.0, **changes)
 

@@ -11,14 +11,13 @@ from scipy import stats
 
 from ramsis.sim import (
     ClosedLoop,
+    ConstantLoad,
     Estimate,
     Fixed,
-    FixedRate,
     Fleet,
     Plan,
-    PoissonLoad,
+    Policies,
     Run,
-    WorkerPolicies,
     run_plan,
 )
 from ramsis.sim.metrics import measure
@@ -64,7 +63,7 @@ def mdc_wait_ms(workers: int, rate_per_ms: float, service_ms: float = SERVICE_MS
 @pytest.mark.parametrize("utilisation", [0.3, 0.7, 0.9])
 def test_the_wait_in_m_d_1_is_that_of_pollaczek_and_khinchine(utilisation: float) -> None:
     own, plan = one_at_a_time(1)
-    found = waits(own, plan, PoissonLoad(1000.0 * utilisation / SERVICE_MS, 400_000.0))
+    found = waits(own, plan, ConstantLoad(1000.0 * utilisation / SERVICE_MS, 400_000.0))
     theory = utilisation * SERVICE_MS / (2.0 * (1.0 - utilisation))
     assert mdc_wait_ms(1, utilisation / SERVICE_MS) == pytest.approx(theory, rel=1e-6)
     assert found.half_width is not None
@@ -78,7 +77,7 @@ def test_the_wait_in_m_d_c_is_that_of_its_stationary_law(
 ) -> None:
     own, plan = one_at_a_time(workers)
     rate = workers * utilisation / SERVICE_MS
-    found = waits(own, plan, PoissonLoad(1000.0 * rate, 150_000.0))
+    found = waits(own, plan, ConstantLoad(1000.0 * rate, 150_000.0))
     theory = mdc_wait_ms(workers, rate)
     assert found.half_width is not None
     assert found.half_width < 0.25 * theory
@@ -93,7 +92,7 @@ def test_the_wait_with_drawn_service_times_is_that_of_m_g_1() -> None:
     drawn = np.interp(level, (np.arange(64) + 0.5) / 64, quantiles)
     mean, square = float(drawn.mean()), float((drawn**2).mean())
     rate = 0.7 / mean
-    found = waits(own, plan, PoissonLoad(1000.0 * rate, 400_000.0))
+    found = waits(own, plan, ConstantLoad(1000.0 * rate, 400_000.0))
     theory = rate * square / (2.0 * (1.0 - rate * mean))
     assert found.half_width is not None
     assert found.half_width < 0.25 * theory
@@ -104,10 +103,10 @@ def test_round_robin_leaves_each_worker_a_queue_with_erlang_arrivals() -> None:
     """Gaps at a worker are sums of K exponential ones: their squared variation is 1/K."""
     policy = tiny_policy(400.0)
     own = Fleet.of(tiny(), workers=4, slo_ms=100.0)
-    plan = WorkerPolicies((policy,)).prepare(own)
+    plan = Policies((policy,)).prepare(own)
     gaps = []
     for seed in SEEDS:
-        done = run_plan(own, plan, PoissonLoad(400.0, 20_000.0), seed=seed)
+        done = run_plan(own, plan, ConstantLoad(400.0, 20_000.0), seed=seed)
         for worker in range(4):
             mine = done.arrival_ms[done.worker[done.batch_of] == worker]
             gaps.append(float(np.var(np.diff(mine)) / np.mean(np.diff(mine)) ** 2))
@@ -118,7 +117,7 @@ def test_round_robin_leaves_each_worker_a_queue_with_erlang_arrivals() -> None:
 
 def test_deterministic_arrivals_below_capacity_never_wait() -> None:
     own, plan = one_at_a_time(3)
-    found = measure(run_plan(own, plan, FixedRate(299.0, 10_000.0)))
+    found = measure(run_plan(own, plan, ConstantLoad(299.0, 10_000.0, "fixed-rate")))
     assert found.queries == 2990
     assert found.response_p99_ms == pytest.approx(SERVICE_MS)
     assert found.utilisation == pytest.approx(2990 * SERVICE_MS / 30_000.0, abs=1e-3)
@@ -127,7 +126,7 @@ def test_deterministic_arrivals_below_capacity_never_wait() -> None:
 
 def test_deterministic_arrivals_above_capacity_wait_as_the_backlog_grows() -> None:
     own, plan = one_at_a_time(1)
-    done = run_plan(own, plan, FixedRate(125.0, 1000.0))
+    done = run_plan(own, plan, ConstantLoad(125.0, 1000.0, "fixed-rate"))
     query = np.arange(125)
     assert (done.answered_ms - done.arrival_ms) == pytest.approx(SERVICE_MS + 2.0 * query)
     assert done.in_time.sum() == 46  # 10 + 2·45 = 100 ms
@@ -144,7 +143,7 @@ def test_a_closed_loop_has_the_throughput_of_mean_value_analysis() -> None:
 
 def test_littles_law_ties_the_mean_queue_to_the_waits() -> None:
     own, plan = one_at_a_time(2)
-    done: Run = run_plan(own, plan, PoissonLoad(170.0, 100_000.0))
+    done: Run = run_plan(own, plan, ConstantLoad(170.0, 100_000.0))
     found = measure(done)
     waited = (np.minimum(done.served_ms, 1e5) - done.arrival_ms).sum()
     assert found.queue_mean == pytest.approx(waited / 1e5)

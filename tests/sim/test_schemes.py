@@ -12,27 +12,28 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
-from ramsis.policy import entry_for, policy_file_name, write, write_manifest
+from ramsis.policy import set_of, write_set
 from ramsis.sim import (
     SCHEMES,
     Clipper,
+    ConstantLoad,
     Fixed,
-    FixedRate,
     Fleet,
     Greedy,
     Infaas,
     JellyfishPlus,
     ModelSwitching,
-    PoissonLoad,
+    Policies,
     SchemeSpec,
-    WorkerPolicies,
     run_plan,
     scheme,
     simulate,
 )
-from tests.sim.samples import fleet, run, tiny, tiny_policy, with_table
+from tests.policy import samples
+from tests.sim.samples import fleet, run, tiny, tiny_policy
 
 
 def tiny_fleet(workers: int = 4, slo_ms: float = 100.0) -> Fleet:
@@ -80,7 +81,7 @@ def test_model_switching_carries_what_the_slo_share_allows() -> None:
     for model, highest in enumerate(carried):
         limit = max(own.largest_batch(model, own.slo_ms / 2), 1)
         for load, good in ((highest, True), (highest + spec._step(own), False)):
-            done = simulate(tiny(), Fixed(own.models[model], limit), PoissonLoad(load, 10_000.0),
+            done = simulate(tiny(), Fixed(own.models[model], limit), ConstantLoad(load, 10_000.0),
                             workers=4, slo_ms=100.0, engine="plain")
             assert (done.violation_rate <= 0.01) == good
     levels = spec.levels(own, carried)
@@ -179,26 +180,27 @@ def test_clipper_does_not_learn_from_batches_that_are_not_full() -> None:
     assert done.size.tolist() == [1, 1, 1, 2, 1]
 
 
-# Worker policies
+# Policies of ours
+
+
+def whole_queue() -> NDArray[np.int64]:
+    """Batches of the whole queue."""
+    return np.repeat(np.arange(1, 9)[:, None], 21, axis=1)
 
 
 def policy_folder(folder: Path, *policies: Any) -> Path:
-    entries = []
-    for policy in policies:
-        name = policy_file_name(policy.kind, policy.load_qps, policy.arrivals)
-        entries.append(entry_for(policy, name, write(policy, folder / name)))
-    write_manifest(folder, entries)
+    write_set(folder, set_of(policies), created_by="test")
     return folder
 
 
 def test_policy_files_are_replayed_from_a_folder_or_a_file(tmp_path: Path) -> None:
     low, high = tiny_policy(200.0), tiny_policy(800.0)
     folder = policy_folder(tmp_path, low, high)
-    workload = PoissonLoad(500.0, 2000.0)
-    by_folder = simulate(tiny(), WorkerPolicies.load(folder), workload, workers=4, slo_ms=100.0)
-    by_file = simulate(tiny(), WorkerPolicies.load(folder / "worker-00800qps.json"), workload,
+    workload = ConstantLoad(500.0, 2000.0)
+    by_folder = simulate(tiny(), Policies.load(folder), workload, workers=4, slo_ms=100.0)
+    by_file = simulate(tiny(), Policies.load(folder / "round-robin-00800qps.json"), workload,
                        workers=4, slo_ms=100.0)
-    in_memory = simulate(tiny(), WorkerPolicies((high,)), workload, workers=4, slo_ms=100.0)
+    in_memory = simulate(tiny(), Policies((high,)), workload, workers=4, slo_ms=100.0)
     assert by_folder.metrics == by_file.metrics == in_memory.metrics
 
 
@@ -206,28 +208,28 @@ def test_the_process_is_chosen_when_a_set_has_several(tmp_path: Path) -> None:
     poisson = tiny_policy(200.0)
     other = dataclasses.replace(poisson, arrivals={"process": "other", "x": 2})
     folder = policy_folder(tmp_path, poisson, other)
-    assert WorkerPolicies.load(folder).policies[0].arrivals_label == "poisson"
-    chosen = WorkerPolicies.load(folder, process="other:x=2")
+    assert Policies.load(folder).policies[0].arrivals_label == "poisson"
+    chosen = Policies.load(folder, process="other:x=2")
     assert chosen.policies[0].arrivals_label == "other:x=2"
     with pytest.raises(InvalidValueError, match="no policy for this process"):
-        WorkerPolicies.load(folder, process="none")
+        Policies.load(folder, process="none")
 
 
 def test_round_robin_gives_every_kth_query_to_a_worker_and_shortest_queue_does_not() -> None:
     own = tiny_fleet()
     policy = tiny_policy(400.0)
     for dispatch, turns in (("round-robin", True), ("shortest-queue", False)):
-        plan = WorkerPolicies((policy,), dispatch=dispatch).prepare(own)  # type: ignore[arg-type]
-        done = run_plan(own, plan, PoissonLoad(800.0, 2000.0))
+        plan = Policies((policy,), dispatch=dispatch).prepare(own)
+        done = run_plan(own, plan, ConstantLoad(800.0, 2000.0))
         worker = done.worker[done.batch_of]
         assert (worker == np.arange(done.queries) % 4).all() == turns
 
 
 def test_shortest_queue_sends_to_the_worker_with_fewest_waiting_or_in_service() -> None:
     own = Fleet.of(tiny(), workers=3, slo_ms=100.0)
-    policy = dataclasses.replace(with_table(tiny_policy(), 400.0, np.random.default_rng(0)),
-                                 workers=3, model_table=np.full((8, 21), 2))
-    plan = WorkerPolicies((policy,), dispatch="shortest-queue").prepare(own)
+    policy = dataclasses.replace(tiny_policy(), workers=3)
+    policy = samples.with_table(policy, np.full((8, 21), 2), whole_queue(), (2, 8))
+    plan = Policies((policy,), dispatch="shortest-queue").prepare(own)
     done = run(own, plan.start, [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 20.05])
     # One each, then a second each; at 20.05 worker 0 serves its second, the others still two.
     assert done.worker[done.batch_of].tolist() == [0, 1, 2, 0, 1, 2, 0]
@@ -237,10 +239,10 @@ def test_in_a_small_fleet_shortest_queue_beats_round_robin() -> None:
     """Where batches of 1 take different times; with equal ones the two are the same."""
     shape = (8, 21)
     models = np.random.default_rng(0).integers(0, 3, shape)
-    policy = dataclasses.replace(tiny_policy(), model_table=models, batch_table=np.ones(shape),
-                                 batching="variable", overflow_model=0, overflow_batch=1)
-    found = [simulate(tiny(), WorkerPolicies((policy,), dispatch=dispatch),  # type: ignore[arg-type]
-                      PoissonLoad(300.0, 20_000.0), workers=4, slo_ms=100.0)
+    policy = dataclasses.replace(tiny_policy(), batching="variable")
+    policy = samples.with_table(policy, models, np.ones(shape, dtype=int), (0, 1))
+    found = [simulate(tiny(), Policies((policy,), dispatch=dispatch),  # type: ignore[arg-type]
+                      ConstantLoad(300.0, 20_000.0), workers=4, slo_ms=100.0)
              for dispatch in ("shortest-queue", "round-robin")]
     shortest, turns = (result.estimate("response_p95_ms").mean for result in found)
     assert shortest < turns
@@ -256,19 +258,19 @@ def test_in_a_small_fleet_shortest_queue_beats_round_robin() -> None:
 def test_a_policy_made_for_something_else_is_refused(changes: dict[str, Any], words: str) -> None:
     terms = {"workers": 4, "slo_ms": 100.0, **changes}
     with pytest.raises(InputFileError, match=words):
-        simulate(tiny(), WorkerPolicies((tiny_policy(),)), PoissonLoad(10.0, 100.0), **terms)
+        simulate(tiny(), Policies((tiny_policy(),)), ConstantLoad(10.0, 100.0), **terms)
 
 
 def test_a_policy_made_for_other_models_is_refused() -> None:
     with pytest.raises(InputFileError, match=r"the profile lacks.*'large'"):
-        simulate(tiny().subset(["small", "medium"]), WorkerPolicies((tiny_policy(),)),
-                 PoissonLoad(10.0, 100.0), workers=4, slo_ms=100.0)
+        simulate(tiny().subset(["small", "medium"]), Policies((tiny_policy(),)),
+                 ConstantLoad(10.0, 100.0), workers=4, slo_ms=100.0)
 
 
 def test_models_are_found_by_name_whatever_their_order() -> None:
     policy = tiny_policy(400.0)
     one, two = (
-        simulate(tiny().subset(names), WorkerPolicies((policy,)), PoissonLoad(400.0, 2000.0),
+        simulate(tiny().subset(names), Policies((policy,)), ConstantLoad(400.0, 2000.0),
                  workers=4, slo_ms=100.0)
         for names in (["small", "medium", "large"], ["large", "small", "medium"])
     )
@@ -279,11 +281,12 @@ def test_models_are_found_by_name_whatever_their_order() -> None:
 def test_the_monitor_switches_policies_with_the_load() -> None:
     """A low and a high level that use different models show which was in force."""
     base = tiny_policy(200.0)
-    small, large = (dataclasses.replace(base, load_qps=load, model_table=np.full((8, 21), m),
-                                        overflow_model=m) for load, m in ((200.0, 2), (900.0, 0)))
-    spec = WorkerPolicies((small, large))
-    slow, fast = (simulate(tiny(), spec, FixedRate(load, 5000.0), workers=4, slo_ms=100.0,
-                           monitor=True) for load in (150.0, 850.0))
+    small, large = (samples.with_table(dataclasses.replace(base, load_qps=load),
+                                       np.full((8, 21), m), whole_queue(), (m, 8))
+                    for load, m in ((200.0, 2), (900.0, 0)))
+    spec = Policies((small, large))
+    slow, fast = (simulate(tiny(), spec, ConstantLoad(load, 5000.0, "fixed-rate"), workers=4,
+                           slo_ms=100.0, monitor=True) for load in (150.0, 850.0))
     assert slow.model_share()["large"] > 0.99
     assert fast.model_share()["small"] > 0.95
 

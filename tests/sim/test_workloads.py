@@ -13,22 +13,20 @@ from scipy import stats
 from ramsis.errors import InvalidValueError
 from ramsis.sim import (
     ClosedLoop,
-    FixedRate,
-    PoissonLoad,
+    ConstantLoad,
     RateTrace,
     Recorded,
-    Renewal,
-    Sampled,
     Workload,
 )
+from tests.arrivals.processes import Wrapped
 
 WORKLOADS = [
-    PoissonLoad(200.0, 5000.0),
-    FixedRate(200.0, 5000.0),
-    Renewal(200.0, 5000.0, 0.3),
-    Renewal(200.0, 5000.0, 3.0),
+    ConstantLoad(200.0, 5000.0),
+    ConstantLoad(200.0, 5000.0, "fixed-rate"),
+    ConstantLoad(200.0, 5000.0, "renewal:0.3"),
+    ConstantLoad(200.0, 5000.0, "renewal:3"),
     RateTrace([0, 1000, 2000], [100.0, 0.0, 500.0]),
-    RateTrace([0, 1000, 2000], [100.0, 0.0, 500.0], cv=2.5),
+    RateTrace([0, 1000, 2000], [100.0, 0.0, 500.0], arrivals="renewal:2.5"),
     Recorded([5.0, 5.0, 9.0, 30.0]),
 ]
 
@@ -46,14 +44,15 @@ def test_arrivals_are_sorted_and_within_the_duration_and_the_seeds(workload: Any
     assert times[0] >= 0
     assert times[-1] < workload.duration_ms
     assert times.tolist() == workload.arrivals_ms(rng(1)).tolist()
-    drawn = not isinstance(workload, (FixedRate, Recorded))
+    drawn = not isinstance(workload, Recorded) and workload.arrivals.name != "fixed-rate"
     assert (times.tolist() != workload.arrivals_ms(rng(2)).tolist()) == drawn
 
 
 @pytest.mark.parametrize("cv", [0.2, 1.0, 2.0])
 def test_gaps_have_the_rate_and_variation_asked_for(cv: float) -> None:
     gaps = np.concatenate([
-        np.diff(Renewal(500.0, 20_000.0, cv).arrivals_ms(rng(seed))) for seed in range(10)
+        np.diff(ConstantLoad(500.0, 20_000.0, f"renewal:{cv}").arrivals_ms(rng(seed)))
+        for seed in range(10)
     ])
     error = 4.0 / len(gaps) ** 0.5
     assert gaps.mean() == pytest.approx(2.0, rel=error * cv + 1e-3)
@@ -61,14 +60,15 @@ def test_gaps_have_the_rate_and_variation_asked_for(cv: float) -> None:
 
 
 def test_poisson_counts_are_poisson() -> None:
-    counts = [len(PoissonLoad(100.0, 100.0).arrivals_ms(rng(seed))) for seed in range(3000)]
+    counts = [len(ConstantLoad(100.0, 100.0).arrivals_ms(rng(seed))) for seed in range(3000)]
     assert np.mean(counts) == pytest.approx(10.0, abs=4 * (10 / 3000) ** 0.5)
     assert np.var(counts) == pytest.approx(10.0, rel=4 * (2 / 3000) ** 0.5 + 0.02)
 
 
 def test_a_fixed_rate_is_fixed() -> None:
-    assert FixedRate(400.0, 10.0).arrivals_ms(rng()).tolist() == [0.0, 2.5, 5.0, 7.5]
-    assert FixedRate(100.0, 5.0).arrivals_ms(rng()).tolist() == [0.0]
+    load = ConstantLoad(400.0, 10.0, "fixed-rate")
+    assert load.arrivals_ms(rng()).tolist() == [0.0, 2.5, 5.0, 7.5]
+    assert ConstantLoad(100.0, 5.0, "fixed-rate").arrivals_ms(rng()).tolist() == [0.0]
 
 
 def test_a_trace_gives_each_step_its_load() -> None:
@@ -89,7 +89,7 @@ def test_a_trace_gives_each_step_its_load() -> None:
 
 
 def test_an_over_dispersed_trace_has_the_loads_but_more_spread() -> None:
-    trace = RateTrace([0.0, 500.0], [1000.0, 3000.0], 1000.0, cv=3.0)
+    trace = RateTrace([0.0, 500.0], [1000.0, 3000.0], 1000.0, arrivals="renewal:3")
     counts = [len(trace.arrivals_ms(rng(seed))) for seed in range(300)]
     assert np.mean(counts) == pytest.approx(2000.0, rel=0.02)
     assert np.var(counts) == pytest.approx(9 * 2000.0, rel=0.4)
@@ -98,23 +98,48 @@ def test_an_over_dispersed_trace_has_the_loads_but_more_spread() -> None:
 class Pairs:
     """Two arrivals at once."""
 
-    rate_per_ms = 2.0
+    def __init__(self, load_qps: float) -> None:
+        self.rate_per_ms = load_qps / 1000.0
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> np.ndarray:
-        return np.repeat(np.sort(rng.uniform(0.0, duration_ms, rng.poisson(duration_ms))), 2)
+        pairs = rng.poisson(self.rate_per_ms * duration_ms / 2)
+        return np.repeat(np.sort(rng.uniform(0.0, duration_ms, pairs)), 2)
 
 
 def test_a_process_with_sample_is_a_workload_and_can_drive_a_trace() -> None:
-    workload = Sampled(Pairs(), 1000.0)
+    workload = ConstantLoad(2000.0, 1000.0, Pairs)
     assert (workload.load_qps, workload.varies) == (2000.0, False)
     times = workload.arrivals_ms(rng())
     assert (times[::2] == times[1::2]).all()
-    trace = RateTrace([0.0, 100.0], [1000.0, 9000.0], 200.0, process=Pairs())
+    trace = RateTrace([0.0, 100.0], [1000.0, 9000.0], 200.0, Pairs)
     counts = [len(trace.arrivals_ms(rng(seed))) for seed in range(200)]
     assert np.mean(counts) == pytest.approx(1000.0, rel=0.02)
     paired = trace.arrivals_ms(rng())
     assert np.allclose(paired[::2], paired[1::2])
-    assert trace.scaled(0.5).until(150.0).process is trace.process
+    assert trace.scaled(0.5).until(150.0).arrivals is trace.arrivals
+
+
+def test_a_trace_of_one_rate_is_that_constant_load() -> None:
+    for word in ("poisson", "fixed-rate", "renewal:2", "negative-binomial:4",
+                 "mmpp:ratio=4,burst-ms=50,share=0.2"):
+        trace = RateTrace([0.0], [1000.0], 5000.0, word)
+        constant = ConstantLoad(1000.0, 5000.0, word)
+        np.testing.assert_allclose(trace.arrivals_ms(rng(3)), constant.arrivals_ms(rng(3)),
+                                   rtol=1e-12)
+
+
+def test_poisson_arrivals_are_exponential_gaps_added_up() -> None:
+    """The numbers of a seed, so that a comparison with older results stays one."""
+    gaps = rng(5).exponential(1000.0 / 300.0, 2000)
+    times = np.cumsum(gaps)
+    found = ConstantLoad(300.0, 1000.0).arrivals_ms(rng(5))
+    np.testing.assert_array_equal(found, times[times < 1000.0][: len(found)])
+    assert len(found) == (times < 1000.0).sum()
+
+
+@pytest.mark.parametrize("word", ["fixed-rate", "renewal:0.5"])
+def test_a_load_is_exactly_what_was_asked_for(word: str) -> None:
+    assert ConstantLoad(0.7, 10.0, word).load_qps == 0.7
 
 
 def test_traces_are_scaled_and_cut() -> None:
@@ -158,13 +183,16 @@ def test_any_trace_gives_arrivals_only_where_it_has_a_load(
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: PoissonLoad(0.0, 1.0), "load_qps"),
-        (lambda: PoissonLoad(float("nan"), 1.0), "load_qps"),
-        (lambda: PoissonLoad(-5.0, 1.0), "load_qps"),
-        (lambda: PoissonLoad(1.0, float("inf")), "duration_ms"),
-        (lambda: PoissonLoad(1e9, 1e6).arrivals_ms(rng()), "too many arrivals"),
-        (lambda: Renewal(1.0, 1.0, 0.0), "cv"),
-        (lambda: Sampled(Pairs(), 0.0), "duration_ms"),
+        (lambda: ConstantLoad(0.0, 1.0), "load_qps"),
+        (lambda: ConstantLoad(float("nan"), 1.0), "load_qps"),
+        (lambda: ConstantLoad(-5.0, 1.0), "load_qps"),
+        (lambda: ConstantLoad(1.0, float("inf")), "duration_ms"),
+        (lambda: ConstantLoad(1e9, 1e6).arrivals_ms(rng()), "too many arrivals"),
+        (lambda: ConstantLoad(1.0, 1.0, "renewal:0"), "cv"),
+        (lambda: ConstantLoad(1.0, 0.0, Pairs), "duration_ms"),
+        (lambda: ConstantLoad(1.0, 1.0, Wrapped), "cannot be drawn from"),
+        (lambda: RateTrace([0], [1.0], 1.0, Wrapped), "cannot be drawn from"),
+        (lambda: ConstantLoad(1.0, 1.0, "steady"), "unknown arrival process"),
         (lambda: RateTrace([], []), "no trace"),
         (lambda: RateTrace([0, 1], [1.0]), "no trace"),
         (lambda: RateTrace([0, 2, 1], [1.0, 1.0, 1.0]), "entry 3: time goes back"),
@@ -173,7 +201,7 @@ def test_any_trace_gives_arrivals_only_where_it_has_a_load(
         (lambda: RateTrace([0, float("nan")], [1.0, 2.0]), "entry 2: not a time"),
         (lambda: RateTrace([0, 1], [0.0, 0.0]), "empty trace"),
         (lambda: RateTrace([0, 1], [1.0, 1.0], 0.5), "end_ms"),
-        (lambda: RateTrace([0, 1], [1.0, 1.0], cv=-1.0), "cv"),
+        (lambda: RateTrace([0, 1], [1.0, 1.0], arrivals="renewal:-1"), "cv"),
         (lambda: RateTrace([0, 1], [1.0, 1.0]).scaled(0.0), "factor"),
         (lambda: Recorded([]), "empty trace"),
         (lambda: Recorded([1.0, 0.5]), "entry 2: time goes back"),

@@ -41,6 +41,11 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"workers": []}, ["workers", "one or more"]),
         ({"workers": [2, 2]}, ["workers", "[2, 2]"]),
         ({"workers": True}, ["workers", "True"]),
+        ({"arrivals": "steady"}, ["arrivals", "steady", "renewal:CV"]),
+        ({"arrivals": 2}, ["arrivals", "text"]),
+        ({"arrivals": "tests.arrivals.processes:Wrapped"}, ["arrivals", "drawn"]),
+        ({"arrivals": "poisson", "cv": 2}, ["arrivals", "cv", "renewal:2"]),
+        ({"cv": 0}, ["cv", "> 0"]),
         ({"slo_ms": -1.0}, ["slo_ms", "-1.0"]),
         ({"slo_ms": float("nan")}, ["slo_ms", "nan"]),
         ({"load_qps": "400:100:50"}, ["load_qps", "400:100:50"]),
@@ -94,6 +99,17 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
         SweepSpec.load(path)
     with pytest.raises(InputFileError, match="cannot read"):
         SweepSpec.load(tmp_path / "none.toml")
+
+
+def test_a_process_has_one_name_and_cv_is_short_for_one() -> None:
+    (given,), (short,) = (spec("p", scheme="greedy", load_qps=1, **keys).cells
+                          for keys in ({"arrivals": "renewal:2.0"}, {"cv": 2}))
+    assert given == short
+    assert (given.arrivals, given.cv) == ("renewal:2", 2.0)
+    cells = spec("p", scheme="greedy", load_qps=1, arrivals=[
+        "poisson", "fixed-rate", "negative-binomial:4"]).cells
+    assert [(cell.arrivals, cell.cv) for cell in cells] == [
+        ("poisson", 1.0), ("fixed-rate", 0.0), ("negative-binomial:4", None)]
 
 
 def test_commas_within_a_value_do_not_end_it() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ramsis.arrivals import Poisson
-from ramsis.policy import WorkerPolicy
+from ramsis.policy import Policy
 from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, ProfileSet
 from ramsis.synthesis import SynthesisSettings
 from ramsis.worker.problem import WorkerProblem
@@ -80,7 +80,7 @@ def one_model(
     return WorkerProblem.create(table, slo_ms=slo_ms, arrivals=Poisson(load_qps), **parts)
 
 
-def plain(policy: WorkerPolicy) -> dict[str, Any]:
+def plain(policy: Policy) -> dict[str, Any]:
     """A policy's document without what names its inputs and maker."""
     document = policy.to_document()
     return {key: value for key, value in document.items() if key not in ("inputs", "created_by")}

@@ -12,7 +12,7 @@ import pytest
 
 from ramsis import policy as files
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.policy import FleetPolicy, Policy, WorkerPolicy
+from ramsis.policy import Policy
 from ramsis.synthesis import FleetSettings, SynthesisSettings, budget, generate_policy
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify import verify_policy
@@ -60,15 +60,15 @@ def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind: str)
     small, large, all_of_it = (within(kind, most) for most in (0.01, 0.03, 1.0))
     accuracies = [p.expectations.effective_accuracy for p in (small, large, all_of_it)]
     assert accuracies[0] + 0.005 < accuracies[1] < accuracies[2] + 1e-12
-    assert all_of_it.mixture is None
-    for name in ("table", "model_table", "batch_table"):
-        assert np.array_equal(getattr(all_of_it, name, 0), getattr(free, name, 0))
+    assert all_of_it.randomised is None
+    for name in ("actions", "codes"):
+        assert np.array_equal(getattr(all_of_it, name), getattr(free, name))
 
 
 def test_the_budget_is_used_up_where_it_binds() -> None:
     """By chance: no price has a violation rate between 1 and 10 per cent."""
     made = within("fleet", 0.03)
-    assert made.mixture is not None
+    assert made.randomised is not None
     assert made.budget is not None
     assert made.expectations.violation_rate + 2 * made.budget.violation_half_width > 0.03 / 1.2
     without, other = _answers(made)
@@ -78,11 +78,10 @@ def test_the_budget_is_used_up_where_it_binds() -> None:
 
 def _answers(made: Policy) -> tuple[Policy, Policy]:
     """The policies that always give the one answer, and the other."""
-    assert isinstance(made, FleetPolicy)
-    assert made.mixture is not None
-    table = made.table.copy()
-    table[made.mixture.place] = made.mixture.answer[0]
-    return replace(made, mixture=None), replace(made, mixture=None, table=table)
+    assert made.randomised is not None
+    codes = made.codes.copy()
+    codes[made.randomised.place] = made.randomised.code
+    return replace(made, randomised=None), replace(made, randomised=None, codes=codes)
 
 
 @pytest.mark.parametrize("kind", CASES)
@@ -109,14 +108,13 @@ def test_files_hold_the_budget_and_verify(kind: str, tmp_path: Path) -> None:
     text = files.write(made, path)
     assert len(text) < 200_000
     found = files.validate(path)
-    assert (found.mixture, found.budget) == (made.mixture, made.budget)
+    assert (found.randomised, found.budget) == (made.randomised, made.budget)
     assert files.policy_text(found) == text
     assert [check for check in verify_policy(path) if not check.holds] == []
 
 
 def test_a_promise_that_was_not_measured_fails(tmp_path: Path) -> None:
     made = within("worker", 0.03)
-    assert isinstance(made, WorkerPolicy)
     assert made.budget is not None
     rate = made.expectations.violation_rate / 2
     better = made.expectations.effective_accuracy / (1 - made.expectations.violation_rate)

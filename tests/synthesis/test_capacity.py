@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import ClosedLoop, FleetPolicies, PoissonLoad, RateTrace, Recorded, simulate
+from ramsis.sim import ClosedLoop, ConstantLoad, Policies, RateTrace, Recorded, simulate
 from ramsis.sim.schemes import scheme
 from ramsis.synthesis import FleetSettings, generate_policy
 from ramsis.synthesis import capacity as module
@@ -20,7 +20,7 @@ from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 SEEDS = range(3)
 WORKER = "worker:grid=fixed:10,max_queue=8"
 FLEET = "fleet:max_batch=8,grid=fixed:10"
-LOAD = PoissonLoad(1500.0, 4000.0)
+LOAD = ConstantLoad(1500.0, 4000.0)
 WANTED = Targets(0.002, min_accuracy=0.7)
 
 
@@ -89,7 +89,7 @@ def test_the_row_says_what_was_promised_simulated_and_tried(tiny: ProfileSet) ->
     row = answer.row()
     policy = generate_policy(tiny, 1500.0, FleetSettings(
         slo_ms=100.0, workers=answer.workers, service="p95", max_batch=8, grid="fixed:10"))
-    result = simulate(tiny, FleetPolicies((policy,)), LOAD, workers=answer.workers, slo_ms=100.0,
+    result = simulate(tiny, Policies((policy,)), LOAD, workers=answer.workers, slo_ms=100.0,
                       seeds=SEEDS)
     assert row["expected_accuracy"] == policy.expectations.accuracy
     assert row["effective_accuracy"] == result.effective_accuracy
@@ -106,7 +106,7 @@ def test_a_trace_needs_workers_for_its_peaks(tiny: ProfileSet) -> None:
     targets = Targets(0.002, min_effective_accuracy=0.7)
     name = f"{FLEET},levels=5"
     answer = found(tiny, name, trace, targets)
-    mean = found(tiny, FLEET, PoissonLoad(trace.load_qps, 4000.0), targets)
+    mean = found(tiny, FLEET, ConstantLoad(trace.load_qps, 4000.0), targets)
     assert answer.workers_bound > mean.workers_bound
     assert answer.workers > mean.workers
     row = answer.row()
@@ -146,7 +146,7 @@ def test_a_scheme_that_never_gets_there_is_refused_with_what_it_reaches(
 
 def test_more_workers_than_are_searched_for_are_refused(tiny: ProfileSet) -> None:
     with pytest.raises(InfeasibleError, match="workers: more workers than are searched for"):
-        found(tiny, FLEET, PoissonLoad(1e8, 10.0))
+        found(tiny, FLEET, ConstantLoad(1e8, 10.0))
 
 
 def test_larger_batches_than_usual_lower_the_bound(tiny: ProfileSet) -> None:

@@ -10,29 +10,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramsis.cluster import WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import PoissonLoad
+from ramsis.sim import ConstantLoad
 from ramsis.synthesis import cheapest as module
 from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_workers
-from ramsis.synthesis.cheapest import CheapestMix, OfferedType, cheapest_mix, fluid_mixes
+from ramsis.synthesis.cheapest import CheapestMix, cheapest_mix, fluid_mixes
 from tests.synthesis.samples import linear_profile
 
 SEEDS = range(2)
 WORKER = "worker:grid=fixed:10,max_queue=8"
-LOAD = PoissonLoad(1200.0, 3000.0)
+LOAD = ConstantLoad(1200.0, 3000.0)
 WANTED = Targets(0.002, min_accuracy=0.8)
 FAST = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0))
 
 
-def found(types: list[OfferedType], targets: Targets = WANTED, **changes: Any) -> CheapestMix:
+def found(types: list[WorkerType], targets: Targets = WANTED, **changes: Any) -> CheapestMix:
     return cheapest_mix(types, LOAD, targets, slo_ms=100.0, scheme=WORKER, seeds=SEEDS, **changes)
 
 
-def offered(tiny: ProfileSet) -> list[OfferedType]:
+def offered(tiny: ProfileSet) -> list[WorkerType]:
     """Small models on one type, accurate ones on the other."""
-    return [OfferedType("small", dataclasses.replace(tiny, models=tiny.models[:2])),
-            OfferedType("large", dataclasses.replace(tiny, models=tiny.models[2:]), 1.5)]
+    return [WorkerType("small", dataclasses.replace(tiny, models=tiny.models[:2])),
+            WorkerType("large", dataclasses.replace(tiny, models=tiny.models[2:]), cost=1.5)]
 
 
 @settings(max_examples=30, deadline=None)
@@ -42,8 +43,8 @@ def test_the_search_finds_the_cheapest_where_more_workers_never_hurt(
     costs: tuple[int, int], slack: float, worth: tuple[float, float]
 ) -> None:
     """A truth that is harder than the bound, and counts workers of each type differently."""
-    types = [OfferedType("a", FAST, float(costs[0])), OfferedType(
-        "b", linear_profile((0.75, 3.0, 2.0), (0.9, 9.0, 4.0)), float(costs[1]))]
+    types = [WorkerType("a", FAST, cost=float(costs[0])), WorkerType(
+        "b", linear_profile((0.75, 3.0, 2.0), (0.9, 9.0, 4.0)), cost=float(costs[1]))]
     fluid = fluid_mixes(types, 1500.0, WANTED, slo_ms=100.0)
     alone = [fluid.fewest_alone(t) for t in range(2)]
     assert alone[0]
@@ -90,7 +91,7 @@ def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny: ProfileSet) -> Non
 
 
 def test_it_is_never_dearer_than_the_best_type_alone(tiny: ProfileSet) -> None:
-    types = [OfferedType("old", tiny, 1.0), OfferedType("new", FAST, 2.5)]
+    types = [WorkerType("old", tiny), WorkerType("new", FAST, cost=2.5)]
     alone = [one.cost * fewest_workers(one.profile, LOAD, WANTED, slo_ms=100.0, scheme=WORKER,
                                        seeds=SEEDS).workers for one in types]
     assert found(types).cost <= min(alone)
@@ -99,7 +100,7 @@ def test_it_is_never_dearer_than_the_best_type_alone(tiny: ProfileSet) -> None:
 @pytest.mark.parametrize("most", [None, 3])
 def test_one_type_as_two_equal_ones_has_the_same_total(tiny: ProfileSet, most: int | None) -> None:
     one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheme=WORKER, seeds=SEEDS)
-    two = found([OfferedType("a", tiny, most=most), OfferedType("b", tiny)])
+    two = found([WorkerType("a", tiny, most), WorkerType("b", tiny)])
     assert sum(two.counts) == two.cost == one.workers
     assert two.cost_bound == one.workers_bound
     assert two.answer.accuracy == one.answer.accuracy
@@ -107,8 +108,8 @@ def test_one_type_as_two_equal_ones_has_the_same_total(tiny: ProfileSet, most: i
 
 
 def test_of_alike_types_the_cheaper_is_taken_as_far_as_it_goes(tiny: ProfileSet) -> None:
-    total = found([OfferedType("a", tiny)]).counts[0]
-    two = found([OfferedType("dear", tiny, 2.0), OfferedType("cheap", tiny, 1.0, total - 1)])
+    total = found([WorkerType("a", tiny)]).counts[0]
+    two = found([WorkerType("dear", tiny, cost=2.0), WorkerType("cheap", tiny, total - 1)])
     assert two.counts == (1, total - 1)
 
 
@@ -154,13 +155,13 @@ def test_a_budget_of_violations_can_be_asked_for(tiny: ProfileSet) -> None:
 
 
 def test_too_few_of_all_types_are_refused(tiny: ProfileSet) -> None:
-    few = [dataclasses.replace(one, most=1) for one in offered(tiny)]
+    few = [dataclasses.replace(one, count=1) for one in offered(tiny)]
     with pytest.raises(InfeasibleError, match="max_workers: too few workers"):
         found(few)
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    ({"most": 0}, "max_workers"), ({"cost": 0.0}, "cost"), ({"name": "large"}, "different names"),
+    ({"count": 0}, "max_workers"), ({"cost": 0.0}, "cost"), ({"name": "large"}, "different names"),
 ])
 def test_types_that_are_none_are_refused(
     tiny: ProfileSet, change: dict[str, Any], words: str

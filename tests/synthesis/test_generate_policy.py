@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.files import fingerprint
-from ramsis.policy import WorkerPolicy, policy_text
+from ramsis.policy import Policy, policy_text
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -19,6 +19,7 @@ from ramsis.worker import solve as worker
 from ramsis.worker.grid import MAX_DIVISIONS
 from ramsis.worker.problem import MAX_QUEUE
 from ramsis.worker.solve import SOLVERS
+from tests.policy.samples import tables
 from tests.synthesis import samples
 
 
@@ -74,7 +75,7 @@ def test_per_query_policies_are_never_worse_per_query_on_any_profile(
     assert by_query >= by_decision - 1e-9
 
 
-def _finite(policy: WorkerPolicy) -> bool:
+def _finite(policy: Policy) -> bool:
     """Whether every number of the policy is finite; its text has none that is not."""
     expected = policy.expectations
     assert "NaN" not in policy_text(policy)
@@ -124,7 +125,7 @@ def test_smallest_tables_and_extreme_slos(
 def test_a_single_model_is_the_answer_everywhere(load_qps: float) -> None:
     profile = samples.linear_profile((0.7, 5.0, 2.0))
     policy = generate_policy(profile, load_qps, samples.SETTINGS)
-    assert (policy.model_table == 0).all()
+    assert (tables(policy)[0] == 0).all()
     assert policy.expectations.model_share == {"m0": pytest.approx(1.0)}
     assert policy.expectations.accuracy in (None, pytest.approx(0.7))
 
@@ -147,7 +148,7 @@ def test_the_file_says_what_it_was_made_of(tiny: ProfileSet) -> None:
     assert [m.name for m in policy.models] == ["small", "medium", "large"]
     assert policy.models[0].latency_ms[:4] == (4.0, 6.0, 8.0, 10.0)
     assert policy.models[0].latency_origin == "mmimiiime"
-    np.testing.assert_array_equal(policy.batch_table[:, 0], np.arange(1, 9))
+    np.testing.assert_array_equal(tables(policy)[1][:, 0], np.arange(1, 9))
     assert (policy.slo_ms, policy.workers, policy.load_qps) == (100.0, 4, 600.0)
     assert policy.certificate.nodes_per_bin == 2
 
@@ -215,9 +216,9 @@ def test_a_problem_that_would_fill_the_memory_is_refused(
 def test_a_solver_that_does_not_settle_is_an_error(
     tiny: ProfileSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ramsis.worker import slack_nodes
+    from ramsis.worker import policy_iteration
 
-    solve = slack_nodes.solve_on_nodes
+    solve = policy_iteration.solve_on_nodes
     monkeypatch.setattr(worker, "solve_on_nodes", lambda mdp: solve(mdp, max_rounds=1))
     with pytest.raises(NotConvergedError, match=r"^load 600 QPS: .*1 iterations"):
         generate_policy(tiny, 600.0, samples.SETTINGS)

@@ -11,9 +11,11 @@ import pytest
 
 from ramsis import files, runtime
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
-from ramsis.policy import WorkerPolicy, read_manifest, read_set, validate_set
+from ramsis.policy import Policy, read_set, validate_set
 from ramsis.profiles import ProfileSet
+from ramsis.runtime.manifest import read_manifest
 from ramsis.synthesis import generate_set
+from tests.policy.samples import tables
 from tests.synthesis import samples
 
 SETTINGS = samples.settings(grid="fixed:6", max_queue=4)
@@ -28,7 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def loads(folder: Path) -> list[float]:
     """The loads of a folder's valid set."""
-    return [policy.load_qps for policy in validate_set(folder)]
+    return [policy.load_qps for policy in validate_set(folder).levels]
 
 
 def test_a_file_for_each_load_and_a_manifest_that_lists_them(
@@ -37,12 +39,15 @@ def test_a_file_for_each_load_and_a_manifest_that_lists_them(
     made = generate_set(tiny, (400.0, 50.0, 0.5), SETTINGS, tmp_path / "a" / "set")
     assert [policy.load_qps for policy in made] == [400.0, 50.0, 0.5]
     assert sorted(contents(tmp_path / "a" / "set")) == [
-        "manifest.json", "worker-00000qps_5.json", "worker-00050qps.json", "worker-00400qps.json"]
+        "manifest.json", "round-robin-00000qps_5.json", "round-robin-00050qps.json",
+        "round-robin-00400qps.json"]
     assert loads(tmp_path / "a" / "set") == [0.5, 50.0, 400.0]
-    for policy, entry in zip(made[::-1], read_manifest(tmp_path / "a" / "set"), strict=True):
-        assert entry.expected_effective_accuracy == policy.expectations.effective_accuracy
-        assert entry.upper_bound == policy.expectations.upper_bound
-        assert entry.overloaded == policy.expectations.overloaded
+    levels = read_manifest(tmp_path / "a" / "set").levels
+    for policy, level in zip(made[::-1], levels, strict=True):
+        expected = policy.expectations
+        assert level.expected["expected_effective_accuracy"] == expected.effective_accuracy
+        assert level.expected["upper_bound"] == expected.upper_bound
+        assert level.expected["overloaded"] == expected.overloaded
 
 
 def test_the_same_inputs_give_the_same_bytes(tiny: ProfileSet, tmp_path: Path) -> None:
@@ -65,15 +70,16 @@ def test_policies_for_several_arrival_processes_stand_side_by_side(
     policies = runtime.load_set(tmp_path)
     assert policies.processes == (
         "mmpp:burst_ms=200,ratio=4,share=0.2", "negative-binomial:dispersion=3", "poisson")
-    made = {(p.arrivals_label, p.load_qps): p for p in read_set(tmp_path)}
+    made = {(level.arrivals, level.load_qps): level.policy
+            for level in read_set(tmp_path).levels}
     for process in policies.processes:
-        assert policies.levels(process) == (50.0, 400.0)
+        assert policies.loads(process) == (50.0, 400.0)
         choice = policies.at(120.0, process)
         policy = made[process, 400.0]
         assert choice.selector.table.arrivals == process
         for queued in range(1, 5):
             name, _ = choice.selector(queued, 100.0)
-            assert name == policy.models[policy.model_table[queued - 1, -1]].name
+            assert name == policy.models[tables(policy)[0][queued - 1, -1]].name
     with pytest.raises(InvalidValueError, match="the set has several processes"):
         policies.at(120.0)
 
@@ -95,9 +101,9 @@ def test_the_runtime_answers_what_the_table_says(tiny: ProfileSet, tmp_path: Pat
     selector, policy = chosen.selector, made[1]
     for n in range(1, SETTINGS.max_queue + 1):
         for j, slack_ms in enumerate(policy.slack_ms.tolist()):
-            name = policy.models[int(policy.model_table[n - 1, j])].name
+            name = policy.models[int(tables(policy)[0][n - 1, j])].name
             assert selector(n, slack_ms) == (name, n)
-    assert selector(99, 0.0) == ("small", policy.overflow_batch)
+    assert selector(99, 0.0) == ("small", 4)
 
 
 def test_a_set_is_extended_and_known_loads_are_made_anew(
@@ -129,7 +135,7 @@ def test_overwriting_leaves_nothing_of_the_old_set_and_all_other_files(
     generate_set(tiny, (50.0, 100.0), OTHER, tmp_path, overwrite=True)
     assert loads(tmp_path) == [50.0, 100.0]
     assert sorted(contents(tmp_path)) == [
-        "manifest.json", "notes.txt", "worker-00050qps.json", "worker-00100qps.json"]
+        "manifest.json", "notes.txt", "round-robin-00050qps.json", "round-robin-00100qps.json"]
 
 
 def test_a_damaged_set_is_refused_unless_it_is_to_be_replaced(
@@ -163,16 +169,16 @@ def test_an_unwritable_folder_is_named_and_nothing_left(tiny: ProfileSet, tmp_pa
     """A folder below a regular file cannot be made by anyone, whatever the permissions."""
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(OutputError, match=f"^{folder}/worker-00050qps.json: cannot write"):
+        with pytest.raises(OutputError, match=f"^{folder}/round-robin-.*json: cannot write"):
             generate_set(tiny, (50.0,), SETTINGS, folder)
     assert contents(tmp_path) == {"file": b"mine"}
 
 
-def stop_after(count: int) -> Callable[[WorkerPolicy], None]:
+def stop_after(count: int) -> Callable[[Policy], None]:
     """An observer that is interrupted at the given policy."""
-    seen: list[WorkerPolicy] = []
+    seen: list[Policy] = []
 
-    def observe(policy: WorkerPolicy) -> None:
+    def observe(policy: Policy) -> None:
         seen.append(policy)
         if len(seen) == count:
             raise KeyboardInterrupt
@@ -218,4 +224,4 @@ def test_an_end_at_any_write_leaves_a_valid_set(
     assert not [name for name in contents(tmp_path) if name.startswith(".")]
     for path in tmp_path.glob("worker-*.json"):
         json.loads(path.read_text())
-    assert len(read_set(tmp_path)) == 1 + (moment - 1) // 2
+    assert len(read_set(tmp_path).levels) == 1 + (moment - 1) // 2

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster import SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
-from ramsis.policy.mix import MixLevel, validate_mix
+from ramsis.policy import Level, Policy, Rates, validate_set
 from ramsis.profiles import ProfileSet
-from ramsis.runtime.mix import read_mix
-from ramsis.sim.mix import simulate_mix
+from ramsis.sim.stations import simulate_set
 from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
 from ramsis.synthesis.division import best_division, rounded
-from ramsis.synthesis.mix import MixProblem, WorkerType, generate_mix
+from ramsis.synthesis.mix import MixProblem, generate_mix
 from tests.synthesis.samples import linear_profile, tiny_profile
 
 FLEET = FleetSettings(slo_ms=100.0, workers=1, max_batch=4, grid="fixed:8")
@@ -36,13 +35,19 @@ def fast_profile() -> ProfileSet:
 def level(
     types: list[tuple[ProfileSet, int]], classes: list[SloClass], load_qps: float,
     chosen: FleetSettings | SynthesisSettings = FLEET,
-) -> MixLevel:
+) -> Level[Policy]:
     named = [WorkerType("abc"[i], profile, count) for i, (profile, count) in enumerate(types)]
     return MixProblem(named, classes, chosen).level(load_qps)
 
 
-def worth(found: MixLevel, price: float = 1.0) -> float:
-    return found.figures.effective_accuracy - price * found.figures.violation_rate
+def rates(found: Level[Policy], which: str = "expected") -> Rates:
+    """What is promised, or what sharing or being apart gives."""
+    return Rates(found.expected[f"{which}_effective_accuracy"],
+                 found.expected[f"{which}_violation_rate"])
+
+
+def worth(found: Level[Policy], price: float = 1.0) -> float:
+    return rates(found).effective_accuracy - price * rates(found).violation_rate
 
 
 @pytest.mark.parametrize("chosen", [FLEET, WORKER])
@@ -54,11 +59,11 @@ def test_equal_types_and_equal_classes_change_nothing(
     single = generate_policy(tiny, load_qps, replace(chosen, workers=8)).expectations
     found = level([(tiny, 3), (tiny, 5)], [SloClass(100.0, 0.25), SloClass(100.0, 0.75)],
                   load_qps, chosen)
-    (part,) = found.parts
-    assert (part.types, part.workers, dict(part.share)) == (("a", "b"), 8, {100.0: 1.0})
-    assert found.figures.effective_accuracy == pytest.approx(single.effective_accuracy, abs=1e-6)
-    assert found.figures.violation_rate == pytest.approx(single.violation_rate, abs=1e-6)
-    assert found.upper_bound == pytest.approx(single.upper_bound, abs=1e-6)
+    (part,) = found.stations
+    assert (part.worker_types, part.workers, dict(part.share)) == (("a", "b"), 8, {100.0: 1.0})
+    assert rates(found).effective_accuracy == pytest.approx(single.effective_accuracy, abs=1e-6)
+    assert rates(found).violation_rate == pytest.approx(single.violation_rate, abs=1e-6)
+    assert found.expected["upper_bound"] == pytest.approx(single.upper_bound, abs=1e-6)
     assert part.policy.expectations == single
 
 
@@ -72,20 +77,19 @@ def test_a_mixed_fleet_is_never_worse_than_its_best_type(
     both = level(types, ONE, load_qps, chosen)
     alone = [worth(level([one], ONE, load_qps, chosen), price) for one in types]
     assert worth(both, price) >= max(alone) - 1e-9
-    assert both.figures.effective_accuracy <= both.upper_bound + 1e-9
-    assert math.fsum(part.share[100.0] for part in both.parts) == pytest.approx(1.0, abs=1e-12)
-    assert math.fsum(part.policy.load_qps for part in both.parts) == pytest.approx(load_qps)
+    assert rates(both).effective_accuracy <= both.expected["upper_bound"] + 1e-9
+    assert math.fsum(part.share[100.0] for part in both.stations) == pytest.approx(1.0, abs=1e-12)
+    assert math.fsum(part.policy.load_qps for part in both.stations) == pytest.approx(load_qps)
 
 
 def test_the_better_of_sharing_and_being_apart_is_made() -> None:
     tiny = tiny_profile()
     found = level([(tiny, 20)], TWO, 5000.0)
-    assert found.shared is not None
-    assert found.apart is not None
-    gains = [one.effective_accuracy - one.violation_rate for one in (found.shared, found.apart)]
+    ways = rates(found, "shared"), rates(found, "apart")
+    gains = [one.effective_accuracy - one.violation_rate for one in ways]
     assert worth(found) == pytest.approx(max(gains), abs=0.02)  # promised, and simulated
-    assert len(found.parts) == (1 if gains[0] >= gains[1] else 2)
-    assert found.figures.effective_accuracy <= found.upper_bound + 1e-9
+    assert len(found.stations) == (1 if gains[0] >= gains[1] else 2)
+    assert rates(found).effective_accuracy <= found.expected["upper_bound"] + 1e-9
 
 
 def test_the_division_of_workers_is_the_best_of_all() -> None:
@@ -105,18 +109,19 @@ def test_the_division_of_workers_is_the_best_of_all() -> None:
 
 def test_worker_policies_keep_classes_apart() -> None:
     found = level([(tiny_profile(), 5)], TWO, 400.0, WORKER)
-    assert found.shared is None
-    assert sorted(part.policy.slo_ms for part in found.parts) == [60.0, 100.0]
+    assert found.expected["shared_effective_accuracy"] is None
+    assert sorted(part.policy.slo_ms for part in found.stations) == [60.0, 100.0]
     with pytest.raises(InfeasibleError, match=r"^workers: fewer workers of a type than SLO"):
         level([(tiny_profile(), 1)], TWO, 400.0, WORKER)
-    assert level([(tiny_profile(), 1)], TWO, 40.0).apart is None
+    alone = level([(tiny_profile(), 1)], TWO, 40.0)
+    assert alone.expected["apart_effective_accuracy"] is None
 
 
 def test_a_type_too_slow_for_a_class_does_not_get_it() -> None:
     slow = linear_profile((0.95, 70.0, 20.0))
     found = level([(slow, 4), (fast_profile(), 2)], TWO, 200.0)
-    assert all(60.0 not in part.share for part in found.parts if part.types == ("a",))
-    assert sum(part.share.get(60.0, 0.0) for part in found.parts) == pytest.approx(1.0)
+    assert all(60.0 not in part.share for part in found.stations if part.worker_types == ("a",))
+    assert sum(part.share.get(60.0, 0.0) for part in found.stations) == pytest.approx(1.0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -158,11 +163,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_written_mix_does_what_it_promises(made: Path) -> None:
-    mix = validate_mix(made)
+    mix = validate_set(made)
     assert [one.load_qps for one in mix.levels] == [1200.0, 6000.0]
     profiles = {"a": tiny_profile(), "b": fast_profile()}
     for one in mix.levels:
-        result = simulate_mix(mix, profiles, load_qps=one.load_qps,
+        result = simulate_set(mix, profiles, load_qps=one.load_qps,
                               duration_ms=4e7 / one.load_qps, seeds=range(3))
         effective = result.estimate("effective_accuracy")
         assert effective.half_width is not None
@@ -170,7 +175,7 @@ def test_a_written_mix_does_what_it_promises(made: Path) -> None:
             < 0.02 + effective.half_width
         assert effective.mean <= one.expected["upper_bound"] + 2 * effective.half_width + 1e-9
     with pytest.raises(InvalidValueError, match="no profile for a worker type: got 'b'"):
-        simulate_mix(mix, {"a": tiny_profile()}, load_qps=300.0, duration_ms=1.0)
+        simulate_set(mix, {"a": tiny_profile()}, load_qps=300.0, duration_ms=1.0)
     with pytest.raises(OutputError, match="holds policies already"):
         generate_mix(TYPES, TWO, (300.0,), FLEET, made)
 
@@ -181,37 +186,43 @@ def test_overwriting_leaves_nothing_of_the_old_mix(tmp_path: Path) -> None:
     generate_mix(one, ONE, (1000.0,), FLEET, folder)
     generate_mix(one, [SloClass(60.0)], (2000.0,), FLEET, folder, overwrite=True)
     assert sorted(path.name for path in folder.rglob("*.json")) == [
-        "fleet-02000qps.json", "manifest.json", "mix.json"]
-    assert [path.name for path in folder.iterdir() if path.is_dir()] == ["a-20w-60ms"]
+        "central-queue-02000qps.json", "manifest.json"]
+    (level,) = validate_set(folder).levels
+    assert [station.name for station in level.stations] == ["a-20w-60ms"]
+    assert not any(path.is_dir() for path in folder.iterdir())
 
 
 def test_a_mix_that_contradicts_itself_is_refused(made: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mix"
     shutil.copytree(made, folder)
-    document = json.loads((folder / "mix.json").read_text())
+    document = json.loads((folder / "manifest.json").read_text())
 
     def refused(match: str) -> None:
-        (folder / "mix.json").write_text(json.dumps(document))
+        (folder / "manifest.json").write_text(json.dumps(document))
         with pytest.raises(InputFileError, match=match):
-            validate_mix(folder)
+            validate_set(folder)
 
-    part = document["levels"][0]["parts"][0]
-    part["types"] = ["tpu"]
-    refused(r"levels\[0\].parts\[0\].types\[0\]: unknown worker type: got 'tpu'; allowed: a, b")
-    part["types"] = ["a"] if "a-" in part["file"] else ["b"]
+    part = document["levels"][0]["stations"][0]
+    part["worker_types"] = ["tpu"]
+    refused(r"levels\[0\].stations\[0\].worker_types\[0\]: unknown worker type: got 'tpu'; "
+            "allowed: a, b")
+    part["worker_types"] = ["a"] if "a-" in part["file"] else ["b"]
     share = part["share"][0]
     share["share"] /= 2
-    refused(r"levels\[0\].parts: shares of the class of \d+ ms do not sum to 1")
+    refused(r"levels\[0\].stations: shares of the class of \d+ ms do not sum to 1")
     share["share"] *= 2
     document["levels"][1]["expected_effective_accuracy"] -= 0.01
-    refused("not the sum of the parts' promises")
+    several = len(document["levels"][1]["stations"]) > 1
+    refused("not the sum of the stations' promises" if several else "says otherwise")
     document["levels"][1]["expected_effective_accuracy"] += 0.01
-    document["classes"][0]["share"] = 0.5
+    document["slo_classes"][0]["share"] = 0.5
     refused("shares do not sum to 1")
-    document["classes"][0]["share"] = 0.3
+    document["slo_classes"][0]["share"] = 0.3
     with (folder / part["file"]).open("a") as stream:
         stream.write(" ")
-    refused("changed since the mix")
+    refused("changed since the manifest")
+    (folder / part["file"]).unlink()
+    refused(r"levels\[0\].stations\[0\].file: file is missing")
 
 
 def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path: Path) -> None:
@@ -232,20 +243,20 @@ def test_bad_types_are_named(types: list[tuple[str, int]], match: str) -> None:
 
 
 def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
-    mix = read_mix(made)
-    found = mix.at(1000.0)
+    mix = validate_set(made)
+    found = mix.at(1000.0).level
     assert found.load_qps == 1200.0
-    assert mix.at(9999.0).load_qps == 6000.0
+    assert mix.at(9999.0).level_qps == 6000.0
     for slo_ms in (60.0, 100.0):
         draws = 2000
         counts: dict[str, int] = {}
         for k in range(draws):
-            part = found.part_for(slo_ms, (k + 0.5) / draws)
-            counts[part.file] = counts.get(part.file, 0) + 1
-        for part in found.parts:
+            part = found.route(slo_ms, (k + 0.5) / draws)
+            counts[part.name] = counts.get(part.name, 0) + 1
+        for part in found.stations:
             share = part.share.get(slo_ms, 0.0)
-            assert counts.get(part.file, 0) / draws == pytest.approx(share, abs=2 / draws)
+            assert counts.get(part.name, 0) / draws == pytest.approx(share, abs=2 / draws)
     with pytest.raises(InvalidValueError, match=r"no class .* got 70\.0; allowed: 60, 100"):
-        found.part_for(70.0, 0.5)
+        found.route(70.0, 0.5)
     with pytest.raises(InvalidValueError, match="not a load"):
         mix.at(-1.0)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from ramsis.arrivals import process_factory
-from ramsis.policy import WorkerPolicy
+from ramsis.arrivals import Arrivals
+from ramsis.policy import Policy
 from ramsis.synthesis import generate_policy
+from tests.policy.samples import tables
 from tests.reference.round_robin import Replay, replay
 from tests.synthesis.samples import plain as plain_document
 from tests.synthesis.samples import settings, tiny_profile
@@ -28,21 +29,21 @@ class Case:
     word: str
     load_qps: float
 
-    def policy(self, word: str | None = None) -> WorkerPolicy:
+    def policy(self, word: str | None = None) -> Policy:
         """The policy for this process, or another at the same load."""
         chosen = settings(arrivals=word or self.word, grid="fixed:50", max_queue=32)
         return generate_policy(tiny_profile(), self.load_qps, chosen)
 
-    def replayed(self, policy: WorkerPolicy) -> Replay:
+    def replayed(self, policy: Policy) -> Replay:
         """What the policy does with arrivals drawn from this process."""
-        process = process_factory(self.word)(self.load_qps)
+        process = Arrivals.parse(self.word)(self.load_qps)
         assert hasattr(process, "sample")
         arrivals = process.sample(_QUERIES / process.rate_per_ms, np.random.default_rng(11))
         return replay(
             arrivals, workers=policy.workers, slo_ms=policy.slo_ms,
-            slack_ms=policy.slack_ms.tolist(), table=policy.model_table.tolist(),
+            slack_ms=policy.slack_ms.tolist(), table=tables(policy)[0].tolist(),
             latency_ms=policy.latency_ms.tolist(), accuracy=policy.accuracy.tolist(),
-            fastest=policy.overflow_model,
+            fastest=int(policy.actions[policy.longer_queue, 0]),
         )
 
 

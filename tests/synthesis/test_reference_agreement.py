@@ -84,7 +84,7 @@ def test_with_the_artifacts_latencies_accuracies_are_the_same(
     problem = WorkerProblem.create(artifact_table, slo_ms=150.0, workers=60,
                                    arrivals=Poisson(float(load_qps)), objective="per-decision")
     solved = solve_worker(problem)
-    found = analyse_worker(problem, solved.policy, solved.visits, solved.excess)
+    found = analyse_worker(problem, solved.policy, solved.frequency, solved.excess)
     accuracy, violation_rate = promised[load_qps]
     assert found.accuracy == pytest.approx(accuracy, abs=0.0005)
     assert found.violation_rate == pytest.approx(violation_rate, abs=0.0005)

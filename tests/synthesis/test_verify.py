@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.policy import WorkerPolicy, read, validate, write
+from ramsis.policy import Policy, read, validate, write
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis import Check, analyse_policy, generate_policy, verify_policy
 from ramsis.synthesis.checks import least_dual
+from tests.policy.samples import put_longer_queue, put_model
 from tests.synthesis import samples
 
 Change = Callable[[dict[str, Any]], None]
@@ -206,9 +207,9 @@ def test_another_admissible_model_in_a_visited_state_is_found(
 ) -> None:
     """Where a better model than the fastest is chosen most often, the fastest is put."""
     def worse(document: dict[str, Any]) -> None:
-        found = analyse_policy(WorkerPolicy.from_document(document, "made"))
+        found = analyse_policy(Policy.from_document(document, "made"))
         n, j = np.argwhere(found.queries == found.queries[:-1][found.policy > 0].max())[0]
-        document["table"]["model"][n][j] = 0
+        put_model(document, n + 1, j, 0)
 
     assert {"gain", "expected effective accuracy", "share of small"} <= set(
         failures(changed(worse)))
@@ -241,15 +242,15 @@ def test_a_model_that_the_slack_does_not_allow_is_found(
     changed: Callable[[Change], Path], queued: int, slack_bin: int, model: int
 ) -> None:
     def change(document: dict[str, Any]) -> None:
-        document["table"]["model"][queued - 1][slack_bin] = model
+        put_model(document, queued, slack_bin, model)
 
     assert failures(changed(change)) == ["table entries that the model allows"]
 
 
 def test_another_answer_to_long_queues_is_found(changed: Callable[[Change], Path]) -> None:
-    path = changed(lambda document: document["overflow"].update(model=1))
+    path = changed(lambda document: put_longer_queue(document, 1, 8))
     assert failures(path) == ["overflow model"]
-    path = changed(lambda document: document["overflow"].update(batch=2))
+    path = changed(lambda document: put_longer_queue(document, 0, 2))
     assert failures(path) == ["overflow model"]
 
 
@@ -263,7 +264,7 @@ def test_a_file_said_to_be_for_something_else_is_found(
     def change(document: dict[str, Any]) -> None:
         document[key] = value
         if key == "slo_ms":
-            document["slack_ms"][-1] = value
+            document["table"]["axes"]["slack_ms"][-1] = value
 
     assert "gain" in failures(changed(change))
 

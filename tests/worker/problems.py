@@ -38,7 +38,7 @@ def random_policy(problem: WorkerProblem, seed: int) -> np.ndarray[Any, np.dtype
     """An admissible policy drawn at random."""
     rng = np.random.default_rng(seed)
     policy = problem.fastest_policy()
-    for n, choices in enumerate(problem.choices.rows[:-1]):
+    for n, choices in enumerate(problem.actions.by_queue[:-1]):
         for j in range(problem.bins + 1):
             codes = [c.code for c in choices if c.first_bin <= j < c.stop_bin]
             policy[n, j] = rng.choice(codes)

@@ -115,7 +115,7 @@ def test_tables_and_values_keep_their_places() -> None:
     explicit = build_explicit(small_problem())
     policy = random_policy(explicit.problem, seed=3)
     labels = explicit.labels(policy)
-    explicit.mdp.rows_of(labels)
+    explicit.mdp.pairs_of(labels)
     np.testing.assert_array_equal(explicit.table(labels), policy)
     placed = explicit.by_queue_and_bin(np.arange(explicit.mdp.n_states, dtype=float))
     for n, j in ((1, 0), (2, 7), (4, 10), (5, 0)):
@@ -126,7 +126,7 @@ def test_a_request_waits_a_full_round_of_the_workers() -> None:
     """Slow service, two workers: the mean of new requests is half the central arrivals'."""
     problem = small_problem(20.0, workers=2)
     explicit = build_explicit(problem)
-    row = explicit.mdp.transition[[explicit.mdp.rows_of(
+    row = explicit.mdp.transition[[explicit.mdp.pairs_of(
         explicit.labels(problem.fastest_policy()))[explicit.index(1, 10)]]].toarray()[0]
     mean = problem.arrivals.rate_per_ms * 10.0
     assert row[0] == pytest.approx(np.exp(-mean) * (1 + mean), rel=1e-12)

@@ -7,10 +7,10 @@ import pytest
 
 from ramsis.arrivals import MarkovModulated
 from ramsis.errors import InvalidValueError
+from ramsis.worker.evaluation import evaluate_on_nodes
 from ramsis.worker.hidden_mode import solve_hidden
-from ramsis.worker.modulated import build_modulated, every_mode
+from ramsis.worker.modulated import build_modulated, repeat_modes
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.slack_nodes import evaluate_on_nodes
 from ramsis.worker.solve import SolverName, evaluate_table, solve_worker
 from tests.worker.problems import random_policy, small_problem
 
@@ -24,13 +24,13 @@ PROBLEMS = [
 def test_no_single_change_of_the_table_gains(problem: WorkerProblem) -> None:
     solution = solve_worker(problem)
     mdp = build_modulated(problem, problem.arrivals)
-    assert evaluate_on_nodes(mdp, every_mode(solution.policy)).gain == solution.gain
-    for n, choices in enumerate(problem.choices.rows[:-1]):
+    assert evaluate_on_nodes(mdp, repeat_modes(solution.policy)).gain == solution.gain
+    for n, choices in enumerate(problem.actions.by_queue[:-1]):
         for choice in choices:
             for j in range(choice.first_bin, choice.stop_bin):
                 other = solution.policy.copy()
                 other[n, j] = choice.code
-                assert evaluate_on_nodes(mdp, every_mode(other)).gain <= solution.gain + 1e-8
+                assert evaluate_on_nodes(mdp, repeat_modes(other)).gain <= solution.gain + 1e-8
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -42,8 +42,8 @@ def test_the_bounds_hold_for_every_table(problem: WorkerProblem) -> None:
     mdp = build_modulated(problem, problem.arrivals)
     for seed in range(10):
         table = random_policy(problem, seed)
-        assert evaluate_on_nodes(mdp, every_mode(table)).gain <= proof.upper_bound
-        start = evaluate_on_nodes(mdp, every_mode(table)).gain
+        assert evaluate_on_nodes(mdp, repeat_modes(table)).gain <= proof.upper_bound
+        start = evaluate_on_nodes(mdp, repeat_modes(table)).gain
         assert solve_hidden(mdp, table).evaluation.gain >= start
 
 
@@ -56,7 +56,7 @@ def test_too_few_rounds_are_no_convergence() -> None:
 def test_visits_are_those_of_the_solution() -> None:
     solution = solve_worker(PROBLEMS[0])
     visits, excess = evaluate_table(PROBLEMS[0], solution.policy)
-    np.testing.assert_allclose(visits, solution.visits, atol=1e-12)
+    np.testing.assert_allclose(visits, solution.frequency, atol=1e-12)
     assert excess == pytest.approx(solution.excess, abs=1e-12)
 
 

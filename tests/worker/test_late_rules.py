@@ -16,12 +16,13 @@ from ramsis.errors import InvalidValueError
 from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.stationary import stationary_distribution
 from ramsis.worker.actions import DROP, LateRule
-from ramsis.worker.behind import later_by_bin, second_by_bin
+from ramsis.worker.evaluation import evaluate_on_nodes, state_frequency
 from ramsis.worker.explicit import build_explicit
-from ramsis.worker.phases import missing_arrivals
+from ramsis.worker.policy_iteration import solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.slack_nodes import evaluate_on_nodes, solve_on_nodes, state_visits
+from ramsis.worker.round_robin_phase import phase_distribution
 from ramsis.worker.structured import build_structured
+from ramsis.worker.waiting_slack import second_slack_distribution, waiting_by_slack
 from tests.worker.problems import random_policy, small_problem, worker_problems
 
 
@@ -48,13 +49,13 @@ def test_structured_gain_and_visits_are_those_of_the_explicit_chain(
     explicit, mdp = build_explicit(problem), build_structured(problem, "exact")
     policy = random_policy(problem, seed)
     found = evaluate_on_nodes(mdp, policy, restart=0.0)
-    rows = explicit.mdp.rows_of(explicit.labels(policy))
+    rows = explicit.mdp.pairs_of(explicit.labels(policy))
     empty = np.zeros(explicit.mdp.n_states)
     empty[0] = 1.0
     law = stationary_distribution(explicit.mdp.transition[rows], start=empty).distribution
     gain = float(law @ explicit.mdp.reward[rows]) / float(law @ explicit.mdp.costs[rows])
     assert found.gain == pytest.approx(gain, abs=1e-9)
-    visits, excess = state_visits(mdp, found)
+    visits, excess = state_frequency(mdp, found)
     expected = explicit.by_queue_and_bin(law)
     np.testing.assert_allclose(visits / visits.sum(), expected / expected.sum(), atol=1e-9)
     beyond = float(law @ explicit.excess[rows]) / expected.sum()
@@ -105,7 +106,7 @@ def test_one_quantile_repeated_is_a_fixed_time() -> None:
     one, two = (build_structured(p, "exact") for p in (fixed, twice))
     for n in range(4):
         law = [mdp.passage(mdp.problem.services.row[0, n + 1]) for mdp in (one, two)]
-        np.testing.assert_allclose(law[0].landing, law[1].landing, atol=1e-12)
+        np.testing.assert_allclose(law[0].idle, law[1].idle, atol=1e-12)
     good, all_good = (p.outcome(policy).in_time for p in (fixed, twice))
     in_time = fixed.in_time(policy)
     np.testing.assert_allclose(good[:-1][in_time], all_good[:-1][in_time], atol=1e-9)
@@ -116,9 +117,9 @@ def test_one_quantile_repeated_is_a_fixed_time() -> None:
 def test_positions_are_order_statistics_of_poisson_arrivals(workers: int) -> None:
     """Given k arrivals the iK-th falls at a Beta(iK, k − iK + 1) share of the time."""
     problem = small_problem(workers=workers, load_qps=60.0 * workers)
-    missing, slack = missing_arrivals(problem), problem.slack_ms
-    second = second_by_bin(problem.arrivals, workers, slack, 4)
-    later = later_by_bin(problem.arrivals, workers, slack, 4)
+    missing, slack = phase_distribution(problem), problem.slack_ms
+    second = second_slack_distribution(problem, 4)
+    later = waiting_by_slack(problem, 4)
     np.testing.assert_allclose(second.sum(axis=2)[1:], 1.0, atol=1e-9)
     np.testing.assert_allclose(later.sum(axis=2), np.arange(4.0)[:, None] * np.ones(11), atol=1e-8)
     for n, j in [(2, 0), (2, 5), (3, 2), (4, 0)]:
@@ -142,7 +143,7 @@ def test_positions_are_those_of_drawn_arrivals() -> None:
     third = np.array([np.sort(rng.uniform(0.0, waited, k))[2] for k in count])
     bins = np.searchsorted(problem.slack_ms, problem.slack_ms[j] + third, side="right") - 1
     seen = np.bincount(bins, minlength=11) / len(bins)
-    law = second_by_bin(problem.arrivals, 3, problem.slack_ms, 4)[n - 1, j]
+    law = second_slack_distribution(problem, 4)[n - 1, j]
     error = np.sqrt(law * (1 - law) / len(bins))
     assert (np.abs(seen - law) <= 5 * error + 1e-4).all()
 
@@ -150,11 +151,11 @@ def test_positions_are_those_of_drawn_arrivals() -> None:
 def test_in_clumps_some_come_with_the_earliest_request() -> None:
     problem = small_problem(arrivals=NegativeBinomial(300.0, 3.0))
     at = np.arange(9)  # before a slack of 36, where all that is left of the SLO is one bin
-    together, alone = (second_by_bin(process, 3, problem.slack_ms, 4)[1:]
+    together, alone = (second_slack_distribution(replace(problem, arrivals=process), 4)[1:]
                        for process in (problem.arrivals, Poisson(300.0)))
     np.testing.assert_allclose(together.sum(axis=2), 1.0, atol=1e-9)
     assert (together[0, at, at] > alone[0, at, at]).all()
-    later = later_by_bin(problem.arrivals, 3, problem.slack_ms, 4)
+    later = waiting_by_slack(problem, 4)
     np.testing.assert_allclose(later.sum(axis=2)[:, 0], np.arange(4.0), atol=1e-8)
 
 
@@ -163,7 +164,7 @@ def test_in_a_late_state_only_drops_are_left() -> None:
     late = small_problem()
     policy = problem.fastest_policy()
     np.testing.assert_array_equal(policy == DROP, ~late.in_time(late.fastest_policy()))
-    assert (problem.every_state(policy)[-1] == DROP).all()
+    assert (problem.with_full_state(policy)[-1] == DROP).all()
     model, batch = problem.model_and_batch(policy)
     assert ((batch == 0) == (policy == DROP)).all()
     np.testing.assert_array_equal(problem.policy_of(model, batch), policy)
@@ -172,9 +173,9 @@ def test_in_a_late_state_only_drops_are_left() -> None:
 def test_free_counts_queries_behind_a_late_one() -> None:
     """(quick, 2) takes 17 ms: late by a step, the second may well be in time."""
     problem = small_problem(late="free")
-    late = [c for c in problem.choices.rows[1] if c.first_bin == 0]
+    late = [c for c in problem.actions.by_queue[1] if c.first_bin == 0]
     assert [c.model for c in late] == [0, 1]
-    assert not late[0].met.any()
+    assert not late[0].head_in_time.any()
     assert 0.0 < late[0].in_time[-1] < 1.0
     assert (np.diff(late[0].in_time) > 0).all()
 

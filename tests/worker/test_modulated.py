@@ -10,10 +10,10 @@ import pytest
 from ramsis.arrivals import MarkovModulated, Poisson
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.stationary import stationary_distribution
+from ramsis.worker.evaluation import evaluate_on_nodes, state_frequency
 from ramsis.worker.explicit_modulated import build_modulated_chain
-from ramsis.worker.modulated import build_modulated, every_mode
+from ramsis.worker.modulated import build_modulated, repeat_modes, table_frequency
 from ramsis.worker.problem import Objective
-from ramsis.worker.slack_nodes import evaluate_on_nodes, state_visits, table_visits
 from ramsis.worker.structured import build_structured
 from tests.worker.problems import random_policy, small_problem
 
@@ -37,8 +37,8 @@ def test_a_tables_gain_and_visits_are_those_of_the_chain_written_out(
     start.reshape(shape)[0, -1] = 0.5
     law = stationary_distribution(chain.transition, start=start).distribution
     mdp = build_modulated(problem, process)
-    found = evaluate_on_nodes(mdp, every_mode(table))
-    visits, excess = table_visits(mdp, found)
+    found = evaluate_on_nodes(mdp, repeat_modes(table))
+    visits, excess = table_frequency(mdp, found)
     assert found.gain == pytest.approx(law @ chain.reward / (law @ chain.cost), abs=1e-7)
     np.testing.assert_allclose(visits / visits.sum(), law.reshape(shape).sum(axis=2), atol=1e-6)
     assert excess / visits.sum() == pytest.approx(law @ chain.excess, abs=1e-6)
@@ -50,9 +50,9 @@ def test_equal_rates_give_the_poisson_chain() -> None:
     plain = dataclasses.replace(problem, arrivals=Poisson(150.0))
     table = random_policy(problem, seed=3)
     mdp, other = build_modulated(problem, problem.arrivals), build_structured(plain)
-    mine, theirs = evaluate_on_nodes(mdp, every_mode(table)), evaluate_on_nodes(other, table)
+    mine, theirs = evaluate_on_nodes(mdp, repeat_modes(table)), evaluate_on_nodes(other, table)
     assert mine.gain == pytest.approx(theirs.gain, abs=1e-9)
-    np.testing.assert_allclose(table_visits(mdp, mine)[0], state_visits(other, theirs)[0],
+    np.testing.assert_allclose(table_frequency(mdp, mine)[0], state_frequency(other, theirs)[0],
                                atol=1e-8)
 
 

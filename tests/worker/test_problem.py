@@ -17,7 +17,7 @@ from tests.worker.problems import TWO_MODELS, random_policy, small_problem
 
 def starts(problem: WorkerProblem, queued: int) -> list[tuple[int, int, int]]:
     """Model, first bin and last bin of the choices with ``queued`` requests."""
-    return [(c.model, c.first_bin, c.stop_bin - 1) for c in problem.choices.rows[queued - 1]]
+    return [(c.model, c.first_bin, c.stop_bin - 1) for c in problem.actions.by_queue[queued - 1]]
 
 
 def test_a_model_is_admissible_from_the_slack_that_equals_its_latency() -> None:
@@ -42,7 +42,7 @@ def test_choices_stand_fastest_first_and_leave_out_what_can_never_be_in_time() -
         [[30.0, 41.0, 60.0], [15.0, 16.0, 17.0], [10.0, 20.0, 45.0]],
     )
     problem = small_problem(latency=table, max_queue=2)
-    in_time = [[c.model for c in row if c.met.all()] for row in problem.choices.rows]
+    in_time = [[c.model for c in row if c.head_in_time.all()] for row in problem.actions.by_queue]
     assert in_time == [[2, 1, 0], [1, 2], []]
 
 
@@ -51,7 +51,7 @@ def test_nothing_is_in_time_without_slack_and_the_fastest_model_serves() -> None
     policy = problem.fastest_policy()
     assert not problem.in_time(policy)[:, 0].any()
     assert (policy[:, 0] == problem.latency.fastest).all()
-    assert all(c.first_bin >= 1 or c.met[0] == 0.0 for c in problem.choices.flat)
+    assert all(c.first_bin >= 1 or c.head_in_time[0] == 0.0 for c in problem.actions.listed)
 
 
 def test_the_fastest_policy_takes_the_least_latency_that_is_in_time() -> None:
@@ -67,7 +67,7 @@ def test_the_fastest_policy_takes_the_least_latency_that_is_in_time() -> None:
 
 def test_late_batches_take_the_fastest_model_at_every_queue_length() -> None:
     problem = small_problem()
-    late = [row[0] for row in problem.choices.rows]
+    late = [row[0] for row in problem.actions.by_queue]
     latencies = [problem.services.latency_ms[choice.service] for choice in late]
     assert latencies == [10.0, 17.0, 24.0, 30.0, 38.0]
     within = {10.0, 17.0, 24.0, 30.0, 22.0, 40.0}
@@ -82,7 +82,7 @@ def test_objectives_weigh_a_batch(objective: str, cost: float, reward: float) ->
     assert problem.objective is Objective(objective)
     assert problem.cost(3) == cost
     outcome = problem.outcome(problem.fastest_policy())
-    earned, costs = problem.earned(outcome)
+    earned, costs = problem.rewards_and_costs(outcome)
     assert earned[2, -1] == pytest.approx(0.75 * reward)
     assert (earned[2, 0], costs[2, 0], costs[2, -1]) == (0.0, cost, cost)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 from scipy.stats import poisson
 
-from ramsis.worker.pure_birth import BirthCounts
+from ramsis.worker.pure_birth import PureBirthProcess
 
 
 def generator(rates: np.ndarray) -> np.ndarray:
@@ -27,16 +27,16 @@ def test_the_law_is_a_row_of_the_matrix_exponential(
     rates: list[float], times: list[float], often_ms: float | None
 ) -> None:
     given_rates = np.array(rates)
-    births = BirthCounts(given_rates, 60.0, often_ms)
+    births = PureBirthProcess(given_rates, 60.0, often_ms)
     for level in range(len(rates)):
-        found = births.law(np.full(len(times), level), np.array(times))
+        found = births.distribution(np.full(len(times), level), np.array(times))
         exact = [expm(generator(given_rates) * time)[level] for time in times]
         assert found == pytest.approx(np.array(exact), abs=1e-10)
         assert found.sum(axis=1) == pytest.approx(np.ones(len(times)), abs=1e-11)
 
 
 def test_equal_rates_are_poisson() -> None:
-    births = BirthCounts(np.full(400, 3.0), 50.0)
-    found = births.law(np.array([5, 5]), np.array([0.7, 41.3]))
+    births = PureBirthProcess(np.full(400, 3.0), 50.0)
+    found = births.distribution(np.array([5, 5]), np.array([0.7, 41.3]))
     for row, time in zip(found, (0.7, 41.3), strict=True):
         assert row[5:300] == pytest.approx(poisson.pmf(np.arange(295), 3.0 * time), abs=1e-12)

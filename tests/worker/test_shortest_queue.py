@@ -11,7 +11,7 @@ from scipy.linalg import expm
 
 from ramsis.arrivals import NegativeBinomial
 from ramsis.errors import InvalidValueError
-from ramsis.worker.shortest_queue import build_shortest_queue, check_shortest_queue, shared_rates
+from ramsis.worker.shortest_queue import arrival_rates, build_shortest_queue, check_shortest_queue
 from tests.worker.problems import small_problem
 from tests.worker.test_pure_birth import generator
 
@@ -40,11 +40,11 @@ def test_the_law_after_a_service_is_the_integral_over_the_first_arrival(grid: st
             high = min(latency_ms, max(0.0, edges[j + 1] - problem.slo_ms + latency_ms))
             exact = quad_vec(later, low, high)[0] if high > low else np.zeros(len(RATES))
             counts = exact[queued + 1 : queued + 1 + problem.max_queue]
-            assert model.law[service, : len(counts), j] == pytest.approx(counts, abs=1e-9)
+            assert model.waiting[service, : len(counts), j] == pytest.approx(counts, abs=1e-9)
         stay = quad_vec(lambda t, q=queued: expm(rates_matrix * t)[q], 0.0, latency_ms)[0]
         stay[0] += np.exp(-density * latency_ms) / RATES[0]
-        assert model.stay_ms[service] == pytest.approx(stay, abs=1e-8)
-        total = model.law[service].sum() + model.idle[service] + model.full[service]
+        assert model.sojourn_ms[service] == pytest.approx(stay, abs=1e-8)
+        total = model.waiting[service].sum() + model.idle[service] + model.full[service]
         assert total == pytest.approx(1.0, abs=1e-12)
 
 
@@ -52,7 +52,7 @@ def test_the_law_after_a_service_is_the_integral_over_the_first_arrival(grid: st
 def test_all_rates_together_bring_in_every_query(weights: list[float], workers: int) -> None:
     problem = small_problem(workers=workers)
     stay = np.array(weights) / sum(weights)
-    rates = shared_rates(problem, stay)
+    rates = arrival_rates(problem, stay)
     total = problem.arrivals.rate_per_ms
     assert stay @ rates == pytest.approx(total / workers, rel=1e-9)
     assert (np.diff(rates) <= 1e-15).all()
@@ -61,7 +61,7 @@ def test_all_rates_together_bring_in_every_query(weights: list[float], workers: 
 
 def test_one_worker_alone_gets_every_query_whatever_it_holds() -> None:
     problem = small_problem(workers=1)
-    rates = shared_rates(problem, np.arange(1.0, 12.0) / 66.0)
+    rates = arrival_rates(problem, np.arange(1.0, 12.0) / 66.0)
     assert rates == pytest.approx(np.full(11, problem.arrivals.rate_per_ms))
 
 
@@ -74,7 +74,7 @@ def test_classes_of_bins_change_nothing() -> None:
     table = problem.fastest_policy()
     for model in (by_class, by_bin):
         assert model.table(model.labels(table)).tolist() == table.tolist()
-    rows = [model.rows(np.arange(len(model.full)))[1:] for model in (by_class, by_bin)]
+    rows = [model.transitions(np.arange(len(model.full)))[1:] for model in (by_class, by_bin)]
     assert rows[0][:, 0].tolist() == rows[1][:, 0].tolist()
     assert rows[0].sum(axis=1) == pytest.approx(rows[1].sum(axis=1))
 

@@ -21,14 +21,14 @@ from tests.worker.problems import random_policy, small_problem, worker_problems
 def structured_row(mdp: StructuredMDP, n: int, j: int, latency: float) -> tuple[np.ndarray, float]:
     """Law of the next state in the explicit MDP's order, and the excess."""
     problem = mdp.problem
-    passage, missing = mdp.passages[latency], mdp.missing[n - 1, j]
+    passage, missing = mdp.passages[latency], mdp.phase[n - 1, j]
     nodes = np.zeros(len(mdp.excess))
     nodes[: len(passage.reach)] = passage.reach @ missing
     empty = 0.0
-    if len(passage.landing) == 1:  # the explicit rows keep the empty state
+    if len(passage.idle) == 1:  # the explicit rows keep the empty state
         empty = float(passage.none @ missing)
     else:
-        nodes[-len(passage.landing) :] = passage.landing @ missing
+        nodes[-len(passage.idle) :] = passage.idle @ missing
     law = np.zeros((problem.max_queue + 1, problem.bins + 1))
     law[mdp.reached] = nodes @ mdp.continuation
     listed = law[:-1].ravel()

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import MISSING, Field, fields
-from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import FleetPolicy, read, read_set
 from ramsis.sim.plan import SchemeSpec
 from ramsis.sim.schemes.clipper import Clipper
 from ramsis.sim.schemes.fixed import Fixed
-from ramsis.sim.schemes.fleet import FleetPolicies
 from ramsis.sim.schemes.greedy import Greedy
 from ramsis.sim.schemes.infaas import Infaas
 from ramsis.sim.schemes.jellyfish_plus import JellyfishPlus
 from ramsis.sim.schemes.model_switching import ModelSwitching
-from ramsis.sim.schemes.worker import WorkerPolicies
+from ramsis.sim.schemes.policies import Policies
 
-__all__ = ["SCHEMES", "Clipper", "Fixed", "FleetPolicies", "Greedy", "Infaas", "JellyfishPlus",
-           "ModelSwitching", "WorkerPolicies", "policies", "scheme"]
+__all__ = ["SCHEMES", "Clipper", "Fixed", "Greedy", "Infaas", "JellyfishPlus",
+           "ModelSwitching", "Policies", "scheme"]
 
 SCHEMES: dict[str, type[Any]] = {
     kind.name: kind for kind in (JellyfishPlus, ModelSwitching, Greedy, Infaas, Clipper, Fixed)
@@ -28,21 +24,6 @@ SCHEMES: dict[str, type[Any]] = {
 """What ``--scheme`` names; parameters are the fields of the class."""
 
 _MAKERS = {"float": float, "int": int, "str": str}
-
-
-def policies(path: str | os.PathLike[str]) -> WorkerPolicies | FleetPolicies:
-    """The policies of a folder's manifest or of one file, of workers or of a fleet.
-
-    Raises
-    ------
-    InputFileError, InvalidValueError
-        As :meth:`WorkerPolicies.load`.
-    """
-    found = read_set(path) if Path(path).is_dir() else (read(path),)
-    fleets = tuple(policy for policy in found if isinstance(policy, FleetPolicy))
-    if len(fleets) == len(found):
-        return FleetPolicies(fleets, str(path))
-    return WorkerPolicies.load(path)
 
 
 def scheme(text: str) -> SchemeSpec:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ramsis.sim.engine import Engine, Scheme
+from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.tables import Compiled, Level, stack
@@ -28,7 +28,7 @@ Choose = Callable[[int, float, float], tuple[int, int] | None]
 class CentralQueue(Scheme):
     """First come, first served, in the batches that ``choose`` asks for."""
 
-    def __init__(self, engine: Engine, choose: Choose) -> None:
+    def __init__(self, engine: StationEngine, choose: Choose) -> None:
         super().__init__(engine)
         self.choose = choose
         self.queue: deque[int] = deque()
@@ -88,7 +88,7 @@ def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
         for load, model, limit in levels
     ])
     start = partial(CentralQueue, choose=choose)
-    return Plan(name, start, Compiled("central", tables), max(level.batch for level in levels))
+    return Plan(name, start, Compiled("first-come", tables), max(level.batch for level in levels))
 
 
 def batch_limit(fleet: Fleet, model: int) -> int:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import ClassVar
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.sim.engine import Engine, Scheme
+from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.schemes.fixed import model_index
@@ -55,7 +55,7 @@ class Clipper:
 
 
 class _Run(Scheme):
-    def __init__(self, engine: Engine, model: int, objective_ms: float) -> None:
+    def __init__(self, engine: StationEngine, model: int, objective_ms: float) -> None:
         super().__init__(engine)
         self.model, self.objective_ms = model, objective_ms
         workers = engine.fleet.workers

@@ -80,4 +80,4 @@ def _tables(fleet: Fleet, late: tuple[int, int]) -> Compiled:
             model[:, column] = best
             batch[:, column] = np.minimum(queued, fleet.largest_batch(best, float(slack_ms)))
     # A longer queue is answered as one of the largest batch.
-    return Compiled("central", stack([Level(np.inf, edges, model, batch, (0, 0))]))
+    return Compiled("first-come", stack([Level(np.inf, edges, model, batch, (0, 0))]))

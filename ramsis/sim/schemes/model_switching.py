@@ -27,7 +27,7 @@ from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
-from ramsis.sim.workload import PoissonLoad
+from ramsis.sim.workload import ConstantLoad
 
 __all__ = ["RESPONSE_FORMAT", "ModelSwitching"]
 
@@ -152,13 +152,15 @@ class ModelSwitching:
 
     def _trial(self, fleet: Fleet, plan: Plan, load_qps: float) -> dict[str, float]:
         """One model under a load: share in time, and the response time of the wanted share."""
-        from ramsis.sim.compiled import replay
+        from ramsis.sim.compiled import Given, replay
 
         assert plan.compiled
         arrivals, service = np.random.SeedSequence(self.seed).spawn(2)
-        workload = PoissonLoad(load_qps, 1000.0 * self.profile_s)
-        run = replay(fleet, plan.compiled, workload.arrivals_ms(np.random.default_rng(arrivals)),
-                     workload.duration_ms, np.random.default_rng(service), load_qps)
+        workload = ConstantLoad(load_qps, 1000.0 * self.profile_s)
+        given = Given.drawn(workload.arrivals_ms(np.random.default_rng(arrivals)),
+                            workload.duration_ms, np.random.default_rng(service),
+                            draws=fleet.draws, by_chance=False)
+        run = replay(fleet, plan.compiled, given, load_qps)
         response_ms = run.answered_ms - run.arrival_ms
         return {
             "load_qps": load_qps,

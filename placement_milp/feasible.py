@@ -1,0 +1,67 @@
+"""Feasible batches: which batches of a variant a worker type can run alone.
+
+A batch b of variant v is feasible on type t if
+
+    l(t, v, b) <= latency_share_of_slo * SLO,    memory(v, b) <= memory of t,
+
+and every ``only-on`` rule that names v, or its family, allows t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
+
+__all__ = ["FeasibleBatch", "feasible_batches", "is_member", "latencies", "may_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class FeasibleBatch:
+    """A batch that a worker can run in time and in its memory while it runs no other variant."""
+
+    variant: Variant
+    family: Family
+    batch: int
+    latency_ms: float
+    memory_mb: float
+
+
+def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
+    """A variant's latencies on a type, its own or those of ``latency_like``."""
+    own = [entry for entry in variant.latency if entry.worker_type == worker_type.name]
+    if own or worker_type.latency_like is None:
+        yield from own
+        return
+    for entry in variant.latency:
+        if entry.worker_type == worker_type.latency_like:
+            yield Latency(worker_type.name, entry.batch,
+                          entry.latency_ms / worker_type.relative_speed, entry.memory_mb,
+                          entry.compute_share)
+
+
+def feasible_batches(
+    problem: Problem, family: Family, variant: Variant, worker_type: WorkerType
+) -> list[FeasibleBatch]:
+    """The feasible batches of a variant on a type."""
+    if not may_run(problem, variant, worker_type):
+        return []
+    limit_ms = problem.rules.latency_share_of_slo * family.slo_ms
+    found = []
+    for entry in latencies(variant, worker_type):
+        memory_mb = variant.memory_mb if entry.memory_mb is None else entry.memory_mb
+        if entry.latency_ms <= limit_ms and memory_mb <= worker_type.memory_mb:
+            found.append(FeasibleBatch(variant, family, entry.batch, entry.latency_ms, memory_mb))
+    return found
+
+
+def may_run(problem: Problem, variant: Variant, worker_type: WorkerType) -> bool:
+    """Whether the ``only-on`` rules allow a variant on a type."""
+    return all(worker_type.name in rule.worker_types for rule in problem.colocation
+               if rule.kind == "only-on" and is_member(variant, rule.members))
+
+
+def is_member(variant: Variant, members: tuple[str, ...]) -> bool:
+    """Whether a variant, or its family, is among the members of a rule."""
+    return variant.name in members or variant.family in members

@@ -1,0 +1,75 @@
+"""Arrival processes of the user's own: callables in modules that the user names."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["made_by", "maker_of"]
+
+_RATE_TOLERANCE = 1e-9
+
+
+def maker_of(text: str) -> Callable[..., Any]:
+    """The callable ``package.module:name``, its module imported.
+
+    Raises
+    ------
+    InvalidValueError
+        There is none.
+    """
+    module_name, _, attribute = text.partition(":")
+    try:
+        maker = attrgetter(attribute)(importlib.import_module(module_name))
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InvalidValueError(
+            describe(f"cannot import arrival process ({error})", where="arrivals", value=text,
+                     allowed="package.module:name of an importable callable")
+        ) from error
+    if not callable(maker):
+        raise InvalidValueError(
+            describe("arrival process is not callable", where="arrivals", value=text,
+                     allowed="a callable that takes load_qps")
+        )
+    found: Callable[..., Any] = maker
+    return found
+
+
+def made_by(
+    maker: Callable[..., Any], name: str, parameters: Mapping[str, Any], load_qps: float
+) -> ProcessWithRate:
+    """The process that a callable makes of a load in queries per second and parameters.
+
+    Raises
+    ------
+    InvalidValueError
+        It takes others, what it makes is no process, or one of another rate.
+    """
+    try:
+        process = maker(load_qps, **parameters)
+    except TypeError as error:
+        takes = ", ".join(["load_qps", *parameters])
+        raise InvalidValueError(
+            describe(f"cannot make an arrival process ({error})", where="arrivals", value=name,
+                     allowed=f"a callable that takes {takes}")
+        ) from error
+    if not isinstance(process, ArrivalProcess | Sampler):
+        raise InvalidValueError(
+            describe("not an arrival process", where=f"arrivals {name}",
+                     value=type(process).__name__,
+                     allowed="an object with rate_per_ms, and log_pf(count, interval_ms) or "
+                     "sample(duration_ms, rng)")
+        )
+    wanted = load_qps / 1000.0
+    if not abs(process.rate_per_ms - wanted) <= _RATE_TOLERANCE * wanted:
+        raise InvalidValueError(
+            describe("the process does not have the rate of its load",
+                     where=f"arrivals {name}: rate_per_ms", value=process.rate_per_ms,
+                     allowed=f"{wanted:.10g}, a thousandth of {load_qps:g} QPS")
+        )
+    return process

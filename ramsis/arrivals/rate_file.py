@@ -1,0 +1,168 @@
+"""Reading rate traces, and the traces that come with the package.
+
+Two layouts, each as text, ``.gz`` or ``.zst``:
+
+- lines of a time and a load in queries per second, as ``12 2431`` (the layout of the Twitter
+  traces): the load holds from that time to the next; ``#`` begins a comment;
+- the minute bins of the Azure Functions data: a CSV whose header names the minutes ``1``, ``2``, …
+  after any other columns; invocations are added up over the rows.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import ramsis
+from ramsis.arrivals.timestamps import UNITS
+from ramsis.arrivals.trace import RateTrace
+from ramsis.arrivals.trace_formats.files import open_text
+from ramsis.errors import InputFileError, InvalidValueError, describe
+
+__all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
+
+_PACKAGE = Path(ramsis.__file__).resolve().parent
+_SHIPPED = (_PACKAGE / "profiles" / "shipped" / "traces", _PACKAGE.parent / "profiles" / "traces")
+"""Where shipped traces lie: in a wheel, and in the repository of an editable installation."""
+
+
+def shipped_traces() -> dict[str, Path]:
+    """The traces that come with the package, by name."""
+    folder = next((folder for folder in _SHIPPED if folder.is_dir()), None)
+    return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.txt"))}
+
+
+def find_trace(path_or_name: str | os.PathLike[str]) -> Path:
+    """The path itself, if there is such a file, or that of the shipped trace of the name."""
+    path = Path(path_or_name)
+    return path if path.exists() else shipped_traces().get(os.fspath(path_or_name), path)
+
+
+def is_rate_trace(path_or_name: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a rate trace does; another may hold recorded arrivals.
+
+    Raises
+    ------
+    InputFileError
+        No such file, or it cannot be read.
+    """
+    first = next(_lines(find_trace(path_or_name)), None)
+    if first is None:
+        return False
+    fields = _parts(first[1])
+    return bool(_minutes(first[1])) or (len(fields) == 2 and all(map(_looks_numeric, fields)))
+
+
+def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> RateTrace:
+    """The rate trace in a file, or the shipped one of that name.
+
+    Parameters
+    ----------
+    path_or_name : str or path-like
+    unit : str
+        One of :data:`~ramsis.arrivals.timestamps.UNITS`: of the times in lines of time and load.
+
+    Raises
+    ------
+    InputFileError
+        No such file, it is no rate trace or empty, a time goes back, or a rate is negative or
+        not a number; the message names the line.
+    InvalidValueError
+        An unknown unit.
+    """
+    if unit not in UNITS:
+        raise InvalidValueError(describe("unknown unit of time", where="unit", value=unit,
+                                         allowed=", ".join(UNITS)))
+    path = find_trace(path_or_name)
+    lines = list(_lines(path))
+    if not lines:
+        raise InputFileError(describe("empty trace", where=str(path),
+                                      allowed="a time and a load in each line"))
+    try:
+        if _minutes(lines[0][1]):
+            return _minute_bins(lines, str(path))
+        return _steps(lines, str(path), UNITS[unit])
+    except InvalidValueError as error:
+        raise InputFileError(f"{path}: {error}") from None
+
+
+def _parts(text: str) -> list[str]:
+    """The fields of a line of time and load."""
+    return re.split(r"[\s,;]+", text)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Numbers and texts of the lines that hold something."""
+    try:
+        with open_text(path) as stream:
+            for number, text in enumerate(stream, start=1):
+                kept = text.partition("#")[0].strip()
+                if kept:
+                    yield number, kept
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        known = ", ".join(shipped_traces())
+        raise InputFileError(describe(f"cannot read trace ({reason})", where=str(path),
+                                      allowed=f"a path, or one of: {known}")) from error
+
+
+def _steps(lines: list[tuple[int, str]], where: str, factor: float) -> RateTrace:
+    """Lines of time and load."""
+    start_ms: list[float] = []
+    rate_qps: list[float] = []
+    for number, text in lines:
+        place = f"{where}: line {number}"
+        values = [_number(part) for part in _parts(text)]
+        if len(values) != 2 or math.isnan(values[0]):
+            raise InputFileError(describe("not a time and a load", where=place, value=text,
+                                          allowed="two numbers, such as 12 2431"))
+        time_ms, rate = values[0] * factor, values[1]
+        if not (math.isfinite(rate) and rate >= 0):
+            raise InputFileError(describe("rate is not a load", where=place, value=text,
+                                          allowed="a finite number >= 0"))
+        if start_ms and not time_ms > start_ms[-1]:
+            raise InputFileError(describe("time goes back", where=place, value=text,
+                                          allowed="a time after that of the line before"))
+        start_ms.append(time_ms)
+        rate_qps.append(rate)
+    return RateTrace(start_ms, rate_qps)
+
+
+def _minutes(header: str) -> list[int]:
+    """The columns of a CSV header that name minutes, 1, 2, … in turn."""
+    names = [name.strip().strip('"') for name in header.split(",")]
+    columns = [i for i, name in enumerate(names) if name.isdigit()]
+    numbered = [names[i] for i in columns] == [str(n) for n in range(1, len(columns) + 1)]
+    return columns if numbered and len(columns) >= 3 else []
+
+
+def _minute_bins(lines: list[tuple[int, str]], where: str) -> RateTrace:
+    """Invocations per minute, added up over the rows."""
+    columns = _minutes(lines[0][1])
+    totals = [0.0] * len(columns)
+    for number, text in lines[1:]:
+        (cells,) = csv.reader([text])
+        for i, column in enumerate(columns):
+            count = _number(cells[column]) if column < len(cells) else math.nan
+            if not (math.isfinite(count) and count >= 0):
+                raise InputFileError(describe("not a count", where=f"{where}: line {number}, "
+                                              f"minute {i + 1}", value=count,
+                                              allowed="a finite number >= 0"))
+            totals[i] += count
+    return RateTrace([60_000.0 * i for i in range(len(totals))], [n / 60.0 for n in totals])
+
+
+def _looks_numeric(text: str) -> bool:
+    """Whether it is meant as a number, NaN among them."""
+    return text.lower() == "nan" or not math.isnan(_number(text))
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

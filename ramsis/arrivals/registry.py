@@ -1,0 +1,295 @@
+"""Arrival processes by name: one registry for the command line, sweeps, policy files and Python.
+
+    poisson                                     {"process": "poisson"}
+    negative-binomial:4                         {"process": "negative-binomial", "dispersion": 4}
+    mmpp:ratio=4,burst-ms=500,share=0.2         {"process": "mmpp", "ratio": 4, "burst_ms": 500,
+                                                 "share": 0.2}
+    renewal:2                                   {"process": "renewal", "cv": 2}
+    fixed-rate                                  {"process": "fixed-rate"}
+    package.module:name                         {"process": "package.module:name", ...}
+
+A new process is a module with a subclass of :class:`~ramsis.arrivals.process.ShippedProcess`, and
+its name in :data:`SHIPPED`. A module of the user's own is imported only when the user names it. A
+file that names one is not enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ramsis.arrivals.fixed_rate import FixedRate
+from ramsis.arrivals.modulated import MarkovModulated
+from ramsis.arrivals.negative_binomial import NegativeBinomial
+from ramsis.arrivals.own import made_by, maker_of
+from ramsis.arrivals.poisson import Poisson
+from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler, ShippedProcess
+from ramsis.arrivals.renewal import Renewal
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["OWN", "SHIPPED", "AnyArrivals", "Arrivals", "arrivals_of", "describe_process",
+           "format_process", "patterns"]
+
+SHIPPED: Mapping[str, type[ShippedProcess]] = {
+    one.name: one for one in (Poisson, NegativeBinomial, MarkovModulated, Renewal, FixedRate)
+}
+"""The processes that come with the package, by name."""
+
+OWN = "package.module:name of your own"
+
+
+def patterns(*, counts: bool = False) -> tuple[str, ...]:
+    """How the shipped processes are written; with ``counts`` those that policies are made for."""
+    return tuple(one.pattern() for one in SHIPPED.values()
+                 if not counts or hasattr(one, "log_pf"))
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """An arrival process without its load. It is called with a load, and gives the process.
+
+    Attributes
+    ----------
+    name : str
+        One of :data:`SHIPPED`, or ``package.module:name`` of a callable that takes a load in
+        queries per second, and its parameters by keyword.
+    parameters : tuple of (str, value)
+        Names as in Python.
+
+    Examples
+    --------
+    >>> Arrivals.parse("negative-binomial:4")(100.0)
+    NegativeBinomial(load_qps=100.0, dispersion=4.0)
+    """
+
+    name: str
+    parameters: tuple[tuple[str, Any], ...] = ()
+    _maker: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self._maker is None and self.name not in SHIPPED:
+            object.__setattr__(self, "_maker", maker_of(self.name))
+
+    @classmethod
+    def parse(cls, text: str) -> Arrivals:
+        """The arrivals that a text names.
+
+        A process that its parameters make Poisson, as ``renewal:1``, is ``poisson``.
+
+        Parameters
+        ----------
+        text : str
+            As the module's description shows; see :func:`patterns`.
+
+        Raises
+        ------
+        InvalidValueError
+            When the name is unknown, cannot be imported, or is not callable, or a parameter is
+            missing, unknown or out of range.
+        """
+        name, _, words = text.partition(":")
+        if name in SHIPPED and (words or not text.endswith(":")):
+            return _shipped(SHIPPED[name], _parameters(text, words, SHIPPED[name]))
+        if not words:
+            raise InvalidValueError(
+                describe("unknown arrival process", where="arrivals", value=text,
+                         allowed=f"{', '.join(patterns())}, or {OWN}")
+            )
+        return cls(text)
+
+    @classmethod
+    def of(cls, description: Mapping[str, Any], *, own: str | None = None) -> Arrivals:
+        """The arrivals that a policy file names.
+
+        Parameters
+        ----------
+        description : mapping
+            The file's entry: ``process`` and parameters.
+        own : str, optional
+            ``package.module:name`` that the user trusts; the only one that is imported.
+
+        Raises
+        ------
+        InvalidValueError
+            When the process cannot be made from the file's entry alone.
+        """
+        name = str(description.get("process"))
+        given = {key: value for key, value in description.items() if key != "process"}
+        if name in SHIPPED:
+            kind = SHIPPED[name]
+            if set(given) != {one.name for one in kind.parameters}:
+                raise _wrong_parameters(name, sorted(given), kind)
+            return _shipped(kind, {k: _number(k, v, name, kind) for k, v in given.items()})
+        if ":" not in name:
+            raise InvalidValueError(
+                describe("unknown arrival process", where="arrivals", value=name,
+                         allowed=", ".join([*SHIPPED, "package.module:name"]))
+            )
+        if name != own:
+            raise InvalidValueError(
+                describe("an arrival process of its maker's own is not imported on a file's word",
+                         where="arrivals", value=name,
+                         allowed=f"--arrivals {name}, where you trust that module")
+            )
+        return cls(name, tuple(given.items()))
+
+    @property
+    def text(self) -> str:
+        """What :meth:`parse` takes; of a process of one's own the name alone."""
+        if self.name not in SHIPPED:
+            return self.name
+        return _text(SHIPPED[self.name], dict(self.parameters), _exact)
+
+    def __call__(self, load_qps: float) -> ProcessWithRate:
+        """The process of a load in queries per second.
+
+        Raises
+        ------
+        InvalidValueError
+            A load that is not a finite number > 0; or a callable of one's own makes no process, or
+            one of another rate.
+        """
+        if self._maker is None:
+            return SHIPPED[self.name](load_qps, **dict(self.parameters))  # type: ignore[call-arg]
+        return made_by(self._maker, self.name, dict(self.parameters), load_qps)
+
+    def counted(self, load_qps: float) -> ArrivalProcess:
+        """The process of a load, with the counts that policies are made from.
+
+        Raises
+        ------
+        InvalidValueError
+            As when called; or the process has no independent counts, with the reason.
+        """
+        process = self(load_qps)
+        if isinstance(process, ArrivalProcess):
+            return process
+        why = getattr(process, "why_no_counts", "") or "it has no log_pf(count, interval_ms)"
+        raise InvalidValueError(
+            describe(f"no policies can be made for this process ({why})", where="arrivals",
+                     value=self.text, allowed=f"{', '.join(patterns(counts=True))}, or {OWN}")
+        )
+
+    def drawn(self, load_qps: float) -> Sampler:
+        """The process of a load, to be drawn from.
+
+        Raises
+        ------
+        InvalidValueError
+            As when called; or it has no ``sample``.
+        """
+        process = self(load_qps)
+        if isinstance(process, Sampler):
+            return process
+        raise InvalidValueError(
+            describe("the process cannot be drawn from, so it cannot be simulated",
+                     where="arrivals", value=self.text,
+                     allowed="one with sample(duration_ms, rng)")
+        )
+
+
+AnyArrivals = Arrivals | str | Callable[[float], ProcessWithRate]
+"""What workloads take: arrivals, their text, or a callable that makes the process of a load."""
+
+
+def arrivals_of(given: AnyArrivals) -> Arrivals:
+    """The arrivals that any of these stands for.
+
+    Raises
+    ------
+    InvalidValueError
+        As :meth:`Arrivals.parse`.
+    """
+    if isinstance(given, Arrivals):
+        return given
+    if isinstance(given, str):
+        return Arrivals.parse(given)
+    name = getattr(given, "__qualname__", type(given).__qualname__)
+    return Arrivals(f"{given.__module__}:{name}", (), given)
+
+
+def describe_process(process: ProcessWithRate) -> dict[str, Any]:
+    """The ``arrivals`` entry of a policy file: the process's name and parameters.
+
+    A class without ``describe`` is named by its import path.
+    """
+    own = getattr(process, "describe", None)
+    if callable(own):
+        return dict(own())
+    kind = type(process)
+    return {"process": f"{kind.__module__}:{kind.__qualname__}"}
+
+
+def format_process(process: ShippedProcess, digits: int | None = None) -> str:
+    """The text that names a shipped process, without its load.
+
+    Parameters
+    ----------
+    digits : int, optional
+        Significant digits of the parameters; by default as many as they have.
+
+    Examples
+    --------
+    >>> format_process(NegativeBinomial(100.0, 4.0))
+    'negative-binomial:4'
+    """
+    given = {one.name: getattr(process, one.name) for one in process.parameters}
+    return _text(type(process), given,
+                 _exact if digits is None else lambda value: f"{value:.{digits}g}")
+
+
+def _shipped(kind: type[ShippedProcess], parameters: Mapping[str, float]) -> Arrivals:
+    """Numbers out of range are refused before there is a load."""
+    same = kind(1.0, **parameters).simplest()  # type: ignore[call-arg]
+    return Arrivals(same.name, tuple((one.name, getattr(same, one.name))
+                                     for one in same.parameters))
+
+
+def _text(
+    kind: type[ShippedProcess], given: Mapping[str, float], shown: Callable[[float], str]
+) -> str:
+    if len(kind.parameters) == 1:
+        return f"{kind.name}:{shown(given[kind.parameters[0].name])}"
+    words = ",".join(f"{one.word}={shown(given[one.name])}" for one in kind.parameters)
+    return f"{kind.name}:{words}" if words else kind.name
+
+
+def _exact(value: float) -> str:
+    return repr(float(value)).removesuffix(".0")
+
+
+def _parameters(text: str, words: str, kind: type[ShippedProcess]) -> dict[str, float]:
+    """Parameters of a text such as ``mmpp:ratio=4,burst-ms=500,share=0.2``."""
+    names = [one.name for one in kind.parameters]
+    pairs = [word.partition("=") for word in words.split(",") if word]
+    if len(names) == 1 and len(pairs) == 1 and not pairs[0][1]:
+        return {names[0]: _number(names[0], words, text, kind)}
+    given = {key.strip().replace("-", "_"): value for key, _, value in pairs}
+    if set(given) != set(names) or len(given) != len(pairs):
+        raise _wrong_parameters(text, sorted(given), kind)
+    return {key: _number(key, value, text, kind) for key, value in given.items()}
+
+
+def _wrong_parameters(
+    text: str, given: list[str], kind: type[ShippedProcess]
+) -> InvalidValueError:
+    wanted = ", ".join(one.word for one in kind.parameters) or "none"
+    return InvalidValueError(
+        describe("wrong parameters of an arrival process", where=f"arrivals {text!r}",
+                 value=", ".join(given), allowed=wanted)
+    )
+
+
+def _number(key: str, value: object, text: str, kind: type[ShippedProcess]) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(str(value))
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InvalidValueError(
+            describe(f"{key.replace('_', '-')} is not a number", where=f"arrivals {text!r}",
+                     value=value, allowed=f"{kind.pattern()} with finite numbers")
+        )
+    return number

@@ -1,0 +1,64 @@
+"""Renewal processes with gamma gaps: arrivals that are more or less regular than Poisson ones.
+
+The gaps between arrivals are independent, of mean 1/λ and coefficient of variation CV. At CV = 1
+they are exponential and the process is Poisson. At any other CV the time since the last arrival
+says something of the next one, so the counts of disjoint intervals are not independent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals.poisson import Poisson
+from ramsis.arrivals.process import Parameter, ShippedProcess
+from ramsis.arrivals.sampling import renewal_times
+
+__all__ = ["Renewal"]
+
+
+@dataclass(frozen=True)
+class Renewal(ShippedProcess):
+    """Independent gamma-distributed gaps with a given coefficient of variation.
+
+    Parameters
+    ----------
+    load_qps : float
+        Queries per second, finite and > 0.
+    cv : float
+        Standard deviation of a gap over its mean, finite and > 0; 1 is Poisson. The first gap,
+        from time 0, is one like the others.
+
+    Raises
+    ------
+    InvalidValueError
+        When a number is out of range.
+    """
+
+    name: ClassVar[str] = "renewal"
+    parameters: ClassVar[tuple[Parameter, ...]] = (
+        Parameter("cv", "CV", "cv, the coefficient of variation of the gaps,",
+                  "a finite number > 0", lambda value: 0.0 < value < math.inf),
+    )
+    why_no_counts: ClassVar[str] = (
+        "the counts of disjoint intervals are not independent unless CV is 1")
+
+    load_qps: float
+    cv: float
+
+    def simplest(self) -> ShippedProcess:
+        """Poisson where the gaps are exponential."""
+        return Poisson(self.load_qps) if self.cv == 1.0 else self
+
+    @property
+    def gap_cv(self) -> float:
+        """Coefficient of variation of the gaps."""
+        return self.cv
+
+    def sample(self, duration_ms: float, rng: np.random.Generator) -> NDArray[np.float64]:
+        """Arrival times in ms within ``duration_ms``, rising."""
+        return renewal_times(rng, self.rate_per_ms, duration_ms, self.cv)

@@ -1,0 +1,218 @@
+"""Workloads that follow a trace: a load that changes in steps, or recorded arrivals.
+
+A load that varies is a constant-rate process in stretched time: with Λ(t) the mean number of
+arrivals up to t, arrivals of rate 1 on [0, Λ(T)) are mapped through the inverse of Λ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ramsis.arrivals.process import Sampler
+from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
+from ramsis.arrivals.sampling import check_amount
+from ramsis.errors import InvalidValueError, check_positive, describe
+
+__all__ = ["RateTrace", "Recorded"]
+
+FloatArray = NDArray[np.float64]
+
+_QPS = 1000.0  # one arrival per ms: the rate in stretched time
+
+
+@dataclass(frozen=True, eq=False)
+class RateTrace:
+    """A load that changes in steps.
+
+    Parameters
+    ----------
+    start_ms : array_like, shape (n,)
+        When each step begins, rising. The first is the trace's time 0.
+    rate_qps : array_like, shape (n,)
+        Load of each step, finite and >= 0, not all 0.
+    end_ms : float, optional
+        When the last step ends; by default it is as long as the one before (1 s if there is
+        none).
+    arrivals : Arrivals, str or callable
+        The process in stretched time, as :class:`ramsis.sim.ConstantLoad` takes it. It is that of
+        1000 queries per second: bursts of 500 ms last for 500 arrivals.
+
+    Raises
+    ------
+    InvalidValueError
+        No steps, times that go back, a rate that is negative or not a number, or a process that
+        cannot be drawn from.
+    """
+
+    start_ms: FloatArray
+    rate_qps: FloatArray
+    end_ms: float
+    arrivals: Arrivals
+    _process: Sampler = field(repr=False)
+
+    def __init__(
+        self, start_ms: ArrayLike, rate_qps: ArrayLike, end_ms: float | None = None,
+        arrivals: AnyArrivals = "poisson",
+    ) -> None:
+        start = np.array(start_ms, dtype=float).reshape(-1)
+        rate = np.array(rate_qps, dtype=float).reshape(-1)
+        if not len(start) or start.shape != rate.shape:
+            raise InvalidValueError(describe("no trace", where="rate trace", value=len(start),
+                                             allowed="one or more steps, each with a rate"))
+        _refuse_first(~(np.isfinite(rate) & (rate >= 0)), rate, "rate is not a load",
+                      "a finite number >= 0")
+        _refuse_first(~np.isfinite(start), start, "not a time", "a finite number")
+        _refuse_first(np.append(False, np.diff(start) <= 0), start, "time goes back",
+                      "times that rise")
+        last = start[-1] - start[-2] if len(start) > 1 else 1000.0
+        end = start[-1] + last if end_ms is None else float(end_ms)
+        if not (math.isfinite(end) and end > start[-1]):
+            raise InvalidValueError(describe("trace ends before its last step", where="end_ms",
+                                             value=end, allowed=f"a number > {start[-1]}"))
+        if not rate.any():
+            raise InvalidValueError(describe("empty trace", where="rate trace", value=0.0,
+                                             allowed="a rate > 0 somewhere"))
+        put = object.__setattr__
+        put(self, "start_ms", start - start[0])
+        put(self, "rate_qps", rate)
+        put(self, "end_ms", float(end - start[0]))
+        put(self, "arrivals", arrivals_of(arrivals))
+        put(self, "_process", self.arrivals.drawn(_QPS))
+
+    @property
+    def duration_ms(self) -> float:
+        """Length of the trace."""
+        return self.end_ms
+
+    @property
+    def load_qps(self) -> float:
+        """Mean load."""
+        return float(1000.0 * self._cumulative()[-1] / self.end_ms)
+
+    @property
+    def peak_qps(self) -> float:
+        """Highest load of any step."""
+        return float(self.rate_qps.max())
+
+    @property
+    def varies(self) -> bool:
+        """Whether there is more than one rate."""
+        return bool((self.rate_qps != self.rate_qps[0]).any())
+
+    def scaled(self, factor: float) -> RateTrace:
+        """The same course at ``factor`` times the load."""
+        check_positive(factor=factor)
+        return RateTrace(self.start_ms, self.rate_qps * factor, self.end_ms,
+                         self.arrivals)
+
+    def until(self, duration_ms: float) -> RateTrace:
+        """The first part of the trace; the whole if it is shorter."""
+        check_positive(duration_ms=duration_ms)
+        kept = self.start_ms < duration_ms
+        return RateTrace(self.start_ms[kept], self.rate_qps[kept], min(duration_ms, self.end_ms),
+                         self.arrivals)
+
+    def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
+        """Sorted arrival times in ms."""
+        cumulative = self._cumulative()
+        edges = np.append(self.start_ms, self.end_ms)
+        check_amount(float(cumulative[-1]))
+        rate = self._process.rate_per_ms
+        stretched = self._process.sample(float(cumulative[-1]) / rate, rng) * rate
+        times = _inverse(stretched, cumulative, edges)
+        return np.minimum(times, np.nextafter(self.end_ms, 0.0))
+
+    def _cumulative(self) -> FloatArray:
+        """Mean number of arrivals up to each edge, shape (n+1,)."""
+        lengths = np.diff(np.append(self.start_ms, self.end_ms))
+        return np.append(0.0, np.cumsum(self.rate_qps / 1000.0 * lengths))
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """Given arrival times, the same in every run.
+
+    Parameters
+    ----------
+    times_ms : array_like, shape (n,)
+        Not falling; the first becomes time 0.
+    duration_ms : float, optional
+        When the recording ends, counted from the first arrival; by default one mean gap after
+        the last.
+
+    Raises
+    ------
+    InvalidValueError
+        No times, or times that go back or are not finite.
+    """
+
+    times_ms: FloatArray
+    duration_ms: float
+
+    def __init__(self, times_ms: ArrayLike, duration_ms: float | None = None) -> None:
+        times = np.array(times_ms, dtype=float).reshape(-1)
+        if not len(times):
+            raise InvalidValueError(describe("empty trace", where="times_ms", value=0,
+                                             allowed="one or more arrivals"))
+        _refuse_first(~np.isfinite(times), times, "not a time", "a finite number")
+        _refuse_first(np.append(False, np.diff(times) < 0), times, "time goes back",
+                      "times that do not fall")
+        times -= times[0]
+        if duration_ms is None:
+            gap = times[-1] / (len(times) - 1) if len(times) > 1 else 1000.0
+            duration_ms = float(times[-1] + max(gap, 1e-6))
+        check_positive(duration_ms=duration_ms)
+        object.__setattr__(self, "times_ms", times[times < duration_ms])
+        object.__setattr__(self, "duration_ms", float(duration_ms))
+
+    @property
+    def load_qps(self) -> float:
+        """Mean load."""
+        return 1000.0 * len(self.times_ms) / self.duration_ms
+
+    @property
+    def peak_qps(self) -> float:
+        """Most arrivals in any second (or in the whole, if it is shorter), per second."""
+        window_ms = min(1000.0, self.duration_ms)
+        last = np.searchsorted(self.times_ms, self.times_ms + window_ms)
+        return float((last - np.arange(len(last))).max() * 1000.0 / window_ms)
+
+    @property
+    def varies(self) -> bool:
+        """Recorded traffic does."""
+        return True
+
+    def scaled(self, factor: float) -> Recorded:
+        """The recording played ``factor`` times as fast."""
+        check_positive(factor=factor)
+        return Recorded(self.times_ms / factor, self.duration_ms / factor)
+
+    def until(self, duration_ms: float) -> Recorded:
+        """The first part of the recording; the whole if it is shorter."""
+        return Recorded(self.times_ms, min(duration_ms, self.duration_ms))
+
+    def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
+        """The times, as recorded."""
+        return self.times_ms
+
+
+def _inverse(values: FloatArray, cumulative: FloatArray, edges: FloatArray) -> FloatArray:
+    """The times at which a rising piecewise linear function reaches the values."""
+    step = np.searchsorted(cumulative, values, side="right") - 1
+    step = np.minimum(step, len(edges) - 2)
+    rise = np.diff(cumulative)
+    share = (values - cumulative[step]) / np.where(rise > 0, rise, 1.0)[step]
+    result: FloatArray = edges[step] + share * np.diff(edges)[step]
+    return np.maximum.accumulate(result)
+
+
+def _refuse_first(bad: NDArray[np.bool_], values: FloatArray, what: str, allowed: str) -> None:
+    """Refuse the first bad value of an array, by its line (from 1)."""
+    if bad.any():
+        first = int(np.argmax(bad))
+        raise InvalidValueError(describe(what, where=f"entry {first + 1}",
+                                         value=float(values[first]), allowed=allowed))

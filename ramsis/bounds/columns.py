@@ -1,0 +1,136 @@
+"""The columns of the fluid programs: each way in which a query can be answered.
+
+A column is a worker type t, an SLO class c, a model m and a batch of b that can be in time. A
+query that it answers takes E[L_t(m, b)] / b of a worker's time, is in time with probability
+P(L_t(m, b) <= SLO_c), and then worth the accuracy of m. Where E[L] falls with the batch, running b
+queries as a larger batch is a column of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import pdtr
+
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import SloClass
+
+__all__ = ["Columns", "gathering_windows"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Ways to answer a query; arrays of shape (n,).
+
+    Attributes
+    ----------
+    worker_type, slo_class, model : ndarray of int
+        Which; worker types and classes as they were given.
+    batch : ndarray of int
+        Queries in the batch.
+    busy_ms : ndarray
+        Mean time of the batch.
+    in_time : ndarray
+        Probability of being in time, > 0.
+    accuracy : ndarray
+    """
+
+    worker_type: IntArray
+    slo_class: IntArray
+    model: IntArray
+    batch: IntArray
+    busy_ms: FloatArray
+    in_time: FloatArray
+    accuracy: FloatArray
+
+    @classmethod
+    def of(
+        cls, times: Sequence[ServiceTimes], classes: Sequence[SloClass], max_batch: int
+    ) -> Columns:
+        """All columns of some worker types and classes, with batches up to ``max_batch``."""
+        parts = [_columns(one, t, c, slo.slo_ms, max_batch)
+                 for t, one in enumerate(times) for c, slo in enumerate(classes)]
+        return cls(*(np.concatenate(field) for field in zip(*parts, strict=True)))
+
+    @property
+    def time_ms(self) -> FloatArray:
+        """Worker time for each query."""
+        return self.busy_ms / self.batch
+
+    @property
+    def reward(self) -> FloatArray:
+        """Expected accuracy of a query, late ones counting 0."""
+        return self.accuracy * self.in_time
+
+    def of_types(self, types: int) -> NDArray[np.bool_]:
+        """Which columns each worker type has, shape (types, n)."""
+        return np.asarray(self.worker_type == np.arange(types)[:, None])
+
+    def of_classes(self, classes: int) -> NDArray[np.bool_]:
+        """Which columns each class has, shape (classes, n)."""
+        return np.asarray(self.slo_class == np.arange(classes)[:, None])
+
+    def undominated(self) -> Columns:
+        """The columns that no other one of the same type and class beats.
+
+        One beats another where it takes no more time, is in time no less often and is no less
+        accurate.
+        """
+        worth = np.stack([-self.time_ms, self.in_time, self.accuracy])
+        kept = []
+        for i in range(len(self.batch)):
+            like = ((self.worker_type == self.worker_type[i])
+                    & (self.slo_class == self.slo_class[i]))
+            as_good = like & (worth >= worth[:, i, None]).all(axis=0)
+            better = as_good & (worth > worth[:, i, None]).any(axis=0)
+            if not (better.any() or as_good[:i].any()):
+                kept.append(i)
+        return Columns(*(getattr(self, name)[kept] for name in self.__dataclass_fields__))
+
+
+def _columns(
+    times: ServiceTimes, t: int, c: int, slo_ms: float, max_batch: int
+) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray]:
+    """The fields of :class:`Columns` for one type and one class."""
+    mean_ms, in_time = times.mean_ms, times.cdf(slo_ms)
+    model, batch = np.nonzero((in_time > 0)[:, :max_batch])
+    size, run = batch.copy(), batch.copy()
+    for m, b in np.argwhere(mean_ms < np.maximum.accumulate(mean_ms, axis=1)).tolist():
+        smaller = np.flatnonzero(mean_ms[m, :min(b, max_batch)] > mean_ms[m, b])
+        model = np.append(model, np.full(len(smaller), m))
+        size, run = np.append(size, smaller), np.append(run, np.full(len(smaller), b))
+    return (np.full(len(model), t), np.full(len(model), c), model, size + 1, mean_ms[model, run],
+            in_time[model, run], times.accuracy[model])
+
+
+def gathering_windows(
+    columns: Columns, slo_ms: float, load: float
+) -> tuple[FloatArray, FloatArray]:
+    """Rows and right-hand sides of the gathering windows that can bind, with one SLO.
+
+    Parameters
+    ----------
+    load : float
+        Of the Poisson arrivals, in queries per ms.
+
+    Returns
+    -------
+    rows : ndarray, shape (k, n)
+    most : ndarray, shape (k,)
+        Largest shares of the queries.
+    """
+    batch, window_ms = columns.batch, slo_ms - columns.busy_ms
+    rows, most = [], []
+    for width in np.unique(window_ms):
+        for size in np.unique(batch[window_ms <= width]):
+            share = 1.0 - float(pdtr(size - 2, load * width)) ** size
+            if size > 1 and 0.0 <= share < 1.0:
+                rows.append(((batch >= size) & (window_ms <= width)).astype(float))
+                most.append(share)
+    return np.array(rows).reshape(-1, len(batch)), np.array(most)

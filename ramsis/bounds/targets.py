@@ -1,0 +1,127 @@
+"""What workers are to deliver: limits on violations and accuracy, and whether they can be met."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from ramsis.bounds.columns import Columns
+from ramsis.cluster.slo_class import SloClass
+from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
+
+__all__ = ["ROUNDING", "Targets", "check_targets", "target_rows"]
+
+FloatArray = NDArray[np.float64]
+
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What a cluster is to deliver.
+
+    Attributes
+    ----------
+    max_violation : float
+        Largest share of the queries that are late or dropped, in [0, 1).
+    min_accuracy : float, optional
+        Smallest mean accuracy of the queries answered in time, in (0, 1].
+    min_effective_accuracy : float, optional
+        Smallest mean accuracy over all queries, those late or dropped counting 0; in (0, 1].
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+
+    max_violation: float = 0.001
+    min_accuracy: float | None = None
+    min_effective_accuracy: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_violation < 1:
+            raise InvalidValueError(describe("not a share of violations", where="max_violation",
+                                             value=self.max_violation,
+                                             allowed="a fraction in [0, 1)"))
+        for where in ("min_accuracy", "min_effective_accuracy"):
+            value = getattr(self, where)
+            if value is not None and not 0 < value <= 1:
+                raise InvalidValueError(describe("not an accuracy", where=where, value=value,
+                                                 allowed="a fraction in (0, 1]"))
+
+    def met(self, accuracy: float, violation_rate: float) -> bool:
+        """Whether figures reach the targets; ``accuracy`` is that of the queries in time."""
+        effective = accuracy * (1.0 - violation_rate)
+        return (violation_rate <= self.max_violation
+                and accuracy >= (self.min_accuracy or 0.0) - ROUNDING
+                and effective >= (self.min_effective_accuracy or 0.0) - ROUNDING)
+
+
+def target_rows(columns: Columns, targets: Targets) -> list[tuple[FloatArray, float]]:
+    """Targets as rows ``a·y >= b`` on shares y of the queries."""
+    rows = [(columns.in_time, 1.0 - targets.max_violation)]
+    if targets.min_accuracy is not None:
+        rows.append(((columns.accuracy - targets.min_accuracy + ROUNDING) * columns.in_time, 0.0))
+    if targets.min_effective_accuracy is not None:
+        rows.append((columns.reward, targets.min_effective_accuracy))
+    return rows
+
+
+def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Targets) -> None:
+    """Refuse targets that no number of workers reaches.
+
+    Raises
+    ------
+    InfeasibleError
+        With the nearest value that can be reached beside the other targets.
+    """
+    queries = columns.of_classes(len(classes)).astype(float)
+    share = np.array([one.share for one in classes])
+    often = [float(columns.in_time[own > 0].max(initial=0.0)) for own in queries]
+    fewest = 1.0 - math.fsum(share * often)
+    if targets.max_violation < fewest - ROUNDING:
+        raise _unreachable("share of violations", "max_violation", targets.max_violation,
+                           f"at least {_outward(fewest, up=True)}")
+
+    def best(rows: Sequence[tuple[FloatArray, float]], equal: float | None = None) -> float:
+        """The largest effective accuracy under further rows ``a·y <= b``."""
+        found: Any = linprog(
+            c=-columns.reward, A_ub=np.vstack([queries, *(row for row, _ in rows)]),
+            b_ub=np.array([*share, *(most for _, most in rows)]),
+            A_eq=None if equal is None else columns.in_time[None, :],
+            b_eq=None if equal is None else np.array([equal]), method="highs")
+        if not found.success:
+            raise NotConvergedError(describe(f"fewest workers not found ({found.message})"))
+        return -float(found.fun)
+
+    # Fewer in time leave more choice; of all that are, this is the best mean.
+    served = 1.0 - targets.max_violation
+    most = best([], served) / served
+    if (targets.min_accuracy or 0.0) > most + ROUNDING:
+        raise _unreachable("accuracy", "min_accuracy", targets.min_accuracy,
+                           f"at most {_outward(most)}")
+    rows = [(-columns.in_time, -served)]
+    if targets.min_accuracy is not None:
+        rows.append(((targets.min_accuracy - columns.accuracy) * columns.in_time, ROUNDING))
+    most = best(rows)
+    if (targets.min_effective_accuracy or 0.0) > most + ROUNDING:
+        raise _unreachable("effective accuracy", "min_effective_accuracy",
+                           targets.min_effective_accuracy, f"at most {_outward(most)}")
+
+
+def _unreachable(what: str, where: str, value: float | None, allowed: str) -> InfeasibleError:
+    return InfeasibleError(describe(f"no number of workers reaches this {what}", where=where,
+                                    value=value, allowed=allowed))
+
+
+def _outward(value: float, *, up: bool = False) -> str:
+    """A number to six decimals, rounded to where it can be reached."""
+    turn = math.ceil if up else math.floor
+    return f"{turn(value * 1e6 + (-1e-3 if up else 1e-3)) / 1e6:.6g}"

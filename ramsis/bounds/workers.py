@@ -1,0 +1,359 @@
+"""The fluid program turned round: workers that no scheme can do with fewer of, or at less cost.
+
+*The problem.* Let y_{t,c} be the share of the queries that column c of worker type t answers (a
+model and a batch for an SLO class; see :mod:`ramsis.bounds.columns`): in time with probability
+p_c, worth accuracy a_c, taking t_c of a worker's time for each. K_t are the workers of type t, and
+w_t is what one of them costs. At a load λ,
+
+    min  Σ w_t·K_t
+    s.t. λ·Σ_c t_c·y_{t,c} <= K_t <= most_t            busy workers, for each type t,
+         Σ y <= θ                                      queries, by the shares of each SLO class,
+         Σ p·y >= (1 − V)·θ                            violations at most V,
+         Σ (a − A)·p·y >= 0                            accuracy of answers in time at least A,
+         Σ a·p·y >= E·θ                                effective accuracy at least E,
+
+with θ = 1, of the targets those that are asked for. With K_t real this is a lower bound on the
+cost of every scheme that :func:`~ramsis.bounds.fluid_bound` holds for, as what such a scheme does
+in the long run is a point of the program; with K_t whole numbers a higher one, still proved.
+
+*Which workers are likely to be enough.* For given K_t the largest θ says how many times the load
+they could carry at the targets: workers with θ < 1 cannot meet them, and of two sets that cost the
+same the one with the larger θ is likelier to. :meth:`CheapestWorkers.best` maximises θ over the
+whole numbers K_t under a cost. It leaves out sets that have no more workers of any kind of types
+than one that is known to fail: a binary for each such set and kind says of which kind there are
+more.
+
+*A load that varies.* Cut the time into windows, the i-th with n_i queries, each with a y of its
+own; the targets hold over all queries. What is in time of the queries of some successive windows,
+D long in all, runs from when the first arrives until SLO after the last, so
+
+    Σ_i n_i·Σ t_c·y_{i,c} <= K·(D + SLO)
+
+for every such stretch: all of lengths that are halves of halves of the whole. Where service times
+are drawn a batch that runs at its end may go on for the largest of them, L_max, and is charged
+whole: D + SLO + L_max.
+
+Columns that another one beats in t, p and a cannot help and are left out. All programs are solved
+to optimality by HiGHS, those with whole numbers without a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+
+from ramsis.bounds.columns import Columns
+from ramsis.bounds.targets import ROUNDING, Targets, check_targets, target_rows
+from ramsis.cluster.checks import check_reachable, numbered_alike
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import SloClass
+from ramsis.errors import (
+    InfeasibleError,
+    InvalidValueError,
+    NotConvergedError,
+    check_positive,
+    describe,
+)
+
+__all__ = ["CheapestWorkers", "fewest_workers_bound", "fewest_workers_bound_over_time"]
+
+FloatArray = NDArray[np.float64]
+Counts = tuple[int, ...]
+Stretch = tuple[NDArray[np.int64], float]
+
+_INFEASIBLE = 2  # of scipy.optimize.milp
+
+
+def fewest_workers_bound(
+    times: ServiceTimes, targets: Targets, *, slo_ms: float, load_qps: float
+) -> float:
+    """Busy workers without which no scheme reaches the targets at a constant load.
+
+    Parameters
+    ----------
+    times : ServiceTimes
+        Fixed or drawn.
+    targets : Targets
+    slo_ms : float
+        > 0.
+    load_qps : float
+        > 0, queries per second.
+
+    Returns
+    -------
+    float
+        > 0. There must be at least this many workers, rounded up.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    InfeasibleError
+        No number of workers reaches the targets; with the nearest that can be reached.
+    NotConvergedError
+        The linear program was not solved.
+    """
+    check_positive(slo_ms=slo_ms, load_qps=load_qps)
+    columns = _columns([times], slo_ms, targets)
+    return load_qps / 1000.0 * _fewest(columns, targets, np.ones(1), [(np.arange(1), 1.0)])
+
+
+def fewest_workers_bound_over_time(
+    times: ServiceTimes, targets: Targets, *, slo_ms: float, counts: ArrayLike, window_ms: float
+) -> float:
+    """The same for a load that varies: successive windows of one length.
+
+    Parameters
+    ----------
+    counts : array_like, shape (n,)
+        Queries that arrive in each window, or their means; >= 0, not all 0. Numbers of windows
+        that are powers of two are cut best.
+    window_ms : float
+        Length of each, > 0.
+
+    Raises
+    ------
+    InvalidValueError, InfeasibleError, NotConvergedError
+        As :func:`fewest_workers_bound`.
+    """
+    queries = np.array(counts, dtype=float).reshape(-1)
+    if not (np.isfinite(queries).all() and (queries >= 0).all() and queries.any()):
+        raise InvalidValueError(describe("not numbers of queries", where="counts",
+                                         allowed="finite numbers >= 0, not all 0"))
+    check_positive(slo_ms=slo_ms, window_ms=window_ms)
+    columns = _columns([times], slo_ms, targets)
+    able = times.cdf(slo_ms) > 0
+    overrun_ms = float(times.quantiles_ms[able][:, -1].max()) if times.distributed else 0.0
+    total = float(queries.sum())
+    return total * _fewest(columns, targets, queries / total, [
+        (part, len(part) * window_ms + slo_ms + overrun_ms)
+        for part in _stretches(np.arange(len(queries)))
+    ])
+
+
+class CheapestWorkers:
+    """Workers of several types against targets at a constant load.
+
+    Parameters
+    ----------
+    times : sequence of ServiceTimes
+        One or more, of each type.
+    costs : sequence of float
+        Of one worker of each type, > 0.
+    targets : Targets
+    slo_ms : float
+        > 0.
+    load_qps : float
+        > 0, queries per second.
+    most : sequence of (int or None), optional
+        Largest number of workers of each type; None for any.
+
+    Attributes
+    ----------
+    costs, most, load_qps
+        As given; infinite where there are any number of workers.
+    kinds : tuple of int
+        For each type a number from 0, the same for types that are alike.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    InfeasibleError
+        The SLO is below every latency, or no number of workers reaches the targets; with the
+        nearest that can be reached.
+    """
+
+    def __init__(
+        self, times: Sequence[ServiceTimes], costs: Sequence[float], targets: Targets, *,
+        slo_ms: float, load_qps: float, most: Sequence[int | None] | None = None,
+    ) -> None:
+        for cost in costs:
+            check_positive(slo_ms=slo_ms, load_qps=load_qps, cost=cost)
+        if not times:
+            raise InvalidValueError(describe("no worker types", where="profiles",
+                                             allowed="one or more"))
+        self.kinds: Counts = tuple(numbered_alike(times))
+        self.costs = np.array(costs, dtype=float)
+        self.most = np.array([np.inf if k is None else float(k)
+                              for k in most or [None] * len(times)])
+        self.load_qps = load_qps
+        self._rows = _rows(_columns(times, slo_ms, targets), targets, np.ones(1),
+                           np.array([[load_qps / 1000.0]]), len(times))
+
+    def cheapest(self, *, whole: bool = False) -> tuple[float, tuple[float, ...]]:
+        """The lowest cost and the workers that cost it, real or whole numbers of them.
+
+        No scheme on any workers of these types reaches the targets at a lower cost.
+
+        Raises
+        ------
+        InfeasibleError
+            There are not enough workers; with the load that they could carry.
+        """
+        found = self._solve(np.append(self.costs, 0.0), whole=whole, scale=(1.0, 1.0))
+        if found is None:
+            raise InfeasibleError(describe(
+                "too few workers for the targets at this load", where="max_workers",
+                value=self.load_qps,
+                allowed=f"at most {self._carried_qps():.6g} QPS, or more workers"))
+        counts = found[: len(self.costs)]
+        return self.cost(counts), tuple(max(k, 0.0) for k in counts.tolist())
+
+    def best(self, cost: float, failed: Sequence[Counts] = ()) -> Counts | None:
+        """The workers that could carry the largest load at the targets; None if none carry it.
+
+        Parameters
+        ----------
+        cost : float
+            Of the workers at most.
+        failed : sequence of tuple of int
+            Workers of each *kind*; sets of workers with no more of any are left out.
+        """
+        found = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=True,
+                            scale=(1.0, np.inf), cost=cost, failed=failed)
+        if found is None:
+            return None
+        return tuple(int(k) for k in found[: len(self.costs)])
+
+    def merged(self, counts: Sequence[int]) -> Counts:
+        """The workers of each kind."""
+        total = np.bincount(self.kinds, np.asarray(counts, dtype=float))
+        return tuple(int(k) for k in total)
+
+    def cost(self, counts: ArrayLike) -> float:
+        """Of some workers of each type."""
+        return float(self.costs @ np.asarray(counts, dtype=float))
+
+    def fewest_alone(self, t: int) -> int | None:
+        """The fewest workers of one type that the bound allows, or None."""
+        most = np.where(np.arange(len(self.costs)) == t, self.most, 0.0)
+        found = self._solve(np.append(self.costs, 0.0), whole=True, scale=(1.0, 1.0), most=most)
+        return None if found is None else max(1, int(found[t]))
+
+    def _carried_qps(self) -> float:
+        """The largest load that all workers could carry at the targets."""
+        found = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=False,
+                            scale=(0.0, np.inf))
+        assert found is not None  # no load can always be carried
+        return self.load_qps * float(found[-1])
+
+    def _solve(
+        self, objective: FloatArray, *, whole: bool, scale: tuple[float, float],
+        most: FloatArray | None = None, cost: float | None = None, failed: Sequence[Counts] = (),
+    ) -> FloatArray | None:
+        """Minimise over (K, θ), θ in a range; None if there are no such workers."""
+        types, kinds = len(self.costs), max(self.kinds) + 1
+        shares, binaries = self._rows.shape[1] - types - 1, kinds * len(failed)
+        zeros = sparse.csr_array((self._rows.shape[0], binaries))
+        limits = [LinearConstraint(sparse.hstack([self._rows, zeros], format="csr"), ub=0.0),
+                  *self._more_than(failed)]
+        if cost is not None:
+            row = np.concatenate([np.zeros(shares), self.costs, np.zeros(1 + binaries)])
+            limits.insert(1, LinearConstraint(row[None, :], ub=cost))
+        lower = np.append(np.zeros(shares + types), [scale[0], *np.zeros(binaries)])
+        upper = np.concatenate([np.full(shares, np.inf), self.most if most is None else most,
+                                [scale[1]], np.ones(binaries)])
+        found: Any = milp(
+            np.concatenate([np.zeros(shares), objective, np.zeros(binaries)]),
+            integrality=np.concatenate([np.zeros(shares), np.full(types, float(whole)), [0.0],
+                                        np.ones(binaries)]),
+            bounds=Bounds(lower, upper), constraints=limits, options={"mip_rel_gap": 0.0})
+        if found.status == _INFEASIBLE:
+            return None
+        if not found.success:
+            raise NotConvergedError(describe(f"cheapest workers not found ({found.message})"))
+        solution: FloatArray = np.array(found.x[shares : shares + types + 1])
+        if whole:
+            solution[:types] = np.rint(solution[:types])
+        return solution
+
+    def _more_than(self, failed: Sequence[Counts]) -> list[LinearConstraint]:
+        """More workers of some kind than each set that is known to fail."""
+        types, kinds = len(self.costs), max(self.kinds) + 1
+        size, binaries = self._rows.shape[1], kinds * len(failed)
+        limits = []
+        for i, counts in enumerate(failed):
+            rows = np.zeros((kinds + 1, size + binaries))
+            rows[np.array(self.kinds), size - types - 1 + np.arange(types)] = 1.0
+            own = size + kinds * i + np.arange(kinds)
+            rows[np.arange(kinds), own] = -(np.array(counts) + 1.0)
+            rows[kinds, own] = 1.0
+            limits.append(LinearConstraint(rows, lb=np.append(np.zeros(kinds), 1.0)))
+        return limits
+
+
+def _columns(times: Sequence[ServiceTimes], slo_ms: float, targets: Targets) -> Columns:
+    """The columns that can help to meet the targets, which some workers must be able to."""
+    one = [SloClass(slo_ms)]
+    check_reachable(times, one, fastest="the fastest there is")
+    longest = max(own.max_batch for own in times)
+    columns = Columns.of(times, one, longest).undominated()
+    check_targets(columns, one, targets)
+    return columns
+
+
+def _rows(
+    columns: Columns, targets: Targets, share: FloatArray, taken: FloatArray, types: int
+) -> Any:
+    """The program as sparse rows ``a·(y, K, θ) <= 0``.
+
+    Parameters
+    ----------
+    share : ndarray, shape (n,)
+        Of the queries in each window; y are the shares of a window's queries, window by window.
+    taken : ndarray, shape (S, n)
+        Queries of each window that are served in each stretch, for each unit of time in it.
+    types : int
+        Number of worker types.
+    """
+    windows, count = len(share), len(columns.batch)
+    busy = columns.of_types(types) * columns.time_ms
+    reward, lowest = zip(*target_rows(columns, targets), strict=True)
+    blocks: Any = [
+        [sparse.kron(taken, busy), np.tile(-np.eye(types), (len(taken), 1)), None],
+        [sparse.kron(sparse.eye_array(windows), np.ones((1, count))), None,
+         -np.ones((windows, 1))],
+        [sparse.kron(share[None, :], -np.stack(reward)), None,
+         (1.0 - ROUNDING) * np.array(lowest)[:, None]],
+    ]
+    return sparse.block_array(blocks, format="csr")
+
+
+def _fewest(
+    columns: Columns, targets: Targets, share: FloatArray, stretches: Sequence[Stretch]
+) -> float:
+    """Fewest workers of one type for each query per ms in the whole.
+
+    Parameters
+    ----------
+    share : ndarray, shape (n,)
+        Of the queries in each window.
+    stretches : sequence of (windows, ms)
+        Windows that share the workers' time, and how much of it; the whole first.
+    """
+    whole_ms = stretches[0][1]
+    taken = np.zeros((len(stretches), len(share)))
+    for row, (part, length_ms) in zip(taken, stretches, strict=True):
+        row[part] = share[part] * whole_ms / length_ms
+    rows = _rows(columns, targets, share, taken, 1)
+    size = rows.shape[1]
+    # θ = 1 stands on the right.
+    found: Any = linprog(c=np.append(np.zeros(size - 2), 1.0), A_ub=rows[:, : size - 1],
+                         b_ub=-rows[:, [size - 1]].toarray()[:, 0], method="highs")
+    if not found.success:
+        raise NotConvergedError(describe(f"fewest workers not found ({found.message})"))
+    return float(found.fun) / whole_ms
+
+
+def _stretches(windows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The windows, their halves, the halves of these, and so on."""
+    if len(windows) < 2:
+        return [windows]
+    middle = (len(windows) + 1) // 2
+    return [windows, *_stretches(windows[:middle]), *_stretches(windows[middle:])]

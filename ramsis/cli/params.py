@@ -1,0 +1,323 @@
+"""The words of the command line: each a parameter type that gives a typed object.
+
+A bad word is refused in one line that says where, what was met and what is allowed. Numbers whose
+range is the library's business, as a fraction or a number of workers, are checked there.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import click
+
+from ramsis.cli.own_modules import see_own_modules
+from ramsis.cluster.slo_class import SloClass
+from ramsis.errors import InvalidValueError, describe
+from ramsis.report.figure import check_figure_name
+
+# What takes long to load is imported by the words that need it, so that commands start quickly.
+if TYPE_CHECKING:
+    from ramsis.arrivals import Arrivals
+    from ramsis.sim import SchemeSpec
+    from ramsis.synthesis.schemes import PolicyScheme
+
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType
+
+__all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
+           "MODELS", "OWN_ARRIVALS", "POLICY_SCHEME", "PROFILES", "SCHEME", "SLOS", "TRACE",
+           "WORKERS", "ByType", "NamedScheme", "TraceName"]
+
+T = TypeVar("T")
+
+_TYPED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")
+_LARGEST_BATCH = 65536
+
+
+@dataclass(frozen=True)
+class ByType(Generic[T]):
+    """One value, or a value for each worker type.
+
+    Attributes
+    ----------
+    values : mapping of str to value
+        By worker type, in the order given; one value stands under :attr:`ONE`.
+    typed : bool
+        Whether worker types were named.
+    text : str
+        As it was written.
+    """
+
+    ONE = "all"
+
+    values: Mapping[str, T]
+    typed: bool
+    text: str
+
+    @property
+    def one(self) -> T:
+        """The value where no types are named."""
+        return self.values[self.ONE]
+
+
+@dataclass(frozen=True)
+class TraceName:
+    """A trace as it was named, and where it lies if there is one."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class NamedScheme:
+    """A scheme as it was named, and what the name stands for."""
+
+    text: str
+    spec: SchemeSpec | PolicyScheme
+
+
+class Word(_ParamType):
+    """A word that a function turns into an object.
+
+    Parameters
+    ----------
+    name : str
+        What it is, in help texts without a metavar of their own.
+    parse : callable
+        Takes the text and the option's name; raises InvalidValueError for a bad text.
+    """
+
+    def __init__(self, name: str, parse: Callable[[str, str], object]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """The object that a text stands for; an object, such as a default, is taken as it is."""
+        if not isinstance(value, str):
+            return value
+        return self._parse(value, param.opts[0] if param is not None else self.name)
+
+
+class FigureFile(click.Path):
+    """The name of a figure's file; a kind that cannot be drawn is refused before any work."""
+
+    name = "figure"
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """The path."""
+        check_figure_name(value)
+        return super().convert(value, param, ctx)
+
+
+def _loads(text: str, where: str) -> tuple[float, ...]:
+    from ramsis.arrivals import parse_loads
+
+    return parse_loads(text)
+
+
+def _trace(text: str, where: str) -> TraceName:
+    from ramsis.arrivals.rate_file import find_trace
+
+    return TraceName(text, find_trace(text))
+
+
+def _scheme(text: str, where: str) -> NamedScheme:
+    from ramsis.sim import scheme
+
+    return NamedScheme(text, scheme(text))
+
+
+def _policy_scheme(text: str, where: str) -> NamedScheme:
+    from ramsis.synthesis.schemes import policy_scheme
+
+    return NamedScheme(text, policy_scheme(text))
+
+
+def _arrivals(text: str, where: str) -> Arrivals:
+    from ramsis.arrivals import Arrivals
+
+    see_own_modules(text)
+    return Arrivals.parse(text)
+
+
+def _own_arrivals(text: str, where: str) -> str:
+    """The name of a user's own process, to be imported once a file names it."""
+    see_own_modules(text)
+    return text
+
+
+def _slos(text: str, where: str) -> tuple[SloClass, ...]:
+    """One SLO, or classes ``MS:SHARE,…``."""
+    try:
+        if ":" not in text:
+            return (SloClass(float(text)),)
+        pairs = [part.split(":") for part in text.split(",")]
+        return tuple(SloClass(float(slo), float(share)) for slo, share in pairs)
+    except InvalidValueError:
+        raise
+    except ValueError:
+        raise InvalidValueError(describe("not a valid float", where=where, value=text,
+                                         allowed="a number of ms, or MS:SHARE,MS:SHARE,… with "
+                                         "shares of the queries that sum to 1")) from None
+
+
+def _typed(text: str, where: str) -> dict[str, str]:
+    """``TYPE=VALUE,…`` as a mapping; empty for a text of another form."""
+    parts = [_TYPED.fullmatch(part.strip()) for part in text.split(",")]
+    if not any(parts):
+        return {}
+    found: dict[str, str] = {}
+    for part in parts:
+        if part is None or part[1] in found:
+            raise _not_by_type(text, where)
+        found[part[1]] = part[2]
+    return found
+
+
+def _not_by_type(text: str, where: str) -> InvalidValueError:
+    return InvalidValueError(describe("not a value for each worker type", where=where, value=text,
+                                      allowed="TYPE=VALUE,TYPE=VALUE,…"))
+
+
+def _workers(text: str, where: str) -> ByType[int]:
+    found = _typed(text, where)
+    if not found:
+        return ByType({ByType.ONE: _count(text, where)}, False, text)
+    return ByType({name: _count(value, f"{where}: {name}") for name, value in found.items()},
+                  True, text)
+
+
+def _count(text: str, where: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidValueError(describe("not a valid integer", where=where, value=text,
+                                         allowed="a whole number, or TYPE=N,TYPE=N,…")) from None
+
+
+def _profiles(text: str, where: str) -> ByType[str]:
+    """A file or name, or one for each worker type; a file whose name has a ``=`` is one file."""
+    found = {} if os.path.exists(text) else _typed(text, where)
+    return ByType(found or {ByType.ONE: text}, bool(found), text)
+
+
+def _numbers(text: str, where: str) -> ByType[float]:
+    """A number > 0 for each worker type."""
+    found = _typed(text, where)
+    if not found:
+        raise _not_by_type(text, where)
+    return ByType({name: _positive(value, f"{where}: {name}") for name, value in found.items()},
+                  True, text)
+
+
+def _positive(text: str, where: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise InvalidValueError(describe("not positive", where=where, value=text,
+                                         allowed="a finite number > 0"))
+    return number
+
+
+def _limits(text: str, where: str) -> ByType[int]:
+    """A number of workers >= 1 for each worker type."""
+    found = _numbers(text, where).values
+    for name, number in found.items():
+        if not number.is_integer() or number < 1:
+            raise InvalidValueError(describe("not a number of workers", where=f"{where}: {name}",
+                                             value=number, allowed="a whole number >= 1"))
+    return ByType({name: int(number) for name, number in found.items()}, True, text)
+
+
+def _grid(text: str, where: str) -> str:
+    from ramsis.worker.grid import parse_grid
+
+    parse_grid(text)
+    return text
+
+
+def _models(text: str, where: str) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    if not all(names) or len(set(names)) != len(names):
+        raise InvalidValueError(
+            describe("not a list of model names", where=where, value=text,
+                     allowed="names separated by commas, each once")
+        )
+    return names
+
+
+def _batches(text: str, where: str) -> tuple[int, ...]:
+    """Batch sizes: ``4``, ``from:to``, ``from:to:step``, and several of these."""
+    found: set[int] = set()
+    for part in text.split(","):
+        numbers = part.split(":")
+        try:
+            first, *more = (int(number) for number in numbers)
+        except ValueError:
+            first, more = 0, []
+        last, step = (more or [first])[0], more[1] if len(more) == 2 else 1
+        if not (1 <= first <= last <= _LARGEST_BATCH and step >= 1 and len(more) <= 2):
+            raise InvalidValueError(
+                describe("not a list of batch sizes", where=where, value=text,
+                         allowed=f"1,2,4 or from:to or from:to:step, in 1 … {_LARGEST_BATCH}")
+            )
+        found.update(range(first, last + 1, step), (last,))
+    return tuple(sorted(found))
+
+
+def _dimension(text: str, where: str) -> tuple[str, int]:
+    name, _, size = text.rpartition("=")
+    if not name or not size.isdecimal() or int(size) < 1:
+        raise InvalidValueError(describe("not the size of a dimension", where=where, value=text,
+                                         allowed="NAME=SIZE, SIZE from 1"))
+    return name, int(size)
+
+
+LOADS = Word("loads", _loads)
+"""``400``, ``400,800`` or ``from:to:step``: a tuple of loads in queries per second."""
+ARRIVALS = Word("process", _arrivals)
+"""An arrival process: :class:`~ramsis.arrivals.Arrivals`. A module that it names is imported."""
+OWN_ARRIVALS = Word("module:name", _own_arrivals)
+"""The one process of the user's own that may be imported: its name."""
+SLOS = Word("slos", _slos)
+"""``100``, or ``100:0.3,150:0.7``: a tuple of :class:`~ramsis.cluster.slo_class.SloClass`."""
+WORKERS = Word("workers", _workers)
+"""``4``, or ``gpu=4,cpu=40``: :class:`ByType` of whole numbers."""
+PROFILES = Word("profiles", _profiles)
+"""``NAME``, or ``gpu=FILE,cpu=FILE``: :class:`ByType` of files or names."""
+COSTS = Word("costs", _numbers)
+"""``gpu=3,cpu=0.5``: :class:`ByType` of numbers > 0."""
+LIMITS = Word("limits", _limits)
+"""``gpu=8``: :class:`ByType` of whole numbers >= 1."""
+GRID = Word("grid", _grid)
+"""``fixed:D`` or ``model``, as :func:`~ramsis.worker.grid.slack_grid` takes it."""
+TRACE = Word("trace", _trace)
+"""A trace's file or name: :class:`TraceName`."""
+SCHEME = Word("scheme", _scheme)
+"""A scheme of :mod:`ramsis.sim`, with its parameters: :class:`NamedScheme`."""
+POLICY_SCHEME = Word("scheme", _policy_scheme)
+"""The same, or policies to make: :class:`NamedScheme`."""
+FIGURE = FigureFile()
+"""A file name that ends in .png, .pdf or .svg: a path."""
+MODELS = Word("models", _models)
+"""``A,B,C``: a list of names."""
+BATCH_SIZES = Word("batches", _batches)
+"""``1,2,4``, ``1:32`` or ``1:32:4``: a rising tuple."""
+DIMENSION = Word("dimension", _dimension)
+"""``NAME=SIZE``: a pair."""

@@ -1,0 +1,53 @@
+"""Checks that several packages make: SLOs against service times, names and kinds of types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import SloClass
+from ramsis.errors import InfeasibleError, describe
+
+__all__ = ["below_every_latency", "check_reachable", "numbered_alike"]
+
+_FASTEST = "the fastest model's batch of 1"
+
+
+def below_every_latency(
+    slo_ms: float, lowest_ms: float, *, whose: str = "SLO", fastest: str = _FASTEST
+) -> InfeasibleError:
+    """The error for an SLO within which no batch can be done; ``lowest_ms`` is what could be."""
+    return InfeasibleError(describe(f"{whose} is below every latency", where="slo_ms",
+                                    value=slo_ms, allowed=f"at least {lowest_ms:g} ms, {fastest}"))
+
+
+def check_reachable(
+    times: Sequence[ServiceTimes], classes: Sequence[SloClass], *, fastest: str = _FASTEST
+) -> None:
+    """Refuse a class that no worker type can ever answer in time.
+
+    Raises
+    ------
+    InfeasibleError
+        With the shortest SLO that could be met.
+    """
+    lowest = min(one.lowest_ms for one in times)
+    for one in classes:
+        if one.slo_ms < lowest:
+            raise below_every_latency(one.slo_ms, lowest, fastest=fastest,
+                                      whose="SLO" if len(classes) == 1 else "SLO of a class")
+
+
+def numbered_alike(times: Sequence[ServiceTimes]) -> list[int]:
+    """For each worker type a number from 0, the same for types that run alike.
+
+    Alike are those that run the same models equally fast.
+    """
+    known: list[ServiceTimes] = []
+    numbers = []
+    for one in times:
+        same = (k for k, other in enumerate(known) if one.same_as(other))
+        numbers.append(next(same, len(known)))
+        if numbers[-1] == len(known):
+            known.append(one)
+    return numbers

@@ -1,0 +1,105 @@
+"""How arrivals are split among stations, and what arrives at one of them.
+
+- *At random by shares*: each request goes to some stations with a fixed probability q, so counts
+  are binomially thinned: their generating function G(z) becomes G(1 - q + q·z). A Poisson process
+  stays one, of the rate q·λ; a two-mode Markov-modulated one too, with both its rates times q; a
+  negative binomial one with the index of dispersion I gets 1 + q·(I - 1). Other processes are
+  refused.
+- *By turns* (``round-robin``) among k like stations: one of them gets every k-th request, exactly,
+  whatever the process is.
+- *To the shortest queue* of k like stations: one of them gets every k-th request on average. When
+  it does depends on the queues, so every k-th is an approximation.
+- *A central queue*: one station gets all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, Poisson
+from ramsis.errors import InvalidValueError, check_number_of, describe
+
+__all__ = ["CENTRAL_QUEUE", "ROUND_ROBIN", "SHORTEST_QUEUE", "StationArrivals", "split"]
+
+ROUND_ROBIN, SHORTEST_QUEUE, CENTRAL_QUEUE = "round-robin", "shortest-queue", "central-queue"
+"""How requests reach the workers of some like stations."""
+
+
+@dataclass(frozen=True)
+class StationArrivals:
+    """What arrives at one station.
+
+    Attributes
+    ----------
+    process : ArrivalProcess
+        What arrives at all like stations together.
+    every : int
+        One station gets every so many-th of these.
+    exact : bool
+        Whether this is so; else it is an approximation.
+    """
+
+    process: ArrivalProcess
+    every: int = 1
+    exact: bool = True
+
+    @property
+    def rate_per_ms(self) -> float:
+        """Mean arrivals at one station per millisecond."""
+        return self.process.rate_per_ms / self.every
+
+
+def split(
+    process: ArrivalProcess, dispatch: str, *, share: float = 1.0, stations: int = 1
+) -> StationArrivals:
+    """What arrives at one of some like stations.
+
+    Parameters
+    ----------
+    process : ArrivalProcess
+        All requests.
+    dispatch : str
+        How those that come to the like stations are divided among them: ``round-robin``,
+        ``shortest-queue``, or ``central-queue`` for a single station.
+    share : float
+        Of the requests that come to the like stations, at random; in (0, 1].
+    stations : int
+        How many these are, >= 1.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range, an unknown word, several stations with one queue, or a process
+        that cannot be split at random.
+
+    >>> split(Poisson(1000.0), "round-robin", share=0.4, stations=4)
+    StationArrivals(process=Poisson(load_qps=400.0), every=4, exact=True)
+    """
+    check_number_of("stations", stations)
+    known = (ROUND_ROBIN, SHORTEST_QUEUE, CENTRAL_QUEUE)
+    if dispatch not in known:
+        raise InvalidValueError(describe("unknown dispatch", where="dispatch", value=dispatch,
+                                         allowed=", ".join(known)))
+    if dispatch == CENTRAL_QUEUE and stations > 1:
+        raise InvalidValueError(describe("several stations have several queues",
+                                         where="dispatch", value=dispatch,
+                                         allowed=f"{ROUND_ROBIN}, {SHORTEST_QUEUE}"))
+    return StationArrivals(_thinned(process, share), stations,
+                           exact=dispatch != SHORTEST_QUEUE or stations == 1)
+
+
+def _thinned(process: ArrivalProcess, share: float) -> ArrivalProcess:
+    """What is left of a process when each request stays with a probability."""
+    if not 0 < share <= 1:
+        raise InvalidValueError(describe("not a share of the queries", where="share", value=share,
+                                         allowed="above 0, up to 1"))
+    if share == 1.0:
+        return process
+    if isinstance(process, NegativeBinomial):
+        return replace(process, load_qps=share * process.load_qps,
+                       dispersion=1.0 + share * (process.dispersion - 1.0))
+    if isinstance(process, (Poisson, MarkovModulated)):
+        return replace(process, load_qps=share * process.load_qps)
+    raise InvalidValueError(describe("a process of one's own is not split at random",
+                                     where="arrivals", value=type(process).__name__,
+                                     allowed="poisson, negative-binomial or mmpp"))

@@ -1,0 +1,159 @@
+"""Gain, relative values and stationary frequencies of one dense chain, by one factorisation.
+
+A policy gives a chain with kernel M, reward r and cost c (semi-Markov: reward per unit of cost),
+which need not be the chain of states: any embedded one will do. Its equations are
+
+    relative values   u = r − g·c + M·u,    u(reference) = 0,
+    frequencies       v = v·M,              v·c = 1,
+    gain              g = v·r.
+
+Let B be I − M with the column of the reference replaced by the costs. Then B·x = r gives the
+values, with g in the place of the reference, and v·B is the unit vector of the reference. So one
+LU factorisation gives all three without iteration. An often visited state is a good reference;
+some steps of the chain find one. A system that is singular within rounding shows in the balance
+of the frequencies.
+
+*Restarts.* A policy may have two regimes between which the chain moves once in 1e15 steps. Its
+stationary distribution is then a matter of rounding, while a system that starts empty sees one
+regime only. Where rounding would move the gain by more than 1e-6, the chain is taken to restart
+from a given distribution s with probability ε = 1e-7 at every step, M → (1 − ε)·M + ε·1·s.
+
+:mod:`ramsis.mdp.chain` has the same system for sparse chains with several closed classes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgWarning, lu_factor, lu_solve
+
+from ramsis.errors import NotConvergedError, describe
+
+__all__ = ["RESTART", "ChainSolution", "DenseChain", "rounding_error", "solve_chain",
+           "with_restarts"]
+
+FloatArray = NDArray[np.float64]
+_Found = TypeVar("_Found")
+
+RESTART = 1e-7
+"""Probability ε of a restart, where there are restarts."""
+_WALK_STEPS = 64
+_ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
+_PRECISION = 1e-6  # error of the gain from which there are restarts
+_BALANCE = 1e-8  # largest relative residual of the frequencies
+
+
+class DenseChain(NamedTuple):
+    """The chain of a policy.
+
+    Attributes
+    ----------
+    kernel : ndarray, shape (S, S)
+        M; overwritten where there are restarts.
+    reward, cost : ndarrays, shape (S,)
+    start : ndarray, shape (S,)
+        Distribution after a restart.
+    """
+
+    kernel: FloatArray
+    reward: FloatArray
+    cost: FloatArray
+    start: FloatArray
+
+
+class ChainSolution(NamedTuple):
+    """What the equations of a chain give.
+
+    Attributes
+    ----------
+    gain : float
+    value : ndarray, shape (S,)
+        u.
+    frequency : ndarray, shape (S,)
+        v: stationary frequencies per unit of cost.
+    reference : int
+        The most frequent state, a good reference for a similar chain.
+    residual : float
+        Largest error of v = v·M, relative to the largest frequency.
+    """
+
+    gain: float
+    value: FloatArray
+    frequency: FloatArray
+    reference: int
+    residual: float
+
+
+def solve_chain(chain: DenseChain, restart: float, reference: int | None) -> ChainSolution:
+    """Solve the equations of a chain.
+
+    Parameters
+    ----------
+    restart : float
+        Probability of a restart at every step.
+    reference : int, optional
+        An often visited state; ``None`` to look for one.
+
+    Raises
+    ------
+    NotConvergedError
+        When the chain has no single stationary distribution within rounding.
+    """
+    size = len(chain.kernel)
+    if restart:
+        chain.kernel[:] += restart * (chain.start - chain.kernel)
+    if reference is None:
+        reference = _often_visited(chain.kernel, chain.start)
+    unit = np.zeros(size)
+    unit[reference] = 1.0
+    system = -chain.kernel
+    system.flat[:: size + 1] += 1.0
+    system[:, reference] = chain.cost
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        warnings.simplefilter("ignore", LinAlgWarning)  # a singular system shows in the residual
+        # The transpose lies in memory as LAPACK wants it, so nothing is copied.
+        factors = lu_factor(system.T, overwrite_a=True, check_finite=False)
+        value = lu_solve(factors, chain.reward, trans=1, check_finite=False)
+        frequency = lu_solve(factors, unit, check_finite=False)
+        error = np.abs(frequency @ chain.kernel - frequency).max()
+        residual = float(error / np.abs(frequency).max())
+    if not (np.isfinite(value).all() and residual < _BALANCE):
+        raise NotConvergedError(
+            describe("a policy has no single stationary distribution", where="policy iteration",
+                     value=f"balance residual {residual:.1e}")
+        )
+    gain = float(value[reference])
+    value[reference] = 0.0
+    frequency = np.maximum(frequency, 0.0)
+    return ChainSolution(gain, value, frequency, int(frequency.argmax()), residual)
+
+
+def with_restarts(
+    evaluate: Callable[[int | None, float], _Found],
+    reference: int | None,
+    error: Callable[[_Found], float],
+) -> _Found:
+    """``evaluate(reference, 0)``; with restarts where its error is too large, or it fails."""
+    try:
+        found = evaluate(reference, 0.0)
+    except NotConvergedError:
+        return evaluate(None, RESTART)
+    return evaluate(None, RESTART) if error(found) > _PRECISION else found
+
+
+def rounding_error(value: FloatArray, costs: FloatArray) -> float:
+    """How much the rounding of relative values may move the gain, at steps of these costs."""
+    return float(_ROUNDINGS * np.ptp(value) / costs.min())
+
+
+def _often_visited(kernel: FloatArray, current: FloatArray) -> int:
+    """A state that the chain visits often, found by some steps from a distribution."""
+    seen = np.zeros(len(kernel))
+    for _ in range(_WALK_STEPS):
+        current = current @ kernel
+        seen = 0.9 * seen + current
+    return int(seen.argmax())

@@ -1,0 +1,85 @@
+"""Reading the parts of a policy document: models, SLO classes, arrivals, budget."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.errors import InvalidValueError
+from ramsis.policy.records import BudgetRecord, PolicyModel, names
+from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
+from ramsis.runtime.routing import DISPATCHES
+from ramsis.runtime.table import DecisionTable
+
+__all__ = ["arrivals_in", "budget_in", "classes_in", "models_in"]
+
+
+def models_in(
+    fields: Fields, table: DecisionTable, *, drawn: bool
+) -> tuple[PolicyModel, ...]:
+    """The models, with service times for every action.
+
+    Where each worker has its own queue there is one for each batch up to one more than the
+    longest queue; where times are drawn, the first model has quantiles for each of these.
+    """
+    own_queues = DISPATCHES[table.dispatch].own_queues
+    batches = table.queued[-1] + 1 if own_queues else None
+    models: list[PolicyModel] = []
+    size = None
+    for i, child in enumerate(fields.children("models")):
+        model = PolicyModel.from_fields(child, batches, drawn=drawn, size=size)
+        if model.quantiles_ms is not None:
+            rows, most = len(model.quantiles_ms), len(model.latency_ms)
+            size, least = len(model.quantiles_ms[0]), 1 if i and own_queues else most
+            if not least <= rows <= most or (own_queues and size < 2):
+                raise child.refusal("quantiles_ms", "not two or more quantiles for each batch",
+                                    value=f"{rows} batches, {size} quantiles",
+                                    allowed=f"{least} to {most} batches")
+        models.append(model)
+    for a, (m, batch) in enumerate(table.actions):
+        if batch > len(models[m].latency_ms):
+            raise fields.refusal(f"table.actions[{a}]", "no service time for this batch",
+                                 value=[m, batch],
+                                 allowed=f"batches up to {len(models[m].latency_ms)}")
+    return tuple(models)
+
+
+def classes_in(fields: Fields, table: DecisionTable) -> tuple[SloClass, ...]:
+    """The SLO classes of a document, none where there is one SLO."""
+    if "slo_classes" not in fields:
+        return ()
+    if DISPATCHES[table.dispatch].own_queues:
+        raise fields.refusal("slo_classes", "queues of single workers have one SLO",
+                             value=table.dispatch, allowed="dispatch central-queue")
+    numbers, slo_ms = [], table.slo_ms
+    for one in fields.children("slo_classes"):
+        one.only(names(SloClass))
+        numbers.append((one.number("slo_ms", POSITIVE), one.number("share", FRACTION)))
+    try:
+        found = [SloClass(*pair) for pair in numbers]
+        classes = merged_classes(found)
+    except InvalidValueError as error:
+        raise fields.refusal("slo_classes", str(error)) from None
+    if classes != tuple(found) or len(found) < 2 or found[-1].slo_ms != slo_ms:
+        raise fields.refusal("slo_classes", "not two or more rising SLOs up to slo_ms",
+                             value=[one.slo_ms for one in found], allowed=f"…, {slo_ms:g}")
+    return classes
+
+
+def arrivals_in(fields: Fields) -> dict[str, Any]:
+    """The arrival process with its parameters: numbers, texts, truth values, lists of these."""
+    arrivals = fields.child("arrivals")
+    values = {key: arrivals.value(key) for key in arrivals}
+    for key, value in values.items():
+        if value is None or isinstance(value, Mapping):
+            raise arrivals.refusal(key, "not a parameter", value=value,
+                                   allowed="a number, text, truth value, or list")
+    return values
+
+
+def budget_in(fields: Fields) -> BudgetRecord | None:
+    """The record of a budget, where the file has one."""
+    if "budget" not in fields or fields.value("budget") is None:
+        return None
+    return BudgetRecord.from_fields(fields.child("budget"))

@@ -1,0 +1,310 @@
+"""A policy: a decision table, what it was made of, and what it promises."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ramsis.cluster.slo_class import SloClass
+from ramsis.policy.parts import arrivals_in, budget_in, classes_in, models_in
+from ramsis.policy.records import (
+    BudgetRecord,
+    CertificateRecord,
+    Expectations,
+    Inputs,
+    PolicyModel,
+    names,
+)
+from ramsis.policy.table import compressed, expanded
+from ramsis.runtime.fields import NON_NEGATIVE, Fields
+from ramsis.runtime.randomised import Randomised
+from ramsis.runtime.routing import DISPATCHES, DispatchRule
+from ramsis.runtime.table import POLICY_FORMAT, DecisionTable, arrivals_label
+from ramsis.runtime.table_reader import decision_table
+
+__all__ = ["OBJECTIVES", "SERVICES", "Policy"]
+
+SERVICES = ("p95", "p99", "mean", "distribution")
+"""What service times are: a statistic of the profile, or drawn from the distribution."""
+OBJECTIVES = ("per-query", "per-decision")
+"""Whether a batch of 8 counts eight times in what is optimised, or once."""
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Policy:
+    """One policy file in memory; :meth:`to_document` and :meth:`from_document` are inverses.
+
+    Arrays are copied on construction and cannot be written to. Ranges are checked when a policy
+    is read or written, not here.
+
+    Attributes
+    ----------
+    models
+        Fastest first; ``actions`` holds indices into it.
+    slo_ms, workers, load_qps
+        The service level (with SLO classes the longest), the number of workers K, and the load
+        that they share.
+    arrivals
+        ``process`` and the parameters of the arrival process, as plain JSON values.
+    service, dispatch, batching, late, objective
+        One of :data:`SERVICES`, :data:`~ramsis.runtime.routing.DISPATCHES`,
+        :data:`~ramsis.runtime.table.BATCHINGS`, :data:`~ramsis.runtime.table.LATE_RULES`,
+        :data:`OBJECTIVES`.
+    idle_levels, queue_levels, slack_ms
+        What the table tells apart, shapes (I,), (N,), (J,): idle workers of one queue, requests
+        in it, and low edges of the slack bins.
+    actions
+        Model and batch of each action, shape (A, 2).
+    codes
+        Index of the action, -1 to wait, -2 to drop, shape (I-1, N-1, J): no row for no idle
+        worker, nor for an empty queue.
+    longer_queue
+        Code for a queue longer than the last level.
+    expectations, certificate, inputs
+        The promises, the solution's quality, and where it all came from.
+    created_by
+        Program and version.
+    violation_price
+        What a query that is late or dropped was taken to cost, in units of accuracy.
+    slo_classes
+        Two or more by rising SLO where queries have several, ``slo_ms`` being the longest; the
+        queue then stands by deadline. Else none.
+    randomised
+        The place of the table that has a second action, drawn by chance, if any.
+    spare_idle
+        Least number of idle workers with which, the queue being empty, a late answer by the
+        fastest model takes nothing from others (less than 1e-6 of an accuracy); null if none.
+    budget
+        The budget of violations that the policy was made for, if any.
+    random_ends
+        Whether the model took batches to end at random instants.
+    """
+
+    models: tuple[PolicyModel, ...]
+    slo_ms: float
+    workers: int
+    load_qps: float
+    arrivals: Mapping[str, Any]
+    service: str
+    dispatch: str
+    batching: str
+    late: str
+    objective: str
+    idle_levels: IntArray
+    queue_levels: IntArray
+    slack_ms: FloatArray
+    actions: IntArray
+    codes: IntArray
+    longer_queue: int
+    expectations: Expectations
+    certificate: CertificateRecord
+    inputs: Inputs
+    created_by: str
+    violation_price: float = 0.0
+    slo_classes: tuple[SloClass, ...] = ()
+    randomised: Randomised | None = None
+    spare_idle: int | None = None
+    budget: BudgetRecord | None = None
+    random_ends: bool = False
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "arrivals", _plain(self.arrivals))
+        put(self, "slack_ms", _frozen(self.slack_ms, np.float64))
+        for name in ("idle_levels", "queue_levels", "actions", "codes"):
+            put(self, name, _frozen(getattr(self, name), np.int64))
+
+    @property
+    def arrivals_label(self) -> str:
+        """The arrival process and its parameters as one text; a set is keyed by it and load."""
+        return arrivals_label(self.arrivals)
+
+    @property
+    def rule(self) -> DispatchRule:
+        """The dispatch rule."""
+        return DISPATCHES[self.dispatch]
+
+    @property
+    def classes(self) -> tuple[SloClass, ...]:
+        """The SLO classes, one where there is one SLO."""
+        return self.slo_classes or (SloClass(self.slo_ms),)
+
+    @property
+    def max_queue(self) -> int:
+        """Longest queue that the table tells apart."""
+        return int(self.queue_levels[-1])
+
+    @property
+    def max_batch(self) -> int:
+        """Largest batch of an action."""
+        return int(self.actions[:, 1].max())
+
+    @property
+    def accuracy(self) -> FloatArray:
+        """Accuracies of the models, shape (M,)."""
+        return np.array([model.accuracy for model in self.models], dtype=np.float64)
+
+    @property
+    def latency_ms(self) -> FloatArray:
+        """Service times, shape (M, B): column b-1 is for a batch of b; infinite where unknown."""
+        longest = max(len(model.latency_ms) for model in self.models)
+        result = np.full((len(self.models), longest), np.inf)
+        for row, model in zip(result, self.models, strict=True):
+            row[: len(model.latency_ms)] = model.latency_ms
+        return result
+
+    @property
+    def service_ms(self) -> FloatArray:
+        """Quantiles of service times, shape (M, B, Q), Q = 1 where they are fixed.
+
+        Infinite for batches that are not to be run.
+        """
+        rows = [model.service_ms for model in self.models]
+        result = np.full((len(rows), max(map(len, rows)), len(rows[0][0])), np.inf)
+        for one, known in zip(result, rows, strict=True):
+            one[: len(known)] = known
+        return result
+
+    @property
+    def quantiles_ms(self) -> FloatArray | None:
+        """The same where service times are drawn, else None."""
+        return None if self.models[0].quantiles_ms is None else self.service_ms
+
+    def model_and_batch(self) -> tuple[IntArray, IntArray]:
+        """The table's models and batches, shape (I-1, N-1, J); batch 0 to drop, -1 to wait."""
+        padded = np.vstack([self.actions, [[0, 0], [0, -1]]])[self.codes]
+        return padded[..., 0], padded[..., 1]
+
+    def decision_table(self) -> DecisionTable:
+        """What the runtime looks decisions up in."""
+        rows, row_of = compressed(self.codes)
+        return DecisionTable(
+            models=tuple(model.name for model in self.models), slo_ms=self.slo_ms,
+            load_qps=self.load_qps, workers=self.workers, dispatch=self.dispatch,
+            arrivals=self.arrivals_label, idle=tuple(self.idle_levels.tolist()),
+            queued=tuple(self.queue_levels.tolist()), slack_ms=tuple(self.slack_ms.tolist()),
+            actions=self.actions.tolist(), rows=rows, row_of=row_of,
+            longer_queue=self.longer_queue, randomised=self.randomised,
+            spare_idle=self.spare_idle,
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """The policy as the JSON object that stands in its file."""
+        return {
+            "format": POLICY_FORMAT,
+            "created_by": self.created_by,
+            "models": [_plain(model.to_document()) for model in self.models],
+            "slo_ms": float(self.slo_ms),
+            "workers": int(self.workers),
+            "load_qps": float(self.load_qps),
+            "service": self.service,
+            "arrivals": dict(self.arrivals),
+            "dispatch": self.dispatch,
+            "batching": self.batching,
+            "late": self.late,
+            "objective": self.objective,
+            "violation_price": float(self.violation_price),
+            "spare_idle": self.spare_idle,
+            "table": self._table_document(),
+            "expectations": _plain(asdict(self.expectations)),
+            "certificate": _plain(asdict(self.certificate)),
+            "inputs": asdict(self.inputs),
+            **self._extras(),
+        }
+
+    def _table_document(self) -> dict[str, Any]:
+        rows, row_of = compressed(self.codes)
+        document: dict[str, Any] = {
+            "axes": {"idle": self.idle_levels.tolist(), "queued": self.queue_levels.tolist(),
+                     "slack_ms": self.slack_ms.tolist()},
+            "actions": self.actions.tolist(), "rows": rows, "index": row_of,
+            "longer_queue": int(self.longer_queue),
+        }
+        if self.randomised is not None:
+            document["randomised"] = _plain(self.randomised._asdict())
+        return document
+
+    def _extras(self) -> dict[str, Any]:
+        """The fields that stand only in the files that need them."""
+        found: dict[str, Any] = {}
+        if self.slo_classes:
+            found["slo_classes"] = [asdict(one) for one in self.slo_classes]
+        if self.budget is not None:
+            found["budget"] = asdict(self.budget)
+        if self.random_ends:
+            found["random_ends"] = True
+        return found
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any], where: str) -> Policy:
+        """The policy in a parsed file; ``where`` names the file in messages.
+
+        Raises
+        ------
+        InputFileError
+            When the document breaks the format; the message gives the JSON path.
+        """
+        fields = Fields(document, where)
+        table = decision_table(fields)
+        fields.only(_KEYS)
+        service = fields.text("service", SERVICES)
+        price = fields.number_or_none("violation_price", NON_NEGATIVE)
+        return cls(
+            models=models_in(fields, table, drawn=service == "distribution"),
+            slo_ms=table.slo_ms,
+            workers=table.workers,
+            load_qps=table.load_qps,
+            arrivals=arrivals_in(fields),
+            service=service,
+            dispatch=table.dispatch,
+            batching=fields.text("batching"),
+            late=fields.text("late"),
+            objective=fields.text("objective", OBJECTIVES),
+            idle_levels=np.array(table.idle),
+            queue_levels=np.array(table.queued),
+            slack_ms=np.array(table.slack_ms),
+            actions=np.array(table.actions),
+            codes=expanded(table.rows, table.row_of, len(table.slack_ms)),
+            longer_queue=table.longer_queue,
+            expectations=Expectations.from_fields(fields.child("expectations"), table.models),
+            certificate=CertificateRecord.from_fields(fields.child("certificate")),
+            inputs=Inputs.from_fields(fields.child("inputs")),
+            created_by=fields.text("created_by"),
+            violation_price=0.0 if price is None else price,
+            slo_classes=classes_in(fields, table),
+            randomised=table.randomised,
+            spare_idle=table.spare_idle,
+            budget=budget_in(fields),
+            random_ends="random_ends" in fields and fields.flag("random_ends"),
+        )
+
+
+_KEYS = (
+    *(name for name in names(Policy)
+      if name not in ("idle_levels", "queue_levels", "slack_ms", "actions", "codes",
+                      "longer_queue", "randomised")),
+    "format", "table",
+)
+
+
+def _frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
+    """A private read-only copy."""
+    array = np.array(values, dtype=dtype)
+    array.setflags(write=False)
+    return array
+
+
+def _plain(value: Any) -> Any:
+    """The same record with NumPy scalars as Python numbers and tuples as lists."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

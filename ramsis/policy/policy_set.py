@@ -1,0 +1,356 @@
+"""Policy sets in memory and in files: names of the files, the manifest, reading and writing.
+
+A folder's ``manifest.json`` lists levels, and for each the stations that serve at it, with their
+policy files. Files are written before the manifest that names them, and each whole or not at all,
+so that a folder holds a valid set at every moment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
+from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
+from ramsis.policy.policy import Policy
+from ramsis.policy.records import Rates
+from ramsis.policy.schema import check_schema
+from ramsis.policy.storage import validate, write
+from ramsis.runtime.fields import FRACTION, Fields
+from ramsis.runtime.manifest import MANIFEST_FORMAT, MANIFEST_NAME, PolicyFile, read_manifest
+from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
+from ramsis.runtime.table import arrivals_label
+
+__all__ = ["SetFolder", "level_of", "policy_file_name", "rates_of", "read_set", "remove_set",
+           "set_of", "station_name", "validate_set", "write_set"]
+
+_TOLERANCE = 1e-6
+_RATES = ("expected_violation_rate", "expected_effective_accuracy")
+_OPTIONAL_RATES = ("expected_accuracy", "upper_bound", "shared_effective_accuracy",
+                   "shared_violation_rate", "apart_effective_accuracy", "apart_violation_rate")
+
+
+def policy_file_name(dispatch: str, load_qps: float, arrivals: Mapping[str, Any]) -> str:
+    """The name of a policy's file in its set: by dispatch, load and, unless Poisson, process.
+
+    Names sort by load up to 99999 queries per second. Decimals follow an underscore; a process
+    that does not fit a file name is told by eight digits of its label's digest.
+
+    >>> policy_file_name("round-robin", 400, {"process": "poisson"})
+    'round-robin-00400qps.json'
+    >>> policy_file_name("round-robin", 62.5, {"process": "negative-binomial", "dispersion": 4})
+    'round-robin-00062qps_5-negative-binomial-dispersion=4.json'
+    >>> policy_file_name("central-queue", 400, {"process": "my.arrivals:Bursts"})
+    'central-queue-00400qps-my.arrivals-Bursts-afe2ffc4.json'
+    """
+    whole, _, decimals = format(Decimal(repr(float(load_qps))).normalize(), "f").partition(".")
+    load = f"{whole:0>5}qps" + (f"_{decimals}" if decimals else "")
+    label = arrivals_label(arrivals)
+    if label == "poisson":
+        return f"{dispatch}-{load}.json"
+    process, name = str(arrivals["process"]), label.replace(":", "-", 1)
+    if ":" in process or not re.fullmatch(r"[A-Za-z0-9._,=+-]{1,60}", name):
+        digest = hashlib.sha256(label.encode()).hexdigest()[:8]
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", process)[:40] + f"-{digest}"
+    return f"{dispatch}-{load}-{name}.json"
+
+
+def station_name(worker_types: Sequence[str], policy: Policy) -> str:
+    """Name of a station and of the folder for its policies: types, workers and SLOs."""
+    slos = [f"{policy.slo_ms:g}ms"]
+    if policy.slo_classes:
+        slos = [f"{one.label}={one.share:.6g}" for one in policy.slo_classes]
+    return "-".join(["+".join(worker_types), f"{policy.workers}w", *slos])
+
+
+def level_of(policy: Policy) -> Level[Policy]:
+    """The level that a single station serves by a policy."""
+    share = {one.slo_ms: 1.0 for one in policy.classes}
+    station = Station(station_name((ALL_WORKERS,), policy), (ALL_WORKERS,), policy.workers,
+                      policy.load_qps, share, policy)
+    expected = policy.expectations
+    return Level(policy.load_qps, policy.arrivals_label, (station,), {
+        "expected_accuracy": expected.accuracy,
+        "expected_violation_rate": expected.violation_rate,
+        "expected_effective_accuracy": expected.effective_accuracy,
+        "upper_bound": expected.upper_bound,
+        "overloaded": expected.overloaded,
+    })
+
+
+def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:
+    """A simple set of policies for the same workers and SLOs.
+
+    Raises
+    ------
+    InvalidValueError
+        There is none, two are for the same load and arrival process, or they are for different
+        workers, SLOs or dispatch rules.
+    """
+    found = list(policies)
+    for what, values in (("numbers of workers", {one.workers for one in found}),
+                         ("SLO classes", {one.classes for one in found}),
+                         ("dispatch rules", {one.dispatch for one in found})):
+        if len(values) > 1:
+            raise InvalidValueError(describe(f"policies for several {what} in one set",
+                                             value=sorted(map(str, values))))
+    types, classes = _header_of(found[0]) if found else ({}, {})
+    return PolicySet(map(level_of, found), types, classes)
+
+
+def rates_of(stations: Iterable[tuple[float, Policy]]) -> Rates:
+    """What stations promise together, given each one's share of all queries and its policy."""
+    effective, violations = 0.0, 0.0
+    for share, policy in stations:
+        effective += share * policy.expectations.effective_accuracy
+        violations += share * policy.expectations.violation_rate
+    return Rates(min(effective, 1.0), min(violations, 1.0))
+
+
+class SetFolder:
+    """The folder of a set, written level by level.
+
+    Parameters
+    ----------
+    folder : path
+    worker_types : mapping of str to int
+        Workers by name of the type.
+    slo_classes : mapping of float to float
+        Share of the queries by SLO in ms.
+    created_by : str
+    flat : bool
+        Whether every level has one station, so that its file stands beside the manifest.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], worker_types: Mapping[str, int],
+        slo_classes: Mapping[float, float], created_by: str, *, flat: bool = True,
+    ) -> None:
+        self._folder, self._flat = Path(folder), flat
+        self._header = {
+            "format": MANIFEST_FORMAT, "created_by": created_by,
+            "worker_types": [{"name": name, "workers": int(count)}
+                             for name, count in worker_types.items()],
+            "slo_classes": _share_document(slo_classes),
+        }
+        self._levels: dict[tuple[str, float], dict[str, Any]] = {}
+
+    @classmethod
+    def of(cls, folder: str | os.PathLike[str], policy: Policy) -> SetFolder:
+        """For a simple set of policies like one."""
+        return cls(folder, *_header_of(policy), policy.created_by)
+
+    def keep_present(self) -> None:
+        """Keep the levels that the folder's manifest lists."""
+        for document in read_json(self._folder / MANIFEST_NAME)["levels"]:
+            key = arrivals_label(document["arrivals"]), float(document["load_qps"])
+            self._levels[key] = document
+
+    def add(self, level: Level[Policy], *, manifest: bool = True) -> None:
+        """Write the policies of a level, in place of those for its load and arrival process.
+
+        Raises
+        ------
+        InvalidValueError
+            When a policy breaks the file's format; it is not written.
+        OutputError
+            When a file cannot be written.
+        """
+        stations = []
+        for station in level.stations:
+            policy = station.policy
+            name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
+            file = name if self._flat else f"{station.name}/{name}"
+            text = write(policy, self._folder / file)
+            stations.append({
+                "name": station.name, "file": file, "fingerprint": fingerprint(text),
+                "dispatch": policy.dispatch, "worker_types": list(station.worker_types),
+                "workers": int(station.workers), "load_qps": float(station.load_qps),
+                "share": _share_document(station.share),
+            })
+        self._levels[level.arrivals, level.load_qps] = {
+            "load_qps": float(level.load_qps), "arrivals": dict(level.stations[0].policy.arrivals),
+            **level.expected, "stations": stations,
+        }
+        if manifest:
+            self.write_manifest()
+
+    def write_manifest(self) -> Path:
+        """Write the manifest of the levels that were added or kept; its path."""
+        path = self._folder / MANIFEST_NAME
+        levels = [self._levels[key] for key in sorted(self._levels)]
+        write_atomic(path, canonical_json({**self._header, "levels": levels}))
+        return path
+
+
+def write_set(
+    folder: str | os.PathLike[str], policies: PolicySet[Policy], *, created_by: str
+) -> Path:
+    """Write the policies of a set and then its manifest; its path.
+
+    Where a level has several stations each one's policies stand in a sub-folder of its name.
+
+    Raises
+    ------
+    InvalidValueError, OutputError
+        As :meth:`SetFolder.add`.
+    """
+    flat = all(len(level.stations) == 1 for level in policies.levels)
+    target = SetFolder(folder, policies.worker_types, policies.slo_classes, created_by, flat=flat)
+    for level in policies.levels:
+        target.add(level, manifest=False)
+    return target.write_manifest()
+
+
+def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
+    """The policies that a folder's manifest lists, in its order (arrival process, load).
+
+    Raises
+    ------
+    InputFileError
+        When there is no manifest, it breaks its format, or a policy file is missing, has changed
+        since the manifest was written, breaks its format, or is not what the manifest says.
+    """
+    listed = read_manifest(Path(folder))
+    file = str(Path(folder) / MANIFEST_NAME)
+    for i, level in enumerate(listed.levels):
+        _check_expected(Fields(level.expected, file, f"levels[{i}]"))
+
+    def policy(one: PolicyFile) -> Policy:
+        return Policy.from_document(one.document(), str(one.path))
+
+    policies = listed.map(policy)
+    for i, (level, found) in enumerate(zip(listed.levels, policies.levels, strict=True)):
+        for known, station in zip(level.stations, found.stations, strict=True):
+            _check_station(known.policy.entry, station, listed.slo_classes)
+        _check_level(Fields(level.expected, file, f"levels[{i}]"), found,
+                     sum(listed.worker_types.values()))
+    return policies
+
+
+def validate_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
+    """As :func:`read_set`, with the schemas, each file's consistency and the sums checked too.
+
+    Raises
+    ------
+    InputFileError
+        Also when loads of the stations or the rates do not add up.
+    """
+    policies = read_set(folder)
+    path = Path(folder) / MANIFEST_NAME
+    check_schema(read_json(path), "manifest-1", str(path))
+    for i, level in enumerate(read_manifest(Path(folder)).levels):
+        for station in level.stations:
+            validate(station.policy.path)
+            load = sum(level.load_qps * policies.slo_classes[slo] * share
+                       for slo, share in station.share.items())
+            if abs(load - station.load_qps) > _TOLERANCE * level.load_qps:
+                raise station.policy.entry.refusal(
+                    "load_qps", "load of a station is not that of its shares",
+                    value=station.load_qps, allowed=f"{load:g}")
+        total = rates_of((station.load_qps / level.load_qps, station.policy)
+                         for station in policies.levels[i].stations)
+        stated = level.expected["expected_effective_accuracy"]
+        if abs(total.effective_accuracy - stated) > _TOLERANCE:
+            raise InputFileError(describe(
+                "not the sum of the stations' promises",
+                where=f"{path}: levels[{i}].expected_effective_accuracy", value=stated,
+                allowed=f"{total.effective_accuracy}"))
+    return policies
+
+
+def remove_set(folder: str | os.PathLike[str]) -> None:
+    """Remove a manifest, and then the policy files that it names.
+
+    Raises
+    ------
+    OutputError
+        A file cannot be removed.
+    """
+    try:
+        files = [station.policy.path for level in read_manifest(Path(folder)).levels
+                 for station in level.stations]
+    except InputFileError:
+        files = []  # damaged: whose files these are is not known
+    try:
+        (Path(folder) / MANIFEST_NAME).unlink()
+        for file in files:
+            file.unlink(missing_ok=True)
+        for parent in {file.parent for file in files} - {Path(folder)}:
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
+    except OSError as error:
+        raise OutputError(
+            describe(f"cannot replace the set ({error.strerror})", where=str(folder))
+        ) from error
+
+
+def _header_of(policy: Policy) -> tuple[dict[str, int], dict[float, float]]:
+    """Worker types and SLO classes of a simple set."""
+    return ({ALL_WORKERS: int(policy.workers)},
+            {float(one.slo_ms): one.share for one in policy.classes})
+
+
+def _share_document(shares: Mapping[float, float]) -> list[dict[str, float]]:
+    return [{"slo_ms": float(slo), "share": float(share)} for slo, share in sorted(shares.items())]
+
+
+def _check_expected(fields: Fields) -> None:
+    """The promise of a level: rates under known names."""
+    fields.only((*_RATES, *_OPTIONAL_RATES, "overloaded"))
+    for name in _RATES:
+        fields.number(name, FRACTION)
+    for name in _OPTIONAL_RATES:
+        fields.number_or_none(name, FRACTION)
+    fields.flag("overloaded")
+
+
+def _check_station(
+    entry: Fields, station: Station[Policy], classes: Mapping[float, float]
+) -> None:
+    """Refuse an entry that says something else than its policy file."""
+    policy, file = station.policy, entry.text("file")
+    loads = {slo: classes[slo] * share for slo, share in sorted(station.share.items())}
+    total = max(sum(loads.values()), 1e-300)
+    own = {one.slo_ms: round(one.share, 6) for one in policy.classes}
+    for key, stated, found in (
+        ("dispatch", entry.text("dispatch"), policy.dispatch),
+        ("workers", station.workers, policy.workers),
+        ("load_qps", station.load_qps, policy.load_qps),
+        ("share", {slo: round(load / total, 6) for slo, load in loads.items()}, own),
+    ):
+        if stated != found:
+            raise entry.refusal(key, f"{file} says otherwise", value=stated,
+                                allowed=f"{found!r}")
+
+
+def _check_level(fields: Fields, level: Level[Policy], workers: int) -> None:
+    """Refuse a level whose policies are for something else, or promise something else.
+
+    With one station the promise is that of its policy; the bound too, where the station has all
+    ``workers``.
+    """
+    stated: list[tuple[str, Any, Any]] = [
+        ("arrivals", level.arrivals, station.policy.arrivals_label) for station in level.stations]
+    if len(level.stations) == 1:
+        policy = level.policy
+        stated.append(("load_qps", level.load_qps, policy.load_qps))
+        stated += [(name, level.expected.get(name), value)
+                   for name, value in level_of(policy).expected.items()
+                   if name != "upper_bound" or policy.workers == workers]
+    for name, value, found in stated:
+        if not _equal(value, found):
+            raise fields.refusal(name, "the policy file says otherwise", value=value,
+                                 allowed=f"{found!r}")
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether two values are the same; numbers up to rounding."""
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= _TOLERANCE * max(1.0, abs(other))
+    return one == other

@@ -1,0 +1,92 @@
+"""The table of a policy as arrays, and its two shorter forms.
+
+Codes are indices into the actions, -1 to wait and -2 to drop. In files and in lookups they stand
+as *rows*: each distinct row once, as pairs of a slack bin and the code from there on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ramsis.runtime.table import DROP_CODE
+
+__all__ = ["codes_among", "compressed", "encoded", "expanded"]
+
+IntArray = NDArray[np.int64]
+
+
+def encoded(
+    model: ArrayLike, batch: ArrayLike, longer_queue: tuple[int, int]
+) -> tuple[IntArray, IntArray, int]:
+    """Actions, codes and the code for a longer queue of a table that serves or drops.
+
+    Parameters
+    ----------
+    model, batch : array_like of int, shape (N, J)
+        A batch of 0 drops.
+    longer_queue : (int, int)
+        Model and batch, likewise.
+
+    Returns
+    -------
+    actions : ndarray, shape (A, 2)
+        By batch and model.
+    codes : ndarray, shape (1, N, J)
+    longer : int
+    """
+    models, batches = np.asarray(model), np.asarray(batch)
+    pairs = np.stack([np.append(batches.ravel(), longer_queue[1]),
+                      np.append(models.ravel(), longer_queue[0])], axis=1)
+    serves = pairs[:, 0] != 0
+    actions, code = np.unique(pairs[serves], axis=0, return_inverse=True)
+    codes = np.full(len(pairs), DROP_CODE, dtype=np.int64)
+    codes[serves] = code.ravel()
+    return actions[:, ::-1], codes[:-1].reshape(1, *batches.shape), int(codes[-1])
+
+
+def codes_among(actions: IntArray, others: IntArray, codes: IntArray) -> tuple[IntArray, IntArray]:
+    """Actions and those of ``others`` that are new, and the codes of ``others`` among them all."""
+    known = [tuple(pair) for pair in actions.tolist()]
+    place = {pair: i for i, pair in enumerate(known)}
+    for pair in map(tuple, others.tolist()):
+        if pair not in place:
+            place[pair] = len(known)
+            known.append(pair)
+    among = np.array([place[tuple(pair)] for pair in others.tolist()], dtype=np.int64)
+    return np.array(known, dtype=np.int64), np.where(codes >= 0, among[codes], codes)
+
+
+def compressed(codes: IntArray) -> tuple[list[list[int]], list[list[int]]]:
+    """Distinct rows of a table, and for each idle and queue level the row.
+
+    Parameters
+    ----------
+    codes : ndarray of int, shape (I-1, N-1, J)
+    """
+    known: dict[bytes, int] = {}
+    rows: list[list[int]] = []
+    row_of: list[list[int]] = []
+    for block in np.ascontiguousarray(codes):
+        line = []
+        for row in block:
+            key = row.tobytes()
+            if key not in known:
+                known[key] = len(rows)
+                starts = np.flatnonzero(np.diff(row, prepend=row[0] - 1))
+                rows.append(np.stack([starts, row[starts]], axis=1).ravel().tolist())
+            line.append(known[key])
+        row_of.append(line)
+    return rows, row_of
+
+
+def expanded(
+    rows: Sequence[Sequence[int]], row_of: Sequence[Sequence[int]], bins: int
+) -> NDArray[Any]:
+    """The inverse of :func:`compressed`."""
+    full = np.array([np.repeat(row[1::2], np.diff([*row[::2], bins])) for row in rows],
+                    dtype=np.int64)
+    return np.take(full, np.array(row_of), axis=0)

@@ -1,0 +1,125 @@
+"""How requests reach queues: the dispatch rules of a station, and the choice among stations.
+
+A *station* is one queue with the workers that take from it. Under some rules every worker has a
+queue of its own, under others all workers of a station share one. Standard library only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+__all__ = ["DISPATCHES", "CentralQueue", "DispatchRule", "RoundRobin", "Routing",
+           "ShortestQueue", "by_shares"]
+
+Routing = Callable[[Sequence[int]], int]
+"""The queue that the next request joins, given the requests waiting or in service at each."""
+
+
+class RoundRobin:
+    """The queues in turn, from the first.
+
+    >>> route = RoundRobin(2)
+    >>> route([0, 0]), route([1, 0]), route([1, 1])
+    (0, 1, 0)
+    """
+
+    __slots__ = ("_count", "_next")
+
+    def __init__(self, queues: int) -> None:
+        self._count, self._next = queues, 0
+
+    def __call__(self, in_system: Sequence[int]) -> int:
+        """The next queue, whatever its length."""
+        chosen = self._next
+        self._next = chosen + 1 if chosen + 1 < self._count else 0
+        return chosen
+
+
+class ShortestQueue:
+    """The queue with the fewest requests, waiting or in service (JSQ).
+
+    Ties go to the next in turn, counted from the queue that was chosen last.
+
+    >>> route = ShortestQueue(3)
+    >>> route([1, 0, 0]), route([1, 1, 1])
+    (1, 2)
+    """
+
+    __slots__ = ("_count", "_next")
+
+    def __init__(self, queues: int) -> None:
+        self._count, self._next = queues, 0
+
+    def __call__(self, in_system: Sequence[int]) -> int:
+        """The shortest queue."""
+        fewest = min(in_system)
+        try:
+            chosen = in_system.index(fewest, self._next)
+        except ValueError:
+            chosen = in_system.index(fewest)
+        self._next = chosen + 1 if chosen + 1 < self._count else 0
+        return chosen
+
+
+class CentralQueue:
+    """The only queue."""
+
+    __slots__ = ()
+
+    def __init__(self, queues: int) -> None:
+        pass
+
+    def __call__(self, in_system: Sequence[int]) -> int:
+        """Always 0."""
+        return 0
+
+
+class DispatchRule(NamedTuple):
+    """A way in which requests reach workers.
+
+    Attributes
+    ----------
+    own_queues
+        Whether each worker has a queue of its own, so that its table is for one worker.
+    routing
+        Makes the routing for a number of queues.
+    """
+
+    own_queues: bool
+    routing: Callable[[int], Routing]
+
+    def station_workers(self, workers: int) -> int:
+        """Workers that take from one queue, where so many serve."""
+        return 1 if self.own_queues else workers
+
+    def queues(self, workers: int) -> int:
+        """Queues of so many workers."""
+        return workers if self.own_queues else 1
+
+
+DISPATCHES: Mapping[str, DispatchRule] = {
+    "round-robin": DispatchRule(True, RoundRobin),
+    "shortest-queue": DispatchRule(True, ShortestQueue),
+    "central-queue": DispatchRule(False, CentralQueue),
+}
+"""The dispatch rules by name."""
+
+
+def by_shares(shares: Sequence[float], uniform: float) -> int:
+    """One of several by shares, which need not sum to 1.
+
+    Parameters
+    ----------
+    shares
+        One or more, not negative, not all 0.
+    uniform
+        A number drawn evenly from [0, 1).
+
+    >>> by_shares([0.25, 0.75], 0.2), by_shares([0.25, 0.75], 0.3)
+    (0, 1)
+    """
+    upto = list(accumulate(shares))
+    return min(bisect_left(upto, uniform * upto[-1]), len(upto) - 1)

@@ -1,0 +1,255 @@
+"""Reading a decision table from a policy document, and the checks that make lookups total.
+
+Whatever breaks the format is refused with one line that names the file and the JSON path. What a
+lookup does not read is not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ramsis.runtime.fields import POSITIVE, Fields, Rule
+from ramsis.runtime.randomised import Randomised
+from ramsis.runtime.routing import DISPATCHES
+from ramsis.runtime.table import (
+    AXES,
+    BATCHINGS,
+    DROP_CODE,
+    LATE_RULES,
+    POLICY_FORMAT,
+    WAIT_CODE,
+    DecisionTable,
+    arrivals_label,
+)
+
+__all__ = ["arrivals_of", "check_format", "decision_table"]
+
+_PROBABILITY = Rule("a number > 0 and < 1", lambda value: 0 < value < 1)
+_TABLE_KEYS = ("axes", "actions", "rows", "index", "longer_queue", "randomised")
+
+
+def check_format(fields: Fields, known: str) -> None:
+    """Refuse a file whose ``format`` is not ``known``, saying which versions are."""
+    found = fields.value("format")
+    if found == known:
+        return
+    family = known.rpartition("/")[0]
+    what = f"not a {family} file"
+    if isinstance(found, str) and found.startswith(f"{family}/"):
+        what = f"this version of {family} is not known here"
+    raise fields.refusal("format", what, value=found, allowed=known)
+
+
+class _Allowed(NamedTuple):
+    """Which codes may stand in a table."""
+
+    models: int
+    own_queue: bool
+    drops: bool
+    whole_queue: bool
+
+    @property
+    def lowest(self) -> int:
+        """The lowest code: to drop, to wait, or the first action."""
+        if self.drops:
+            return DROP_CODE
+        return 0 if self.own_queue else WAIT_CODE
+
+    def is_code(self, code: object, actions: int) -> bool:
+        """Whether a value is a code that may stand in the table."""
+        if type(code) is not int or not self.lowest <= code < actions:
+            return False
+        return code != WAIT_CODE or not self.own_queue
+
+    def words(self, actions: int) -> str:
+        """The same for a message."""
+        words = f"an action from 0 to {actions - 1}"
+        if not self.own_queue:
+            words += f", {WAIT_CODE} to wait"
+        return words + (f", {DROP_CODE} to drop" if self.drops else "")
+
+    def batch_fits(self, batch: int, queued: int) -> bool:
+        """Whether a batch may be taken from a queue."""
+        return batch == queued if self.whole_queue else batch <= queued
+
+
+def decision_table(fields: Fields) -> DecisionTable:
+    """The lookup's part of a policy document.
+
+    Raises
+    ------
+    InputFileError
+        When the document is of another format or version, or anything that the lookup reads is
+        missing or out of range.
+    """
+    check_format(fields, POLICY_FORMAT)
+    rule = DISPATCHES[fields.text("dispatch", DISPATCHES)]
+    late = fields.text("late", LATE_RULES if rule.own_queues else ("drop",))
+    batching = fields.text("batching", BATCHINGS)
+    models, workers = _model_names(fields), fields.whole("workers", 1)
+    allowed = _Allowed(len(models), rule.own_queues, late == "drop", batching == "maximal")
+    slo_ms = fields.number("slo_ms", POSITIVE)
+    table = fields.child("table")
+    table.only(_TABLE_KEYS)
+    axes = table.child("axes")
+    for name in axes:
+        if name not in AXES:
+            raise axes.refusal(name, "unknown axis", allowed=", ".join(AXES))
+    idle = _levels(axes, "idle")
+    if idle[-1] != rule.station_workers(workers):
+        raise axes.refusal(f"idle[{len(idle) - 1}]", "not the number of workers of a queue",
+                           value=idle[-1], allowed=str(rule.station_workers(workers)))
+    queued = _levels(axes, "queued", one_by_one=rule.own_queues)
+    slack_ms = _slack_grid(axes, slo_ms)
+    actions = _actions(table, len(models), queued[-1] + 1)
+    rows = table.items("rows")
+    for r, row in enumerate(rows):
+        _check_row(table, f"rows[{r}]", row, len(slack_ms), len(actions), allowed)
+    return DecisionTable(
+        models=models, slo_ms=slo_ms, load_qps=fields.number("load_qps", POSITIVE),
+        workers=workers, dispatch=fields.text("dispatch"),
+        arrivals=arrivals_of(fields.child("arrivals")), idle=idle, queued=queued,
+        slack_ms=slack_ms, actions=actions, rows=rows,
+        row_of=_row_of(table, len(idle) - 1, queued, rows, actions, allowed),
+        longer_queue=_longer_queue(table, len(actions), allowed.drops),
+        randomised=_randomised(table, (len(idle) - 1, len(queued) - 1, len(slack_ms)), queued,
+                               actions, allowed),
+        spare_idle=fields.whole_or_none("spare_idle", 0),
+    )
+
+
+def arrivals_of(arrivals: Fields) -> str:
+    """Label of the arrival process in a document."""
+    process = arrivals.text("process")
+    if not re.fullmatch(r"[^\s=,]+", process):
+        raise arrivals.refusal("process", "not the name of a process", value=process,
+                               allowed="a text without spaces, commas and =")
+    for key in arrivals:
+        if not re.fullmatch(r"[A-Za-z0-9_]+", key):
+            raise arrivals.refusal(key, "not the name of a parameter", value=key,
+                                   allowed="letters, digits and _")
+    return arrivals_label({key: arrivals.value(key) for key in arrivals})
+
+
+def _model_names(fields: Fields) -> tuple[str, ...]:
+    """Names of a document's models, each once."""
+    names: list[str] = []
+    for model in fields.children("models"):
+        name = model.text("name")
+        if name in names:
+            raise model.refusal("name", "model appears twice", value=name)
+        names.append(name)
+    return tuple(names)
+
+
+def _levels(axes: Fields, key: str, *, one_by_one: bool = False) -> tuple[int, ...]:
+    """Levels of an axis of whole numbers: 0, 1, and then rising, or one by one."""
+    levels = axes.items(key)
+    for i, level in enumerate(levels):
+        low = levels[i - 1] + 1 if i else 0
+        exact = i < 2 or one_by_one
+        if type(level) is not int or level < low or (exact and level != i):
+            raise axes.refusal(f"{key}[{i}]", "levels do not rise from 0 and 1", value=level,
+                               allowed=str(i) if exact else f"a whole number >= {low}")
+    if len(levels) < 2:
+        raise axes.refusal(key, "too few levels", value=levels, allowed="0, 1, …")
+    return tuple(levels)
+
+
+def _slack_grid(axes: Fields, slo_ms: float) -> tuple[float, ...]:
+    """Low edges of the slack bins: from 0, rising, at most the SLO."""
+    grid = axes.numbers("slack_ms")
+    if grid[0] != 0:
+        raise axes.refusal("slack_ms[0]", "slack grid does not start at 0", value=grid[0],
+                           allowed="0")
+    for j in range(1, len(grid)):
+        if grid[j] <= grid[j - 1]:
+            raise axes.refusal(f"slack_ms[{j}]", "slack grid does not increase", value=grid[j],
+                               allowed=f"a number > {grid[j - 1]}")
+    if grid[-1] > slo_ms:
+        raise axes.refusal(f"slack_ms[{len(grid) - 1}]", "slack grid passes the SLO",
+                           value=grid[-1], allowed=f"a number <= {slo_ms} (slo_ms)")
+    return tuple(grid)
+
+
+def _actions(table: Fields, models: int, largest: int) -> list[list[int]]:
+    actions = table.items("actions")
+    for o, action in enumerate(actions):
+        if not isinstance(action, list) or [type(item) for item in action] != [int, int] \
+                or not (0 <= action[0] < models and 1 <= action[1] <= largest):
+            raise table.refusal(f"actions[{o}]", "not a model and a batch", value=action,
+                                allowed=f"[0 to {models - 1}, 1 to {largest}]")
+    return actions
+
+
+def _check_row(
+    table: Fields, key: str, row: Any, bins: int, actions: int, allowed: _Allowed
+) -> None:
+    """A row is pairs of rising bins from 0 and codes."""
+    whole = isinstance(row, list) and len(row) >= 2 and len(row) % 2 == 0 \
+        and set(map(type, row)) == {int}
+    if not whole or row[0] != 0 or any(a >= b for a, b in pairwise(row[::2])) \
+            or row[-2] >= bins or not all(allowed.is_code(code, actions)
+                                          for code in set(row[1::2])):
+        raise table.refusal(key, "not a row of slack bins and actions", value=row,
+                            allowed=f"rising bins from 0 to {bins - 1}, each with "
+                            f"{allowed.words(actions)}")
+
+
+def _row_of(
+    table: Fields, idle: int, queued: tuple[int, ...], rows: Sequence[Sequence[int]],
+    actions: Sequence[Sequence[int]], allowed: _Allowed,
+) -> list[list[int]]:
+    """For each idle and queue level a row whose batches the queue has."""
+    batches = [{actions[code][1] for code in set(row[1::2]) if code >= 0} for row in rows]
+    ends = [(min(found), max(found)) if found else None for found in batches]
+    lines = table.items("index", idle)
+    for i, line in enumerate(lines):
+        if not isinstance(line, list) or len(line) != len(queued) - 1:
+            raise table.refusal(f"index[{i}]", "not a row for each queue level", value=line,
+                                allowed=f"{len(queued) - 1} whole numbers")
+        for n, row in enumerate(line):
+            if type(row) is not int or not 0 <= row < len(rows) or not all(
+                    allowed.batch_fits(batch, queued[n + 1]) for batch in ends[row] or ()):
+                how = "of" if allowed.whole_queue else "up to"
+                raise table.refusal(f"index[{i}][{n}]", "no such row for this queue", value=row,
+                                    allowed=f"0 to {len(rows) - 1}, with batches {how} "
+                                    f"{queued[n + 1]}")
+    return lines
+
+
+def _longer_queue(table: Fields, actions: int, drops: bool) -> int:
+    code = table.value("longer_queue")
+    if type(code) is not int or not (0 <= code < actions or (drops and code == DROP_CODE)):
+        words = f"an action from 0 to {actions - 1}" + (f", {DROP_CODE} to drop" if drops else "")
+        raise table.refusal("longer_queue", "not what a longer queue can get", value=code,
+                            allowed=words)
+    return code
+
+
+def _randomised(
+    table: Fields, shape: tuple[int, int, int], queued: tuple[int, ...],
+    actions: Sequence[Sequence[int]], allowed: _Allowed,
+) -> Randomised | None:
+    """The place with a second action; None where there is none."""
+    if "randomised" not in table or table.value("randomised") is None:
+        return None
+    found = table.child("randomised")
+    found.only(Randomised._fields)
+    place = found.items("place", len(shape))
+    if set(map(type, place)) != {int}:
+        raise found.refusal("place", "not whole numbers", value=place)
+    if not all(0 <= at < size for at, size in zip(place, shape, strict=True)):
+        raise found.refusal("place", "outside the table", value=place,
+                            allowed=f"indices below {list(shape)}")
+    code, level = found.value("code"), queued[place[1] + 1]
+    if not allowed.is_code(code, len(actions)) or (
+            code >= 0 and not allowed.batch_fits(actions[code][1], level)):
+        how = "of" if allowed.whole_queue else "up to"
+        raise found.refusal("code", "no action for this place", value=code,
+                            allowed=f"{allowed.words(len(actions))}; a batch {how} {level}")
+    i, n, j = place
+    return Randomised(found.number("probability", _PROBABILITY), (i, n, j), code)

@@ -1,0 +1,258 @@
+"""Policies: each queue of a station is served as its decision table says.
+
+Requests reach the queues by the dispatch rule of the policies, in the runtime's own code: in turn
+to the workers' queues, to the shortest of these, or into one central queue. After each arrival and
+each end of a batch, and when the slack of the head has fallen as far as the last answer said, the
+table of the lowest load level that meets the anticipated load is asked (``docs/lookup.md``): it
+starts a batch on the worker that has been idle longest, drops the head, or waits. A worker with a
+queue of its own asks only while it is idle. Queues stand by deadline, which with one SLO is the
+order of arrival. Nothing but tables decides: what a policy promises is never looked at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from heapq import heappop, heappush
+from math import inf
+from pathlib import Path
+from typing import cast
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.policy import Policy, read, read_set
+from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Drop, Selector, set_of_selectors
+from ramsis.runtime.selector import wake_slack
+from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.sim.tables import Compiled, Kernel, level_of, stack, stack_central
+
+__all__ = ["Policies"]
+
+
+@dataclass(frozen=True, eq=False)
+class Policies:
+    """Policies for one station, or for like ones, and one arrival process.
+
+    Parameters
+    ----------
+    policies : tuple of Policy
+        One or more, of different loads.
+    source : str
+        Where they are from, for messages.
+    dispatch : str, optional
+        Another dispatch rule than the policies were made for: ``round-robin`` or
+        ``shortest-queue`` for each other's.
+    """
+
+    policies: tuple[Policy, ...]
+    source: str = "policies"
+    dispatch: str | None = None
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, process: str | None = None,
+        dispatch: str | None = None,
+    ) -> Policies:
+        """The policies of a folder's manifest with one station at each level, or of one file.
+
+        Parameters
+        ----------
+        path : path
+        process : str, optional
+            Label of the arrival process whose policies to take; needed when the set has several
+            and none of them is ``poisson``.
+        dispatch : str, optional
+            As above.
+
+        Raises
+        ------
+        InputFileError
+            When a file cannot be read or breaks its format.
+        InvalidValueError
+            The set has no policy for the process, or several stations at a level.
+        """
+        found = ((read(path),) if not Path(path).is_dir()
+                 else tuple(level.policy for level in read_set(path).levels))
+        labels = {policy.arrivals_label for policy in found}
+        if process is None:
+            process = next(iter(labels)) if len(labels) == 1 else "poisson"
+        chosen = tuple(p for p in found if p.arrivals_label == process)
+        if not chosen:
+            raise InvalidValueError(describe("no policy for this process", where=str(path),
+                                             value=process, allowed=", ".join(sorted(labels))))
+        return cls(chosen, str(path), dispatch)
+
+    @property
+    def name(self) -> str:
+        """The dispatch rule that the policies were made for."""
+        return self.policies[0].dispatch
+
+    @property
+    def max_batch(self) -> int:
+        """Largest batch that a policy asks for."""
+        return max(policy.max_batch for policy in self.policies)
+
+    @property
+    def highest_qps(self) -> float:
+        """The highest load level."""
+        return max(policy.load_qps for policy in self.policies)
+
+    def at(self, load_qps: float) -> Policy:
+        """The policy of the lowest level that meets a load, else the highest."""
+        ordered = sorted(self.policies, key=lambda policy: policy.load_qps)
+        return next((p for p in ordered if p.load_qps >= load_qps), ordered[-1])
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """Check that the policies are for this fleet, and stack their tables.
+
+        Raises
+        ------
+        InputFileError
+            A policy for other models, workers or SLO, with larger batches than the fleet runs,
+            or for another dispatch rule than the others.
+        """
+        for policy in self.policies:
+            self._check_fits(policy, fleet)
+        kernel = self._kernel()
+        index = {name: i for i, name in enumerate(fleet.models)}
+        placed = [(policy, [index[model.name] for model in policy.models])
+                  for policy in self.policies]
+        start = partial(_Run, tables=cache(lambda: [p.decision_table() for p in self.policies]),
+                        index=index, dispatch=kernel)
+        tables = (stack([level_of(*one) for one in placed]) if DISPATCHES[kernel].own_queues
+                  else stack_central(placed))
+        return Plan(self.name, start, Compiled(kernel, tables), self.max_batch)
+
+    def _kernel(self) -> Kernel:
+        """The dispatch rule by which queries reach the queues."""
+        named = {policy.dispatch for policy in self.policies}
+        kinds = {DISPATCHES[name].own_queues for name in named}
+        rule = self.dispatch or next(iter(named))
+        if len(kinds) > 1 or (self.dispatch is None and len(named) > 1):
+            raise InputFileError(describe("not one way of dispatch",
+                                          where=f"{self.source}: dispatch",
+                                          value=", ".join(sorted(named)),
+                                          allowed=" or ".join(DISPATCHES) + " for all"))
+        if rule not in DISPATCHES or DISPATCHES[rule].own_queues not in kinds:
+            raise InvalidValueError(describe("not a dispatch rule for these policies",
+                                             where="dispatch", value=rule,
+                                             allowed=", ".join(
+                                                 name for name, one in DISPATCHES.items()
+                                                 if one.own_queues in kinds)))
+        return cast(Kernel, rule)
+
+    def _check_fits(self, policy: Policy, fleet: Fleet) -> None:
+        """Refuse a policy that was not made for a fleet."""
+        where = f"{self.source}: policy for {policy.load_qps:g} QPS"
+        missing = [m.name for m in policy.models if m.name not in fleet.models]
+        for what, found, wanted in (
+            ("made for models that the profile lacks", missing, []),
+            ("made for another number of workers", policy.workers, fleet.workers),
+            ("made for another SLO", policy.slo_ms, fleet.slo_ms),
+            ("made for other SLO classes", policy.slo_classes, fleet.classes),
+        ):
+            if found != wanted:
+                allowed = str(wanted) if wanted else ", ".join(fleet.models)
+                raise InputFileError(describe(what, where=where, value=found, allowed=allowed))
+        if self.max_batch > fleet.max_batch:
+            raise InputFileError(describe("batches beyond those of the fleet", where=where,
+                                          value=self.max_batch,
+                                          allowed=f"up to {fleet.max_batch}"))
+
+
+class _Queue:
+    """One queue: its requests by deadline, and the idle ones of the workers that serve it."""
+
+    __slots__ = ("asked", "idle", "waiting")
+
+    def __init__(self, workers: Sequence[int]) -> None:
+        self.waiting: list[tuple[float, int]] = []  # a heap
+        self.idle = deque(workers)
+        self.asked = 0
+
+
+class _Run(Scheme):
+    """Lookups through the runtime, at the moment of each decision."""
+
+    def __init__(
+        self, engine: StationEngine, tables: Callable[[], Sequence[DecisionTable]],
+        index: dict[str, int], dispatch: str,
+    ) -> None:
+        super().__init__(engine)
+        rule, workers = DISPATCHES[dispatch], engine.fleet.workers
+        self.own_queues, self.index = rule.own_queues, index
+        self.head = self.drawn = 0
+        chance = self.chance_of_head if rule.own_queues else self.next_chance
+        self.policies = set_of_selectors([Selector(table, chance) for table in tables()])
+        known_qps = 0.0 if engine.monitored else engine.load_qps()
+        self.selector = self.policies.at(known_qps).selector
+        self.queues = ([_Queue([w]) for w in range(workers)] if rule.own_queues
+                       else [_Queue(range(workers))])
+        self.queue_of = self.queues if rule.own_queues else self.queues * workers
+        self.route = rule.routing(len(self.queues))
+        self.in_system = [0] * len(self.queues)
+        self.serving = [0] * workers
+
+    def chance_of_head(self) -> float:
+        """The uniform number of the query that is decided about."""
+        coins = self.engine.coins
+        return coins[self.head % len(coins)]
+
+    def next_chance(self) -> float:
+        """The next uniform number."""
+        coins, drawn = self.engine.coins, self.drawn
+        self.drawn += 1
+        return coins[drawn % len(coins)]
+
+    def on_arrival(self, query: int) -> None:
+        chosen = self.route(self.in_system)
+        self.in_system[chosen] += 1
+        queue = self.queues[chosen]
+        heappush(queue.waiting, (self.engine.deadline_ms(query), query))
+        self.act(queue)
+
+    def on_idle(self, worker: int) -> None:
+        queue = self.queue_of[worker]
+        self.in_system[worker if self.own_queues else 0] -= self.serving[worker]
+        queue.idle.append(worker)
+        self.act(queue)
+
+    def on_timer(self, token: object) -> None:
+        queue, asked, slack_ms = cast(tuple[_Queue, int, float], token)
+        if asked == queue.asked:  # nothing has happened since
+            self.act(queue, slack_ms)
+
+    def act(self, queue: _Queue, at_most_ms: float = inf) -> None:
+        """Do what the table says until it says to wait; a timer's slack may be rounded up."""
+        engine, waiting, idle = self.engine, queue.waiting, queue.idle
+        queue.asked += 1
+        if not waiting or (self.own_queues and not idle):
+            return
+        selector = self.selector
+        if engine.monitored:
+            selector = self.policies.at(engine.load_qps()).selector
+        while waiting:
+            deadline_ms, self.head = waiting[0]
+            slack_ms = min(deadline_ms - engine.now_ms, at_most_ms)
+            answer = selector(len(waiting), slack_ms, len(idle))
+            at_most_ms = inf
+            if isinstance(answer, Decision):
+                worker = idle.popleft()
+                self.serving[worker] = answer.batch
+                queries = [heappop(waiting)[1] for _ in range(answer.batch)]
+                engine.dispatch(worker, queries, self.index[answer.model])
+                if self.own_queues:
+                    return
+            elif isinstance(answer, Drop):
+                engine.drop(heappop(waiting)[1])
+                self.in_system[0 if not self.own_queues else idle[0]] -= 1
+            else:
+                wake = wake_slack(answer)
+                if wake is not None:
+                    engine.wake_at(max(deadline_ms - wake, engine.now_ms),
+                                   (queue, queue.asked, wake))
+                return

@@ -1,0 +1,126 @@
+"""First passage: at which node the worker's first new request arrives during a service.
+
+U_r is the instant of the r-th central arrival after the decision, l the service time. With
+x = l − U_r what is left of the service at the first new request,
+
+    none(r)     = P(U_r > l)                     no new request: the empty state,
+    reach(i, r) = the weight of node i           Σ_i reach(i, r) + none(r) = 1.
+
+The busy period that follows starts with the requests of one instant, so ``none`` is kept by how
+many these are (:mod:`ramsis.worker.batch_arrivals`; always one where requests come one at a time).
+
+*Exact* nodes (j, c): the passage falls in the part (s, e] of the service that belongs to bin
+j, and c central arrivals follow it there:  Σ_{a<r} PF(a, s)·PF(r + c − a, e − s).
+
+*Quadrature* nodes: each cell's mass P(x in cell) and mean E[x; x in cell], both exact for U_r,
+are laid on the cell's two nodes by linear interpolation, clipped so that no weight is negative.
+At the Gauss points this is of third order where the density is smooth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals import ArrivalProcess
+from ramsis.arrivals.counts import passage_tails
+from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.queue import WorkerQueue
+from ramsis.worker.slack_nodes import Cells, NodeSet
+
+__all__ = ["Passage", "first_passage", "quadrature_passage", "truncated_mass"]
+
+FloatArray = NDArray[np.float64]
+
+
+class Passage(NamedTuple):
+    """First passage during one service time.
+
+    Attributes
+    ----------
+    reach : ndarray, shape (I', K)
+        Weights of the first I' nodes (x rises, and later nodes cannot be reached).
+    idle : ndarray, shape (L, K)
+        P(no new request, and the busy period then starts in the i-th way).
+    """
+
+    reach: FloatArray
+    idle: FloatArray
+
+    @property
+    def none(self) -> FloatArray:
+        """P(no new request), the way to the empty state; shape (K,)."""
+        return np.asarray(self.idle.sum(axis=0))
+
+
+def truncated_mass(passages: Iterable[Passage]) -> float:
+    """Largest probability that one of the passages leaves out."""
+    return max(float(np.abs(1.0 - p.reach.sum(axis=0) - p.none).max()) for p in passages)
+
+
+def first_passage(
+    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart | None = None
+) -> Passage:
+    """Weights of the nodes for a service of ``latency_ms``.
+
+    ``starts`` is ``busy_period_start(queue)``, where it is at hand already.
+    """
+    starts = busy_period_start(queue) if starts is None else starts
+    if nodes.cells is None:
+        return _exact(queue, nodes, latency_ms, starts)
+    tail, reach = quadrature_passage(
+        queue.arrivals, queue.workers, nodes, nodes.cells, latency_ms
+    )
+    if len(starts.queued) == 1:
+        return Passage(reach, 1.0 - tail[None])
+    before = -np.diff(tail, prepend=1.0)
+    return Passage(reach, starts.after(before))
+
+
+def quadrature_passage(
+    arrivals: ArrivalProcess, orders: int, nodes: NodeSet, cells: Cells, latency_ms: float
+) -> tuple[FloatArray, FloatArray]:
+    """P(U_r <= l), shape (R,), and the weights of quadrature nodes, (I', R), for r = 1 … R."""
+    used = int(np.searchsorted(cells.edge_ms, latency_ms, side="left"))
+    instant = np.maximum(latency_ms - cells.edge_ms[: used + 1], 0.0)
+    tail, integral = passage_tails(arrivals, orders, instant)
+    mass = tail[:-1] - tail[1:]
+    moment = instant[:, None] * tail - integral
+    mean = latency_ms * mass - (moment[:-1] - moment[1:])
+    first = cells.first_node[:used]
+    pair = cells.points[:used] == 2
+    low, high = first[pair], first[pair] + 1
+    gap = nodes.remaining_ms[high] - nodes.remaining_ms[low]
+    share = (mean[pair] - nodes.remaining_ms[low][:, None] * mass[pair]) / gap[:, None]
+    np.clip(share, 0.0, mass[pair], out=share)
+    reach = np.empty((int(cells.points[:used].sum()), orders))
+    reach[first] = mass
+    reach[low] -= share
+    reach[high] = share
+    return tail[0], reach
+
+
+def _exact(
+    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart
+) -> Passage:
+    workers, arrivals = queue.workers, queue.arrivals
+    order = np.arange(workers)
+    parts = []
+    for j in range(queue.bins - 1, -1, -1):
+        end = latency_ms - (queue.slo_ms - queue.slack_ms[j + 1])
+        if end <= 0:
+            break
+        start = max(0.0, latency_ms - (queue.slo_ms - queue.slack_ms[j])) if j else 0.0
+        size = int(np.count_nonzero(nodes.bin == j))
+        before = np.exp(arrivals.log_pf(order, np.array([start])))
+        within = np.exp(arrivals.log_pf(np.arange(workers + size), np.array([end - start])))
+        total = np.arange(workers + size)
+        lag = total[None, :] - order[:, None]
+        joint = before[:, None] * np.where(lag >= 0, within[np.maximum(lag, 0)], 0.0)
+        np.cumsum(joint, axis=0, out=joint)  # [r-1, b] = P(a < r, a + d = b)
+        parts.append(joint[order[:, None], order[:, None] + 1 + np.arange(size)].T)
+    before = np.exp(arrivals.log_pf(order, np.array([latency_ms])))
+    return Passage(np.concatenate(parts), starts.after(before))

@@ -1,0 +1,110 @@
+"""The queue of one worker among K: what comes in, how long service takes, what is observed.
+
+Central arrivals are dealt to the K workers in turn, so a worker gets every K-th of them. It sees
+the number n of its queued requests and the slack of the head, the time to the earliest deadline,
+rounded down to the slack grid 0 = T_0 < … < T_D = SLO. Up to N queued requests are told apart; a
+longer queue is the full state. A batch of b requests on model m takes a time of the distribution
+L(m, b), which may be a single value.
+
+What the worker may do, and what that earns, is the decision problem of
+:mod:`ramsis.worker.problem`. Everything that follows from the queue alone takes the class of this
+module: the round-robin phase, the slack of the requests that wait behind the head, the
+distributions of service times, and the transitions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals import ArrivalProcess
+from ramsis.profiles import LatencyTable
+from ramsis.worker.service_distribution import (
+    ServiceDistributions,
+    fixed_services,
+    random_services,
+)
+
+__all__ = ["WorkerQueue"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerQueue:
+    """The queue of one worker.
+
+    Attributes
+    ----------
+    latency : LatencyTable
+        Models, accuracies and l(m, b) for b = 1 … N+1; where service times are random, their
+        means.
+    slo_ms : float
+    workers : int
+        K: the worker gets every K-th central arrival.
+    arrivals : ArrivalProcess
+        The central arrivals.
+    slack_ms : ndarray, shape (D+1,)
+        T_0 = 0 < … < T_D = SLO.
+    max_queue : int
+        N: the longest queue that the table tells apart.
+    quantiles_ms : ndarray, shape (M, N+1, Q), or None
+        Service times at equally likely midpoints, where they are random; infinite for a batch
+        that is not to be run.
+    """
+
+    latency: LatencyTable
+    slo_ms: float
+    workers: int
+    arrivals: ArrivalProcess
+    slack_ms: FloatArray
+    max_queue: int
+    quantiles_ms: FloatArray | None = field(default=None, kw_only=True)
+
+    @property
+    def bins(self) -> int:
+        """D: the number of slack bins below the SLO."""
+        return len(self.slack_ms) - 1
+
+    @property
+    def shortest_ms(self) -> FloatArray:
+        """The shortest time of each batch, shape (M, N+1) or larger."""
+        if self.quantiles_ms is None:
+            return self.latency.latency_ms
+        shortest: FloatArray = self.quantiles_ms[..., 0]
+        return shortest
+
+    @cached_property
+    def possible_models(self) -> list[list[int]]:
+        """At each batch b = 0 … N+1 the models that may be in time for some slack."""
+        first = self.shortest_ms
+        return [[], *([m for m in range(len(first)) if first[m, b] <= self.slo_ms]
+                      for b in range(self.max_queue + 1))]
+
+    @cached_property
+    def services(self) -> ServiceDistributions:
+        """Distributions of the service times of all batches that may be run, late ones too."""
+        pairs = [(self.latency.fastest, b) for b in range(1, self.max_queue + 2)]
+        pairs += [(m, b) for b in range(1, self.max_queue + 1) for m in self.possible_models[b]]
+        if self.quantiles_ms is None:
+            return fixed_services(pairs, self.latency.latency_ms)
+        return random_services(pairs, self.quantiles_ms, self.slo_ms)
+
+    def in_time_probability(self, model: int, batch: int) -> FloatArray:
+        """P(L(m, b) <= T_j), shape (D+1,); random times are linear between their quantiles."""
+        if self.quantiles_ms is None:
+            latency_ms = float(self.latency.latency_ms[model, batch - 1])
+            return (latency_ms <= self.slack_ms).astype(np.float64)
+        quantiles = self.quantiles_ms[model, batch - 1]
+        if not np.isfinite(quantiles[-1]):
+            return np.zeros(len(self.slack_ms))
+        size = len(quantiles)
+        below = np.searchsorted(quantiles, self.slack_ms, side="right")
+        at = np.clip(below, 1, size - 1)
+        low, high = quantiles[at - 1], quantiles[at]
+        share = (self.slack_ms - low) / np.where(high > low, high - low, 1.0)
+        inner = (at - 0.5 + np.clip(share, 0.0, 1.0)) / size
+        return np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))

@@ -1,0 +1,99 @@
+"""Distributions of service times on one grid of latencies.
+
+The first passage of a service is linear in the distribution of its time, so a distribution enters
+the structured form as weights on a grid of latencies. A fixed time is a point of the grid. A
+random one has Q equally likely quantiles; each is divided between its two neighbours in the grid
+such that the mean is kept. The grid of random times has a step of SLO/200 below the SLO and of a
+32nd of the time beyond it. It reaches the largest quantile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+__all__ = ["ServiceDistributions", "fixed_services", "random_services"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_STEPS_PER_SLO = 200
+_BEYOND = 32  # steps per unit of the logarithm, beyond the SLO
+
+
+@dataclass(frozen=True, eq=False)
+class ServiceDistributions:
+    """The distributions of the service times of some pairs of a model and a batch.
+
+    Attributes
+    ----------
+    row : dict of (int, int) to int
+        Which distribution a model and a batch have.
+    latency_ms : ndarray, shape (G,)
+        The grid, rising.
+    weights : csr_array, shape (S, G)
+        Probabilities of the latencies under each distribution.
+    mean_ms : ndarray, shape (S,)
+    """
+
+    row: dict[tuple[int, int], int]
+    latency_ms: FloatArray
+    weights: csr_array[np.float64]
+    mean_ms: FloatArray
+
+    def terms(self, service: int) -> list[tuple[int, float]]:
+        """Grid indices of one distribution and their probabilities."""
+        part = slice(self.weights.indptr[service], self.weights.indptr[service + 1])
+        return list(zip(self.weights.indices[part].tolist(), self.weights.data[part].tolist(),
+                        strict=True))
+
+
+def fixed_services(
+    pairs: Sequence[tuple[int, int]], latency_ms: FloatArray
+) -> ServiceDistributions:
+    """Fixed times, one for each distinct latency of the pairs; ``latency_ms``: (M, B)."""
+    model, batch = np.array(sorted(set(pairs))).T
+    values, row = np.unique(latency_ms[model, batch - 1], return_inverse=True)
+    size = len(values)
+    weights = csr_array((np.ones(size), (np.arange(size), np.arange(size))), shape=(size, size))
+    rows = dict(zip(zip(model.tolist(), batch.tolist(), strict=True), row.tolist(), strict=True))
+    return ServiceDistributions(rows, values, weights, values)
+
+
+def random_services(
+    pairs: Sequence[tuple[int, int]], quantiles_ms: FloatArray, slo_ms: float
+) -> ServiceDistributions:
+    """Random times, one distribution for each pair; ``quantiles_ms``: (M, B, Q)."""
+    listed = sorted(set(pairs))
+    model, batch = np.array(listed).T
+    quantiles = quantiles_ms[model, batch - 1]
+    grid = _grid(float(quantiles.min()), float(quantiles.max()), slo_ms)
+    high = np.clip(np.searchsorted(grid, quantiles), 1, len(grid) - 1)
+    share = np.clip((quantiles - grid[high - 1]) / (grid[high] - grid[high - 1]), 0.0, 1.0)
+    own = np.broadcast_to(np.arange(len(listed))[:, None], quantiles.shape)
+    weights = csr_array(
+        (np.concatenate([1.0 - share, share], axis=None) / quantiles.shape[1],
+         (np.concatenate([own, own], axis=None),
+          np.concatenate([high - 1, high], axis=None))),
+        shape=(len(listed), len(grid)),
+    )
+    weights.sum_duplicates()
+    weights.eliminate_zeros()
+    rows = {pair: row for row, pair in enumerate(listed)}
+    return ServiceDistributions(rows, grid, weights, quantiles.mean(axis=1))
+
+
+def _grid(low_ms: float, high_ms: float, slo_ms: float) -> FloatArray:
+    """At least two latencies, from at most the lowest quantile to at least the highest."""
+    step = slo_ms / _STEPS_PER_SLO
+    first, last = math.floor(low_ms / step), math.ceil(min(high_ms, slo_ms) / step)
+    grid = step * np.arange(max(first, 1), max(first, 1, last) + 2)
+    beyond = math.ceil(_BEYOND * math.log(max(high_ms / grid[-1], 1.0)))
+    if first < 1:
+        grid = np.append(low_ms / 2, grid) if low_ms < grid[0] else grid
+    return np.append(grid, grid[-1] * np.exp(np.arange(1, beyond + 1) / _BEYOND))

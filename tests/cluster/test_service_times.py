@@ -1,0 +1,99 @@
+"""Service times: fixed or drawn, quantile and distribution functions, what is never in time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ramsis.cluster import _kernels
+from ramsis.cluster.quantiles import quantile
+from ramsis.cluster.service_times import ServiceTimes, carries_quantiles
+from ramsis.errors import InvalidValueError
+from tests.central.samples import drawn_profile
+from tests.synthesis.samples import tiny_profile
+
+
+def test_a_statistic_is_one_quantile() -> None:
+    times = ServiceTimes.of(tiny_profile(), "p95", 8)
+    assert times.quantiles_ms.shape == (3, 8, 1)
+    assert times.mean_ms == pytest.approx(times.quantiles_ms[:, :, 0])
+    assert (times.cdf(20.0) == (times.mean_ms <= 20.0)).all()
+
+
+def test_probabilities_and_means_are_those_of_draws_by_inversion() -> None:
+    times = ServiceTimes.of(drawn_profile(), "distribution", 4)
+    rng = np.random.default_rng(0)
+    for m, b in ((0, 0), (1, 2), (2, 1)):
+        quantiles = times.quantiles_ms[m, b]
+        levels = (np.arange(len(quantiles)) + 0.5) / len(quantiles)
+        drawn = np.interp(rng.random(200_000), levels, quantiles)
+        assert times.mean_ms[m, b] == pytest.approx(drawn.mean(), rel=2e-3)
+        for slack in (*quantiles[[0, -1]], *rng.uniform(quantiles[0], quantiles[-1], 5)):
+            assert times.cdf(slack)[m, b] == pytest.approx((drawn <= slack).mean(), abs=5e-3)
+
+
+def test_batches_that_are_never_in_time_take_for_ever() -> None:
+    times = ServiceTimes.of(tiny_profile(), "p95", 8).without_late(30.0)
+    assert times.models == ("small", "medium", "large")
+    assert times.max_batch == 8
+    assert np.isfinite(times.mean_ms).sum(axis=1).tolist() == [8, 4, 1]
+    few = ServiceTimes.of(tiny_profile(), "p95", 8).without_late(10.0)
+    assert few.models == ("small", "medium")
+
+
+def test_quantiles_are_carried_only_where_every_batch_has_them() -> None:
+    assert carries_quantiles(drawn_profile())
+    assert not carries_quantiles(tiny_profile())
+
+
+def test_an_unknown_service_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match=r"^service: .*p42.*distribution"):
+        ServiceTimes.of(tiny_profile(), "p42", 8)
+
+
+@given(values=st.lists(st.floats(0.1, 1e4), min_size=1, max_size=30, unique=True),
+       level=st.floats(0.0, 1.0))
+def test_quantile_and_cdf_are_inverse_and_equal_when_compiled(
+    values: list[float], level: float
+) -> None:
+    values = sorted(values)
+    times = ServiceTimes(("m",), np.array([0.5]), np.array([[values]]), "distribution")
+    time_ms = times.draw_ms(0, 1, level)
+    assert quantile(values, level) == time_ms
+    assert times.quantile(level)[0, 0] == time_ms
+    assert times.cdf(time_ms)[0, 0] == _kernels.cdf(np.array(values), time_ms)
+    if len(values) > 1:
+        assert _kernels.quantile(times.quantiles_ms, 0, 1, level) == time_ms
+        half, gap = 0.5 / len(values), float(np.diff(values).min())
+        back = float(times.cdf(time_ms)[0, 0])
+        if half < level < 1.0 - half and gap > 1e-6 * values[-1]:
+            assert back == pytest.approx(level, abs=1e-6)
+        else:
+            assert values[0] <= time_ms <= values[-1] * (1 + 1e-12)
+
+
+def test_draws_have_the_mean_and_the_distribution() -> None:
+    times = ServiceTimes.of(drawn_profile(), "distribution", 4)
+    uniform = np.random.default_rng(1).random(40_000)
+    drawn = np.array([times.draw_ms(2, 2, u) for u in uniform.tolist()])
+    assert drawn.mean() == pytest.approx(times.mean_ms[2, 1], rel=2e-3)
+    for level in (0.1, 0.5, 0.9):
+        limit = times.quantile(level)[2, 1]
+        assert times.cdf(limit)[2, 1] == pytest.approx(level)
+        assert (drawn <= limit).mean() == pytest.approx(level, abs=0.01)
+
+
+def test_batches_that_a_model_lacks_are_not_run() -> None:
+    times = ServiceTimes.of_batches(["a", "b"], [0.5, 0.7],
+                                    [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]], "distribution")
+    assert times.distributed
+    assert times.lowest_ms == 1.0
+    assert times.mean_ms.tolist() == [[1.5, 3.5], [5.5, np.inf]]
+    assert times.quantile(0.5).tolist() == [[1.5, 3.5], [5.5, np.inf]]
+    assert times.cdf(1e9).tolist() == [[1.0, 1.0], [1.0, 0.0]]
+    twice = times.scaled(2.0)
+    assert twice.mean_ms.tolist() == [[3.0, 7.0], [11.0, np.inf]]
+    assert times.same_as(times.scaled(1.0))
+    assert not times.same_as(twice)
