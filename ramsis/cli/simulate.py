@@ -60,8 +60,8 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("models", "models"),
 )
-_NOT_MIXED = ("schemes", "trace", "unit", "time_column", "scale", "arrivals", "network_ms",
-              "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
+_NOT_MIXED = ("schemes", "trace", "unit", "time_column", "trace_format", "scale", "arrivals",
+              "network_ms", "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
