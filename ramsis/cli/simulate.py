@@ -22,7 +22,7 @@ from ramsis.cli.options import (
     simulated_service_option,
     workload_options,
 )
-from ramsis.cli.params import FIGURE, ByType, NamedScheme
+from ramsis.cli.params import FIGURE, SCHEME, ByType, NamedScheme
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
 from ramsis.cli.workloads import WorkloadOptions
@@ -77,7 +77,7 @@ class _Entry:
 @mixed_fleet_options
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to replay; repeat to compare.")
-@click.option("--scheme", "schemes", multiple=True, metavar="NAME",
+@click.option("--scheme", "schemes", multiple=True, type=SCHEME, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
               "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
 @workload_options
