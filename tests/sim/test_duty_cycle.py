@@ -47,10 +47,10 @@ def served(
 def test_a_batch_of_one_on_one_worker_waits_as_in_the_m_d_1_queue() -> None:
     service_ms, busy = 10.0, 0.8
     stream = Stream(1000.0 * busy / service_ms, 1e9, (Target(0, 0, 1.0),))
-    requests = requests_of([stream], 4e6, 1)
-    run = run_streams([StreamStation(fleet([[service_ms]]), starts([1]))], requests, 4e6)
+    requests = requests_of([stream], 1e6, 1)
+    run = run_streams([StreamStation(fleet([[service_ms]]), starts([1]))], requests, 1e6)
     waited = float((run.answered_ms - run.arrival_ms).mean()) - service_ms
-    assert waited == pytest.approx(busy * service_ms / (2 * (1 - busy)), rel=0.03)
+    assert waited == pytest.approx(busy * service_ms / (2 * (1 - busy)), rel=0.05)
 
 
 def test_a_full_duty_cycle_answers_a_batch_of_each_use_in_the_sum_of_their_times() -> None:

@@ -90,7 +90,7 @@ def test_what_is_not_sent_counts_as_not_answered() -> None:
 @pytest.mark.parametrize("fixed", [False, True])
 def test_families_get_what_their_stations_give(fixed: bool) -> None:
     placement = place(read_problem("digits"))
-    result = outcome(placement, fixed=fixed, duration_ms=1e3)
+    result = outcome(placement, fixed=fixed, duration_ms=500.0)
     for family in result.families:
         mine = [use.simulated[0] for station in result.stations for use in station.uses
                 if use.use.family.name == family.family.name]
