@@ -13,7 +13,6 @@ from typing import Any
 
 _PUBLIC = {
     "CapacityTargets": "ramsis.bounds:Targets",
-    "FleetSettings": "ramsis.synthesis",
     "Poisson": "ramsis.arrivals",
     "Policy": "ramsis.policy",
     "PolicySet": "ramsis.policy",

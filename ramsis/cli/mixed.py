@@ -15,7 +15,7 @@ from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.cluster import SloClass, WorkerType, merged_classes
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import MANIFEST_NAME, Level, Policy
-from ramsis.synthesis import FleetSettings, SynthesisSettings
+from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.mix import generate_mix
 
 __all__ = ["MixedFleet", "OneFleet", "bound_mixed", "fleet_of", "generate_mixed"]
@@ -109,7 +109,7 @@ def fleet_of(
 
 def generate_mixed(
     fleet: MixedFleet, loads: tuple[float, ...],
-    settings: FleetSettings | SynthesisSettings, out: Path, *, overwrite: bool, as_json: bool,
+    settings: SynthesisSettings, out: Path, *, overwrite: bool, as_json: bool,
 ) -> None:
     """Make the policies of a mixed fleet and print what they promise together."""
     with progress("loads", len(loads)) as advance:

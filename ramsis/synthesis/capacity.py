@@ -342,7 +342,9 @@ def _one_by_one(met: Callable[[int], bool], lowest: int, highest: int) -> int | 
 def largest_batch(spec: PolicyScheme | SchemeSpec) -> int:
     """What a scheme may run beyond what every fleet can."""
     if isinstance(spec, PolicyScheme):
-        return max(int(spec.given.get("max_batch", 1)), 1 + int(spec.given.get("max_queue", 1)))
+        if "max_queue" not in spec.given:
+            return 1
+        return spec.settings(slo_ms=1.0, workers=1, service="p95").largest_batch
     return int(getattr(spec, "max_batch", 1))
 
 

@@ -38,11 +38,12 @@ from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.runtime.manifest import read_manifest
 from ramsis.runtime.policy_set import ALL_WORKERS
-from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
+from ramsis.synthesis.fleet import fleet_policy, fleet_problem
 from ramsis.synthesis.levels import adaptive_levels
 from ramsis.synthesis.service import bounded_by, latency_table, service_times
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.actions import LateRule
+from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.shortest_queue import check_shortest_queue
 from ramsis.worker.solve import WorkerSolution, solve_worker
@@ -69,7 +70,7 @@ def worker_problem(
         slo_ms=settings.slo_ms,
         workers=settings.workers,
         arrivals=Arrivals.parse(settings.arrivals).counted(load_qps),
-        grid=settings.grid,
+        grid=settings.grid or DEFAULT_GRID,
         max_queue=settings.max_queue,
         objective=settings.objective,
         late=settings.late,
@@ -83,7 +84,7 @@ def worker_problem(
 
 
 def generate_policy(
-    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Policy:
     """The best worker or fleet policy for one load, with its promise and certificate.
 
@@ -100,34 +101,33 @@ def generate_policy(
 
 
 def _prepared(
-    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Callable[[], Policy]:
     """The synthesis for one load, its input checked."""
     if settings.max_violation is not None:
         _prepared(profile, load_qps, priced(settings, 1.0))
         return partial(_within_budget, profile, load_qps, settings)
-    if isinstance(settings, FleetSettings):
+    if not settings.rule.own_queues:
         return partial(fleet_policy, profile, fleet_problem(profile, load_qps, settings), settings)
     problem = worker_problem(profile, load_qps, settings)
     return partial(_policy, problem, load_qps, settings, _inputs(profile, settings))
 
 
 def priced(
-    settings: SynthesisSettings | FleetSettings, price: float
-) -> SynthesisSettings | FleetSettings:
+    settings: SynthesisSettings, price: float
+) -> SynthesisSettings:
     """The settings with a price instead of a budget of violations."""
     return replace(settings, violation_price=price, max_violation=None)
 
 
 def _within_budget(
-    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Policy:
     from ramsis.synthesis.budget import policy_within
 
     assert settings.max_violation is not None
-    own = settings.arrivals if isinstance(settings, SynthesisSettings) else None
     policy = policy_within(lambda price: _prepared(profile, load_qps, priced(settings, price))(),
-                           settings.max_violation, own_arrivals=own)
+                           settings.max_violation, own_arrivals=settings.arrivals)
     # The search's own settings had a price instead.
     inputs = replace(policy.inputs, settings=fingerprint(settings.as_dict()))
     return replace(policy, inputs=inputs)
@@ -137,7 +137,7 @@ def choose_loads(
     profile: ProfileSet,
     lowest_qps: float,
     highest_qps: float,
-    settings: SynthesisSettings | FleetSettings,
+    settings: SynthesisSettings,
     max_accuracy_step: float,
 ) -> tuple[float, ...]:
     """The fewest load levels whose expected accuracies differ by at most a step.
@@ -263,7 +263,7 @@ def _certificate(solution: WorkerSolution, dispatch: str) -> CertificateRecord:
 def generate_set(
     profile: ProfileSet,
     loads_qps: Sequence[float],
-    settings: SynthesisSettings | FleetSettings,
+    settings: SynthesisSettings,
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,

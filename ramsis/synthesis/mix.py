@@ -10,7 +10,6 @@ from ramsis import __version__
 from ramsis.cluster import SloClass, WorkerType
 from ramsis.errors import OutputError, describe
 from ramsis.policy import MANIFEST_NAME, Level, Policy, PolicySet, remove_set, write_set
-from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.mix_problem import MixProblem
 from ramsis.synthesis.settings import SynthesisSettings
 
@@ -21,7 +20,7 @@ def generate_mix(
     types: Sequence[WorkerType],
     classes: Sequence[SloClass],
     loads_qps: Sequence[float],
-    settings: FleetSettings | SynthesisSettings,
+    settings: SynthesisSettings,
     folder: str | os.PathLike[str],
     *,
     overwrite: bool = False,

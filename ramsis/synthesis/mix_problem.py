@@ -38,7 +38,6 @@ from ramsis.cluster.worker_type import WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import Level, Policy, Rates, Station, rates_of, station_name
 from ramsis.synthesis.division import Division, best_division, rounded
-from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import simulated
@@ -76,7 +75,7 @@ class MixProblem:
         One or more, of different names.
     classes : sequence of SloClass
         Their shares sum to 1.
-    settings : FleetSettings or SynthesisSettings
+    settings : SynthesisSettings
         All but workers and SLOs, which are those of the parts.
 
     Raises
@@ -92,12 +91,12 @@ class MixProblem:
         self,
         types: Sequence[WorkerType],
         classes: Sequence[SloClass],
-        settings: FleetSettings | SynthesisSettings,
+        settings: SynthesisSettings,
     ) -> None:
         self.cluster = Cluster(tuple(types), tuple(classes))
-        if getattr(settings, "arrivals", "poisson") != "poisson":
+        if settings.arrivals != "poisson":
             raise InvalidValueError(describe("a mixed fleet divides Poisson arrivals only",
-                                             where="arrivals", value=settings.arrivals,  # type: ignore[union-attr]
+                                             where="arrivals", value=settings.arrivals,
                                              allowed="poisson"))
         self.classes = self.cluster.classes
         self.settings = settings
@@ -140,7 +139,8 @@ class MixProblem:
         if sum(self._at_most(t, loads) for t, loads in self._loads(division, load_qps)) < 0:
             raise InfeasibleError(describe("fewer workers of a type than SLO classes",
                                            where="workers",
-                                           allowed="a worker for each class, or --scheme fleet"))
+                                           allowed="a worker for each class, or --dispatch "
+                                                   "central-queue"))
         ways = [self._within(t, loads) for t, loads in self._loads(division, load_qps)]
         parts = [self._within_budget(part) for way in ways for part in self._made_of(way)]
         several = len(self.classes) > 1
@@ -189,7 +189,7 @@ class MixProblem:
         fastest = float(self.laws[t].quantiles_ms[:, :, 0].min())
         own = [SloClass(one.slo_ms, load / total)
                for one, load in zip(self.classes, loads, strict=True) if load > 0]
-        shares = isinstance(self.settings, FleetSettings)
+        shares = not self.settings.rule.own_queues
         if own[0].slo_ms < fastest or not (shares or self.workers[t] >= len(own)):
             return -math.inf
         return total * fluid_bound(self.laws[t], slo_ms=own, workers=self.workers[t],
@@ -228,7 +228,7 @@ class MixProblem:
             one = (self._part(t, workers, own),)
             return _Within(one, one)
         shared = ((self._part(t, workers, own),)
-                  if isinstance(self.settings, FleetSettings) else None)
+                  if not self.settings.rule.own_queues else None)
         if workers < len(own):
             return _Within(shared, None)
 
@@ -273,8 +273,8 @@ class MixProblem:
         total = sum(load for _, load in own)
         settings = replace(self.settings, slo_ms=own[-1][0], workers=workers,
                            max_violation=max_violation)
-        if isinstance(settings, FleetSettings) and len(own) > 1:
-            settings = replace(settings, classes=tuple(SloClass(slo, load / total)
+        if len(own) > 1:
+            settings = replace(settings, slo_classes=tuple(SloClass(slo, load / total)
                                                        for slo, load in own))
         return generate_policy(self.profiles[t], total, settings)
 
@@ -328,10 +328,5 @@ def _with_shares(
                                 for slo, load in part.share.items()})
 
 
-def _law(one: WorkerType, settings: FleetSettings | SynthesisSettings) -> ServiceTimes:
-    return one.service_times(settings.chosen_service(one.profile), _max_batch(settings))
-
-
-def _max_batch(settings: FleetSettings | SynthesisSettings) -> int:
-    return settings.max_batch if isinstance(settings, FleetSettings) else settings.max_queue
-
+def _law(one: WorkerType, settings: SynthesisSettings) -> ServiceTimes:
+    return one.service_times(settings.chosen_service(one.profile), settings.max_queue)

@@ -18,23 +18,18 @@ from ramsis.policy import SERVICES
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import RateTrace, SchemeSpec, scheme
 from ramsis.sim.schemes import SCHEMES
-from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["DEFAULT_LEVELS", "FLEET", "POLICY_KINDS", "WORKER", "PolicyScheme", "Settings",
-           "policy_scheme"]
+__all__ = ["DEFAULT_LEVELS", "POLICY_KINDS", "PolicyScheme", "policy_scheme"]
 
-WORKER, FLEET = "worker", "fleet"
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
-Settings = SynthesisSettings | FleetSettings
-
-POLICY_KINDS: Mapping[str, type[Settings]] = {WORKER: SynthesisSettings, FLEET: FleetSettings}
-"""Kinds of policies, with what each is made for."""
-_WHOLE = {"max_queue": 1, "max_batch": 1, "levels": 2}
+POLICY_KINDS: Mapping[str, str] = {"worker": "round-robin", "fleet": "central-queue"}
+"""Kinds of policies, with their dispatch rule."""
+_WHOLE = {"max_queue": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]"}
-_OF_THE_CELL = ("slo_ms", "workers", "classes")
+_OF_THE_CELL = ("slo_ms", "workers", "slo_classes")
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
 _WINDOW_S = WINDOW_MS / 1000.0
@@ -49,8 +44,7 @@ class PolicyScheme:
     name : str
         ``worker`` or ``fleet``.
     given : Mapping
-        Settings of :class:`~ramsis.synthesis.SynthesisSettings` or
-        :class:`~ramsis.synthesis.FleetSettings` that were given.
+        Settings of :class:`~ramsis.synthesis.SynthesisSettings` that were given.
     levels : int
         Load levels for a trace, >= 2.
     """
@@ -59,14 +53,15 @@ class PolicyScheme:
     given: Mapping[str, Any]
     levels: int = DEFAULT_LEVELS
 
-    def settings(self, *, slo_ms: float, workers: int, service: str) -> Settings:
+    def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
         """The settings for a cell: by default made from its own service times.
 
         Where policies of the kind cannot be made from these, from their p95.
         """
         own = service if service in SERVICES else "p95"
-        given = {"slo_ms": slo_ms, "workers": workers, "service": own, **self.given}
-        return POLICY_KINDS[self.name](**given)
+        given = {"slo_ms": slo_ms, "workers": workers, "service": own,
+                 "dispatch": POLICY_KINDS[self.name], **self.given}
+        return SynthesisSettings(**given)
 
     def loads(self, trace: RateTrace) -> tuple[float, ...]:
         """Equally spaced loads that cover what the load monitor will read on a trace.
@@ -107,7 +102,7 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
         raise InvalidValueError(describe("unknown scheme", where="scheme", value=name,
                                          allowed=", ".join((*POLICY_KINDS, *SCHEMES))))
     given: dict[str, Any] = {}
-    known = ("levels", *sorted(item.name for item in fields(POLICY_KINDS[name])
+    known = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
                                if item.name not in _OF_THE_CELL))
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
     for part in filter(None, re.split(rf",(?=(?:{'|'.join(known)})=)", rest)):

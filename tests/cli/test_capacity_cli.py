@@ -15,7 +15,7 @@ from ramsis.synthesis.cheapest import cheapest_mix
 from tests.cli.command import Run, refused, snapshot
 from tests.synthesis.samples import linear_profile
 
-FLEET, WORKER = "fleet:max_batch=8,grid=fixed:10", "worker:grid=fixed:10,max_queue=8"
+FLEET, WORKER = "fleet:max_queue=8,grid=fixed:10", "worker:grid=fixed:10,max_queue=8"
 
 
 def options(profile: Path, *more: object, load: str = "600", slo_ms: str = "100") -> list[str]:

@@ -24,7 +24,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
-from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.schemes import PolicyScheme
 from tests.sweep.samples import WORKER, document, spec, tables
 
@@ -227,14 +227,15 @@ def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
 
 
 def test_fleet_policies_are_generated_and_replayed(tiny_file: Path, tmp_path: Path) -> None:
-    given = spec(tiny_file, scheme=["fleet:grid=fixed:10,max_batch=8", WORKER])
+    given = spec(tiny_file, scheme=["fleet:grid=fixed:10,max_queue=8", WORKER])
     sweep = Sweep(given, tmp_path)
     assert sweep.todo == 8
     result = sweep.run()
     profile = read_profile(tiny_file)
     for row in result.rows[::2]:
-        settings = FleetSettings(slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
-                                 max_batch=8)
+        settings = SynthesisSettings(
+            dispatch="central-queue", slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
+                                 max_queue=8)
         policy = generate_policy(profile, row["load_qps"], settings)
         alone = simulate(profile, Policies((policy,)), ConstantLoad(row["load_qps"], 500.0),
                          workers=2, slo_ms=100.0)
@@ -274,11 +275,12 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
 def test_fleet_policies_are_made_kept_and_simulated(
     tiny: ProfileSet, tiny_file: Path, tmp_path: Path
 ) -> None:
-    scheme = "fleet:violation_price=0.5,max_batch=8"
+    scheme = "fleet:violation_price=0.5,max_queue=8"
     wanted = spec(tiny_file, seeds=2, load_qps=300, scheme=[scheme, WORKER])
     result = run_sweep(wanted, tmp_path)
-    policy = generate_policy(tiny, 300.0, FleetSettings(
-        slo_ms=100.0, workers=2, service="p95", violation_price=0.5, max_batch=8))
+    policy = generate_policy(tiny, 300.0, SynthesisSettings(
+        dispatch="central-queue", slo_ms=100.0, workers=2, service="p95",
+        violation_price=0.5, max_queue=8))
     by_hand = simulate(tiny, Policies((policy,)), ConstantLoad(300.0, 500.0), workers=2,
                        slo_ms=100.0, seeds=range(2)).row()
     row = result.rows[0]

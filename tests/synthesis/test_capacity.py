@@ -12,14 +12,14 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ClosedLoop, ConstantLoad, Policies, RateTrace, Recorded, simulate
 from ramsis.sim.schemes import scheme
-from ramsis.synthesis import FleetSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis import capacity as module
 from ramsis.synthesis.capacity import Capacity, Targets, Trial, fewest_by_bound, fewest_workers
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
 SEEDS = range(3)
 WORKER = "worker:grid=fixed:10,max_queue=8"
-FLEET = "fleet:max_batch=8,grid=fixed:10"
+FLEET = "fleet:max_queue=8,grid=fixed:10"
 LOAD = ConstantLoad(1500.0, 4000.0)
 WANTED = Targets(0.002, min_accuracy=0.7)
 
@@ -87,8 +87,9 @@ def test_the_row_says_what_was_promised_simulated_and_tried(tiny: ProfileSet) ->
     told: list[Trial] = []
     answer = found(tiny, FLEET, on_trial=told.append)
     row = answer.row()
-    policy = generate_policy(tiny, 1500.0, FleetSettings(
-        slo_ms=100.0, workers=answer.workers, service="p95", max_batch=8, grid="fixed:10"))
+    policy = generate_policy(tiny, 1500.0, SynthesisSettings(
+        dispatch="central-queue", slo_ms=100.0, workers=answer.workers, service="p95",
+        max_queue=8, grid="fixed:10"))
     result = simulate(tiny, Policies((policy,)), LOAD, workers=answer.workers, slo_ms=100.0,
                       seeds=SEEDS)
     assert row["expected_accuracy"] == policy.expectations.accuracy
@@ -165,9 +166,9 @@ def test_a_closed_loop_has_no_load_to_plan_for(tiny: ProfileSet) -> None:
 
 
 @pytest.mark.parametrize(("text", "word"), [
-    ("fleet:objective=per-query", "violation_price"),
+    ("fleet:objective=per-decision", "per-query"),
     ("fleet:violation_price=dear", "a finite number"),
-    ("fleet:max_batch=0", "whole number"), ("worker:levels=1", ">= 2"), ("best", "jellyfish"),
+    ("fleet:max_queue=0", "whole number"), ("worker:levels=1", ">= 2"), ("best", "jellyfish"),
     ("fleet:service=slow", "p95"),
 ])
 def test_unknown_schemes_and_settings_are_refused(text: str, word: str) -> None:
@@ -176,11 +177,12 @@ def test_unknown_schemes_and_settings_are_refused(text: str, word: str) -> None:
 
 
 def test_schemes_name_policies_with_their_settings() -> None:
-    made = policy_scheme("fleet:violation_price=0.5,levels=7,max_batch=4")
+    made = policy_scheme("fleet:violation_price=0.5,levels=7,max_queue=4")
     assert isinstance(made, PolicyScheme)
     assert (made.name, made.levels) == ("fleet", 7)
-    assert made.settings(slo_ms=1.0, workers=2, service="distribution") == FleetSettings(
-        slo_ms=1.0, workers=2, service="distribution", violation_price=0.5, max_batch=4)
+    assert made.settings(slo_ms=1.0, workers=2, service="distribution") == SynthesisSettings(
+        dispatch="central-queue", slo_ms=1.0, workers=2, service="distribution",
+        violation_price=0.5, max_queue=4)
     worker = policy_scheme("worker:arrivals=mmpp:ratio=3,burst-ms=5,share=0.2,grid=model")
     assert isinstance(worker, PolicyScheme)
     assert worker.given == {"arrivals": "mmpp:ratio=3,burst-ms=5,share=0.2", "grid": "model"}

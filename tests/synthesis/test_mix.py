@@ -17,12 +17,13 @@ from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, Ou
 from ramsis.policy import Level, Policy, Rates, validate_set
 from ramsis.profiles import ProfileSet
 from ramsis.sim.stations import simulate_set
-from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.division import best_division, rounded
 from ramsis.synthesis.mix import MixProblem, generate_mix
 from tests.synthesis.samples import linear_profile, tiny_profile
 
-FLEET = FleetSettings(slo_ms=100.0, workers=1, max_batch=4, grid="fixed:8")
+FLEET = SynthesisSettings(
+    dispatch="central-queue", slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8")
 WORKER = SynthesisSettings(slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8")
 ONE = [SloClass(100.0)]
 TWO = [SloClass(60.0, 0.3), SloClass(100.0, 0.7)]
@@ -34,7 +35,7 @@ def fast_profile() -> ProfileSet:
 
 def level(
     types: list[tuple[ProfileSet, int]], classes: list[SloClass], load_qps: float,
-    chosen: FleetSettings | SynthesisSettings = FLEET,
+    chosen: SynthesisSettings = FLEET,
 ) -> Level[Policy]:
     named = [WorkerType("abc"[i], profile, count) for i, (profile, count) in enumerate(types)]
     return MixProblem(named, classes, chosen).level(load_qps)
@@ -53,7 +54,7 @@ def worth(found: Level[Policy], price: float = 1.0) -> float:
 @pytest.mark.parametrize("chosen", [FLEET, WORKER])
 @pytest.mark.parametrize("load_qps", [3500.0])
 def test_equal_types_and_equal_classes_change_nothing(
-    chosen: FleetSettings | SynthesisSettings, load_qps: float
+    chosen: SynthesisSettings, load_qps: float
 ) -> None:
     tiny = tiny_profile()
     single = generate_policy(tiny, load_qps, replace(chosen, workers=8)).expectations
@@ -70,10 +71,10 @@ def test_equal_types_and_equal_classes_change_nothing(
 @pytest.mark.parametrize("chosen", [FLEET, WORKER])
 @pytest.mark.parametrize("load_qps", [1500.0])
 def test_a_mixed_fleet_is_never_worse_than_its_best_type(
-    chosen: FleetSettings | SynthesisSettings, load_qps: float
+    chosen: SynthesisSettings, load_qps: float
 ) -> None:
     types = [(tiny_profile(), 4), (fast_profile(), 3)]
-    price = 1.0 if isinstance(chosen, FleetSettings) else 0.0
+    price = chosen.violation_price
     both = level(types, ONE, load_qps, chosen)
     alone = [worth(level([one], ONE, load_qps, chosen), price) for one in types]
     assert worth(both, price) >= max(alone) - 1e-9

@@ -14,7 +14,7 @@ from ramsis.policy import Policy
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.schemes import Policies
-from ramsis.synthesis.fleet import FleetSettings, fleet_problem, policy_of_regular_ends
+from ramsis.synthesis.fleet import fleet_problem, policy_of_regular_ends
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.placement.stations import PlacedStation
 from ramsis.synthesis.settings import SynthesisSettings
@@ -61,8 +61,8 @@ def station_policies(
 
 def _policy(station: PlacedStation) -> Policy:
     (use,) = station.uses
-    settings = FleetSettings(use.family.slo_ms, len(station.workers), service="p95",
-                             max_batch=station.max_batch)
+    settings = SynthesisSettings(use.family.slo_ms, len(station.workers), service="p95",
+                                 dispatch="central-queue", max_queue=station.max_batch)
     problem = fleet_problem(station.profile, station.load_qps, settings)
     central = policy_of_regular_ends(station.profile, problem, settings)
     promised, bound = central.expectations.effective_accuracy, central.expectations.upper_bound
