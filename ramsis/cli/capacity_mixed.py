@@ -21,7 +21,7 @@ MIX_COLUMNS = (
     Column("cost_bound", "bound", "g"),
     Column("gap", "gap", ".6g"),
 )
-_OTHERS = ("trace", "unit", "time_column", "scale", "arrivals", "plot")
+_OTHERS = ("trace", "unit", "time_column", "trace_format", "scale", "arrivals", "plot")
 
 
 def offered_types(

@@ -52,7 +52,7 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"scheme": "jelly"}, ["scheme", "jelly", "jellyfish-plus"]),
         ({"scheme": "worker:grip=fixed:10"}, ["scheme", "grip", "grid"]),
         ({"scheme": "worker:levels=1"}, ["scheme", "levels", ">= 2"]),
-        ({"scheme": "fleet:objective=per-query"}, ["scheme", "objective", "violation_price"]),
+        ({"scheme": "fleet:objective=per-decision"}, ["scheme", "objective", "per-query"]),
         ({"scheme": "fleet:violation_price=-1"}, ["violation_price", ">= 0"]),
         ({"scheme": "fleet:violation_price=inf"}, ["violation_price", ">= 0"]),
         ({"scheme": "fleet:max_violation=2"}, ["max_violation", "(0, 1]"]),
