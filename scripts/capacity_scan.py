@@ -19,7 +19,8 @@ from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_worker
 PROFILE, SLO_MS = "image-cpu", 350.0
 LOAD = ConstantLoad(load_qps=3300.0, duration_ms=30_000.0)
 TARGETS = Targets(max_violation=0.001, min_accuracy=0.775)
-SCHEMES = {"fleet": "fleet", "worker": "worker", "jellyfish-plus": "jellyfish-plus",
+SCHEMES = {"central-queue": "central-queue", "round-robin": "round-robin",
+           "jellyfish-plus": "jellyfish-plus",
            "model-switching": "model-switching:share=0.999,profile_s=10"}
 
 

@@ -78,10 +78,10 @@ _FIGURES = (
 @click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
               help="How many workers of a type there are: gpu=8.  [default: any number]")
 @click.option("--scheme", "schemes", type=POLICY_SCHEME, multiple=True, metavar="NAME",
-              default=("fleet",),
-              help="fleet or worker policies, with settings as worker:objective=per-decision, or "
-              "a scheme of `simulate`, as jellyfish-plus:headroom=1.05; repeat to compare.  "
-              "[default: fleet]")
+              default=("central-queue",),
+              help="Policies by their dispatch, central-queue, round-robin or shortest-queue, with "
+              "settings as round-robin:grid=model, or a scheme of `simulate`, as "
+              "jellyfish-plus:headroom=1.05; repeat to compare.  [default: central-queue]")
 @click.option("--min-accuracy", type=float, metavar="X",
               help="Least mean accuracy of the queries answered in time, such as 0.74.")
 @click.option("--min-effective-accuracy", type=float, metavar="X",
@@ -131,9 +131,9 @@ def capacity(
     \b
     Examples:
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 2000 --min-accuracy 0.95 --duration-s 5
-      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000:3000:1000 --min-accuracy 0.95 --scheme worker --scheme jellyfish-plus --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000:3000:1000 --min-accuracy 0.95 --scheme round-robin --scheme jellyfish-plus --duration-s 5
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 --min-effective-accuracy 0.94 --scheme greedy --json
-      $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheme worker --duration-s 5
+      $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheme round-robin --duration-s 5
     """  # noqa: E501 - an example is one line
     workload.check()
     if plot is not None and workload.loads is None:

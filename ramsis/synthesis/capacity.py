@@ -216,7 +216,7 @@ def fewest_workers(
     targets: Targets,
     *,
     slo_ms: float,
-    scheme: str = "fleet",
+    scheme: str = "central-queue",
     service: str = "p95",
     seeds: Sequence[int] = range(5),
     on_trial: Callable[[Trial], object] | None = None,
@@ -232,9 +232,9 @@ def fewest_workers(
     slo_ms : float
         Deadline after arrival, > 0.
     scheme : str
-        ``fleet`` or ``worker``: policies made for each number of workers, with settings as
-        ``worker:objective=per-decision`` (``levels`` of them on a trace); else a scheme of
-        :mod:`ramsis.sim`, as ``jellyfish-plus:headroom=1.05``.
+        ``central-queue``, ``round-robin`` or ``shortest-queue``: policies made for each number of
+        workers, with settings as ``round-robin:objective=per-decision`` (``levels`` of them on a
+        trace); else a scheme of :mod:`ramsis.sim`, as ``jellyfish-plus:headroom=1.05``.
     service : str
         ``p95`` or another statistic, or ``distribution``.
     seeds : sequence of int
@@ -284,7 +284,7 @@ def try_workers(
     workers: int,
     *,
     slo_ms: float,
-    scheme: str = "fleet",
+    scheme: str = "central-queue",
     service: str = "p95",
     seeds: Sequence[int] = range(5),
 ) -> Trial:
@@ -342,7 +342,7 @@ def _one_by_one(met: Callable[[int], bool], lowest: int, highest: int) -> int | 
 def largest_batch(spec: PolicyScheme | SchemeSpec) -> int:
     """What a scheme may run beyond what every fleet can."""
     if isinstance(spec, PolicyScheme):
-        return max(int(spec.given.get("max_batch", 1)), 1 + int(spec.given.get("max_queue", 1)))
+        return spec.largest_batch
     return int(getattr(spec, "max_batch", 1))
 
 

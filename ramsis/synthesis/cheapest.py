@@ -28,7 +28,7 @@ from ramsis.bounds import CheapestWorkers, Targets
 from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.policy import Rates
+from ramsis.policy import DISPATCHES, Rates
 from ramsis.sim import ConstantLoad
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.stations import simulate_stations
@@ -162,7 +162,7 @@ def cheapest_mix(
     targets: Targets,
     *,
     slo_ms: float,
-    scheme: str = "fleet",
+    scheme: str = "central-queue",
     service: str = "p95",
     seeds: Sequence[int] = range(5),
     on_trial: Callable[[Trial], object] | None = None,
@@ -178,7 +178,8 @@ def cheapest_mix(
     slo_ms : float
         Deadline after arrival, > 0.
     scheme : str
-        ``fleet`` or ``worker``, with settings as ``worker:objective=per-decision``.
+        ``central-queue``, ``round-robin`` or ``shortest-queue``, with settings as
+        ``round-robin:objective=per-decision``.
     service : str
         ``p95`` or another statistic, or ``distribution``.
     seeds : sequence of int
@@ -200,7 +201,7 @@ def cheapest_mix(
     spec = policy_scheme(scheme)
     if not isinstance(spec, PolicyScheme):
         raise InvalidValueError(describe("not policies: several worker types take these",
-                                         where="scheme", value=scheme, allowed="fleet, worker"))
+                                         where="scheme", value=scheme, allowed=", ".join(DISPATCHES)))
     fluid = fluid_mixes(types, load.load_qps, targets, slo_ms=slo_ms, service=service,
                         max_batch=max(MAX_BATCH, largest_batch(spec)))
 

@@ -1,8 +1,8 @@
-"""Policies as a scheme that is made for each fleet: ``worker`` and ``fleet``, with settings.
+"""Policies as a scheme that is made for each cluster, called by how requests reach its workers.
 
-The settings of ``ramsis generate`` follow a colon, as in ``worker:grid=fixed:10,max_queue=16`` and
-``fleet:violation_price=0``. Everything else is a scheme of :mod:`ramsis.sim`, as ``ramsis simulate
---scheme`` takes it.
+The settings of ``ramsis generate`` follow a colon, as in ``round-robin:grid=fixed:10,max_queue=16``
+and ``central-queue:violation_price=0``. Everything else is a scheme of :mod:`ramsis.sim`, as
+``ramsis simulate --scheme`` takes it.
 """
 
 from __future__ import annotations
@@ -14,27 +14,24 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import SERVICES
+from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import RateTrace, SchemeSpec, scheme
 from ramsis.sim.schemes import SCHEMES
 from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["DEFAULT_LEVELS", "FLEET", "POLICY_KINDS", "WORKER", "PolicyScheme", "Settings",
-           "policy_scheme"]
+__all__ = ["DEFAULT_LEVELS", "PolicyScheme", "Settings", "policy_scheme"]
 
-WORKER, FLEET = "worker", "fleet"
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
 Settings = SynthesisSettings | FleetSettings
 
-POLICY_KINDS: Mapping[str, type[Settings]] = {WORKER: SynthesisSettings, FLEET: FleetSettings}
-"""Kinds of policies, with what each is made for."""
-_WHOLE = {"max_queue": 1, "max_batch": 1, "levels": 2}
+_FORMER = {"worker": "round-robin or shortest-queue", "fleet": "central-queue"}
+_WHOLE = {"max_queue": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]"}
-_OF_THE_CELL = ("slo_ms", "workers", "classes")
+_OF_THE_CELL = ("slo_ms", "workers", "classes", "dispatch")
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
 _WINDOW_S = WINDOW_MS / 1000.0
@@ -47,10 +44,9 @@ class PolicyScheme:
     Attributes
     ----------
     name : str
-        ``worker`` or ``fleet``.
+        How requests reach the workers: one of :data:`ramsis.policy.DISPATCHES`.
     given : Mapping
-        Settings of :class:`~ramsis.synthesis.SynthesisSettings` or
-        :class:`~ramsis.synthesis.FleetSettings` that were given.
+        Settings that were given.
     levels : int
         Load levels for a trace, >= 2.
     """
@@ -60,13 +56,19 @@ class PolicyScheme:
     levels: int = DEFAULT_LEVELS
 
     def settings(self, *, slo_ms: float, workers: int, service: str) -> Settings:
-        """The settings for a cell: by default made from its own service times.
+        """The settings for some workers: by default made from their own service times.
 
-        Where policies of the kind cannot be made from these, from their p95.
+        Where policies cannot be made from these, from their p95.
         """
         own = service if service in SERVICES else "p95"
         given = {"slo_ms": slo_ms, "workers": workers, "service": own, **self.given}
-        return POLICY_KINDS[self.name](**given)
+        return _settings(self.name, given)
+
+    @property
+    def largest_batch(self) -> int:
+        """What policies may run, as far as the settings given say; >= 1."""
+        queue = int(self.given.get("max_queue", 0))
+        return max(queue, 1) if _central(self.name) else queue + 1  # a longer queue is one batch
 
     def loads(self, trace: RateTrace) -> tuple[float, ...]:
         """Equally spaced loads that cover what the load monitor will read on a trace.
@@ -90,10 +92,10 @@ class PolicyScheme:
 def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
     """What a scheme's text stands for.
 
-    >>> policy_scheme("worker:grid=fixed:10").given
+    >>> policy_scheme("round-robin:grid=fixed:10").given
     {'grid': 'fixed:10'}
-    >>> policy_scheme("fleet:violation_price=0,levels=8")
-    PolicyScheme(name='fleet', given={'violation_price': 0.0}, levels=8)
+    >>> policy_scheme("central-queue:violation_price=0,levels=8")
+    PolicyScheme(name='central-queue', given={'violation_price': 0.0}, levels=8)
 
     Raises
     ------
@@ -103,12 +105,14 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
     name, _, rest = text.partition(":")
     if name in SCHEMES:
         return scheme(text)
-    if name not in POLICY_KINDS:
+    if name in _FORMER:
+        raise InvalidValueError(describe("policies are called by how requests reach the workers",
+                                         where="scheme", value=name, allowed=_FORMER[name]))
+    if name not in DISPATCHES:
         raise InvalidValueError(describe("unknown scheme", where="scheme", value=name,
-                                         allowed=", ".join((*POLICY_KINDS, *SCHEMES))))
+                                         allowed=", ".join((*DISPATCHES, *SCHEMES))))
     given: dict[str, Any] = {}
-    known = ("levels", *sorted(item.name for item in fields(POLICY_KINDS[name])
-                               if item.name not in _OF_THE_CELL))
+    known = ("levels", *_known(name))
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
     for part in filter(None, re.split(rf",(?=(?:{'|'.join(known)})=)", rest)):
         key, equals, value = part.partition("=")
@@ -120,6 +124,26 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
     made = PolicyScheme(name, given, levels)
     made.settings(slo_ms=1.0, workers=1, service="p95")  # refuses unknown words
     return made
+
+
+def _central(name: str) -> bool:
+    return not DISPATCHES[name].own_queues
+
+
+def _known(name: str) -> list[str]:
+    """Names of the settings that policies of a dispatch rule take."""
+    kind = FleetSettings if _central(name) else SynthesisSettings
+    known = {item.name for item in fields(kind)} - {*_OF_THE_CELL, "max_batch"}
+    return sorted(known | {"max_queue"})
+
+
+def _settings(name: str, given: Mapping[str, Any]) -> Settings:
+    if not _central(name):
+        return SynthesisSettings(**{**given, "dispatch": name})
+    known = dict(given)
+    if "max_queue" in known:
+        known["max_batch"] = known.pop("max_queue")
+    return FleetSettings(**known)
 
 
 def _value(name: str, key: str, text: str) -> str | int | float:

@@ -20,7 +20,7 @@ from ramsis.synthesis.cheapest import CheapestMix, cheapest_mix, fluid_mixes
 from tests.synthesis.samples import linear_profile
 
 SEEDS = range(2)
-WORKER = "worker:grid=fixed:10,max_queue=8"
+WORKER = "round-robin:grid=fixed:10,max_queue=8"
 LOAD = ConstantLoad(1200.0, 3000.0)
 WANTED = Targets(0.002, min_accuracy=0.8)
 FAST = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0))
@@ -151,7 +151,7 @@ def test_a_budget_of_violations_can_be_asked_for(tiny: ProfileSet) -> None:
                             scheme=f"{WORKER},max_violation=0.005")
     assert answer.answer.violation_rate <= 0.01
     with pytest.raises(InvalidValueError, match="max_violation"):
-        module.policy_scheme("worker:max_violation=2")
+        module.policy_scheme("round-robin:max_violation=2")
 
 
 def test_too_few_of_all_types_are_refused(tiny: ProfileSet) -> None:
