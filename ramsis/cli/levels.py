@@ -1,4 +1,4 @@
-"""Levels of a policy set as rows: what the policies promise, by station where there are several."""
+"""Levels of a policy set as rows: what the policies promise, and each station's part of it."""
 
 from __future__ import annotations
 

@@ -14,12 +14,10 @@ from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.cli.params import ARRIVALS, LOADS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
-from ramsis.policy import SERVICES as POLICY_SERVICES
 from ramsis.sim.fleet import SERVICES
 
 __all__ = ["fleet_options", "load_option", "mixed_fleet_options",
-           "policy_arrivals_option", "policy_service_option", "seed_options",
-           "simulated_service_option", "workload_options"]
+           "seed_options", "simulated_service_option", "workload_options"]
 
 _Command = Callable[..., Any]
 
@@ -58,14 +56,6 @@ def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
     """``--load``: the load levels."""
     return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
                         help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
-
-
-def policy_arrivals_option(command: _Command) -> _Command:
-    """``--arrivals``: the process that policies are made for."""
-    words = ", ".join(patterns(counts=True))
-    return click.option("--arrivals", type=ARRIVALS, default="poisson", show_default=True,
-                        metavar="PROCESS",
-                        help=f"{words}, or {OWN} (I = variance/mean of the counts).")(command)
 
 
 def workload_options(command: _Command) -> _Command:
@@ -118,8 +108,3 @@ def seed_options(seeds: int) -> Callable[[_Command], _Command]:
 simulated_service_option = click.option(
     "--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
     help="Statistic that batches take, or drawn from the distribution.")
-
-policy_service_option = click.option(
-    "--service", type=click.Choice(POLICY_SERVICES), default=None,
-    help="Latency statistic that service times are taken to be, or drawn from the distribution.  "
-    "[default: the distribution where the profile has quantiles, else p95]")

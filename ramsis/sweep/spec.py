@@ -180,7 +180,8 @@ def _cells(
                                     for s in axes["scheme"])
     ):
         raise InputFileError(describe("only policies have promises", where=f"{where}: duration_s",
-                                      value=0, allowed="0 for policies (" + ", ".join(DISPATCHES) + ") at load_qps"))
+                                      value=0, allowed=f"0 for {', '.join(DISPATCHES)} at "
+                                      "load_qps"))
     for values in product(*axes.values()):
         yield _cell(dict(zip(axes, values, strict=True)), settings)
 

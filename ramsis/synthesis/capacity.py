@@ -1,7 +1,7 @@
 """The fewest workers with which a scheme reaches an accuracy and a violation rate.
 
-The problem: the smallest K such that the scheme, on K workers under a workload, has at most so many
-violations and at least the accuracy that is asked for (:class:`~ramsis.bounds.Targets`), as
+The problem: the smallest K such that the scheme, on K workers under a workload, has at most so
+many violations and at least the accuracy that is asked for (:class:`~ramsis.bounds.Targets`), as
 simulated: means over the seeds. Three steps:
 
 1. *From below*: the fluid bound (:mod:`ramsis.bounds.workers`) gives a number of workers that no
@@ -37,7 +37,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
-from ramsis.sim import RateTrace, Recorded, Workload
+from ramsis.sim import RateTrace, Recorded, SimulationResult, Workload
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.cheapest import (
     MOST_WORKERS,
@@ -140,7 +140,8 @@ class Capacity:
             "min_accuracy": targets.min_accuracy,
             "min_effective_accuracy": targets.min_effective_accuracy,
             "max_violation": targets.max_violation, **answer.figures(),
-            **({} if several else {"queries": sum(result.queries())}),
+            **({"queries": sum(one.queries for one in result.metrics)}
+               if isinstance(result, SimulationResult) else {}),
             "seeds": len(result.seeds), "clear": answer.clear,
             "tried": [self._named(one.counts) if several else one.workers for one in self.trials],
             **({"complete": self.complete} if several else {}),

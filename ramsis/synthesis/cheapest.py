@@ -1,4 +1,4 @@
-"""The cheapest workers of several types with which policies reach an accuracy and a violation rate.
+"""The cheapest workers of several types that reach an accuracy and a violation rate.
 
 The problem: whole numbers K_t of workers of each type, of least cost Σ w_t·K_t, such that policies
 made for them (:mod:`ramsis.synthesis.stations`), simulated at a constant load, have at most
@@ -8,13 +8,15 @@ so many violations and at least the accuracy that is asked for. Three steps:
    cost that no scheme can do with less than, and says that most combinations cannot meet the
    targets.
 2. *From above*: the fewest workers of each type alone, by doubling steps and bisection.
-3. *Between*: costs from the bound on in steps that double, then bisection. Of the combinations up to a
-   cost the one is made and simulated that by the fluid program could carry the largest load. Then
-   those cheaper than the answer, in that order; each that meets the targets is the new answer.
+3. *Between*: costs from the bound on in steps that double, then bisection. Of the combinations up
+   to a cost the one is made and simulated that by the fluid program could carry the largest load.
+   Then those cheaper than the answer, in that order; each that meets the targets is the new
+   answer.
 
-It stops when the fluid program allows no cheaper combination, or after MISSES of them in a row in the last
-step. Wherever one misses the targets, so are taken to those with no more workers of any type, as
-policies serve better on more. Types that are alike count as one type for policies, not for cost.
+It stops when the fluid program allows no cheaper combination, or after MISSES of them in a row in
+the last step. Wherever one misses the targets, so are taken to those with no more workers of any
+type, as policies serve better on more. Types that are alike count as one type for policies, not
+for cost.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ __all__ = ["MISSES", "MOST_WORKERS", "CombinationSearch", "Counts", "doubling",
            "fluid_mixes"]
 
 MISSES = 8
-"""Combinations in a row that miss the targets, cheaper than the answer, after which no more are tried."""
+"""Combinations in a row, cheaper than the answer, that may miss the targets before it stops."""
 MOST_WORKERS = 10_000
 """Largest number of workers by the bound for which a search is begun."""
 _CHEAPER = 1.0 - 1e-6

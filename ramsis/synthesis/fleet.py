@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ramsis import __version__
 from ramsis.bounds import fluid_bound
 from ramsis.cluster.checks import check_reachable
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes, carries_quantiles
-from ramsis.cluster.slo_class import SloClass, merged_classes
-from ramsis.errors import InputFileError, InvalidValueError, NotConvergedError, describe
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
+from ramsis.errors import InputFileError, NotConvergedError, describe
 from ramsis.files import fingerprint
 from ramsis.policy import (
-    SERVICES,
     CertificateRecord,
     Expectations,
     Inputs,
@@ -26,16 +23,14 @@ from ramsis.policy import (
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.runtime.table import DROP_CODE
-from ramsis.synthesis.settings import check_budget
+from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import SETTLES, simulated
-from ramsis.worker.problem import MAX_QUEUE
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.central.problem import FleetProblem
     from ramsis.central.solve import FleetSolution
 
-__all__ = ["FleetSettings", "fleet_expectations_of", "fleet_policy", "fleet_problem",
-           "fleet_problem_of"]
+__all__ = ["fleet_expectations_of", "fleet_policy", "fleet_problem", "fleet_problem_of"]
 
 CENTRAL_QUEUE = "central-queue"
 
@@ -43,98 +38,9 @@ _QUERIES, _RUNS = 100_000, 4  # of the simulation that a policy is replayed in
 _NO_MATTER = 6e-4  # of accuracy that may be missing there
 _MOST_QUERIES = 2e6  # of a run until the fleet has settled; longer ones take too long
 
-@dataclass(frozen=True)
-class FleetSettings:
-    """Settings shared by all load levels of a fleet policy set.
-
-    Attributes
-    ----------
-    slo_ms : float
-        Deadline of a request after its arrival.
-    workers : int
-        Workers K that take from the central queue.
-    service : str, optional
-        ``p95``, ``p99``, ``mean`` or ``distribution``; by default the distribution where the
-        profile carries quantiles of every batch, else p95.
-    violation_price : float
-        What a query that is late or dropped costs, in units of accuracy, >= 0. At 1, the default,
-        a violation takes away as much as a perfect answer brings, on top of the answer that is
-        missing: where all queries can be answered, all are. At 0 effective accuracy alone counts,
-        and in overload queries are given up so that the others get better answers.
-    grid : str, optional
-        Slack bins: ``fixed:D`` or ``model`` (the distinct latencies); by default ``model`` for a
-        statistic, ``fixed:60`` for the distribution.
-    max_batch : int
-        Largest batch.
-    classes : tuple of SloClass
-        Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
-        shares that sum to 1. Else none.
-    max_violation : float, optional
-        Budget of violations, in (0, 1]: the price is found at which the policy is the most
-        accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
-
-    Raises
-    ------
-    InvalidValueError
-        An unknown word, a largest batch out of range, or classes that do not fit. Other numbers
-        are checked where they are used.
-    """
-
-    slo_ms: float
-    workers: int
-    service: str | None = None
-    violation_price: float = 1.0
-    grid: str | None = None
-    max_batch: int = 32
-    classes: tuple[SloClass, ...] = ()
-    max_violation: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.service is not None and self.service not in SERVICES:
-            raise InvalidValueError(describe("unknown service", where="service",
-                                             value=self.service,
-                                             allowed=", ".join(SERVICES)))
-        if not 1 <= self.max_batch <= MAX_QUEUE:
-            raise InvalidValueError(describe("largest batch is out of range", where="max_batch",
-                                             value=self.max_batch,
-                                             allowed=f"a whole number from 1 to {MAX_QUEUE}"))
-        if self.classes and (len(self.classes) < 2 or self.classes[-1].slo_ms != self.slo_ms
-                             or merged_classes(self.classes) != self.classes):
-            raise InvalidValueError(describe("not two or more rising SLOs up to slo_ms",
-                                             where="classes", value=self.classes))
-        self.steps()
-        check_budget(self.max_violation)
-
-    def steps(self) -> int | None:
-        """Number of equal slack bins; None for the distinct latencies, or by default."""
-        if self.grid is None or (self.grid == "model" and self.service != DISTRIBUTION):
-            return None
-        kind, _, count = self.grid.partition(":")
-        if kind != "fixed" or not count.isdecimal() or not 2 <= int(count) <= 1000:
-            raise InvalidValueError(
-                describe("not a slack grid of a fleet", where="grid", value=self.grid,
-                         allowed="fixed:D with D from 2 to 1000, or model for a statistic"))
-        return int(count)
-
-    def chosen_service(self, profile: ProfileSet) -> str:
-        """The service times for a profile."""
-        if self.service is not None:
-            return self.service
-        return DISTRIBUTION if carries_quantiles(profile) else "p95"
-
-    def as_dict(self) -> Mapping[str, Any]:
-        """The settings as plain JSON values, the same for 100 and 100.0 ms."""
-        known = {**asdict(self), "scheme": "fleet", "slo_ms": float(self.slo_ms),
-                 "violation_price": float(self.violation_price)}
-        if not self.classes:
-            del known["classes"]
-        if self.max_violation is None:
-            del known["max_violation"]
-        return known
-
 
 def fleet_problem(
-    profile: ProfileSet, load_qps: float, settings: FleetSettings
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> FleetProblem:
     """The decision problem that the fleet policy for a load solves.
 
@@ -145,22 +51,27 @@ def fleet_problem(
     InfeasibleError
         An SLO below every latency.
     """
-    law = ServiceTimes.of(profile, settings.chosen_service(profile), settings.max_batch)
+    law = ServiceTimes.of(profile, settings.chosen_service(profile), settings.max_queue)
     from ramsis.central.classes import ClassesProblem
     from ramsis.central.problem import FleetProblem
 
     problem = FleetProblem.create(
         law.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
-        load_qps=load_qps, price=settings.violation_price, steps=settings.steps(),
+        load_qps=load_qps, price=settings.violation_price, steps=_steps(settings.grid),
     )
-    if not settings.classes:
+    if not settings.slo_classes:
         return problem
-    check_reachable([law], settings.classes)
-    return ClassesProblem.of(problem, settings.classes)
+    check_reachable([law], settings.slo_classes)
+    return ClassesProblem.of(problem, settings.slo_classes)
+
+
+def _steps(grid: str | None) -> int | None:
+    """Number of equal slack bins; None for the default of the service times."""
+    return int(grid.partition(":")[2]) if grid and grid != "model" else None
 
 
 def fleet_policy(
-    profile: ProfileSet, problem: FleetProblem, settings: FleetSettings
+    profile: ProfileSet, problem: FleetProblem, settings: SynthesisSettings
 ) -> Policy:
     """The best fleet policy of a problem, with its promise and certificate.
 
@@ -195,7 +106,7 @@ def _in_simulation(policy: Policy) -> tuple[float, float]:
 
 
 def _solved(
-    profile: ProfileSet, problem: FleetProblem, settings: FleetSettings
+    profile: ProfileSet, problem: FleetProblem, settings: SynthesisSettings
 ) -> Policy:
     """The policy that is optimal in the model."""
     expectations, solution = fleet_expectations_of(problem)

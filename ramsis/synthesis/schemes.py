@@ -1,8 +1,8 @@
 """Policies as a scheme that is made for each cluster, called by how requests reach its workers.
 
-The settings of ``ramsis generate`` follow a colon, as in ``round-robin:grid=fixed:10,max_queue=16``
-and ``central-queue:violation_price=0``. Everything else is a scheme of :mod:`ramsis.sim`, as
-``ramsis simulate --scheme`` takes it.
+The settings of ``ramsis generate`` follow a colon, as in
+``round-robin:grid=fixed:10,max_queue=16`` and ``central-queue:violation_price=0``. Everything else
+is a scheme of :mod:`ramsis.sim`, as ``ramsis simulate --scheme`` takes it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,17 @@ from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import RateTrace, SchemeSpec, scheme
 from ramsis.sim.schemes import SCHEMES
-from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["DEFAULT_LEVELS", "PolicyScheme", "Settings", "policy_scheme"]
+__all__ = ["DEFAULT_LEVELS", "PolicyScheme", "policy_scheme"]
 
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
-Settings = SynthesisSettings | FleetSettings
-
 _FORMER = {"worker": "round-robin or shortest-queue", "fleet": "central-queue"}
 _WHOLE = {"max_queue": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]"}
-_OF_THE_CELL = ("slo_ms", "workers", "classes", "dispatch")
+_NOT_OF_SCHEMES = ("slo_ms", "workers", "slo_classes", "dispatch")
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
 _WINDOW_S = WINDOW_MS / 1000.0
@@ -55,20 +52,21 @@ class PolicyScheme:
     given: Mapping[str, Any]
     levels: int = DEFAULT_LEVELS
 
-    def settings(self, *, slo_ms: float, workers: int, service: str) -> Settings:
+    def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
         """The settings for some workers: by default made from their own service times.
 
         Where policies cannot be made from these, from their p95.
         """
         own = service if service in SERVICES else "p95"
-        given = {"slo_ms": slo_ms, "workers": workers, "service": own, **self.given}
-        return _settings(self.name, given)
+        return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": own,
+                                    "dispatch": self.name, **self.given})
 
     @property
     def largest_batch(self) -> int:
-        """What policies may run, as far as the settings given say; >= 1."""
-        queue = int(self.given.get("max_queue", 0))
-        return max(queue, 1) if _central(self.name) else queue + 1  # a longer queue is one batch
+        """What policies may run, where the settings given say so; else 1."""
+        if "max_queue" not in self.given:
+            return 1
+        return self.settings(slo_ms=1.0, workers=1, service=SERVICES[0]).largest_batch
 
     def loads(self, trace: RateTrace) -> tuple[float, ...]:
         """Equally spaced loads that cover what the load monitor will read on a trace.
@@ -112,7 +110,8 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
         raise InvalidValueError(describe("unknown scheme", where="scheme", value=name,
                                          allowed=", ".join((*DISPATCHES, *SCHEMES))))
     given: dict[str, Any] = {}
-    known = ("levels", *_known(name))
+    known = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
+                               if item.name not in _NOT_OF_SCHEMES))
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
     for part in filter(None, re.split(rf",(?=(?:{'|'.join(known)})=)", rest)):
         key, equals, value = part.partition("=")
@@ -124,26 +123,6 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
     made = PolicyScheme(name, given, levels)
     made.settings(slo_ms=1.0, workers=1, service="p95")  # refuses unknown words
     return made
-
-
-def _central(name: str) -> bool:
-    return not DISPATCHES[name].own_queues
-
-
-def _known(name: str) -> list[str]:
-    """Names of the settings that policies of a dispatch rule take."""
-    kind = FleetSettings if _central(name) else SynthesisSettings
-    known = {item.name for item in fields(kind)} - {*_OF_THE_CELL, "max_batch"}
-    return sorted(known | {"max_queue"})
-
-
-def _settings(name: str, given: Mapping[str, Any]) -> Settings:
-    if not _central(name):
-        return SynthesisSettings(**{**given, "dispatch": name})
-    known = dict(given)
-    if "max_queue" in known:
-        known["max_batch"] = known.pop("max_queue")
-    return FleetSettings(**known)
 
 
 def _value(name: str, key: str, text: str) -> str | int | float:

@@ -33,7 +33,6 @@ from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.errors import InfeasibleError, describe
 from ramsis.files import fingerprint
 from ramsis.policy import Inputs, Level, Policy, Rates, Station, level_of, rates_of
-from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.runtime.table import arrivals_label
 from ramsis.synthesis.division import Division, best_division, rounded
@@ -132,12 +131,15 @@ class ClusterProblem:
         policy = station.policy
         settings = replace(self.settings, slo_ms=policy.slo_ms, workers=policy.workers,
                            slo_classes=policy.slo_classes)
-        profile = self._profile_of(station.worker_types[0])
-        return Inputs(profile=fingerprint(to_document(profile)), profile_name=profile.name,
+        made_from, name = self._profiles[station.worker_types[0]]
+        return Inputs(profile=made_from, profile_name=name,
                       settings=fingerprint(settings.as_dict()))
 
-    def _profile_of(self, name: str) -> ProfileSet:
-        return next(one.profile for one in self.cluster.worker_types if one.name == name)
+    @cached_property
+    def _profiles(self) -> dict[str, tuple[str, str]]:
+        """Fingerprint and name of each type's profile."""
+        return {one.name: (fingerprint(to_document(one.profile)), one.profile.name)
+                for one in self.cluster.worker_types}
 
     def _loads(self, load_qps: float) -> TypeLoads:
         return TypeLoads(self.kinds, self.classes, self.settings, load_qps)
@@ -161,10 +163,11 @@ class ClusterProblem:
                 "fewer workers of a type than SLO classes", where="workers",
                 allowed="a worker for each class, or a central queue (--dispatch central-queue)"))
         ways = [types.ways(t, own) for t, own in loads(division)]
-        stations = [types.within_budget(one) for way in ways for one in types.better_simulated(way)]
+        stations = [types.within_budget(one)
+                    for way in ways for one in types.better_simulated(way)]
         several = len(self.classes) > 1
         shared, apart = (
-            types.simulated([one for way in found for one in way])
+            types.simulated([one for way in found for one in way or ()])
             if several and all(way is not None for way in found) else None
             for found in ([way.shared for way in ways], [way.apart for way in ways]))
         arrivals = Arrivals.parse(self.settings.arrivals)(load_qps)

@@ -137,12 +137,12 @@ def try_workers(
             levels = [problem.level(load_qps) for load_qps in _levels(spec, workload)]
         except InfeasibleError as error:
             return Trial(cluster.workers, None, None, targets, str(error))
-        spec = Policies(tuple(level.policy for level in levels), scheme) if cluster.simple else spec
     promise = levels[0].expected if levels and not workload.varies else None
     if cluster.simple:
-        assert not isinstance(spec, PolicyScheme)
+        ready = (Policies(tuple(level.policy for level in levels), scheme)
+                 if isinstance(spec, PolicyScheme) else spec)
         return Trial(cluster.workers, promise, simulate(
-            cluster.worker_types[0].profile, spec, workload, seeds=seeds, service=service,
+            cluster.worker_types[0].profile, ready, workload, seeds=seeds, service=service,
             workers=cluster.workers, slo_ms=cluster.slo_ms), targets)
     (level,) = levels
     profiles = {one.name: one.profile for one in cluster.worker_types}

@@ -95,12 +95,13 @@ def grids(case: Case) -> Document:
     """Fig. 10: slack grids."""
     divisions = (5, 100) if case.quick else (5, 10, 25, 100, 400)
     return constant(case, slo_ms=case.slo_ms,
-                    scheme=[*(f"round-robin:grid=fixed:{d}" for d in divisions), "round-robin:grid=model"])
+                    scheme=[*(f"{WORKER}:grid=fixed:{d}" for d in divisions),
+                            f"{WORKER}:grid=model"])
 
 
 def batchings(case: Case) -> Document:
     """Fig. 11: maximal and variable batching."""
-    return constant(case, scheme=[f"round-robin:batching={name}" for name in ("maximal", "variable")])
+    return constant(case, scheme=[f"{WORKER}:batching={name}" for name in ("maximal", "variable")])
 
 
 def three_models(case: Case) -> Document:

@@ -9,13 +9,15 @@ from ramsis.central.problem import FleetProblem
 from ramsis.policy import Policy
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.batch import BatchProfile
-from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.fleet import fleet_policy, fleet_problem
 from tests.synthesis.samples import tiny_profile
 
 
-def settings(**changes: Any) -> FleetSettings:
+def settings(**changes: Any) -> SynthesisSettings:
     """20 workers, SLO 100 ms, batches up to 8."""
-    return FleetSettings(**{"slo_ms": 100.0, "workers": 20, "max_batch": 8, **changes})
+    return SynthesisSettings(**{"dispatch": "central-queue", "slo_ms": 100.0, "workers": 20,
+                                "max_queue": 8, **changes})
 
 
 def problem(load_qps: float, **changes: Any) -> FleetProblem:

@@ -19,9 +19,8 @@ from ramsis.errors import NotConvergedError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load
 from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan, simulate
-from ramsis.synthesis import generate_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.fleet import (
-    FleetSettings,
     fleet_policy,
     fleet_problem,
     fleet_problem_of,
@@ -65,7 +64,7 @@ def test_the_promise_of_a_single_worker_is_closer_still(load_qps: float) -> None
 def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
     """The fleet comes to them: with choices left as they were it stayed among them."""
     profile = load("image-cpu")
-    chosen = FleetSettings(slo_ms=650.0, workers=60)
+    chosen = SynthesisSettings(dispatch="central-queue", slo_ms=650.0, workers=60)
     policy = fleet_policy(profile, fleet_problem(profile, 7900.0, chosen), chosen)
     found = simulate(profile, Policies((policy,)),
                      ConstantLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
@@ -101,7 +100,8 @@ def test_a_higher_price_means_fewer_violations_and_less_accuracy() -> None:
     profile = linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0))
     promises = []
     for price in (0.0, 4.0):
-        chosen = FleetSettings(slo_ms=60.0, workers=10, max_batch=8, violation_price=price)
+        chosen = SynthesisSettings(
+            dispatch="central-queue", slo_ms=60.0, workers=10, max_queue=8, violation_price=price)
         policy = fleet_policy(profile, fleet_problem(profile, 2700.0, chosen), chosen)
         promises.append(policy.expectations)
     cheap, dear = promises
@@ -128,7 +128,7 @@ def test_overload_sheds_early_so_that_batches_stay_large() -> None:
 
 def test_drawn_service_times_are_promised_and_bounded() -> None:
     profile = samples.drawn_profile()
-    chosen = FleetSettings(slo_ms=100.0, workers=20, max_batch=8)
+    chosen = SynthesisSettings(dispatch="central-queue", slo_ms=100.0, workers=20, max_queue=8)
     assert chosen.chosen_service(profile) == "distribution"
     for load_qps in (2000.0, 9000.0):
         policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
@@ -186,7 +186,8 @@ def _check_bound(
     slo_ms = 60.0
     table = profile.latency_table("p95", 4)
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
-    chosen = FleetSettings(slo_ms=slo_ms, workers=workers, service="p95", max_batch=4,
+    chosen = SynthesisSettings(
+        dispatch="central-queue", slo_ms=slo_ms, workers=workers, service="p95", max_queue=4,
                            violation_price=price, grid="fixed:10")
     policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
     fleet = Fleet.of(profile, workers=workers, slo_ms=slo_ms)
@@ -214,7 +215,8 @@ def test_every_count_is_placed_between_its_neighbouring_levels() -> None:
 
 def test_where_a_policy_earns_less_than_it_promises_batches_are_taken_to_end_at_random() -> None:
     """Models that are almost alike make this fleet swing between many and no idle workers."""
-    chosen = FleetSettings(slo_ms=95.0, workers=60, service="distribution")
+    chosen = SynthesisSettings(
+        dispatch="central-queue", slo_ms=95.0, workers=60, service="distribution")
     profile = load("text-cpu")
     made = generate_policy(profile, 11_000.0, chosen)
     assert made.random_ends

@@ -11,7 +11,7 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis.checks import least_dual, least_dual_of_classes
-from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem, fleet_problem_of
+from ramsis.synthesis.fleet import fleet_policy, fleet_problem, fleet_problem_of
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify_fleet import _bound
 from tests.central import samples
@@ -22,11 +22,11 @@ CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
 
 
 def problem(load_qps: float, classes: tuple[SloClass, ...] = CLASSES) -> FleetProblem:
-    return samples.problem(load_qps, classes=classes, grid="fixed:20")
+    return samples.problem(load_qps, slo_classes=classes, grid="fixed:20")
 
 
 def policy(load_qps: float, workers: int = 20) -> Policy:
-    chosen = samples.settings(classes=CLASSES, workers=workers)
+    chosen = samples.settings(slo_classes=CLASSES, workers=workers)
     return fleet_policy(tiny_profile(), fleet_problem(tiny_profile(), load_qps, chosen), chosen)
 
 
@@ -77,8 +77,8 @@ def test_queries_stand_by_deadline_behind_the_head() -> None:
 def test_equal_slos_are_refused_where_several_are_wanted() -> None:
     for classes in ((SloClass(100.0),), (SloClass(100.0, 0.5), SloClass(60.0, 0.5)),
                     (SloClass(60.0, 0.3), SloClass(90.0, 0.7))):
-        with pytest.raises(InvalidValueError, match=r"^classes: not two or more rising"):
-            samples.settings(classes=classes)
+        with pytest.raises(InvalidValueError, match=r"^slo_classes: not two or more rising"):
+            samples.settings(slo_classes=classes)
     with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.0; allowed: at least 4 ms"):
         problem(100.0, (SloClass(3.0, 0.5), SloClass(100.0, 0.5)))
 
@@ -118,4 +118,4 @@ def test_the_dual_of_two_equal_classes_is_that_of_one() -> None:
 
 
 def test_settings_without_classes_are_what_they_were() -> None:
-    assert "classes" not in FleetSettings(slo_ms=100.0, workers=2).as_dict()
+    assert "slo_classes" not in samples.settings().as_dict()

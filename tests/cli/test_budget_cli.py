@@ -30,7 +30,7 @@ def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "RUNS", 8)
 
 
-FLEET = ("--slo-ms", "60", "--workers", "20", "--load", "4400", "--scheme", "fleet",
+FLEET = ("--slo-ms", "60", "--workers", "20", "--load", "4400", "--dispatch", "central-queue",
          "--max-queue", "4")
 
 

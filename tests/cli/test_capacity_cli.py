@@ -11,7 +11,6 @@ from ramsis.cluster import WorkerType
 from ramsis.profiles import ProfileSet, save
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, fewest_workers
-from ramsis.synthesis.cheapest import cheapest_mix
 from tests.cli.command import Run, refused, snapshot
 from tests.synthesis.samples import linear_profile
 
@@ -127,7 +126,7 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
     (row,) = json.loads(ran.out)["rows"]
     types = [WorkerType("old", tiny), WorkerType(
         "new", linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0)), 4, 2.5)]
-    found = cheapest_mix(types, ConstantLoad(600.0, 2000.0), Targets(0.001, 0.78), slo_ms=100.0,
+    found = fewest_workers(types, ConstantLoad(600.0, 2000.0), Targets(0.001, 0.78), slo_ms=100.0,
                          scheme=WORKER, seeds=range(2)).row()
     for name, value in found.items():
         assert row[name] == (pytest.approx(value) if isinstance(value, float) else value)

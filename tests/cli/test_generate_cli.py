@@ -187,9 +187,9 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"objective": "best"}, 2, ("--objective", "'best'", "'per-query'")),
         ({"dispatch": "random"}, 2, ("--dispatch", "'random'", "'shortest-queue'")),
         ({"dispatch": "shortest-queue", "arrivals": "negative-binomial:4"}, 2,
-         ("shortest-queue", "NegativeBinomial", "allowed: poisson")),
+         ("shortest-queue", "negative-binomial:4", "allowed: poisson")),
         ({"dispatch": "shortest-queue", "arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2"}, 2,
-         ("shortest-queue", "MarkovModulated", "allowed: poisson")),
+         ("shortest-queue", "mmpp:ratio=4", "allowed: poisson")),
         ({"solver": "guess"}, 2, ("--solver", "'guess'", "'policy-iteration'")),
         ({"late": "lose"}, 2, ("--late", "'lose'", "'serve'", "'drop'", "'free'")),
         ({"late": "drop", "solver": "value-iteration"}, 2, ("solver", "policy-iteration")),
@@ -366,5 +366,5 @@ def test_variable_batching_from_file_to_simulation(
 def test_variable_batching_is_for_poisson_arrivals(generate: Any) -> None:
     ran = generate(batching="variable", arrivals="negative-binomial:4")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("error: batching: variable batching is for Poisson arrivals only")
+    assert ran.err.startswith("error: arrivals: not allowed with batching variable")
     assert ran.err.count("\n") == 1

@@ -116,7 +116,8 @@ def test_needing_more_workers_counts_below_zero() -> None:
 def test_each_kind_of_policies_is_compared_with_the_baselines() -> None:
     rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
              "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0}
-            for scheme, accuracy in (("round-robin", 0.6), ("central-queue", 0.7), ("jellyfish-plus", 0.5))
+            for scheme, accuracy in (("round-robin", 0.6), ("central-queue", 0.7),
+                                     ("jellyfish-plus", 0.5))
             for workers in (20, 40)]
     pairs = {(row["scheme"], row["baseline"]) for row in tables.savings(rows)}
     assert pairs == {("worker policies", "Jellyfish+"), ("fleet policies", "Jellyfish+")}

@@ -24,7 +24,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
-from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.schemes import PolicyScheme
 from tests.sweep.samples import WORKER, document, spec, tables
 
@@ -233,8 +233,9 @@ def test_fleet_policies_are_generated_and_replayed(tiny_file: Path, tmp_path: Pa
     result = sweep.run()
     profile = read_profile(tiny_file)
     for row in result.rows[::2]:
-        settings = FleetSettings(slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
-                                 max_batch=8)
+        settings = SynthesisSettings(
+            dispatch="central-queue", slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
+                                 max_queue=8)
         policy = generate_policy(profile, row["load_qps"], settings)
         alone = simulate(profile, Policies((policy,)), ConstantLoad(row["load_qps"], 500.0),
                          workers=2, slo_ms=100.0)
@@ -277,8 +278,9 @@ def test_fleet_policies_are_made_kept_and_simulated(
     scheme = "central-queue:violation_price=0.5,max_queue=8"
     wanted = spec(tiny_file, seeds=2, load_qps=300, scheme=[scheme, WORKER])
     result = run_sweep(wanted, tmp_path)
-    policy = generate_policy(tiny, 300.0, FleetSettings(
-        slo_ms=100.0, workers=2, service="p95", violation_price=0.5, max_batch=8))
+    policy = generate_policy(tiny, 300.0, SynthesisSettings(
+        dispatch="central-queue", slo_ms=100.0, workers=2, service="p95",
+        violation_price=0.5, max_queue=8))
     by_hand = simulate(tiny, Policies((policy,)), ConstantLoad(300.0, 500.0), workers=2,
                        slo_ms=100.0, seeds=range(2)).row()
     row = result.rows[0]
@@ -296,8 +298,8 @@ def test_fleet_policies_are_made_kept_and_simulated(
 def test_drawn_service_times_are_bounded_and_fleets_know_them(
     tiny_file: Path, tmp_path: Path
 ) -> None:
-    wanted = spec(tiny_file, service="distribution", scheme=["central-queue", "greedy"], load_qps=300,
-                  duration_s=20)
+    wanted = spec(tiny_file, service="distribution", scheme=["central-queue", "greedy"],
+                  load_qps=300, duration_s=20)
     result = run_sweep(wanted, tmp_path)
     assert len({row["upper_bound"] for row in result.rows}) == 1  # the same arrivals
     for row in result.rows:

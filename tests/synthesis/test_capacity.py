@@ -12,7 +12,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ClosedLoop, ConstantLoad, Policies, RateTrace, Recorded, simulate
 from ramsis.sim.schemes import scheme
-from ramsis.synthesis import FleetSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis import capacity as module
 from ramsis.synthesis.capacity import Capacity, Targets, Trial, fewest_by_bound, fewest_workers
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
@@ -87,8 +87,9 @@ def test_the_row_says_what_was_promised_simulated_and_tried(tiny: ProfileSet) ->
     told: list[Trial] = []
     answer = found(tiny, FLEET, on_trial=told.append)
     row = answer.row()
-    policy = generate_policy(tiny, 1500.0, FleetSettings(
-        slo_ms=100.0, workers=answer.workers, service="p95", max_batch=8, grid="fixed:10"))
+    policy = generate_policy(tiny, 1500.0, SynthesisSettings(
+        dispatch="central-queue", slo_ms=100.0, workers=answer.workers, service="p95",
+        max_queue=8, grid="fixed:10"))
     result = simulate(tiny, Policies((policy,)), LOAD, workers=answer.workers, slo_ms=100.0,
                       seeds=SEEDS)
     assert row["expected_accuracy"] == policy.expectations.accuracy
@@ -165,9 +166,10 @@ def test_a_closed_loop_has_no_load_to_plan_for(tiny: ProfileSet) -> None:
 
 
 @pytest.mark.parametrize(("text", "word"), [
-    ("central-queue:objective=per-query", "violation_price"),
+    ("central-queue:objective=per-decision", "per-query"),
     ("central-queue:violation_price=dear", "a finite number"),
-    ("central-queue:max_queue=0", "whole number"), ("round-robin:levels=1", ">= 2"), ("best", "jellyfish"),
+    ("central-queue:max_queue=0", "whole number"), ("round-robin:levels=1", ">= 2"),
+    ("best", "jellyfish"), ("worker", "round-robin"), ("fleet:levels=3", "central-queue"),
     ("central-queue:service=slow", "p95"),
 ])
 def test_unknown_schemes_and_settings_are_refused(text: str, word: str) -> None:
@@ -179,8 +181,9 @@ def test_schemes_name_policies_with_their_settings() -> None:
     made = policy_scheme("central-queue:violation_price=0.5,levels=7,max_queue=4")
     assert isinstance(made, PolicyScheme)
     assert (made.name, made.levels) == ("central-queue", 7)
-    assert made.settings(slo_ms=1.0, workers=2, service="distribution") == FleetSettings(
-        slo_ms=1.0, workers=2, service="distribution", violation_price=0.5, max_batch=4)
+    assert made.settings(slo_ms=1.0, workers=2, service="distribution") == SynthesisSettings(
+        dispatch="central-queue", slo_ms=1.0, workers=2, service="distribution",
+        violation_price=0.5, max_queue=4)
     worker = policy_scheme("round-robin:arrivals=mmpp:ratio=3,burst-ms=5,share=0.2,grid=model")
     assert isinstance(worker, PolicyScheme)
     assert worker.given == {"arrivals": "mmpp:ratio=3,burst-ms=5,share=0.2", "grid": "model"}
