@@ -18,6 +18,7 @@ from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import RateTrace, SchemeSpec, scheme
 from ramsis.sim.schemes import SCHEMES
+from ramsis.synthesis.options import knows
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["DEFAULT_LEVELS", "PolicyScheme", "policy_scheme"]
@@ -57,7 +58,7 @@ class PolicyScheme:
 
         Where policies cannot be made from these, from their p95.
         """
-        own = service if service in SERVICES else "p95"
+        own = service if service in SERVICES and knows(self.name, "service", service) else "p95"
         return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": own,
                                     "dispatch": self.name, **self.given})
 

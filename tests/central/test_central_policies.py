@@ -15,11 +15,11 @@ from ramsis.central import solve as solving
 from ramsis.central.model import Model
 from ramsis.central.solve import DROP, WAIT, solve_fleet
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.errors import NotConvergedError
+from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load
 from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan, simulate
-from ramsis.synthesis import SynthesisSettings, generate_policy, problem_of
+from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy, problem_of
 from ramsis.synthesis.simulated import simulated as settled
 from tests.central import samples
 from tests.central.evaluation import evaluated
@@ -67,6 +67,20 @@ def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
     effective = np.mean([one.effective_accuracy for one in found.metrics])
     assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.005)
     assert policy.certificate.bellman_residual <= 1e-6
+
+
+def test_the_analysis_of_a_policy_is_its_promise() -> None:
+    policy = samples.policy(2000.0)
+    stated = policy.expectations
+    found = analyse_policy(policy)
+    assert found.expectations(capacity_qps=stated.capacity_qps,
+                              upper_bound=stated.upper_bound) == stated
+    for _, probabilities in found.distributions().values():
+        assert probabilities.sum() == pytest.approx(1.0, abs=1e-6)
+    codes = policy.codes.copy()
+    codes[0, 0] = DROP
+    with pytest.raises(InputFileError, match="its own table only"):
+        analyse_policy(replace(policy, codes=codes))
 
 
 @pytest.mark.parametrize("load_qps", LOADS)

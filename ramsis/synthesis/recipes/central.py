@@ -37,7 +37,7 @@ CENTRAL_QUEUE = "central-queue"
 _QUERIES, _RUNS = 100_000, 4  # of the simulation that a policy is replayed in
 _NO_MATTER = 6e-4  # of accuracy that may be missing there
 _LEAST_VARIABILITY = 1e-3
-_MOST_QUERIES = 2e6  # of a run until the fleet has settled; longer ones take too long
+_MOST_QUERIES = 2e6  # of a run until the workers have settled; longer ones take too long
 
 
 class Central(Recipe["FleetProblem"]):
@@ -47,17 +47,17 @@ class Central(Recipe["FleetProblem"]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
     ) -> FleetProblem:
         """See :meth:`Recipe.problem`."""
-        law = ServiceTimes.of(profile, settings.chosen_service(profile), settings.max_queue)
+        times = ServiceTimes.of(profile, settings.chosen_service(profile), settings.max_queue)
         from ramsis.central.classes import ClassesProblem
         from ramsis.central.problem import FleetProblem
 
         problem = FleetProblem.create(
-            law.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
+            times.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
             load_qps=load_qps, price=settings.violation_price, steps=_steps(settings.grid),
         )
         if not settings.slo_classes:
             return problem
-        check_reachable([law], settings.slo_classes)
+        check_reachable([times], settings.slo_classes)
         return ClassesProblem.of(problem, settings.slo_classes)
 
     def policy(
@@ -92,13 +92,13 @@ class Central(Recipe["FleetProblem"]):
         from ramsis.central.problem import FleetProblem
 
         if policy.arrivals_label != "poisson":
-            raise InputFileError(describe("no fleet problem for this arrival process",
+            raise InputFileError(describe("no problem of a central queue for this arrival process",
                                           where=f"{where}: arrivals", value=policy.arrivals_label,
                                           allowed="poisson"))
-        law = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
+        times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                          policy.service_ms, policy.service)
         problem = FleetProblem(
-            law=law, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,
+            law=times, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,
             price=policy.violation_price, option_model=policy.actions[:, 0].copy(),
             option_batch=policy.actions[:, 1].copy(), slack_ms=policy.slack_ms.copy(),
             idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
@@ -182,13 +182,13 @@ def _in_simulation(policy: Policy) -> tuple[float, float]:
 def _solved(problem: FleetProblem, inputs: Inputs) -> Policy:
     """The policy that is optimal in the model."""
     expectations, solution = promise_of(problem)
-    totals, law = solution.totals, problem.law
+    totals, times = solution.totals, problem.law
     return Policy(
-        models=tuple(_model(law, m) for m in range(len(law.models))),
+        models=tuple(_model(times, m) for m in range(len(times.models))),
         slo_ms=problem.slo_ms,
         workers=problem.workers,
         load_qps=problem.load_qps,
-        service=law.service,
+        service=times.service,
         arrivals={"process": "poisson"},
         dispatch=CENTRAL_QUEUE,
         batching="variable",
@@ -215,13 +215,13 @@ def _solved(problem: FleetProblem, inputs: Inputs) -> Policy:
     )
 
 
-def _model(law: ServiceTimes, m: int) -> PolicyModel:
+def _model(times: ServiceTimes, m: int) -> PolicyModel:
     """A model with the batches that may be in time."""
-    rows = law.quantiles_ms[m]
+    rows = times.quantiles_ms[m]
     rows = rows[np.isfinite(rows).all(axis=1)]
     means = np.maximum.accumulate(rows.mean(axis=1))
-    drawn = law.service == DISTRIBUTION
+    drawn = times.service == DISTRIBUTION
     return PolicyModel(
-        law.models[m], float(law.accuracy[m]),
+        times.models[m], float(times.accuracy[m]),
         tuple((means if drawn else rows[:, 0]).tolist()),
         quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None)

@@ -3,8 +3,8 @@
 Promise and table are derived twice: by solving the file's problem again, which must give the
 same to rounding; and by an independent path that shares nothing with that model: the table is
 replayed, lookup by lookup, on simulated Poisson arrivals with its service times, each query judged
-by its own deadline, from when the fleet, idle at first, has settled until before it drains. The
-second must agree up to the model's measured error (0.005 with 60 to 100 workers, one SLO and less
+by its own deadline, from when the workers, idle at first, have settled until before they drain.
+The second must agree up to the model's measured error (0.005 with 60 to 100 workers, one SLO and less
 than 1 % violations, else 0.02) and the confidence interval of the simulation. The upper bound is
 derived without a linear program; the certified gap is
 1 − expected effective accuracy / upper bound: no scheme can be better by more than that share.
@@ -96,7 +96,7 @@ def dual_bound(problem: FleetProblem) -> float:
 
 
 def _columns(problem: FleetProblem, slo_ms: float) -> tuple[FloatArray, FloatArray]:
-    """Accuracy that a query of an SLO earns by each batch, and its price in the fleet's time."""
+    """Accuracy that a query of an SLO earns by each batch, and its price in the workers' time."""
     law = problem.law
     mean_ms, in_time = law.mean_ms, law.cdf(slo_ms)
     model, column = np.nonzero(in_time > 0)

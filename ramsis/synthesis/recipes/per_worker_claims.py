@@ -7,7 +7,7 @@ policy was found on slack nodes. Then
 - power iteration gives its stationary distribution, hence every expectation;
 - value iteration gives the optimal gain, which the policy's gain must reach;
 - the fluid bound is computed again from its dual, min over y >= 0 of
-  y + max(0, max_{m,b} accuracy(m) − y·p_{m,b}), p the share of the fleet's time that serving
+  y + max(0, max_{m,b} accuracy(m) − y·p_{m,b}), p the share of the workers' time that serving
   every query by (m, b) would take; it is convex in y, so bisection by its slope finds it.
 
 Under shortest-queue dispatch the arrival rates are settled anew for the file's table; power
