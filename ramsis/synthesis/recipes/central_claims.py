@@ -4,9 +4,9 @@ Promise and table are derived twice: by solving the file's problem again, which 
 same to rounding; and by an independent path that shares nothing with that model: the table is
 replayed, lookup by lookup, on simulated Poisson arrivals with its service times, each query judged
 by its own deadline, from when the workers, idle at first, have settled until before they drain.
-The second must agree up to the model's measured error (0.005 with 60 to 100 workers, one SLO and less
-than 1 % violations, else 0.02) and the confidence interval of the simulation. The upper bound is
-derived without a linear program; the certified gap is
+The second must agree up to the model's measured error (0.005 with 60 to 100 workers, one SLO and
+less than 1 % violations, else 0.02) and the confidence interval of the simulation. The upper bound
+is derived without a linear program; the certified gap is
 1 − expected effective accuracy / upper bound: no scheme can be better by more than that share.
 
 A policy within a budget of violations promises what was measured; see
