@@ -12,6 +12,7 @@ import click
 from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
+from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.params import ARRIVALS, LOADS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.sim.fleet import SERVICES
@@ -35,15 +36,15 @@ def fleet_options(command: _Command) -> _Command:
     return command
 
 
-def mixed_fleet_options(command: _Command) -> _Command:
+def mixed_fleet_options(command: _Command, *, required: bool = True) -> _Command:
     """``--profiles``, ``--slo-ms`` and ``--workers``, of one or several types and classes."""
     for option in (
-        click.option("--workers", type=WORKERS, required=True, metavar="N|TYPE=N,...",
+        click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",
                      help="Workers that share the load; of several types: gpu=4,cpu=40."),
-        click.option("--slo-ms", type=SLOS, required=True, metavar="MS|MS:SHARE,...",
+        click.option("--slo-ms", type=SLOS, required=required, metavar="MS|MS:SHARE,...",
                      help="Deadline after arrival, in ms; of several classes with their shares "
                      "of the queries: 100:0.3,150:0.7."),
-        click.option("--profiles", "profile_names", type=PROFILES, required=True,
+        click.option("--profiles", "profile_names", type=PROFILES, required=required,
                      metavar="FILE|NAME|TYPE=FILE,...",
                      help="Profile file, or the name of a shipped profile set; of several worker "
                      "types: gpu=a.json,cpu=b.json."),
@@ -73,13 +74,16 @@ def workload_options(command: _Command) -> _Command:
     for option in reversed((
         load_option(required=False),
         click.option("--trace", type=TRACE, metavar="FILE|NAME",
-                     help="Lines of seconds and QPS, or Azure minute bins, or recorded "
-                     "timestamps; or a shipped one."),
+                     help="Lines of seconds and QPS, recorded timestamps, or a public data set "
+                     "(docs: simulate); text, .gz or .zst; or a shipped one."),
+        click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)),
+                     default="auto", show_default=True,
+                     help="Format of the trace, where its first line does not tell it."),
         click.option("--unit", type=click.Choice(list(UNITS)), default=None,
                      help="Unit of the times in the trace.  [default: s for loads; timestamps "
                      "need it, unless they are dates or their column's name ends in it]"),
         click.option("--time-column", metavar="NAME",
-                     help="Column of the timestamps in a CSV trace."),
+                     help="Column of the timestamps in a CSV trace, or key in JSON lines."),
         click.option("--scale", type=float, default=1.0, show_default=True,
                      help="Multiplies the loads of the trace; timestamps are played that much "
                      "faster."),

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, cast
@@ -22,9 +22,10 @@ from ramsis.cli.options import (
     simulated_service_option,
     workload_options,
 )
-from ramsis.cli.params import FIGURE, ByType, NamedScheme
+from ramsis.cli.params import FIGURE, SCHEME, ByType, NamedScheme
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
+from ramsis.cli.simulate_placement import require_fleet, simulate_placement_file
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.cluster.slo_class import SloClass
 from ramsis.files import write_atomic
@@ -59,8 +60,8 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("models", "models"),
 )
-_NOT_MIXED = ("schemes", "trace", "unit", "time_column", "scale", "arrivals", "network_ms",
-              "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
+_NOT_MIXED = ("schemes", "trace", "unit", "time_column", "trace_format", "scale", "arrivals",
+              "network_ms", "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -74,10 +75,15 @@ class _Entry:
 
 
 @click.command("simulate")
-@mixed_fleet_options
+@partial(mixed_fleet_options, required=False)  # a placement says what serves
+@click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
+              help="Simulate a placement that `place` wrote, in place of --profiles, --slo-ms, "
+              "--workers and all that is compared.")
+@click.option("--fixed", is_flag=True,
+              help="With --placement: its batches, without policies.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to replay; repeat to compare.")
-@click.option("--scheme", "schemes", multiple=True, metavar="NAME",
+@click.option("--scheme", "schemes", type=SCHEME, multiple=True, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
               "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
 @workload_options
@@ -102,6 +108,8 @@ class _Entry:
               help="Write the batches of the first seed at the first load for Perfetto.")
 def simulate_command(
     profile_names: ByType[str],
+    placement: str | None,
+    fixed: bool,
     policies: tuple[str, ...],
     schemes: tuple[NamedScheme, ...],
     workers: ByType[int],
@@ -128,11 +136,21 @@ def simulate_command(
     anticipates it. A DIR with the policies of several stations is replayed on Poisson
     arrivals of constant --load.
 
+    With --placement the file alone says what serves whom: all families at once, each with its
+    demand and SLO, by policies made for its stations or (--fixed) by the placement's batches.
+
     \b
     Examples:
       $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --policy policies_out/example --scheme greedy
       $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day --duration-s 5 --scheme model-switching
+      $ ramsis simulate --placement placement.json --duration-s 5
     """  # noqa: E501 - an example is one line
+    if placement is not None:
+        simulate_placement_file(placement, fixed=fixed, duration_s=workload.constant_s,
+                                seeds=range(seed, seed + seeds), as_json=as_json,
+                                csv_file=csv_file, plot=plot, timeline=timeline)
+        return
+    require_fleet(click.get_current_context())
     if not (policies or schemes):
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
     workload.check()
