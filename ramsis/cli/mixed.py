@@ -8,17 +8,15 @@ from typing import Any
 
 import click
 
-from ramsis import profiles
-from ramsis.bounds import fluid_bound
+from ramsis.cli.clusters import cluster_of
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.cluster import SloClass, WorkerType, merged_classes
-from ramsis.errors import InvalidValueError, describe
+from ramsis.cluster import SloClass, WorkerType
 from ramsis.policy import MANIFEST_NAME, Level, Policy
 from ramsis.synthesis import FleetSettings, SynthesisSettings
 from ramsis.synthesis.mix import generate_mix
 
-__all__ = ["MixedFleet", "OneFleet", "bound_mixed", "fleet_of", "generate_mixed"]
+__all__ = ["MixedFleet", "OneFleet", "fleet_of", "generate_mixed"]
 
 _PROMISE = (
     Column("load_qps", "load (QPS)", "g"),
@@ -30,14 +28,6 @@ _PROMISE = (
     Column("apart_effective_accuracy", "apart", ".4f"),
     Column("words", "parts"),
 )
-_BOUND = (
-    Column("load_qps", "load (QPS)", "g"),
-    Column("upper_bound", "upper bound", ".4f"),
-    Column("served_fraction", "served", ".2%"),
-    Column("types", "share of each type (one more worker)"),
-    Column("classes", "effective acc. of each class"),
-)
-
 
 @dataclass(frozen=True)
 class OneFleet:
@@ -83,28 +73,10 @@ def fleet_of(
     InvalidValueError
         A type without workers or without a profile, or shares that do not sum to 1.
     """
-    files = profile_names.values
     if not (workers.typed or profile_names.typed) and classes == (SloClass(classes[0].slo_ms),):
         return OneFleet(classes[0].slo_ms, workers.one)
-    if profile_names.typed and not workers.typed:
-        raise InvalidValueError(describe("worker types have profiles but no numbers",
-                                         where="--workers", value=workers.text,
-                                         allowed=",".join(f"{name}=N" for name in files)))
-    if profile_names.typed:
-        for name in files:
-            if name not in workers.values:
-                raise InvalidValueError(describe("unknown worker type", where="--profiles",
-                                                 value=name, allowed=", ".join(workers.values)))
-        for name in workers.values:
-            if name not in files:
-                raise InvalidValueError(describe("unknown worker type: it has no profile",
-                                                 where="--workers", value=name,
-                                                 allowed=", ".join(files)))
-    read = {file: profiles.load(file) for file in files.values()}
-    types = tuple(
-        WorkerType(name, read[files[name] if profile_names.typed else profile_names.one], count)
-        for name, count in workers.values.items())
-    return MixedFleet(types, merged_classes(classes))
+    cluster = cluster_of(profile_names, classes, workers)
+    return MixedFleet(cluster.worker_types, cluster.classes)
 
 
 def generate_mixed(
@@ -127,41 +99,6 @@ def generate_mixed(
     print_rows(shown, [{**row, "words": _part_words(level)}
                        for row, level in zip(rows, levels, strict=True)])
     click.echo(f"\n{out / MANIFEST_NAME} lists the policies of each station")
-
-
-def bound_mixed(
-    fleet: MixedFleet, loads: tuple[float, ...], *, service: str, max_batch: int, as_json: bool
-) -> None:
-    """Bound the effective accuracy of every scheme on a mixed fleet."""
-    times = [one.service_times(service, max_batch) for one in fleet.types]
-    workers = [one.count or 0 for one in fleet.types]
-    rows: list[dict[str, Any]] = []
-    words: list[dict[str, Any]] = []
-    for load_qps in loads:
-        found = fluid_bound(times, slo_ms=fleet.classes, workers=workers, load_qps=load_qps,
-                            max_batch=max_batch)
-        of_type = [{"type": one.name, "share": float(taken), "worker_price": float(price)}
-                   for one, taken, price in zip(fleet.types, found.type_share.sum(axis=1),
-                                                found.worker_price, strict=True)]
-        of_class = [{"slo_ms": one.slo_ms, "effective_accuracy": float(accuracy),
-                     "served_fraction": float(served)}
-                    for one, accuracy, served in zip(fleet.classes, found.class_accuracy,
-                                                     found.class_served, strict=True)]
-        rows.append({**fleet.terms(), "load_qps": load_qps,
-                     "upper_bound": found.effective_accuracy,
-                     "served_fraction": found.served_fraction,
-                     "types": of_type, "classes": of_class})
-        words.append({
-            **rows[-1],
-            "types": ", ".join(f"{one['type']} {one['share']:.1%} ({one['worker_price']:+.5f})"
-                               for one in of_type),
-            "classes": ", ".join(f"{one['slo_ms']:g} ms {one['effective_accuracy']:.4f}"
-                                 for one in of_class),
-        })
-    if as_json:
-        print_json(rows)
-    else:
-        print_rows(_BOUND, words)
 
 
 def _parts(level: Level[Policy]) -> list[dict[str, Any]]:

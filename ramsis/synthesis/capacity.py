@@ -41,7 +41,7 @@ from ramsis.sim import (
     SchemeSpec,
     SimulationResult,
     Workload,
-    simulate,
+    simulate_profile,
 )
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.stations import StationsResult
@@ -308,7 +308,7 @@ def try_workers(
             return Trial(workers, None, None, targets, str(error))
         promise = None if workload.varies else policies[0].expectations
         spec = Policies(tuple(policies), scheme)
-    result = simulate(profile, spec, workload, seeds=seeds, **terms)
+    result = simulate_profile(profile, spec, workload, seeds=seeds, **terms)
     return Trial(workers, promise, result, targets)
 
 
