@@ -1,4 +1,4 @@
-"""Clusters as the command line names them: worker types with their profiles, and SLO classes."""
+"""Clusters as the command line names them: worker types and SLO classes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from ramsis import profiles
 from ramsis.cli.params import ByType
-from ramsis.cluster import Cluster, SloClass, WorkerType, merged_classes
+from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["cluster_of", "cluster_terms"]
@@ -21,9 +21,10 @@ def cluster_of(
     ------
     InvalidValueError
         A type without workers or without a profile, or shares that do not sum to 1.
-    InputFileError
-        A profile that cannot be read.
     """
+    if not (workers.typed or profile_names.typed) and classes == (SloClass(classes[0].slo_ms),):
+        return Cluster.of(profiles.load(profile_names.one), workers=workers.one,
+                          slo_ms=classes[0].slo_ms)
     files = profile_names.values
     if profile_names.typed and not workers.typed:
         raise InvalidValueError(describe("worker types have profiles but no numbers",
@@ -39,18 +40,19 @@ def cluster_of(
                 raise InvalidValueError(describe("unknown worker type: it has no profile",
                                                  where="--workers", value=name,
                                                  allowed=", ".join(files)))
-    classes = merged_classes(classes)
     read = {file: profiles.load(file) for file in files.values()}
-    types = tuple(
+    return Cluster(tuple(
         WorkerType(name, read[files[name] if profile_names.typed else profile_names.one], count)
-        for name, count in workers.values.items())
-    return Cluster(types, classes)
+        for name, count in workers.values.items()), classes)
 
 
 def cluster_terms(cluster: Cluster) -> dict[str, Any]:
-    """What rows say of a cluster."""
+    """What rows say of the cluster; types and classes unless it is simple."""
+    terms: dict[str, Any] = {"workers": cluster.workers, "slo_ms": cluster.slo_ms}
+    if cluster.simple:
+        return terms
     return {
-        "workers": cluster.workers, "slo_ms": cluster.slo_ms,
+        **terms,
         "worker_types": {one.name: one.count for one in cluster.worker_types},
         "slo_classes": [{"slo_ms": one.slo_ms, "share": one.share} for one in cluster.classes],
     }
