@@ -28,6 +28,7 @@ from placement_milp.from_profile import variants_from_profile
 from placement_milp.io import (
     VALUES_FORMAT,
     problem_from_document,
+    read_placement,
     read_problem,
     read_values,
     schema,
@@ -55,6 +56,6 @@ __all__ = [
     "PLACEMENT_FORMAT", "PROBLEM_FORMAT", "SOLVERS", "VALUES_FORMAT", "Colocation", "Family",
     "Holding", "Latency", "Limits", "Objective", "Placement", "Problem", "Rules", "Status",
     "ValueRow", "Values", "Variant", "WorkerType", "check_placement", "place",
-    "problem_from_document", "read_problem", "read_values", "schema", "shipped_problems",
-    "variants_from_profile", "write_placement",
+    "problem_from_document", "read_placement", "read_problem", "read_values", "schema",
+    "shipped_problems", "variants_from_profile", "write_placement",
 ]

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.result import Group, Placement, Use
 from ramsis.errors import VerificationError, describe
 
-__all__ = ["check_placement"]
+__all__ = ["check_groups", "check_placement"]
 
 _RELATIVE = 1e-6
 
@@ -47,6 +48,28 @@ def check_placement(problem: Problem, placement: Placement) -> None:
         check.objective()
 
 
+def check_groups(problem: Problem, groups: Sequence[Group]) -> None:
+    """Check that workers can do what the groups of a placement say, whatever it is worth.
+
+    Raises
+    ------
+    VerificationError
+        Unknown names, workers, batches, latencies, rates, memory or loads that contradict the
+        problem.
+    """
+    placement = Placement(problem.name, "heuristic", 0.0, None, None, 0.0, (), tuple(groups), (),
+                          problem=problem)
+    check = _Check(problem, placement)
+    check.known()
+    check.workers()
+    for group in groups:
+        for use in group.uses:
+            check.use(group, use)
+        check.memory(group)
+    for family in problem.families:
+        check.sent(family)
+
+
 def _differ(one: float, other: float) -> bool:
     return not math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=_RELATIVE)
 
@@ -76,6 +99,27 @@ class _Check:
                 self.require(there.get(name) == group.worker_type and name not in seen,
                              "a worker is used twice or not of its type", name, "each once")
                 seen.add(name)
+
+    def known(self) -> None:
+        """All names are those of the problem."""
+        for group in self.placement.groups:
+            self.require(group.worker_type in self.types, "unknown worker type",
+                         group.worker_type, ", ".join(self.types))
+            for use in group.uses:
+                self.require(use.family in self.by_family, "unknown family", use.family,
+                             ", ".join(self.by_family))
+                for name in use.variants:
+                    known = name in self.variants and self.variants[name].family == use.family
+                    self.require(known, "not a variant of the family", name,
+                                 ", ".join(v.name for v in self.problem.variants
+                                           if v.family == use.family))
+                self.require(use.batch is None or (len(use.variants) == 1
+                                                   and use.latency_ms is not None),
+                             "a batch of several variants, or without its latency",
+                             ", ".join(use.variants), "one variant and its latency")
+            self.require(all(use.batch is not None for use in group.uses)
+                         or len(group.uses) == 1, "a policy beside other uses",
+                         len(group.uses), "one use under a policy")
 
     def use(self, group: Group, use: Use) -> None:
         self.require(0 <= use.load_qps <= use.rate_qps * (1 + _RELATIVE),
@@ -214,10 +258,14 @@ class _Check:
         return [(len(group.workers) // group.together, use) for group in self.placement.groups
                 for use in group.uses if use.family == family.name]
 
-    def family(self, family: Family) -> None:
+    def sent(self, family: Family) -> None:
+        """No more is sent to workers than is asked for."""
         sent = sum(times * use.load_qps for times, use in self._uses(family))
         self.require(sent <= family.demand_qps * (1 + _RELATIVE), "a family is sent too much",
                      sent, f"at most {family.demand_qps} QPS")
+
+    def family(self, family: Family) -> None:
+        self.sent(family)
         served, right = self._served(family)
         (claimed,) = [item for item in self.placement.families if item.name == family.name]
         self.require(not _differ(claimed.served_share, served)

@@ -1,4 +1,4 @@
-"""Reading problem files and value tables, and writing placements."""
+"""Reading problem files, value tables and placements, and writing placements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from placement_milp.check import check_groups
 from placement_milp.consistency import check_consistency
 from placement_milp.problem import (
     PROBLEM_FORMAT,
@@ -25,13 +26,13 @@ from placement_milp.problem import (
     WorkerType,
 )
 from placement_milp.reading import names
-from placement_milp.result import Placement
-from ramsis.errors import OutputError, describe
+from placement_milp.result import PLACEMENT_FORMAT, Group, Placement
+from ramsis.errors import OutputError, VerificationError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.runtime.fields import Fields
 
-__all__ = ["VALUES_FORMAT", "problem_from_document", "read_problem", "read_values", "schema",
-           "shipped_problems",            "write_placement"]
+__all__ = ["VALUES_FORMAT", "PlacedGroups", "problem_from_document", "read_placement",
+           "read_problem", "read_values", "schema", "shipped_problems", "write_placement"]
 
 _EXAMPLES = Path(__file__).resolve().parent / "examples"
 VALUES_FORMAT = "ramsis.value-table/1"
@@ -138,6 +139,38 @@ def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
     if not rows:
         raise top.refusal("rows", "the table is empty", allowed="one row or more")
     return tuple(rows.values())
+
+
+class PlacedGroups(NamedTuple):
+    """What a placement file says of the workers, and the problem that it answers."""
+
+    problem: Problem
+    groups: tuple[Group, ...]
+
+
+def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
+    """The problem and the groups of workers of a placement file (``ramsis.placement/1``).
+
+    What else stands there follows from these two, or is of no use to who runs the placement.
+
+    Raises
+    ------
+    InputFileError
+        When the file cannot be read or breaks its format, has no problem, or its groups
+        contradict the problem.
+    """
+    top = Fields(read_json(Path(path)), str(path))
+    _known_format(top, PLACEMENT_FORMAT)
+    if "problem" not in top:
+        raise top.refusal("problem", "the placement does not say what problem it answers",
+                          allowed="the file that `ramsis place` writes")
+    problem = problem_from_document(top.value("problem"), f"{path}: problem", Path(path).parent)
+    groups = tuple(Group.from_fields(item) for item in top.children("groups"))
+    try:
+        check_groups(problem, groups)
+    except VerificationError as error:
+        raise top.refusal("groups", f"contradict the problem: {error}") from error
+    return PlacedGroups(problem, groups)
 
 
 def write_placement(placement: Placement, path: str | os.PathLike[str]) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
-from placement_milp.reading import default, names, texts
+from placement_milp.reading import default, names, stated, texts
 from placement_milp.rules import COLOCATIONS, KINDS, METRICS, Colocation, Objective, Rules
 from placement_milp.values import ValueRow, Values
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
@@ -238,6 +239,11 @@ class Problem:
             if item.family == family.name:
                 return tuple(row for row in item.rows if math.isclose(row.slo_ms, family.slo_ms))
         return None
+
+    def to_document(self) -> dict[str, Any]:
+        """The JSON document of a problem file, value tables in it."""
+        kind = {"objective": {"kind": self.objective.kind, **stated(self.objective)}}
+        return {"format": PROBLEM_FORMAT, **stated(self), **kind}
 
     def min_share(self, family: Family) -> float:
         """Minimum share of a family's demand that is answered in time."""

@@ -1,13 +1,13 @@
-"""Helpers for records that read themselves from a JSON object."""
+"""Helpers for records that read themselves from a JSON object, and write themselves to one."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from ramsis.runtime.fields import Fields
 
-__all__ = ["default", "names", "texts"]
+__all__ = ["default", "names", "stated", "texts"]
 
 
 def names(record: type[Any]) -> tuple[str, ...]:
@@ -29,3 +29,21 @@ def texts(item: Fields, key: str) -> tuple[str, ...]:
                                allowed="distinct, non-empty strings")
         found[value] = None
     return tuple(found)
+
+
+def stated(record: Any) -> dict[str, Any]:
+    """A record as a JSON object without the fields that have their default values."""
+    found = {}
+    for item in fields(record):
+        value = getattr(record, item.name)
+        known = item.default if item.default_factory is MISSING else item.default_factory()
+        # An empty list of latencies or variants has to be written, although it is a default.
+        if value != known or item.name in ("latency", "variants"):
+            found[item.name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return stated(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value

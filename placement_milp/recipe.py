@@ -95,7 +95,7 @@ def _front(problem: Problem, limits: Limits) -> Placement:
               if any(stage.metric == "effective-accuracy" for stage in placement.stages)}
     front = sorted((p for p in points if not any(_beats(q, p) for q in points)),
                    key=lambda point: point.cost_per_hour)
-    return replace(found[0], status=worst, front=tuple(front),
+    return replace(found[0], status=worst, front=tuple(front), problem=problem,
                    seconds=time.perf_counter() - start)
 
 
@@ -124,7 +124,7 @@ def placed(problem: Problem, optimum: Optimum) -> Placement:
         name=problem.name, status=optimum.status.value, objective=first.objective,
         dual_bound=first.dual_bound, gap=first.gap, seconds=optimum.seconds,
         stages=optimum.stages, groups=groups, families=families(problem, groups),
-        moves=moves(problem, groups), prices=optimum.prices,
+        moves=moves(problem, groups), prices=optimum.prices, problem=problem,
     )
     check_placement(problem, placement)
     return placement

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from placement_milp.problem import Problem
+from placement_milp.reading import names, texts
+from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
+
 __all__ = ["PLACEMENT_FORMAT", "FamilyResult", "Group", "Move", "Placement", "Point", "Stage",
            "Use"]
 
@@ -41,6 +45,15 @@ class Use:
     rate_qps: float
     load_qps: float
 
+    @classmethod
+    def from_fields(cls, item: Fields) -> Use:
+        """The use in an entry of ``groups[i].uses``."""
+        item.only(names(cls))
+        return cls(item.text("family"), texts(item, "variants"), item.whole_or_none("batch", 1),
+                   item.number_or_none("latency_ms", POSITIVE), item.number("accuracy", FRACTION),
+                   item.number("in_time", FRACTION), item.number("rate_qps", POSITIVE),
+                   item.number("load_qps", NON_NEGATIVE))
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -72,6 +85,17 @@ class Group:
     memory_limit_mb: float
     cycle_ms: float | None
     cost_per_hour: float
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Group:
+        """The group in an entry of ``groups``."""
+        item.only(names(cls))
+        return cls(item.text("worker_type"), texts(item, "workers"), item.whole("together", 1),
+                   tuple(Use.from_fields(use) for use in item.children("uses")),
+                   item.number("memory_mb", NON_NEGATIVE),
+                   item.number("memory_limit_mb", POSITIVE),
+                   item.number_or_none("cycle_ms", POSITIVE),
+                   item.number("cost_per_hour", NON_NEGATIVE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +199,8 @@ class Placement:
         Of a ``pareto`` objective.
     notes
         Remarks.
+    problem
+        That it answers, so that a placement can be simulated by its file alone.
     """
 
     name: str
@@ -190,6 +216,7 @@ class Placement:
     prices: Mapping[str, float] = field(default_factory=dict)
     front: tuple[Point, ...] = ()
     notes: tuple[str, ...] = ()
+    problem: Problem = field(kw_only=True)
 
     @property
     def cost_per_hour(self) -> float:
@@ -224,4 +251,5 @@ class Placement:
     def to_document(self) -> dict[str, Any]:
         """The JSON document of a placement file."""
         return {"format": PLACEMENT_FORMAT, **asdict(self), "cost_per_hour": self.cost_per_hour,
-                "effective_accuracy": self.effective_accuracy}
+                "effective_accuracy": self.effective_accuracy,
+                "problem": self.problem.to_document()}

@@ -56,7 +56,7 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
     """
     limits = limits or Limits()
     bare = tuple(replace(family, min_served=0.0, min_accuracy=0.0) for family in problem.families)
-    problem = replace(problem, families=bare, values=(), objective=Objective())
+    given, problem = problem, replace(problem, families=bare, values=(), objective=Objective())
     program = formulate(problem, _patterns(problem), only=(
         workers, family_workers, total_workers, budget))
     theta = program.variable("theta", 0, None)
@@ -70,8 +70,9 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
     solved = solve(program.lp, objective, maximise=True, size=1.0, limits=limits)
     used = [(pattern, round(n.varValue or 0.0))
             for pattern, n in zip(program.patterns, program.n, strict=True)]
-    return _placement(problem, [(p, k) for p, k in used if k], solved.status, solved.dual_bound,
-                      solved.seconds)
+    placement = _placement(problem, [(p, k) for p, k in used if k], solved.status,
+                           solved.dual_bound, solved.seconds)
+    return replace(placement, problem=given)
 
 
 def _patterns(problem: Problem) -> tuple[Pattern, ...]:
@@ -99,6 +100,6 @@ def _placement(
     placement = Placement(
         problem.name, status.value, reached, bound, gap, seconds,
         (Stage("tolerance", reached, bound, gap),), groups, families(problem, groups),
-        moves(problem, groups))
+        moves(problem, groups), problem=problem)
     check_placement(problem, placement)
     return placement

@@ -97,7 +97,7 @@ def gpu_sharing(
     placement = Placement(
         problem.name, solved.status.value, reached, solved.dual_bound, gap,
         time.perf_counter() - start, (Stage("goodput", reached, solved.dual_bound, gap),), groups,
-        found, moves(problem, groups))
+        found, moves(problem, groups), problem=problem)
     check_placement(_only_counts(problem), placement)
     return placement
 

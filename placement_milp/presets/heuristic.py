@@ -48,6 +48,6 @@ def heuristic_placement(
     demand = sum(family.demand_qps for family in problem.families)
     objective = sum(f.effective_accuracy * f.demand_qps for f in found) / demand
     placement = Placement(problem.name, "heuristic", objective, None, None, seconds, (), groups,
-                          found, moves(problem, groups), notes=notes)
+                          found, moves(problem, groups), notes=notes, problem=problem)
     check_placement(problem, placement)
     return placement

@@ -51,5 +51,6 @@ def infadapter(
         moving_price=own.moving_price if moving_price is None else moving_price)
     families = tuple(replace(family, min_served=problem.min_share(family) or 1.0)
                      for family in problem.families)
-    return place(replace(problem, objective=objective, families=families,
-                         rules=replace(problem.rules, variants_per_worker=1)), limits)
+    rules = replace(problem.rules, variants_per_worker=1)
+    asked = replace(problem, objective=objective, families=families, rules=rules)
+    return replace(place(asked, limits), problem=problem)

@@ -28,4 +28,5 @@ def jellyfish(problem: Problem, limits: Limits | None = None) -> Placement:
     """
     objective = Objective("lexicographic", order=("served", "effective-accuracy"))
     rules = replace(problem.rules, variants_per_worker=1)
-    return place(replace(problem, objective=objective, rules=rules), limits)
+    asked = replace(problem, objective=objective, rules=rules)
+    return replace(place(asked, limits), problem=problem)

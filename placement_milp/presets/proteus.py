@@ -76,7 +76,8 @@ def proteus(
     divided, optimum = solved[high]
     placement = placed(divided, optimum)
     notes = (f"demand divided by {beta:g}^{high} = {beta**high:.4g}",) if high else ()
-    return replace(placement, families=families(problem, placement.groups), notes=notes)
+    return replace(placement, families=families(problem, placement.groups), notes=notes,
+                   problem=problem)
 
 
 def _patterns(problem: Problem) -> tuple[Pattern, ...]:

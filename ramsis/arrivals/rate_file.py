@@ -1,6 +1,6 @@
 """Reading rate traces, and the traces that come with the package.
 
-Two layouts, each as text or ``.gz``:
+Two layouts, each as text, ``.gz`` or ``.zst``:
 
 - lines of a time and a load in queries per second, as ``12 2431`` (the layout of the Twitter
   traces): the load holds from that time to the next; ``#`` begins a comment;
@@ -11,17 +11,16 @@ Two layouts, each as text or ``.gz``:
 from __future__ import annotations
 
 import csv
-import gzip
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 import ramsis
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace import RateTrace
+from ramsis.arrivals.trace_formats.files import open_text
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
 __all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
@@ -99,8 +98,7 @@ def _parts(text: str) -> list[str]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbers and texts of the lines that hold something."""
     try:
-        opener: Callable[..., TextIO] = gzip.open if path.suffix == ".gz" else open
-        with opener(path, "rt", encoding="utf-8-sig") as stream:
+        with open_text(path) as stream:
             for number, text in enumerate(stream, start=1):
                 kept = text.partition("#")[0].strip()
                 if kept:

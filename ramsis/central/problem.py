@@ -133,6 +133,9 @@ class FleetProblem:
         Levels, from 0.
     uneven : bool
         Whether batches are taken to end at random instants, one independent of the other.
+    end_variability : float
+        Factor on the c² of the spacings of ends of batches, > 0. Workers that are busy nearly all
+        the time, with service times that are fixed, end as regularly as they started.
     """
 
     law: ServiceTimes
@@ -146,6 +149,7 @@ class FleetProblem:
     idle: IntArray
     queue: IntArray
     uneven: bool = False
+    end_variability: float = 1.0
 
     @classmethod
     def create(
@@ -307,7 +311,8 @@ class FleetProblem:
         if self.uneven:
             return np.ones(len(self.option_batch))
         shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
-        return np.asarray(np.maximum(shape * min(1.0, LARGE_FLEET / self.workers), 1.0))
+        shape = shape * min(1.0, LARGE_FLEET / self.workers) / self.end_variability
+        return np.asarray(np.maximum(shape, 1.0))
 
     @cached_property
     def arrivals_between(self) -> FloatArray:

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 
 from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
 from ramsis.arrivals.timestamps import UNITS, read_timestamps
+from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.params import FIGURE
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
+from ramsis.cli.traces import named_trace
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
 __all__ = ["arrivals"]
@@ -35,25 +39,28 @@ def arrivals() -> None:
 @click.option("--time-column", metavar="NAME", help="Column of the timestamps in a CSV file.")
 @click.option("--unit", type=click.Choice(list(UNITS)),
               help="Unit of timestamps that are numbers.")
+@click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)), default="auto",
+              show_default=True, help="Format of TRACE, where its first line does not tell it.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw dispersion and gaps (png, pdf or svg; needs the extra 'plot').")
 @json_option
 def fit(
-    trace: str, time_column: str | None, unit: str | None, plot: Path | None, as_json: bool
+    trace: str, time_column: str | None, unit: str | None, trace_format: str,
+    plot: Path | None, as_json: bool,
 ) -> None:
     """Say which arrival process a TRACE looks like, and how well it fits.
 
     TRACE holds one timestamp a line or a CSV column of them, ISO 8601 or numbers of a stated
-    unit, as text or .gz. Fitted are the processes that --arrivals of `ramsis generate` takes;
-    the least BIC fits best. The p-value is of a test that the process is right: below 0.01, the
-    best of them is still not what made this trace.
+    unit, or a public data set of requests, as text, .gz or .zst. Fitted are the processes that
+    --arrivals of `ramsis generate` takes; the least BIC fits best. The p-value is of a test that
+    the process is right: below 0.01, the best of them is still not what made this trace.
 
     \b
     Examples:
       $ ramsis arrivals fit trace.csv
       $ ramsis arrivals fit trace.csv --time-column arrival_ms --json
     """
-    times = read_timestamps(trace, unit=unit, time_column=time_column)
+    times = _times(Path(trace), trace_format, unit, time_column)
     try:
         found = fit_trace(times)
     except InvalidValueError as error:
@@ -68,6 +75,20 @@ def fit(
         print_json(rows, best=found.best.word, **_summary(found))
     else:
         _print(found, rows)
+
+
+def _times(
+    trace: Path, trace_format: str, unit: str | None, time_column: str | None
+) -> NDArray[np.float64]:
+    named = named_trace(trace, trace_format, unit, time_column)
+    if named is None:
+        return read_timestamps(trace, unit=unit, time_column=time_column)
+    if named.times_ms is None:
+        raise InputFileError(
+            describe("holds loads, not arrivals", where=str(trace), value=named.format,
+                     allowed="a trace of requests")
+        )
+    return named.times_ms
 
 
 def _row(one: ProcessFit, found: TraceFit) -> dict[str, Any]:

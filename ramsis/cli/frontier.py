@@ -11,17 +11,13 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.cli.options import (
-    fleet_options,
-    load_option,
-    policy_service_option,
-)
+from ramsis.cli.options import fleet_options, load_option
 from ramsis.cli.params import FIGURE
+from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
 from ramsis.files import write_atomic
-from ramsis.synthesis import FleetSettings, SynthesisSettings
-from ramsis.worker.actions import LateRule
+from ramsis.synthesis import SynthesisSettings
 
 __all__ = ["frontier_command"]
 
@@ -41,15 +37,7 @@ _FEWEST = 1000  # queries of a simulation
 @click.command("frontier")
 @fleet_options
 @load_option()
-@click.option("--scheme", type=click.Choice(["worker", "fleet"]), default="worker",
-              show_default=True,
-              help="Policies for each worker's own queue, or for a central queue of the fleet.")
-@click.option("--late", type=click.Choice([rule.value for rule in LateRule]), default=None,
-              help="What a worker does with requests that nothing can answer in time.  [default: "
-                   "serve; a fleet drops them]")
-@policy_service_option
-@click.option("--max-queue", type=int, default=32, show_default=True,
-              help="Longest queue that a worker's table tells apart; a fleet's largest batch.")
+@policy_options("late", "service", "max_queue")
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,
               help="Most corners of a frontier.")
 @click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,
@@ -64,10 +52,7 @@ def frontier_command(
     slo_ms: float,
     workers: int,
     loads: tuple[float, ...],
-    scheme: str,
-    late: str | None,
-    service: str | None,
-    max_queue: int,
+    settings: dict[str, Any],
     points: int,
     queries: int,
     out: Path | None,
@@ -92,12 +77,12 @@ def frontier_command(
     if 0 < queries < _FEWEST:
         raise InvalidValueError(describe("too few to simulate with", where="--queries",
                                          value=queries, allowed=f"0, or from {_FEWEST}"))
-    settings = _settings(scheme, slo_ms, workers, late, service, max_queue)
+    chosen = SynthesisSettings(slo_ms=slo_ms, workers=workers, **settings)
     profile = profiles.load(profile_name)
     rows: list[dict[str, Any]] = []
     with progress("frontiers", len(loads)) as advance:
         for load_qps in loads:
-            corners = trace_frontier(profile, load_qps, settings, points=points).corners
+            corners = trace_frontier(profile, load_qps, chosen, points=points).corners
             rows += [{**policy_row(corner.policy), "violation_price": corner.price,
                       **_simulated(corner.policy, queries)} for corner in corners]
             advance()
@@ -113,20 +98,6 @@ def frontier_command(
         print_json(rows)
     else:
         print_rows(_COLUMNS, rows)
-
-
-def _settings(
-    scheme: str, slo_ms: float, workers: int, late: str | None, service: str | None,
-    max_queue: int,
-) -> SynthesisSettings | FleetSettings:
-    if scheme == "worker":
-        return SynthesisSettings(slo_ms=slo_ms, workers=workers, service=service,
-                                 max_queue=max_queue, late=late or LateRule.SERVE.value)
-    if late not in (None, LateRule.DROP.value):
-        raise InvalidValueError(describe("not for --scheme fleet", where="--late", value=late,
-                                         allowed="drop"))
-    return FleetSettings(slo_ms=slo_ms, workers=workers, service=service,
-                         max_batch=max_queue)
 
 
 def _simulated(policy: Any, queries: int) -> dict[str, Any]:

@@ -12,14 +12,13 @@ import click
 from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
+from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.params import ARRIVALS, LOADS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
-from ramsis.policy import SERVICES as POLICY_SERVICES
 from ramsis.sim.fleet import SERVICES
 
 __all__ = ["fleet_options", "load_option", "mixed_fleet_options",
-           "policy_arrivals_option", "policy_service_option", "seed_options",
-           "simulated_service_option", "workload_options"]
+           "seed_options", "simulated_service_option", "workload_options"]
 
 _Command = Callable[..., Any]
 
@@ -37,15 +36,15 @@ def fleet_options(command: _Command) -> _Command:
     return command
 
 
-def mixed_fleet_options(command: _Command) -> _Command:
+def mixed_fleet_options(command: _Command, *, required: bool = True) -> _Command:
     """``--profiles``, ``--slo-ms`` and ``--workers``, of one or several types and classes."""
     for option in (
-        click.option("--workers", type=WORKERS, required=True, metavar="N|TYPE=N,...",
+        click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",
                      help="Workers that share the load; of several types: gpu=4,cpu=40."),
-        click.option("--slo-ms", type=SLOS, required=True, metavar="MS|MS:SHARE,...",
+        click.option("--slo-ms", type=SLOS, required=required, metavar="MS|MS:SHARE,...",
                      help="Deadline after arrival, in ms; of several classes with their shares "
                      "of the queries: 100:0.3,150:0.7."),
-        click.option("--profiles", "profile_names", type=PROFILES, required=True,
+        click.option("--profiles", "profile_names", type=PROFILES, required=required,
                      metavar="FILE|NAME|TYPE=FILE,...",
                      help="Profile file, or the name of a shipped profile set; of several worker "
                      "types: gpu=a.json,cpu=b.json."),
@@ -58,14 +57,6 @@ def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
     """``--load``: the load levels."""
     return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
                         help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
-
-
-def policy_arrivals_option(command: _Command) -> _Command:
-    """``--arrivals``: the process that policies are made for."""
-    words = ", ".join(patterns(counts=True))
-    return click.option("--arrivals", type=ARRIVALS, default="poisson", show_default=True,
-                        metavar="PROCESS",
-                        help=f"{words}, or {OWN} (I = variance/mean of the counts).")(command)
 
 
 def workload_options(command: _Command) -> _Command:
@@ -83,13 +74,16 @@ def workload_options(command: _Command) -> _Command:
     for option in reversed((
         load_option(required=False),
         click.option("--trace", type=TRACE, metavar="FILE|NAME",
-                     help="Lines of seconds and QPS, or Azure minute bins, or recorded "
-                     "timestamps; or a shipped one."),
+                     help="Lines of seconds and QPS, recorded timestamps, or a public data set "
+                     "(docs: simulate); text, .gz or .zst; or a shipped one."),
+        click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)),
+                     default="auto", show_default=True,
+                     help="Format of the trace, where its first line does not tell it."),
         click.option("--unit", type=click.Choice(list(UNITS)), default=None,
                      help="Unit of the times in the trace.  [default: s for loads; timestamps "
                      "need it, unless they are dates or their column's name ends in it]"),
         click.option("--time-column", metavar="NAME",
-                     help="Column of the timestamps in a CSV trace."),
+                     help="Column of the timestamps in a CSV trace, or key in JSON lines."),
         click.option("--scale", type=float, default=1.0, show_default=True,
                      help="Multiplies the loads of the trace; timestamps are played that much "
                      "faster."),
@@ -118,8 +112,3 @@ def seed_options(seeds: int) -> Callable[[_Command], _Command]:
 simulated_service_option = click.option(
     "--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
     help="Statistic that batches take, or drawn from the distribution.")
-
-policy_service_option = click.option(
-    "--service", type=click.Choice(POLICY_SERVICES), default=None,
-    help="Latency statistic that service times are taken to be, or drawn from the distribution.  "
-    "[default: the distribution where the profile has quantiles, else p95]")

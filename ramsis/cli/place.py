@@ -85,7 +85,7 @@ def place(
 
 def _print_json(placement: Placement) -> None:
     document = placement.to_document()
-    for name in ("format", "groups"):
+    for name in ("format", "groups", "problem"):
         del document[name]
     print_json(placement.rows(), **document)
 

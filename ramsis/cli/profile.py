@@ -14,9 +14,10 @@ from rich.text import Text
 from ramsis.cli.measure import measure_command
 from ramsis.cli.params import MODELS
 from ramsis.cli.profile_plot import plot_command
+from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.check import Finding, check
-from ramsis.profiles.importers import FORMATS, import_profile
+from ramsis.profiles.importers import FORMATS, Given, import_profile
 
 __all__ = ["profile"]
 
@@ -114,17 +115,28 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
               help="Accuracies by model: JSON, or CSV with the columns model and "
                    "accuracy_percent or accuracy_fraction, or timm's results.")
 @click.option("--name", help="Name of the profile set; that of SOURCE by default.")
+@click.option("--batch", "batches", multiple=True, metavar="N|PATTERN=N",
+              help="Batch size, where files do not state it: of all files, or of those whose "
+                   "path in SOURCE fits the pattern, as 'b4/*=4'. Can be repeated.")
+@click.option("--model-name", "model_names", multiple=True, metavar="NAME|PATTERN=NAME",
+              help="Name of the model, likewise.  [default: what the file says, or its name]")
+@click.option("--metric", metavar="NAME",
+              help="Histogram of service times, where a Prometheus file has several.")
 def import_command(
     source: str, out: str, format_name: str, models: list[str] | None, accuracy: str | None,
-    name: str | None,
+    name: str | None, batches: tuple[str, ...], model_names: tuple[str, ...], metric: str | None,
 ) -> None:
     """Make a profile file of another program's measurements.
 
-    SOURCE is a CSV file of statistics in seconds (stats-csv), of quantiles in ms
-    (quantiles-csv), of samples or statistics in ms, one to a row (long-csv), of Triton Model
-    Analyzer (model-analyzer) or of timm's benchmark.py (timm, or a folder of them); or a folder
-    of samples in seconds (ramsis-artifact). Accuracies are in stats-csv, can be in long-csv,
-    and come from --accuracy for the others.
+    SOURCE is a file, or a folder of files of one run each; what they hold tells the format. CSV
+    of statistics in seconds (stats-csv), of quantiles in ms (quantiles-csv), of samples or
+    statistics in ms, one to a row (long-csv), of Triton Model Analyzer (model-analyzer) or
+    timm's benchmark.py (timm); samples in seconds (ramsis-artifact); files of AIPerf (aiperf),
+    Triton's perf_analyzer (perf-analyzer), trtexec --exportTimes (trtexec),
+    onnxruntime_perf_test (onnxruntime-perf-test), vLLM's embedding benchmark (vllm-embedding),
+    MLPerf's loadgen (mlperf-loadgen), Prometheus histograms (prometheus) and Clockwork's model
+    zoo (clockwork). Accuracies are in stats-csv, can be in long-csv, and come from --accuracy
+    for the others.
 
     \b
     Examples:
@@ -132,8 +144,12 @@ def import_command(
       $ ramsis profile import quantiles.csv --accuracy accuracy.json --out quantiles.json
       $ ramsis profile import latencies.csv --format long-csv --out latencies.json
       $ ramsis profile import samples --accuracy accuracy.json --models small,large --out two.json
-    """
-    found = import_profile(source, format_name, models, accuracy, name)
+      $ ramsis profile import runs --batch '*b1.json=1' --batch '*b4.json=4' --model-name small --accuracy accuracy.json --out runs.json
+    """  # noqa: E501 - an example is one line
+    given = Given(
+        {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
+        _patterns("--model-name", model_names), metric)
+    found = import_profile(source, format_name, models, accuracy, name, given)
     save(found, out)
     for line in found.measurement.get("notes", ()):
         click.echo(f"note: {line}", err=True)
@@ -141,6 +157,30 @@ def import_command(
     for item in findings:
         click.echo(f"warning: {item}", err=True)
     click.echo(f"{out}: written; {_counts(found, findings)}")
+
+
+def _patterns(option: str, values: tuple[str, ...]) -> dict[str, str]:
+    """``PATTERN=VALUE`` or ``VALUE`` of an option that can be repeated, by pattern."""
+    found: dict[str, str] = {}
+    for text in values:
+        pattern, _, value = text.rpartition("=")
+        pattern = pattern or "*"
+        if not value or pattern in found:
+            raise InvalidValueError(
+                describe("not a value for files, each once", where=option, value=text,
+                         allowed="VALUE, or PATTERN=VALUE")
+            )
+        found[pattern] = value
+    return found
+
+
+def _batch_size(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 6 and int(text) > 0):
+        raise InvalidValueError(
+            describe("not a batch size", where="--batch", value=text,
+                     allowed="a whole number >= 1")
+        )
+    return int(text)
 
 
 def _counts(profile_set: ProfileSet, findings: list[Finding]) -> str:

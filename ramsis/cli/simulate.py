@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any, cast
@@ -14,7 +14,7 @@ from typing import Any, cast
 import click
 
 from ramsis.bounds import realised_bound
-from ramsis.cli.clusters import cluster_of, cluster_terms
+from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
     mixed_fleet_options,
     seed_options,
@@ -23,6 +23,7 @@ from ramsis.cli.options import (
 )
 from ramsis.cli.params import FIGURE, SCHEME, ByType, NamedScheme
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.simulate_placement import require_fleet, simulate_placement_file
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.cluster import Cluster, SloClass
 from ramsis.files import write_atomic
@@ -70,7 +71,12 @@ class _Entry:
 
 
 @click.command("simulate")
-@mixed_fleet_options
+@partial(mixed_fleet_options, required=False)  # a placement says what serves
+@click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
+              help="Simulate a placement that `place` wrote, in place of --profiles, --slo-ms, "
+              "--workers and all that is compared.")
+@click.option("--fixed", is_flag=True,
+              help="With --placement: its batches, without policies.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to replay; repeat to compare.")
 @click.option("--scheme", "schemes", type=SCHEME, multiple=True, metavar="NAME",
@@ -98,6 +104,8 @@ class _Entry:
               help="Write the batches of the first seed at the first load for Perfetto.")
 def simulate_command(
     profile_names: ByType[str],
+    placement: str | None,
+    fixed: bool,
     policies: tuple[str, ...],
     schemes: tuple[NamedScheme, ...],
     workers: ByType[int],
@@ -124,11 +132,21 @@ def simulate_command(
     anticipates it. On several worker types requests are routed at random: to the stations
     of a DIR by its shares, to those of another scheme, one of each type, by their capacity.
 
+    With --placement the file alone says what serves whom: all families at once, each with its
+    demand and SLO, by policies made for its stations or (--fixed) by the placement's batches.
+
     \b
     Examples:
       $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 --policy policies_out/example --scheme greedy
       $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day --duration-s 5 --scheme model-switching
+      $ ramsis simulate --placement placement.json --duration-s 5
     """  # noqa: E501 - an example is one line
+    if placement is not None:
+        simulate_placement_file(placement, fixed=fixed, duration_s=workload.constant_s,
+                                seeds=range(seed, seed + seeds), as_json=as_json,
+                                csv_file=csv_file, plot=plot, timeline=timeline)
+        return
+    require_fleet(click.get_current_context())
     if not (policies or schemes):
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
     workload.check()
@@ -151,7 +169,7 @@ def simulate_command(
     results, first = _simulated(cluster, entries, workloads, settings,
                                 keep_first=plot is not None or timeline is not None)
     bound = _bounds(fleets)
-    rows = [{**_row(entry, result, bound), **cluster_terms(cluster)}
+    rows = [{**_row(entry, result, bound), **cluster_terms_if_several(cluster)}
             for entry, result in results]
     _warn_above_highest(results)
     _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)

@@ -64,7 +64,7 @@ def _policy_set(folder: Path) -> str:
     loads = [level.load_qps for level in checked.levels]
     files = sum(len(level.stations) for level in checked.levels)
     words = f"policy set, {_count(files, 'file')} for {min(loads):g} to {max(loads):g} QPS"
-    if files > len(loads):
+    if len(checked.worker_types) > 1 or len(checked.slo_classes) > 1:
         words += (f", {_count(len(checked.worker_types), 'worker type')} and "
                   f"{_count(len(checked.slo_classes), 'SLO class', 'SLO classes')}")
     return words

@@ -10,6 +10,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.rate_file import is_rate_trace, read_rates
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.cli.params import TraceName
+from ramsis.cli.traces import named_trace
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.sim import ConstantLoad, Fleet, Fleets, RateTrace, Recorded, Workload, check_load
 
@@ -29,6 +30,8 @@ class WorkloadOptions:
     trace : TraceName or None
     unit, time_column
         As of :func:`ramsis.arrivals.timestamps.read_timestamps`.
+    trace_format : str
+        One of :data:`ramsis.arrivals.trace_formats.TRACE_FORMATS`, or ``auto``.
     scale : float
         Multiplies the loads of the trace.
     arrivals : Arrivals
@@ -40,6 +43,7 @@ class WorkloadOptions:
     trace: TraceName | None
     unit: str | None
     time_column: str | None
+    trace_format: str
     scale: float
     arrivals: Arrivals
     duration_s: float | None
@@ -71,7 +75,11 @@ class WorkloadOptions:
 
     def _traced(self, trace: TraceName) -> RateTrace | Recorded:
         """Rates become arrivals by the process; timestamps are the arrivals."""
-        if self.time_column is None and is_rate_trace(trace.path):
+        named = named_trace(trace.path, self.trace_format, self.unit, self.time_column)
+        if named is not None and named.rate_qps is not None:
+            starts = [named.step_ms * i for i in range(len(named.rate_qps))]
+            return RateTrace(starts, named.rate_qps, named.step_ms * len(starts), self.arrivals)
+        if named is None and self.time_column is None and is_rate_trace(trace.path):
             read = read_rates(trace.path, unit=self.unit or "s")
             return RateTrace(read.start_ms, read.rate_qps, read.end_ms, self.arrivals)
         if self.arrivals.name != "poisson":
@@ -79,5 +87,7 @@ class WorkloadOptions:
                 describe("recorded arrivals follow no process", where="arrivals",
                          value=self.arrivals.text, allowed="--arrivals with loads only")
             )
+        if named is not None and named.times_ms is not None:
+            return Recorded(named.times_ms)
         return Recorded(read_timestamps(trace.path, unit=self.unit,
                                         time_column=self.time_column))

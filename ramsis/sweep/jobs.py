@@ -34,8 +34,8 @@ from ramsis.sim import (
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.schemes import scheme_document, settings_document
 from ramsis.sweep.spec import Cell
-from ramsis.synthesis import generate_policy
-from ramsis.synthesis.schemes import PolicyScheme, Settings, policy_scheme
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
 __all__ = ["CELL_FORMAT", "CellJob", "Job", "Models", "PolicyJob", "ResponseJob"]
 
@@ -79,7 +79,7 @@ class PolicyJob:
     folder: Path
     models: Models
     load_qps: float
-    settings: Settings
+    settings: SynthesisSettings
 
     @cached_property
     def path(self) -> Path:
@@ -206,7 +206,7 @@ class CellJob:
         return policy_scheme(self.cell.scheme)
 
     @cached_property
-    def _settings(self) -> Settings:
+    def _settings(self) -> SynthesisSettings:
         return cast(PolicyScheme, self._scheme).settings(
             slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service)
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from ramsis.files import canonical_json
 from ramsis.sim import SchemeSpec
-from ramsis.synthesis.schemes import Settings
+from ramsis.synthesis import SynthesisSettings
 
 __all__ = ["scheme_document", "settings_document"]
 
 
-def settings_document(settings: Settings) -> dict[str, Any]:
+def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
     """All that a policy depends on but its load and the models, the same for 100 and 100.0 ms.
 
     Plain JSON values, as a file gives them back.

@@ -22,7 +22,6 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.budget import HIGHEST_PRICE
-from ramsis.synthesis.fleet import FleetSettings
 from ramsis.synthesis.generate import generate_policy, priced
 from ramsis.synthesis.settings import SynthesisSettings
 
@@ -74,7 +73,7 @@ class Frontier:
 
 
 def trace_frontier(
-    profile: ProfileSet, load_qps: float, settings: SynthesisSettings | FleetSettings, *,
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings, *,
     points: int = 20,
 ) -> Frontier:
     """The frontier for one load; ``settings`` may have any price.

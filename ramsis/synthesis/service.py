@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
-from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable, ProfileSet, Statistic, prune
 from ramsis.synthesis.settings import SynthesisSettings
-from ramsis.worker.problem import MAX_QUEUE, WorkerProblem
+from ramsis.worker.problem import WorkerProblem
 
 __all__ = ["bounded_by", "latency_table", "service_times"]
 
@@ -33,11 +32,6 @@ def service_times(
     These are of the models that may be in time; batches that never are stand as infinite, but for
     those of the fastest model. Quantiles are rounded to 0.1 µs, as policy files hold them.
     """
-    if not 1 <= settings.max_queue <= MAX_QUEUE:
-        raise InvalidValueError(
-            describe("max_queue is out of range", where="max_queue", value=settings.max_queue,
-                     allowed=f"a whole number from 1 to {MAX_QUEUE}")
-        )
     batches, service = settings.max_queue + 1, settings.chosen_service(profile)
     if service != DISTRIBUTION:
         return prune(profile.latency_table(cast(Statistic, service), batches)), None
@@ -55,10 +49,10 @@ def service_times(
     return table, np.where(beyond[:, :, None], np.inf, quantiles)[keep]
 
 
-def bounded_by(problem: WorkerProblem) -> LatencyTable | ServiceTimes:
+def bounded_by(problem: WorkerProblem) -> ServiceTimes:
     """The service times of a problem as the fluid bound takes them."""
-    if problem.quantiles_ms is None:
-        return problem.latency
     table, batches = problem.latency, problem.max_queue
+    if problem.quantiles_ms is None:
+        return ServiceTimes.of_table(table)
     return ServiceTimes(table.models, table.accuracy, problem.quantiles_ms[:, :batches],
-                      DISTRIBUTION)
+                        DISTRIBUTION)

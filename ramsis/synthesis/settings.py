@@ -1,102 +1,122 @@
-"""What a policy is made for, besides the profile and the load."""
+"""What policies are made for, besides the profile and the load."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ramsis.cluster.service_times import DISTRIBUTION, carries_quantiles
+from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.profiles import ProfileSet
-from ramsis.worker.actions import Batching, LateRule
-from ramsis.worker.grid import DEFAULT_GRID
-from ramsis.worker.problem import Objective
-from ramsis.worker.solve import SOLVERS, SolverName
+from ramsis.runtime.routing import DispatchRule
+from ramsis.synthesis.options import DEFAULTS, VALUES, check_options, knows
+from ramsis.worker.solve import SolverName
 
-__all__ = ["OWN_QUEUES", "SynthesisSettings", "check_budget"]
+__all__ = ["SynthesisSettings", "check_budget"]
 
-OWN_QUEUES = tuple(name for name, rule in DISPATCHES.items() if rule.own_queues)
-"""Dispatch rules under which each worker has a queue of its own."""
+_OF_DISPATCH: Any = None
 
 
 @dataclass(frozen=True)
 class SynthesisSettings:
     """Settings shared by all load levels of a policy set.
 
+    What is None becomes the default of the dispatch rule, in
+    :data:`ramsis.synthesis.options.DEFAULTS`. What does not go together is refused; see
+    :data:`ramsis.synthesis.options.LIMITS`.
+
     Attributes
     ----------
     slo_ms : float
-        Deadline of a request after its arrival.
+        Deadline of a request after its arrival; of several the longest.
     workers : int
         Workers K that share the load.
     arrivals : str
         ``poisson``, ``negative-binomial:I``, ``mmpp:ratio=R,burst-ms=B,share=S``, or
         ``package.module:name`` of a callable that makes a process of a load.
     service : str, optional
-        Service times: ``p95``, ``p99``, ``mean`` or ``distribution``; by default the distribution
-        where the profile carries quantiles of every batch and dispatch is by round robin, else
-        p95.
+        Service times: ``p95``, ``p99``, ``mean`` or ``distribution``; None for the distribution
+        where the profile carries quantiles of every batch and the model knows it, else p95.
     dispatch : str
-        ``round-robin``, or ``shortest-queue``: a query goes to the worker with the fewest, those
-        in service counted (Poisson arrivals only).
+        How requests reach the workers: ``round-robin``; ``shortest-queue``, where a request goes
+        to the worker with the fewest, those in service counted; or ``central-queue``, one queue
+        that all workers take from.
     objective : str
         ``per-query`` or ``per-decision``.
-    grid : str
-        Slack grid: ``fixed:D`` or ``model``.
+    grid : str, optional
+        Slack grid: ``fixed:D`` or ``model``, the distinct latencies. With a central queue None
+        is ``model`` for a statistic, ``fixed:60`` for the distribution.
     max_queue : int
-        Longest queue N that the table tells apart.
+        Longest queue N that a worker's table tells apart; of a central queue the largest batch.
     late : str
         What becomes of requests that nothing can answer in time: ``serve``, ``drop`` or ``free``.
     batching : str
         ``maximal`` or ``variable``.
     violation_price : float
-        What a query that is late or dropped costs, in units of accuracy, >= 0.
+        What a query that is late or dropped costs, in units of accuracy, >= 0. At 1 a violation
+        takes away as much as a perfect answer brings, on top of the answer that is missing: where
+        all queries can be answered, all are. At 0 effective accuracy alone counts, and in
+        overload queries are given up so that the others get better answers.
     solver : str
         One of :data:`ramsis.worker.solve.SOLVERS`.
     max_violation : float, optional
         Budget of violations, in (0, 1]: the price is found at which the policy is the most
         accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
+    slo_classes : tuple of SloClass
+        Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
+        shares that sum to 1. Else none.
 
     Raises
     ------
     InvalidValueError
-        An unknown word. Numbers are checked where they are used.
+        An unknown word, values that do not go together, or classes that do not fit. Other numbers
+        are checked where they are used.
     """
 
     slo_ms: float
     workers: int
-    arrivals: str = "poisson"
+    arrivals: str = _OF_DISPATCH
     service: str | None = None
-    dispatch: str = OWN_QUEUES[0]
-    objective: str = Objective.PER_QUERY.value
-    grid: str = DEFAULT_GRID
-    max_queue: int = 32
-    late: str = LateRule.SERVE.value
-    batching: str = Batching.MAXIMAL.value
-    violation_price: float = 0.0
-    solver: SolverName = "policy-iteration"
+    dispatch: str = "round-robin"
+    objective: str = _OF_DISPATCH
+    grid: str | None = None
+    max_queue: int = _OF_DISPATCH
+    late: str = _OF_DISPATCH
+    batching: str = _OF_DISPATCH
+    violation_price: float = _OF_DISPATCH
+    solver: SolverName = _OF_DISPATCH
     max_violation: float | None = None
+    slo_classes: tuple[SloClass, ...] = ()
 
     def __post_init__(self) -> None:
-        words = {"service": (None, *SERVICES), "dispatch": OWN_QUEUES,
-                 "objective": tuple(Objective), "late": tuple(LateRule),
-                 "batching": tuple(Batching), "solver": SOLVERS}
-        for name, known in words.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise InvalidValueError(
-                    describe(f"unknown {name}", where=name, value=value,
-                             allowed=", ".join(word for word in known if word))
-                )
-        check_budget(self.max_violation)
+        for name, value in DEFAULTS.get(self.dispatch, {}).items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        check_options({item.name: getattr(self, item.name) for item in fields(self)})
+        classes = self.slo_classes
+        if classes and (len(classes) < 2 or classes[-1].slo_ms != self.slo_ms
+                        or merged_classes(classes) != classes):
+            raise InvalidValueError(describe("not two or more rising SLOs up to slo_ms",
+                                             where="slo_classes", value=classes))
+
+    @property
+    def rule(self) -> DispatchRule:
+        """How requests reach the workers."""
+        return DISPATCHES[self.dispatch]
+
+    @property
+    def largest_batch(self) -> int:
+        """The largest batch that a policy may run."""
+        return self.max_queue + 1 if self.rule.own_queues else self.max_queue
 
     def chosen_service(self, profile: ProfileSet) -> str:
         """The service times for a profile."""
         if self.service is not None:
             return self.service
-        drawn = self.dispatch == OWN_QUEUES[0] and carries_quantiles(profile)
+        drawn = knows(self.dispatch, "service", DISTRIBUTION) and carries_quantiles(profile)
         return DISTRIBUTION if drawn else SERVICES[0]
 
     def as_dict(self) -> Mapping[str, Any]:
@@ -106,8 +126,9 @@ class SynthesisSettings:
         """
         shared = asdict(self)
         del shared["arrivals"]
-        if self.max_violation is None:
-            del shared["max_violation"]
+        for name in ("max_violation", "slo_classes"):
+            if not shared[name]:
+                del shared[name]
         return {
             **shared,
             "slo_ms": float(self.slo_ms),
@@ -124,6 +145,7 @@ def check_budget(max_violation: float | None) -> None:
     ------
     InvalidValueError
     """
-    if max_violation is not None and not 0 < max_violation <= 1:
-        raise InvalidValueError(describe("not a violation rate", where="max_violation",
-                                         value=max_violation, allowed="a fraction in (0, 1]"))
+    allowed = VALUES["max_violation"]
+    if max_violation is not None and not allowed.holds(max_violation):
+        raise InvalidValueError(describe(allowed.wrong, where="max_violation",
+                                         value=max_violation, allowed=allowed.text))

@@ -12,7 +12,7 @@ from ramsis import profiles, runtime
 from ramsis.policy import Policy, write
 from ramsis.profiles import ProfileSet
 from ramsis.runtime import Drop, Wait
-from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated
@@ -29,8 +29,8 @@ def image(profile_file: Path) -> ProfileSet:
 
 
 def _made(profile: ProfileSet, load_qps: float, workers: int) -> Policy:
-    settings = FleetSettings(slo_ms=SLO_MS, workers=workers)
-    return fleet_policy(profile, fleet_problem(profile, load_qps, settings), settings)
+    settings = SynthesisSettings(dispatch="central-queue", slo_ms=SLO_MS, workers=workers)
+    return generate_policy(profile, load_qps, settings)
 
 
 def _enter(

@@ -19,7 +19,7 @@ from ramsis.central.problem import (
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.batch import BatchProfile
-from ramsis.synthesis.fleet import fleet_problem
+from ramsis.synthesis.recipes import RECIPES
 from tests.central import samples
 
 
@@ -98,7 +98,7 @@ def test_bins_after_a_drop_follow_the_share_of_the_queue_that_is_left() -> None:
     ({"slo_ms": math.nan}, "slo_ms"), ({"slo_ms": -1.0}, "slo_ms"), ({"workers": 0}, "workers"),
     ({"workers": MAX_WORKERS + 1}, "workers"), ({"violation_price": -0.1}, "violation_price"),
     ({"violation_price": math.inf}, "violation_price"), ({"grid": "fixed:1"}, "grid"),
-    ({"grid": "fine"}, "grid"), ({"max_batch": 0}, "max_batch"), ({"service": "p42"}, "service"),
+    ({"grid": "fine"}, "grid"), ({"max_queue": 0}, "max_queue"), ({"service": "p42"}, "service"),
 ])
 def test_values_out_of_range_are_named(change: dict[str, object], where: str) -> None:
     with pytest.raises(InvalidValueError, match=f"^{where}: .*got .*allowed"):
@@ -111,7 +111,7 @@ def test_an_slo_below_every_latency_is_infeasible() -> None:
 
 
 @pytest.mark.parametrize(("load_qps", "change"), [
-    (1e12, {}), (100.0, {"slo_ms": 1e6, "max_batch": 10_000}),
+    (1e12, {}), (100.0, {"slo_ms": 1e6, "max_queue": 10_000}),
 ])
 def test_a_problem_that_would_fill_the_memory_is_refused(
     load_qps: float, change: dict[str, float]
@@ -124,8 +124,8 @@ def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out() -> None:
     times = {1: 10.0, 2: 15.0, 3: 30.0, 4: 30.0, 5: 46.0}  # 3 = 2 + 1 and 5 = 2 + 2 + 1 in a row
     profile = ProfileSet("bent", (ModelProfile("only", 0.7, tuple(
         BatchProfile(b, p95_ms=ms) for b, ms in times.items())),))
-    chosen = samples.settings(max_batch=5)
-    problem = fleet_problem(profile, 100.0, chosen)
+    chosen = samples.settings(max_queue=5)
+    problem = RECIPES["central-queue"].problem(profile, 100.0, chosen)
     assert sorted(problem.option_batch.tolist()) == [1, 2]
 
 

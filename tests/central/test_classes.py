@@ -10,10 +10,10 @@ from ramsis.central.problem import FleetProblem
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.policy import Policy
+from ramsis.synthesis import generate_policy, problem_of
 from ramsis.synthesis.checks import least_dual, least_dual_of_classes
-from ramsis.synthesis.fleet import FleetSettings, fleet_policy, fleet_problem, fleet_problem_of
+from ramsis.synthesis.recipes.central_claims import dual_bound
 from ramsis.synthesis.simulated import simulated
-from ramsis.synthesis.verify_fleet import _bound
 from tests.central import samples
 from tests.reference.deadline_queue import head_slacks
 from tests.synthesis.samples import tiny_profile
@@ -22,12 +22,12 @@ CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
 
 
 def problem(load_qps: float, classes: tuple[SloClass, ...] = CLASSES) -> FleetProblem:
-    return samples.problem(load_qps, classes=classes, grid="fixed:20")
+    return samples.problem(load_qps, slo_classes=classes, grid="fixed:20")
 
 
 def policy(load_qps: float, workers: int = 20) -> Policy:
-    chosen = samples.settings(classes=CLASSES, workers=workers)
-    return fleet_policy(tiny_profile(), fleet_problem(tiny_profile(), load_qps, chosen), chosen)
+    chosen = samples.settings(slo_classes=CLASSES, workers=workers)
+    return generate_policy(tiny_profile(), load_qps, chosen)
 
 
 @pytest.mark.parametrize("load_qps", [200.0, 2000.0])
@@ -77,8 +77,8 @@ def test_queries_stand_by_deadline_behind_the_head() -> None:
 def test_equal_slos_are_refused_where_several_are_wanted() -> None:
     for classes in ((SloClass(100.0),), (SloClass(100.0, 0.5), SloClass(60.0, 0.5)),
                     (SloClass(60.0, 0.3), SloClass(90.0, 0.7))):
-        with pytest.raises(InvalidValueError, match=r"^classes: not two or more rising"):
-            samples.settings(classes=classes)
+        with pytest.raises(InvalidValueError, match=r"^slo_classes: not two or more rising"):
+            samples.settings(slo_classes=classes)
     with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.0; allowed: at least 4 ms"):
         problem(100.0, (SloClass(3.0, 0.5), SloClass(100.0, 0.5)))
 
@@ -93,7 +93,7 @@ def test_promises_are_those_of_simulation(load_qps: float, workers: int) -> None
     assert abs(expected.violation_rate - found.violation_rate) < 0.02
     assert expected.upper_bound is not None
     assert found.effective_accuracy <= expected.upper_bound + half_width + 1e-9
-    assert _bound(made) == pytest.approx(expected.upper_bound, abs=1e-6)
+    assert dual_bound(problem_of(made)) == pytest.approx(expected.upper_bound, abs=1e-6)
 
 
 def test_the_file_keeps_the_classes() -> None:
@@ -101,7 +101,7 @@ def test_the_file_keeps_the_classes() -> None:
     again = Policy.from_document(made.to_document(), "file")
     assert isinstance(again, Policy)
     assert again.slo_classes == CLASSES
-    assert np.array_equal(fleet_problem_of(again).bin_law, fleet_problem_of(made).bin_law)
+    assert np.array_equal(problem_of(again).bin_law, problem_of(made).bin_law)
     assert "slo_classes" not in samples.policy(900.0).to_document()
     for broken in ([{"slo_ms": 60.0, "share": 0.3}], [{"slo_ms": 60.0, "share": 0.3},
                                                       {"slo_ms": 100.0, "share": 0.6}],
@@ -118,4 +118,4 @@ def test_the_dual_of_two_equal_classes_is_that_of_one() -> None:
 
 
 def test_settings_without_classes_are_what_they_were() -> None:
-    assert "classes" not in FleetSettings(slo_ms=100.0, workers=2).as_dict()
+    assert "slo_classes" not in samples.settings().as_dict()

@@ -187,14 +187,14 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"objective": "best"}, 2, ("--objective", "'best'", "'per-query'")),
         ({"dispatch": "random"}, 2, ("--dispatch", "'random'", "'shortest-queue'")),
         ({"dispatch": "shortest-queue", "arrivals": "negative-binomial:4"}, 2,
-         ("shortest-queue", "NegativeBinomial", "allowed: poisson")),
+         ("shortest-queue", "negative-binomial:4", "allowed: poisson")),
         ({"dispatch": "shortest-queue", "arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2"}, 2,
-         ("shortest-queue", "MarkovModulated", "allowed: poisson")),
+         ("shortest-queue", "mmpp:ratio=4", "allowed: poisson")),
         ({"solver": "guess"}, 2, ("--solver", "'guess'", "'policy-iteration'")),
         ({"late": "lose"}, 2, ("--late", "'lose'", "'serve'", "'drop'", "'free'")),
         ({"late": "drop", "solver": "value-iteration"}, 2, ("solver", "policy-iteration")),
         ({"late": "drop", "arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2"}, 2,
-         ("late", "Markov-modulated", "'drop'", "serve or free")),
+         ("late", "arrivals mmpp", "'drop'", "allowed: serve, free")),
         ({"violation_price": "-1"}, 2, ("violation_price", "got -1.0", "allowed: ", ">= 0")),
         ({"violation_price": "nan"}, 2, ("violation_price", "got nan", "allowed: ")),
         ({"arrivals": "steady"}, 2, ("arrivals", "'steady'", "allowed: poisson")),
@@ -297,9 +297,9 @@ def test_an_unwritable_folder_is_named(
 def test_ctrl_c_says_so_and_exits_with_130(
     generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ramsis.synthesis import generate as synthesis
+    from ramsis.policy import policy_set
 
-    writes, write = 0, synthesis.write
+    writes, write = 0, policy_set.write
 
     def interrupted(*arguments: Any) -> str:
         nonlocal writes
@@ -308,7 +308,7 @@ def test_ctrl_c_says_so_and_exits_with_130(
             raise KeyboardInterrupt
         return write(*arguments)
 
-    monkeypatch.setattr(synthesis, "write", interrupted)
+    monkeypatch.setattr(policy_set, "write", interrupted)
     ran = generate(load="50:200:50")
     assert (ran.code, ran.out) == (130, "")
     assert ran.err.strip() == "interrupted; finished files are whole and stay"
@@ -366,5 +366,5 @@ def test_variable_batching_from_file_to_simulation(
 def test_variable_batching_is_for_poisson_arrivals(generate: Any) -> None:
     ran = generate(batching="variable", arrivals="negative-binomial:4")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("error: batching: variable batching is for Poisson arrivals only")
+    assert ran.err.startswith("error: arrivals: not allowed with batching variable")
     assert ran.err.count("\n") == 1

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from placement_milp import place, write_placement
 from ramsis import profiles
 from ramsis.cli.main import cli
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import Ran, Run
 from tests.cli.test_main_cli import COMMANDS
+from tests.placement.samples import problem
 from tests.profiles.samples import write_sources
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +55,8 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     shutil.copytree(example_set, tmp_path / "policies_out" / "example")
     (tmp_path / "sweep.toml").write_text(
         'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
-        'scheme = ["worker", "greedy"]\n')
+        'scheme = ["round-robin", "greedy"]\n')
+    write_placement(place(problem()), tmp_path / "placement.json")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -25,8 +25,8 @@ MIX = ("--slo-ms", "60:0.3,100:0.7", "--workers", "old=16,new=18", "--load", 150
 def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: Path) -> None:
     out = tmp_path / "mix"
     terms = ("--profiles", files, *MIX)
-    ran = run("generate", *terms, "--scheme", "fleet", "--grid", "fixed:8", "--max-queue", 4,
-              "--out", out, "--json")
+    ran = run("generate", *terms, "--dispatch", "central-queue", "--grid", "fixed:8",
+              "--max-queue", 4, "--out", out, "--json")
     assert ran.code == 0, ran.err
     (row,) = json.loads(ran.out)["rows"]
     assert row["worker_types"] == {"old": 16, "new": 18}
@@ -38,7 +38,11 @@ def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: P
     assert run("validate", out).out.strip().endswith(
         "for 1500 to 1500 QPS, 2 worker types and 2 SLO classes")
     assert run("validate", out / "manifest.json").code == 0
-    assert run("verify", out).code == 0
+    checked = run("verify", out, "--all", "--json")
+    assert checked.code == 0
+    several = len(row["parts"]) > 1
+    assert any(one["file"].endswith("manifest.json")
+               for one in json.loads(checked.out)["rows"]) == several
     limit = json.loads(run("bound", *terms, "--max-batch", 4, "--json").out)["rows"][0]
     assert limit["upper_bound"] == pytest.approx(row["upper_bound"], abs=1e-9)
     assert sum(one["share"] for one in limit["types"]) <= 1 + 1e-9
@@ -48,14 +52,33 @@ def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: P
                                                        abs=0.02)
     assert done["effective_accuracy"] <= done["upper_bound"] + 0.01
     before = snapshot(out)
-    refused(run("generate", *terms, "--scheme", "fleet", "--out", out), 2, "--overwrite")
+    refused(run("generate", *terms, "--dispatch", "central-queue", "--out", out), 2, "--overwrite")
     refused(run("simulate", "--profiles", files, "--slo-ms", "60:0.4,100:0.6", *MIX[2:],
                 "--policy", out), 3, "made for other SLO classes")
-    refused(run("simulate", *terms, "--policy", out, "--scheme", "greedy"), 2,
-            "--scheme is not for mixed fleets")
+    compared = run("simulate", *terms[:-2], "--policy", out, "--scheme", "greedy", "--scheme",
+                   "jellyfish-plus", "--trace", "day", "--scale", 0.5, "--duration-s", 2,
+                   "--network-ms", 1, "--csv", tmp_path / "rows.csv", "--timeline",
+                   tmp_path / "t.json", "--json")
+    assert compared.code == 0, compared.err
+    found = json.loads(compared.out)["rows"]
+    assert [one["label"] for one in found] == [f"central-queue {out}", "greedy",
+                                               "jellyfish-plus"]
+    assert {one["queries"] for one in found} == {found[0]["queries"]}
+    for one in found:
+        assert one["monitor"] is True
+        assert one["worker_types"] == {"old": 16, "new": 18}
+        assert one["effective_accuracy"] <= one["upper_bound"] + 0.01
+        assert one["queries"] == (one["in_time"] + one["late"] + one["dropped"]
+                                  + one["never_answered"])
+    assert (tmp_path / "rows.csv").stat().st_size > 0
+    told = run("simulate", *terms, "--policy", out, "--duration-s", 1, "--told", 0.5, "--arrivals",
+               "negative-binomial:2", "--service", "distribution", "--json")
+    assert json.loads(told.out)["rows"][0]["service"] == "distribution"
+    assert "is above the highest level" in run(
+        "simulate", *terms[:-1], 1600, "--policy", out, "--duration-s", 1).err
     refused(run("generate", "--profiles", files.split("=")[-1], "--slo-ms", 60, "--workers", 2,
-                "--load", 10, "--overwrite", "--out", out), 2, "several stations",
-            "another folder")
+                "--load", 10, "--out", out), 2, "another profile or other settings",
+            "--overwrite")
     analysed = json.loads(run("analyze", out, "--json").out)["rows"]
     assert [one["load_qps"] for one in analysed] == [part["load_qps"] for part in row["parts"]]
     assert snapshot(out) == before
@@ -80,13 +103,14 @@ def test_equal_types_and_classes_print_the_bound_of_one(run: Run, tiny_file: Pat
     ({"--workers": "old=2,new=0"}, 2, ("type new", "whole number >= 1")),
     ({"--workers": "5"}, 2, ("--workers", "old=N,new=N")),
     ({"--profiles": "old=nowhere.json,new=nowhere.json"}, 3, ("nowhere.json",)),
-    ({"--arrivals": "negative-binomial:4", "--scheme": "worker"}, 2, ("Poisson", "arrivals")),
+    ({"--arrivals": "renewal:4", "--dispatch": "round-robin"}, 2, ("arrivals", "renewal:4")),
 ])
 def test_contradictions_get_one_line_and_no_file(
     run: Run, files: str, tmp_path: Path, options: dict[str, str], code: int,
     words: tuple[str, ...],
 ) -> None:
     given = {"--profiles": files, "--slo-ms": "60:0.3,100:0.7", "--workers": "old=16,new=18",
-             "--load": "300", "--scheme": "fleet", "--out": str(tmp_path / "mix"), **options}
+             "--load": "300", "--dispatch": "central-queue",
+             "--out": str(tmp_path / "mix"), **options}
     refused(run("generate", *(word for pair in given.items() for word in pair)), code, *words)
     assert not (tmp_path / "mix").exists()

@@ -53,7 +53,8 @@ def test_one_row_per_scheme_and_load_with_the_named_fields(
     assert "above the highest level, 600, which is used" in ran.err
     found = rows(ran.out)
     assert [(r["label"], r["load_qps"]) for r in found][:3] == [
-        (f"worker {policies}", 200.0), ("jellyfish-plus:headroom=1.05", 200.0), ("greedy", 200.0)]
+        (f"round-robin {policies}", 200.0), ("jellyfish-plus:headroom=1.05", 200.0),
+        ("greedy", 200.0)]
     assert len(found) == 9
     for row in found:
         assert row["seeds"] == 3

@@ -89,6 +89,22 @@ def document() -> dict[str, Any]:
     }
 
 
+def trtexec_times(latency_ms: list[float]) -> str:
+    """A file of ``trtexec --exportTimes`` after its published layout."""
+    return "[\n" + ", ".join(
+        f'{{ "startEnqMs" : {10.0 * i}, "endEnqMs" : {10.0 * i + 0.01}, "h2dMs" : 0.25, '
+        f'"computeMs" : {value - 0.5:.4f}, "d2hMs" : 0.25, "latencyMs" : {value:.4f} }}\n'
+        for i, value in enumerate(latency_ms)) + "]\n"
+
+
+def write_trtexec_runs(folder: Path) -> None:
+    """Runs of batch sizes 1 and 4."""
+    folder.mkdir()
+    for batch in (1, 4):
+        (folder / f"b{batch}.json").write_text(
+            trtexec_times([5.0 * batch + i / 100 for i in range(120)]))
+
+
 def write_sources(folder: Path) -> None:
     """Files that the examples of ``ramsis profile --help`` pages name."""
     (folder / "mine.py").write_text(FUNCTIONS)
@@ -96,6 +112,7 @@ def write_sources(folder: Path) -> None:
     (folder / "quantiles.csv").write_text(QUANTILES_CSV)
     (folder / "latencies.csv").write_text(LONG_CSV)
     (folder / "accuracy.json").write_text(json.dumps(ACCURACY))
+    write_trtexec_runs(folder / "runs")
     for name, seconds in (("small", [0.010, 0.011, 0.012]), ("large", [0.03, 0.04])):
         (folder / "samples" / name).mkdir(parents=True)
         (folder / "samples" / name / f"{name}_bsize-1_profile.json").write_text(

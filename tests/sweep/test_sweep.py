@@ -24,7 +24,7 @@ from ramsis.sim import (
     simulate_profile,
 )
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
-from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.schemes import PolicyScheme
 from tests.sweep.samples import WORKER, document, spec, tables
 
@@ -43,7 +43,8 @@ def test_cells_hold_what_generating_and_simulating_by_hand_gives(
     load = ConstantLoad(300.0, 500.0)
     for row, scheme in zip(result.rows, (Policies((policy,)), JellyfishPlus()),
                            strict=True):
-        by_hand = simulate_profile(tiny, scheme, load, workers=2, slo_ms=100.0, seeds=range(3)).row()
+        by_hand = simulate_profile(tiny, scheme, load, workers=2, slo_ms=100.0,
+                                   seeds=range(3)).row()
         assert {name: row[name] for name in ("queries", "late", "accuracy", "response_p99_ms",
                                              "effective_accuracy_half_width")} == {
             name: by_hand[name] for name in ("queries", "late", "accuracy", "response_p99_ms",
@@ -68,7 +69,7 @@ def test_a_second_run_computes_nothing_and_writes_the_same_tables(
 CHANGES: dict[str, tuple[dict[str, Any], int]] = {
     "a load more": ({"load_qps": [100, 300, 500]}, 2),
     "another order": ({"load_qps": [300, 100], "scheme": ["jellyfish-plus", WORKER]}, 0),
-    "another policy setting": ({"scheme": ["worker:grid=fixed:11,max_queue=8",
+    "another policy setting": ({"scheme": ["round-robin:grid=fixed:11,max_queue=8",
                                            "jellyfish-plus"]}, 2),
     "other arrivals to make policies for": (
         {"scheme": [f"{WORKER},arrivals=negative-binomial:4", "jellyfish-plus"]}, 2),
@@ -85,7 +86,7 @@ CHANGES: dict[str, tuple[dict[str, Any], int]] = {
     "monitored": ({"monitor": "on"}, 4),
     "a slower monitor": ({"monitor_ms": 1000}, 4),
     "a wrong load": ({"told": 1.25}, 4),
-    "a fleet": ({"scheme": ["fleet", WORKER]}, 2),
+    "a fleet": ({"scheme": ["central-queue", WORKER]}, 2),
 }
 
 
@@ -179,7 +180,7 @@ def test_an_unforeseen_error_is_a_failed_cell_too(
 def test_the_value_table_holds_the_best_promise_for_each_case(
     tiny_file: Path, tmp_path: Path
 ) -> None:
-    coarse = "worker:grid=fixed:2,max_queue=8"
+    coarse = "round-robin:grid=fixed:2,max_queue=8"
     result = run_sweep(spec(tiny_file, scheme=[coarse, WORKER, "greedy"]), tmp_path)
     values = list(result.values)
     read = placement_milp.read_values(tmp_path / "value-table.json")
@@ -227,17 +228,18 @@ def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
 
 
 def test_fleet_policies_are_generated_and_replayed(tiny_file: Path, tmp_path: Path) -> None:
-    given = spec(tiny_file, scheme=["fleet:grid=fixed:10,max_batch=8", WORKER])
+    given = spec(tiny_file, scheme=["central-queue:grid=fixed:10,max_queue=8", WORKER])
     sweep = Sweep(given, tmp_path)
     assert sweep.todo == 8
     result = sweep.run()
     profile = read_profile(tiny_file)
     for row in result.rows[::2]:
-        settings = FleetSettings(slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
-                                 max_batch=8)
+        settings = SynthesisSettings(
+            dispatch="central-queue", slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
+                                 max_queue=8)
         policy = generate_policy(profile, row["load_qps"], settings)
-        alone = simulate_profile(profile, Policies((policy,)), ConstantLoad(row["load_qps"], 500.0),
-                         workers=2, slo_ms=100.0)
+        alone = simulate_profile(profile, Policies((policy,)),
+                                 ConstantLoad(row["load_qps"], 500.0), workers=2, slo_ms=100.0)
         assert row["effective_accuracy"] == alone.effective_accuracy
         assert row["expected_accuracy"] == policy.expectations.accuracy
     assert Sweep(given, tmp_path).todo == 0
@@ -265,7 +267,7 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
     result = run_sweep(SweepSpec.of(given), tmp_path / "out")
     assert len(result.rows) == 1
     assert result.rows[0]["expected_accuracy"] is None
-    loads = PolicyScheme("worker", {}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
+    loads = PolicyScheme("round-robin", {}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
     assert len(list((tmp_path / "out" / "policies").iterdir())) == len(loads)
     assert loads[-1] == pytest.approx(400 + 4 * 800**0.5, rel=1e-5)
     assert loads[0] <= 100
@@ -274,11 +276,12 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
 def test_fleet_policies_are_made_kept_and_simulated(
     tiny: ProfileSet, tiny_file: Path, tmp_path: Path
 ) -> None:
-    scheme = "fleet:violation_price=0.5,max_batch=8"
+    scheme = "central-queue:violation_price=0.5,max_queue=8"
     wanted = spec(tiny_file, seeds=2, load_qps=300, scheme=[scheme, WORKER])
     result = run_sweep(wanted, tmp_path)
-    policy = generate_policy(tiny, 300.0, FleetSettings(
-        slo_ms=100.0, workers=2, service="p95", violation_price=0.5, max_batch=8))
+    policy = generate_policy(tiny, 300.0, SynthesisSettings(
+        dispatch="central-queue", slo_ms=100.0, workers=2, service="p95",
+        violation_price=0.5, max_queue=8))
     by_hand = simulate_profile(tiny, Policies((policy,)), ConstantLoad(300.0, 500.0), workers=2,
                        slo_ms=100.0, seeds=range(2)).row()
     row = result.rows[0]
@@ -296,8 +299,8 @@ def test_fleet_policies_are_made_kept_and_simulated(
 def test_drawn_service_times_are_bounded_and_fleets_know_them(
     tiny_file: Path, tmp_path: Path
 ) -> None:
-    wanted = spec(tiny_file, service="distribution", scheme=["fleet", "greedy"], load_qps=300,
-                  duration_s=20)
+    wanted = spec(tiny_file, service="distribution", scheme=["central-queue", "greedy"],
+                  load_qps=300, duration_s=20)
     result = run_sweep(wanted, tmp_path)
     assert len({row["upper_bound"] for row in result.rows}) == 1  # the same arrivals
     for row in result.rows:

@@ -13,13 +13,13 @@ import pytest
 from ramsis import policy as files
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Policy
-from ramsis.synthesis import FleetSettings, SynthesisSettings, budget, generate_policy
+from ramsis.synthesis import SynthesisSettings, budget, generate_policy
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify import verify_policy
 from tests.synthesis.samples import linear_profile
 
 PROFILE = linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0))
-FLEET = FleetSettings(slo_ms=60.0, workers=20, max_batch=4)
+FLEET = SynthesisSettings(dispatch="central-queue", slo_ms=60.0, workers=20, max_queue=4)
 WORKER = SynthesisSettings(slo_ms=60.0, workers=2, max_queue=8, grid="fixed:20", late="drop")
 CASES = {"fleet": (4400.0, FLEET), "worker": (400.0, WORKER)}
 QUERIES, RUNS = 200_000, 8

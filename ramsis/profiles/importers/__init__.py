@@ -1,9 +1,11 @@
 """Profile sets from other programs' measurements.
 
-An importer is a function ``(path) -> {model: Measured}``, entered in :data:`FORMATS` under
-the name of its format; what it reads is converted to ms and fractions there, and nothing is
-guessed: an unknown column or unit is an error that names it. :func:`import_profile` then adds
-the accuracies of a separate file, picks models and builds the checked profile set.
+Formats are of two kinds; :data:`FORMATS` names both. An importer of a table is a function
+``(path) -> {model: Measured}``. A tool that writes a file for each run has a module that reads
+one file (:data:`~ramsis.profiles.importers.detection.RUN_FORMATS`); what its files do not say, the
+user says. What is read is converted to ms and fractions there, and nothing is guessed: an unknown
+column or unit is an error that names it. :func:`import_profile` then adds the accuracies of a
+separate file, picks models and builds the checked profile set.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ from ramsis.profiles.importers import (
     timm,
 )
 from ramsis.profiles.importers.accuracy import read_accuracy
-from ramsis.profiles.importers.rows import Measured, read_rows
+from ramsis.profiles.importers.detection import RUN_FORMATS, detect, run_files
+from ramsis.profiles.importers.rows import Measured
+from ramsis.profiles.importers.runs import Given, gather
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.values import ProfileError
 
-__all__ = ["FORMATS", "import_profile"]
+__all__ = ["FORMATS", "Given", "detect", "import_profile"]
 
-FORMATS: dict[str, Callable[[Path], dict[str, Measured]]] = {
+_TABLES: dict[str, Callable[[Path], dict[str, Measured]]] = {
     "stats-csv": stats_csv.read,
     "quantiles-csv": quantiles_csv.read,
     "ramsis-artifact": ramsis_artifact.read,
@@ -37,16 +41,9 @@ FORMATS: dict[str, Callable[[Path], dict[str, Measured]]] = {
     "model-analyzer": model_analyzer.read,
     "timm": timm.read,
 }
-"""Format name to importer."""
 
-_HEADERS = (
-    ("quantiles-csv", quantiles_csv, "model, batch, q0_ms, …"),
-    ("stats-csv", stats_csv, "model, batch, p95_s, …"),
-    ("long-csv", long_csv, "model, batch, latency_ms"),
-    ("model-analyzer", model_analyzer, "Model, Batch, Concurrency, p99 Latency (ms), …"),
-    ("timm", timm, "model, infer_step_time, …"),
-)
-"""The formats that a header tells apart, asked in this order."""
+FORMATS: tuple[str, ...] = (*_TABLES, *RUN_FORMATS)
+"""Names of the formats."""
 
 
 def import_profile(
@@ -55,6 +52,7 @@ def import_profile(
     models: Sequence[str] | None = None,
     accuracy: str | os.PathLike[str] | Mapping[str, float] | None = None,
     name: str | None = None,
+    given: Given | None = None,
 ) -> ProfileSet:
     """The profile set in another program's file or folder.
 
@@ -63,8 +61,8 @@ def import_profile(
     source : path
         A file or a folder.
     format : str
-        A key of :data:`FORMATS`, or ``"auto"``: a CSV file is told by its header; a folder
-        is ``timm`` when CSV files lie in it, else ``ramsis-artifact``.
+        One of :data:`FORMATS`, or ``"auto"``: what a file holds tells its format, a CSV file by
+        its header; for a folder its files are looked at.
     models : sequence of str, optional
         Models to keep, in this order; all by default.
     accuracy : path or mapping, optional
@@ -72,6 +70,8 @@ def import_profile(
         They go before accuracies in the source.
     name : str, optional
         Name of the set; by default that of the source without its ending.
+    given : Given, optional
+        Batch sizes, models and the metric, for formats of a file for each run.
 
     Raises
     ------
@@ -89,10 +89,10 @@ def import_profile(
     if not path.exists():
         raise InputFileError(describe("no such file or folder", where=str(path)))
     chosen = detect(path) if format == "auto" else format
-    measured = _pick(FORMATS[chosen](path), models, str(path))
-    given = read_accuracy(accuracy) if isinstance(accuracy, str | os.PathLike) else accuracy
+    measured = _pick(_read(path, chosen, given or Given()), models, str(path))
+    known = read_accuracy(accuracy) if isinstance(accuracy, str | os.PathLike) else accuracy
     profiles = [
-        _model(key, item, given or {}, str(path))
+        _model(key, item, known or {}, str(path))
         for key, item in measured.items()
     ]
     note: dict[str, object] = {"imported_from": path.resolve().name, "format": chosen}
@@ -103,25 +103,21 @@ def import_profile(
     return ProfileSet(name or own_name, tuple(profiles), measurement=note)
 
 
-def detect(path: Path) -> str:
-    """The format of a file or folder.
-
-    Raises
-    ------
-    InputFileError
-        When it is none that is known.
-    """
-    if path.is_dir():
-        return "timm" if any(path.glob("*.csv")) else "ramsis-artifact"
-    header = read_rows(path).columns
-    for name, importer, _ in _HEADERS:
-        if importer.recognises(header):
-            return name
-    raise InputFileError(
-        describe("cannot tell the format by the columns", where=str(path),
-                 value=", ".join(header),
-                 allowed="; ".join(f"{name} ({shown})" for name, _, shown in _HEADERS))
-    )
+def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
+    if format in _TABLES:
+        if given:
+            raise InvalidValueError(
+                describe("this format states models and batch sizes",
+                         where="--batch, --model-name, --metric", value=format,
+                         allowed=", ".join(RUN_FORMATS))
+            )
+        return _TABLES[format](path)
+    files, others = run_files(path, format)
+    measured = gather(files, RUN_FORMATS[format].read, given, format)
+    for item in measured.values():
+        if others:
+            item.notes.append(f"other files of the folder, left out: {others}")
+    return measured
 
 
 def _pick(
@@ -161,6 +157,6 @@ def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> 
                      value=sizes, allowed=item.more)
         )
     try:
-        return ModelProfile(name, accuracy, tuple(item.batches))
+        return ModelProfile(name, accuracy, tuple(item.batches), item.memory_mb, item.load_ms)
     except ProfileError as error:
         raise InputFileError(error.at(f"{path}: model {name}, {error.field}")) from error

@@ -37,6 +37,8 @@ class Measured:
         What a reader of the profile has to know: what was left out, what is missing.
     more : str, optional
         How to measure a batch size that is missing.
+    memory_mb, load_ms : float, optional
+        Memory of the loaded model, and the time to load it.
     """
 
     batches: list[BatchProfile] = field(default_factory=list)
@@ -45,6 +47,8 @@ class Measured:
     alias: str | None = None
     notes: list[str] = field(default_factory=list)
     more: str | None = None
+    memory_mb: float | None = None
+    load_ms: float | None = None
 
 
 def read_text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Mixed fleets: reductions to one type and one class, never worse than the best part."""
+"""Stations of a cluster: reductions to one type and one class, never worse than the best part."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.cluster import SloClass, WorkerType
+from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
 from ramsis.policy import Level, Policy, Rates, validate_set
 from ramsis.profiles import ProfileSet
-from ramsis.sim.stations import simulate_set
-from ramsis.synthesis import FleetSettings, SynthesisSettings, generate_policy
+from ramsis.sim import ConstantLoad, Policies, SimulationSettings, simulate
+from ramsis.synthesis import SynthesisSettings, choose_loads, generate_policy, generate_set
 from ramsis.synthesis.division import best_division, rounded
-from ramsis.synthesis.mix import MixProblem, generate_mix
+from ramsis.synthesis.stations import ClusterProblem
+from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
 from tests.synthesis.samples import linear_profile, tiny_profile
 
-FLEET = FleetSettings(slo_ms=100.0, workers=1, max_batch=4, grid="fixed:8")
+FLEET = SynthesisSettings(
+    dispatch="central-queue", slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8")
 WORKER = SynthesisSettings(slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8")
 ONE = [SloClass(100.0)]
 TWO = [SloClass(60.0, 0.3), SloClass(100.0, 0.7)]
@@ -34,10 +36,10 @@ def fast_profile() -> ProfileSet:
 
 def level(
     types: list[tuple[ProfileSet, int]], classes: list[SloClass], load_qps: float,
-    chosen: FleetSettings | SynthesisSettings = FLEET,
+    chosen: SynthesisSettings = FLEET,
 ) -> Level[Policy]:
     named = [WorkerType("abc"[i], profile, count) for i, (profile, count) in enumerate(types)]
-    return MixProblem(named, classes, chosen).level(load_qps)
+    return ClusterProblem(Cluster(tuple(named), tuple(classes)), chosen).level(load_qps)
 
 
 def rates(found: Level[Policy], which: str = "expected") -> Rates:
@@ -53,7 +55,7 @@ def worth(found: Level[Policy], price: float = 1.0) -> float:
 @pytest.mark.parametrize("chosen", [FLEET, WORKER])
 @pytest.mark.parametrize("load_qps", [3500.0])
 def test_equal_types_and_equal_classes_change_nothing(
-    chosen: FleetSettings | SynthesisSettings, load_qps: float
+    chosen: SynthesisSettings, load_qps: float
 ) -> None:
     tiny = tiny_profile()
     single = generate_policy(tiny, load_qps, replace(chosen, workers=8)).expectations
@@ -70,10 +72,10 @@ def test_equal_types_and_equal_classes_change_nothing(
 @pytest.mark.parametrize("chosen", [FLEET, WORKER])
 @pytest.mark.parametrize("load_qps", [1500.0])
 def test_a_mixed_fleet_is_never_worse_than_its_best_type(
-    chosen: FleetSettings | SynthesisSettings, load_qps: float
+    chosen: SynthesisSettings, load_qps: float
 ) -> None:
     types = [(tiny_profile(), 4), (fast_profile(), 3)]
-    price = 1.0 if isinstance(chosen, FleetSettings) else 0.0
+    price = chosen.violation_price
     both = level(types, ONE, load_qps, chosen)
     alone = [worth(level([one], ONE, load_qps, chosen), price) for one in types]
     assert worth(both, price) >= max(alone) - 1e-9
@@ -94,8 +96,8 @@ def test_the_better_of_sharing_and_being_apart_is_made() -> None:
 
 def test_the_division_of_workers_is_the_best_of_all() -> None:
     tiny = tiny_profile()
-    problem = MixProblem([WorkerType("a", tiny, 5)], TWO, FLEET)
-    apart = problem._within(0, (450.0, 1050.0)).apart
+    workers = LikeWorkers(("a",), tiny, ServiceTimes.of(tiny, "p95", FLEET.max_queue), 5)
+    apart = TypeLoads([workers], TWO, FLEET, 1500.0).ways(0, (450.0, 1050.0)).apart
     assert apart is not None
     gains = []
     for first in range(1, 5):
@@ -158,33 +160,34 @@ TYPES = (WorkerType("a", tiny_profile(), 16), WorkerType("b", fast_profile(), 16
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "mix"
-    generate_mix(TYPES, TWO, (1200.0, 6000.0), FLEET, folder)
+    generate_set(Cluster(TYPES, tuple(TWO)), (1200.0, 6000.0), FLEET, folder)
     return folder
 
 
 def test_a_written_mix_does_what_it_promises(made: Path) -> None:
     mix = validate_set(made)
     assert [one.load_qps for one in mix.levels] == [1200.0, 6000.0]
-    profiles = {"a": tiny_profile(), "b": fast_profile()}
+    cluster = Cluster(TYPES, tuple(TWO))
     for one in mix.levels:
-        result = simulate_set(mix, profiles, load_qps=one.load_qps,
-                              duration_ms=4e7 / one.load_qps, seeds=range(3))
+        result = simulate(cluster, Policies(mix), ConstantLoad(one.load_qps, 4e7 / one.load_qps),
+                          SimulationSettings(seeds=range(3)))
         effective = result.estimate("effective_accuracy")
         assert effective.half_width is not None
         assert abs(effective.mean - one.expected["expected_effective_accuracy"]) \
             < 0.02 + effective.half_width
         assert effective.mean <= one.expected["upper_bound"] + 2 * effective.half_width + 1e-9
-    with pytest.raises(InvalidValueError, match="no profile for a worker type: got 'b'"):
-        simulate_set(mix, {"a": tiny_profile()}, load_qps=300.0, duration_ms=1.0)
-    with pytest.raises(OutputError, match="holds policies already"):
-        generate_mix(TYPES, TWO, (300.0,), FLEET, made)
+    with pytest.raises(InputFileError, match="made for other worker types"):
+        simulate(Cluster(TYPES[:1], tuple(TWO)), Policies(mix), ConstantLoad(300.0, 1.0))
+    other = replace(FLEET, violation_price=0.5)
+    with pytest.raises(OutputError, match="made from another profile or other settings"):
+        generate_set(Cluster(TYPES, tuple(TWO)), (300.0,), other, made)
 
 
 def test_overwriting_leaves_nothing_of_the_old_mix(tmp_path: Path) -> None:
     folder = tmp_path / "mix"
     one = (WorkerType("a", tiny_profile(), 20),)
-    generate_mix(one, ONE, (1000.0,), FLEET, folder)
-    generate_mix(one, [SloClass(60.0)], (2000.0,), FLEET, folder, overwrite=True)
+    generate_set(Cluster(one, tuple(ONE)), (1000.0,), FLEET, folder)
+    generate_set(Cluster(one, (SloClass(60.0),)), (2000.0,), FLEET, folder, overwrite=True)
     assert sorted(path.name for path in folder.rglob("*.json")) == [
         "central-queue-02000qps.json", "manifest.json"]
     (level,) = validate_set(folder).levels
@@ -227,8 +230,8 @@ def test_a_mix_that_contradicts_itself_is_refused(made: Path, tmp_path: Path) ->
 
 def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path: Path) -> None:
     with pytest.raises(InfeasibleError, match=r"got 1.0; allowed: at least 4 ms"):
-        generate_mix([WorkerType("a", tiny_profile(), 4)], [SloClass(1.0, 0.5),
-                     SloClass(100.0, 0.5)], (300.0,), FLEET, tmp_path / "mix")
+        generate_set(Cluster((WorkerType("a", tiny_profile(), 4),), (SloClass(1.0, 0.5),
+                     SloClass(100.0, 0.5))), (300.0,), FLEET, tmp_path / "mix")
     assert not (tmp_path / "mix").exists()
 
 
@@ -239,7 +242,8 @@ def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path: Path) -
 ])
 def test_bad_types_are_named(types: list[tuple[str, int]], match: str) -> None:
     with pytest.raises(InvalidValueError, match=match):
-        MixProblem([WorkerType(name, tiny_profile(), count) for name, count in types], ONE, FLEET)
+        Cluster(tuple(WorkerType(name, tiny_profile(), count) for name, count in types),
+                tuple(ONE))
 
 
 def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
@@ -260,3 +264,53 @@ def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
         found.route(70.0, 0.5)
     with pytest.raises(InvalidValueError, match="not a load"):
         mix.at(-1.0)
+
+
+def test_a_set_of_several_stations_is_extended(tmp_path: Path) -> None:
+    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
+    cluster = Cluster(types, tuple(ONE))
+    generate_set(cluster, (1500.0, 2500.0), WORKER, tmp_path / "one")
+    generate_set(cluster, (2500.0,), WORKER, tmp_path / "two")
+    generate_set(cluster, (1500.0,), WORKER, tmp_path / "two")
+    assert [level.load_qps for level in validate_set(tmp_path / "two").levels] == [1500.0, 2500.0]
+    assert validate_set(tmp_path / "one").levels == validate_set(tmp_path / "two").levels
+    fewer = Cluster((types[0],), tuple(ONE))
+    with pytest.raises(OutputError, match="made from another profile or other settings"):
+        generate_set(fewer, (1500.0,), WORKER, tmp_path / "two")
+
+
+@pytest.mark.parametrize("arrivals", ["negative-binomial:3",
+                                      "mmpp:ratio=3,burst-ms=200,share=0.2"])
+def test_what_comes_to_a_station_is_what_is_left_of_the_process(
+    tmp_path: Path, arrivals: str
+) -> None:
+    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
+    cluster = Cluster(types, tuple(ONE))
+    (made,) = generate_set(cluster, (2500.0,), replace(WORKER, arrivals=arrivals),
+                           tmp_path).levels
+    assert len(made.stations) == 2
+    (found,) = validate_set(tmp_path).levels
+    assert found.arrivals == made.arrivals
+    for station in found.stations:
+        known = station.policy.arrivals
+        if known["process"] == "negative-binomial":
+            assert known["dispersion"] == pytest.approx(1.0 + 2.0 * station.load_qps / 2500.0)
+        else:
+            assert (known["ratio"], known["burst_ms"], known["share"]) == (3.0, 200.0, 0.2)
+
+
+def test_a_process_of_ones_own_is_not_split() -> None:
+    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
+    own = replace(WORKER, arrivals="tests.arrivals.processes:Pairs")
+    with pytest.raises(InvalidValueError, match="arrivals"):
+        ClusterProblem(Cluster(types, tuple(ONE)), own)
+
+
+def test_levels_by_the_accuracy_of_the_set() -> None:
+    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
+    cluster = Cluster(types, tuple(ONE))
+    problem = ClusterProblem(cluster, WORKER)
+    loads = choose_loads(cluster, 1000.0, 1010.0, WORKER, 0.2)
+    assert loads == (1000.0, 1010.0)
+    steps = [problem.level(load).expected["expected_accuracy"] for load in loads]
+    assert abs(steps[0] - steps[1]) <= 0.2

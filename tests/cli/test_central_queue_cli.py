@@ -1,4 +1,4 @@
-"""``--scheme fleet`` from the profile to the verified, shown and simulated policy."""
+"""``--dispatch central-queue`` from the profile to the verified, shown and simulated policy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _TERMS = ("--slo-ms", 100, "--workers", 8)
 
 @pytest.fixture
 def folder(run: Run, tiny_file: Path, tmp_path: Path) -> Path:
-    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", "400,3000", "--scheme",
-              "fleet", "--max-queue", 8, "--out", tmp_path / "set")
+    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", "400,3000", "--dispatch",
+              "central-queue", "--max-queue", 8, "--out", tmp_path / "set")
     assert ran.code == 0, ran.err
     return tmp_path / "set"
 
@@ -53,19 +53,19 @@ def test_verification_prints_the_certified_gap_and_notices_a_lie(run: Run, folde
 
 @pytest.mark.parametrize("option", [("--solver", "value-iteration"),
                                     ("--objective", "per-decision"),
-                                    ("--dispatch", "shortest-queue"),
+                                    ("--late", "serve"), ("--batching", "maximal"),
                                     ("--grid", "fine"), ("--violation-price", -1)])
 def test_what_a_fleet_does_not_have_is_refused(
     run: Run, tiny_file: Path, tmp_path: Path, option: tuple[str, object]
 ) -> None:
-    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 400, "--scheme", "fleet",
-              "--out", tmp_path / "set", *option)
+    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 400,
+              "--dispatch", "central-queue", "--out", tmp_path / "set", *option)
     assert ran.code == 2
     assert not (tmp_path / "set").exists()
 
 
 def test_overload_is_no_error(run: Run, tiny_file: Path, tmp_path: Path) -> None:
-    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 20_000, "--scheme", "fleet",
-              "--max-queue", 8, "--out", tmp_path / "set")
+    ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 20_000,
+              "--dispatch", "central-queue", "--max-queue", 8, "--out", tmp_path / "set")
     assert ran.code == 0
     assert "OVERLOAD" in ran.out

@@ -1,0 +1,231 @@
+"""Traces by the name of their format, and what their headers tell.
+
+For a known format the column of the times and its unit are known, and what its times mean: the
+end of an invocation minus its duration, say, is its arrival. What else a file holds (tokens,
+functions, models) is left out. Files of other formats are read by
+:func:`~ramsis.arrivals.timestamps.read_timestamps` and as lines of time and load.
+
+Sources: the descriptions beside the data (Azure/AzurePublicDataset, HPMLL/BurstGPT,
+kvcache-ai/Mooncake, microsoft/vidur, alibaba/clusterdata ``cluster-trace-v2026-GenAI``).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals.trace_formats.columns import Column, TimeColumn, fields_of
+from ramsis.arrivals.trace_formats.files import blocks, first_line
+from ramsis.arrivals.trace_formats.instants import UNITS
+from ramsis.arrivals.trace_formats.json_lines import read_json_lines
+from ramsis.arrivals.trace_formats.rates import (
+    minute_columns,
+    read_minute_bins,
+    read_second_rates,
+)
+from ramsis.errors import InputFileError, InvalidValueError, describe
+
+__all__ = ["TRACE_FORMATS", "Trace", "detect_trace", "read_trace"]
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a file holds: arrivals, or a load in steps of equal length.
+
+    Parameters
+    ----------
+    format : str
+        One of :data:`TRACE_FORMATS`.
+    times_ms : ndarray, shape (n,), optional
+        Arrivals since the first, not falling.
+    rate_qps : ndarray, shape (n,), optional
+        Load of each step.
+    step_ms : float
+        Length of a step.
+    notes : tuple of str
+        What a reader has to know.
+    """
+
+    format: str
+    times_ms: FloatArray | None = None
+    rate_qps: FloatArray | None = None
+    step_ms: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A CSV format: the columns by which it is known, its time, the unit of numbers."""
+
+    known_by: tuple[str, ...]
+    time: str
+    unit: str | None
+    minus: str | None = None
+
+
+_TABLES = {
+    "azure-llm": _Table(("TIMESTAMP", "ContextTokens", "GeneratedTokens"), "TIMESTAMP", None),
+    "azure-functions-2021": _Table(("app", "func", "end_timestamp", "duration"), "end_timestamp",
+                                   "s", "duration"),
+    "burstgpt": _Table(("Timestamp", "Model", "Request tokens", "Response tokens"), "Timestamp",
+                       "s"),
+    "vidur": _Table(("arrived_at", "num_prefill_tokens", "num_decode_tokens"), "arrived_at", "s"),
+    "alibaba-gentd26": _Table(("gmt_create", "predict_type", "exec_time_seconds"), "gmt_create",
+                              None),
+}
+_MOONCAKE = ("timestamp", "input_length", "output_length")
+_GENTD26_SAMPLES = ("timestamp_anon", "value", "container_ip")
+
+TRACE_FORMATS: tuple[str, ...] = (
+    *_TABLES, "azure-functions-2019", "mooncake", "jsonl", "per-second-rates",
+)
+"""Names of the formats; the last is never told by a file, and ``jsonl`` needs the key's name."""
+
+
+def detect_trace(path: str | os.PathLike[str]) -> str | None:
+    """The format that the first line tells; None when it is none of :data:`TRACE_FORMATS`.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read, or is of a data set but not its requests.
+    """
+    line = first_line(Path(path))
+    if line.startswith("{"):
+        return _json_format(line)
+    try:
+        names = [name.strip() for name in fields_of(line, ",")]
+    except (csv.Error, StopIteration):
+        return None
+    if set(_GENTD26_SAMPLES) <= set(names):
+        raise InputFileError(
+            describe("samples of GenTD26 by container, scaled, not its requests", where=str(path),
+                     value=", ".join(names), allowed="its file lora_request_trace.csv")
+        )
+    for format, table in _TABLES.items():
+        if set(table.known_by) <= set(names):
+            return format
+    hashed = any(name.startswith("Hash") for name in names)
+    return "azure-functions-2019" if hashed and minute_columns(names) else None
+
+
+def _json_format(line: str) -> str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return "jsonl"
+    return "mooncake" if set(_MOONCAKE) <= set(record) else "jsonl"
+
+
+def read_trace(
+    path: str | os.PathLike[str], format: str, *, unit: str | None = None,
+    time_column: str | None = None,
+) -> Trace:
+    """The trace in a file of a known format.
+
+    Parameters
+    ----------
+    path : path
+        ``.gz`` and ``.zst`` are decompressed.
+    format : str
+        One of :data:`TRACE_FORMATS`.
+    unit : str, optional
+        Of numbers, for ``jsonl``; elsewhere nothing else than the format's own.
+    time_column : str, optional
+        Key of the times, for ``jsonl``; column of the rates, for ``per-second-rates``.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read or breaks its format; the message names the line.
+    InvalidValueError
+        An unknown format or unit, or a missing key.
+    """
+    file = Path(path)
+    if format not in TRACE_FORMATS:
+        raise InvalidValueError(describe("unknown format of traces", where="trace_format",
+                                         value=format, allowed=", ".join(TRACE_FORMATS)))
+    try:
+        if format in _TABLES:
+            return _table(file, format, unit)
+        if format in ("mooncake", "jsonl"):
+            return _json(file, format, unit, time_column)
+        _refuse_unit(format, unit, "s" if format == "per-second-rates" else "min")
+        if format == "per-second-rates":
+            return Trace(format, rate_qps=read_second_rates(file, time_column), step_ms=1000.0)
+        rate_qps, functions = read_minute_bins(file)
+    except csv.Error as error:
+        raise InputFileError(describe(f"cannot read trace ({error})", where=str(path))) from error
+    return Trace(format, rate_qps=rate_qps, step_ms=60_000.0,
+                 notes=(f"invocations of {functions} functions, added up",))
+
+
+def _refuse_unit(format: str, unit: str | None, own: str | None) -> None:
+    if unit is not None and unit not in UNITS:
+        raise InvalidValueError(
+            describe("unknown unit of time", where="unit", value=unit, allowed=", ".join(UNITS))
+        )
+    if unit is not None and own is not None and unit != own:
+        raise InvalidValueError(
+            describe(f"times of {format} have another unit", where="unit", value=unit, allowed=own)
+        )
+
+
+def _table(path: Path, format: str, unit: str | None) -> Trace:
+    table = _TABLES[format]
+    _refuse_unit(format, unit, table.unit)
+    reader: TimeColumn | None = None
+    for first, text in blocks(path):
+        rest, line = text, first
+        if reader is None:
+            header, _, rest = text.partition("\n")
+            names = [name.strip() for name in fields_of(header.strip(), ",")]
+            _require(names, table.known_by, f"{path}: line {first}")
+            reader = TimeColumn(
+                Column(names.index(table.time), table.unit,
+                       None if table.minus is None else names.index(table.minus), ",",
+                       in_any_order=True), str(path))
+            head, mark, tail = rest.partition("\n")
+            reader.add(first + 1, head + mark)
+            rest, line = tail, first + 2
+        reader.add(line, rest)
+    times = np.empty(0) if reader is None else reader.times_ms()
+    if reader is None or not len(times):
+        raise InputFileError(describe("no requests", where=str(path),
+                                      allowed="lines below the header"))
+    return Trace(format, times, notes=_sorted(reader.went_back))
+
+
+def _require(names: Sequence[str], wanted: Sequence[str], where: str) -> None:
+    for name in wanted:
+        if name not in names:
+            raise InputFileError(describe("no such column", where=where, value=name,
+                                          allowed=", ".join(names)))
+
+
+def _sorted(went_back: int) -> tuple[str, ...]:
+    return (f"lines that go back in time, sorted: {went_back}",) if went_back else ()
+
+
+def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
+    if format == "mooncake":
+        _refuse_unit(format, unit, "ms")
+        times, went_back = read_json_lines(path, "timestamp", "ms", in_any_order=True)
+        return Trace(format, times, notes=_sorted(went_back))
+    _refuse_unit(format, unit, None)
+    if key is None:
+        raise InvalidValueError(
+            describe("JSON lines need the key of the time", where=str(path),
+                     allowed="--time-column KEY, and --unit for numbers")
+        )
+    times, _ = read_json_lines(path, key, unit)
+    return Trace(format, times)

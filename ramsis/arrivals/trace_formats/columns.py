@@ -1,0 +1,184 @@
+"""A column of instants in a text or CSV file, in blocks: fast where it is regular.
+
+Memory is that of one block and of the result, 8 bytes a line. A block that pandas does not read as
+expected (a blank line, another number of fields, a bad value) is read line by line, where errors
+get their line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals.trace_formats.instants import Instants, floats, number
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["MAX_LINES", "Column", "TimeColumn", "fields_of", "lines_of"]
+
+MAX_LINES = 200_000_000
+"""Most lines that a trace may have (1.6 GB of instants)."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Where a line holds its instant.
+
+    Parameters
+    ----------
+    index : int
+        Field, from 0.
+    unit : str, optional
+        Of numbers.
+    minus : int, optional
+        Field of a duration in the same unit that is taken off: the instant is an end.
+    delimiter : str, optional
+        Between fields; None: a tab, semicolon or comma, as each line has it.
+    in_any_order : bool
+        Whether instants may go back; they are sorted then.
+    """
+
+    index: int = 0
+    unit: str | None = None
+    minus: int | None = None
+    delimiter: str | None = None
+    in_any_order: bool = False
+
+
+def lines_of(text: str, first: int) -> Iterator[tuple[int, str]]:
+    """Numbers and texts of the lines that are not blank."""
+    for line, content in enumerate(io.StringIO(text, newline=""), start=first):
+        if content.strip():
+            yield line, content.rstrip("\r\n")
+
+
+def fields_of(content: str, delimiter: str | None = None) -> list[str]:
+    """The fields of a line."""
+    mark = delimiter or next((m for m in "\t;," if m in content), ",")
+    return next(csv.reader([content], delimiter=mark))
+
+
+class TimeColumn:
+    """Collects the instants of a file, block by block."""
+
+    def __init__(self, column: Column, where: str) -> None:
+        self.column = column
+        self.where = where
+        self.went_back = 0
+        self._instants: Instants | None = None
+        self._parts: list[NDArray[np.float64]] = []
+        self._last = -math.inf
+        self._count = 0
+
+    def add(self, first: int, text: str) -> None:
+        """Take the lines of a block that begins with line ``first``.
+
+        Raises
+        ------
+        InputFileError
+            A line without its instant, of another kind, or one that goes back in time.
+        """
+        times = None if self._instants is None else self._fast(text)
+        if times is None:
+            times = self._by_line(first, text)
+        if not len(times):
+            return
+        self._last = float(times[-1])
+        self._count += len(times)
+        if self._count > MAX_LINES:
+            raise InputFileError(
+                describe("trace is too long", where=self.where, value=f"line {self._count}",
+                         allowed=f"at most {MAX_LINES} lines")
+            )
+        self._parts.append(times)
+
+    def times_ms(self) -> NDArray[np.float64]:
+        """Milliseconds since the first (the earliest) instant, shape (lines,), not falling."""
+        if not self._parts:
+            return np.empty(0)
+        times = np.concatenate(self._parts)
+        self._parts = [times]
+        if self.column.in_any_order:
+            self.went_back = int((np.diff(times) < 0).sum())
+            times.sort()
+            times -= times[0]
+        return times
+
+    def _fast(self, text: str) -> NDArray[np.float64] | None:
+        """The instants of a regular block."""
+        import pandas as pd
+
+        column, instants = self.column, self._instants
+        assert instants is not None
+        if text.count("\r") != text.count("\r\n"):
+            return None
+        wanted = [column.index] if column.minus is None else [column.index, column.minus]
+        mark = column.delimiter or next((m for m in "\t;," if m in text[:4096]), ",")
+        try:
+            table = pd.read_csv(
+                io.StringIO(text), header=None, sep=mark, usecols=wanted, engine="c",
+                dtype=object, skip_blank_lines=False, low_memory=False)
+        except (ValueError, OverflowError):
+            return None
+        if len(table) != text.count("\n") + (not text.endswith("\n")):
+            return None
+        if table.isna().to_numpy().any():
+            return None
+        times = instants.column(table[column.index])
+        if times is None:
+            return None
+        if column.minus is not None:
+            lasted = floats(table[column.minus])
+            if lasted is None or not (np.isfinite(lasted) & (lasted >= 0)).all():
+                return None
+            times = times - lasted * instants.factor
+        back = len(times) and (times[0] < self._last or (np.diff(times) < 0).any())
+        return None if back and not column.in_any_order else times
+
+    def _by_line(self, first: int, text: str) -> NDArray[np.float64]:
+        times: list[float] = []
+        last = self._last
+        for line, content in lines_of(text, first):
+            place = f"{self.where}: line {line}"
+            now = self._one(fields_of(content, self.column.delimiter), content, place)
+            if now < last and not self.column.in_any_order:
+                raise InputFileError(
+                    describe("timestamp goes back in time", where=place,
+                             value=self._text(content), allowed="a time not before that of the "
+                             "line above")
+                )
+            last = now
+            times.append(now)
+        return np.array(times)
+
+    def _text(self, content: str) -> str:
+        return fields_of(content, self.column.delimiter)[self.column.index].strip()
+
+    def _one(self, fields: list[str], content: str, place: str) -> float:
+        column = self.column
+        if max(column.index, column.minus or 0) >= len(fields):
+            raise InputFileError(describe("line has no time column", where=place,
+                                          value=content))
+        text = fields[column.index].strip()
+        if self._instants is None:
+            self._instants = Instants(text, column.unit, place)
+        now = self._instants.one(text)
+        if not math.isfinite(now):
+            raise InputFileError(
+                describe("not a timestamp of the same kind as the first", where=place, value=text,
+                         allowed="ISO 8601 throughout, or finite numbers of one unit throughout")
+            )
+        if column.minus is None:
+            return now
+        lasted = number(fields[column.minus].strip())
+        if not lasted >= 0:
+            raise InputFileError(
+                describe("not a duration", where=place, value=fields[column.minus].strip(),
+                         allowed="a finite number >= 0")
+            )
+        return now - lasted * self._instants.factor

@@ -1,0 +1,190 @@
+"""Instants in text: ISO 8601, or numbers of a stated unit, each or whole columns at once.
+
+A column is parsed as a whole where it is regular. Where it is not, the caller goes line by line;
+both ways accept the same and give the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["UNITS", "Instants", "floats", "is_iso", "number"]
+
+UNITS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6}
+"""Milliseconds in each unit that numbers may have."""
+
+_ISO = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:?\d\d)?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def is_iso(text: str) -> bool:
+    """Whether a text is a date and a time."""
+    return _ISO.fullmatch(text) is not None
+
+
+def number(text: str) -> float:
+    """A finite number, or NaN."""
+    try:
+        value = float(text)
+    except ValueError:
+        return math.nan
+    return value if math.isfinite(value) else math.nan
+
+
+def floats(values: pd.Series) -> NDArray[np.float64] | None:
+    """A column of texts as numbers, each as ``float`` reads it; None when one is none."""
+    try:
+        return values.to_numpy(dtype=object).astype(float)
+    except ValueError:
+        return None
+
+
+class Instants:
+    """Texts of one kind to ms since the first.
+
+    Parameters
+    ----------
+    first : str
+        The first instant, which decides the kind.
+    unit : str, optional
+        One of :data:`UNITS`, for numbers.
+    where : str
+        Its place, for messages.
+
+    Raises
+    ------
+    InputFileError
+        It is no instant.
+    InvalidValueError
+        A number without a unit.
+    """
+
+    def __init__(self, first: str, unit: str | None, where: str) -> None:
+        self.iso = is_iso(first)
+        self._zoned = _zoned(first)
+        matched = _ISO.fullmatch(first)
+        self._zone = (matched[3] or "") if matched else ""
+        self._offset = 0
+        if self.iso:
+            try:
+                self._origin = _iso(first, self._zoned)
+                self._offset = _iso(first.removesuffix(self._zone), False) - self._origin
+            except ValueError:
+                self._origin = 0
+            return
+        if math.isnan(number(first)):
+            raise InputFileError(
+                describe("not a timestamp", where=where, value=first,
+                         allowed="ISO 8601 as 2024-05-01T12:00:00.5, or a finite number")
+            )
+        if unit is None:
+            raise InvalidValueError(
+                describe("numbers need a unit", where=where, value=first,
+                         allowed="--unit with one of " + ", ".join(UNITS)
+                         + ", or a header that ends in it, as arrival_ms")
+            )
+        self.factor, self._zero = UNITS[unit], number(first)
+
+    def one(self, text: str) -> float:
+        """Milliseconds of one text; NaN when it is not of this kind."""
+        if not self.iso:
+            return (number(text) - self._zero) * self.factor
+        if not _ISO.fullmatch(text) or _zoned(text) != self._zoned:
+            return math.nan
+        try:
+            return (_iso(text, self._zoned) - self._origin) / 1e6
+        except ValueError:
+            return math.nan
+
+    def numbers(self, values: list[Any]) -> NDArray[np.float64] | None:
+        """Milliseconds of numbers; None where they are dates, or not all are numbers."""
+        if self.iso or str in set(map(type, values)):
+            return None
+        try:
+            return (np.array(values, dtype=float) - self._zero) * self.factor
+        except (OverflowError, ValueError):
+            return None
+
+    def column(self, values: pd.Series) -> NDArray[np.float64] | None:
+        """Milliseconds of a column of texts; None: go line by line."""
+        if not self.iso:
+            numbers = floats(values)
+            if numbers is None or not np.isfinite(numbers).all():
+                return None
+            return (numbers - self._zero) * self.factor
+        texts = values.tolist()
+        if self._zone:
+            if not all(text.endswith(self._zone) for text in texts):
+                return None
+            texts = [text[: -len(self._zone)] for text in texts]
+        since = _digits_to_ns(texts)
+        return None if since is None else (since - self._offset - self._origin) / 1e6
+
+
+def _digits_to_ns(values: list[str]) -> NDArray[np.int64] | None:
+    """Nanoseconds since 1970 of texts as ``2024-05-01 12:00:00.5``; None: not all are such."""
+    try:
+        texts = np.array(values, dtype="S")
+    except ValueError:
+        return None
+    width = texts.dtype.itemsize
+    if not 19 <= width <= 29:
+        return None
+    letters = texts.view(np.uint8).reshape(len(texts), width).astype(np.int64)
+    marks = letters[:, [4, 7, 13, 16]]
+    between = letters[:, 10]
+    digits = letters - ord("0")
+    whole = digits[:, [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]]
+    if not ((marks == [45, 45, 58, 58]).all() and ((between == 32) | (between == 84)).all()
+            and ((whole >= 0) & (whole <= 9)).all()):
+        return None
+    fraction = np.zeros(len(texts), dtype=np.int64)
+    if width > 19:
+        after = digits[:, 20:]
+        ended = letters[:, 20:] == 0
+        if not ((letters[:, 19] == 46).all() and (~ended[:, :1]).all()
+                and (ended | ((after >= 0) & (after <= 9))).all()
+                and (np.diff(ended.astype(np.int8), axis=1) >= 0).all()):
+            return None
+        fraction = np.where(ended, 0, after) @ (10 ** (8 - np.arange(width - 20)))
+    year = whole[:, :4] @ [1000, 100, 10, 1]
+    month, day, hour, minute, second = (whole[:, i] * 10 + whole[:, i + 1]
+                                        for i in range(4, 14, 2))
+    if not ((year >= 1700) & (year <= 2200) & (month >= 1) & (month <= 12) & (hour < 24)
+            & (minute < 60) & (second < 60)).all():
+        return None
+    start = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
+    length = ((start + 1).astype("datetime64[D]") - start.astype("datetime64[D]")).astype(np.int64)
+    if not ((day >= 1) & (day <= length)).all():
+        return None
+    days = start.astype("datetime64[D]").astype(np.int64) + day - 1
+    result: NDArray[np.int64] = (
+        ((days * 24 + hour) * 60 + minute) * 60 + second) * 10**9 + fraction
+    return result
+
+
+def _zoned(text: str) -> bool:
+    matched = _ISO.fullmatch(text)
+    return bool(matched and matched[3])
+
+
+def _iso(text: str, zoned: bool) -> int:
+    """Nanoseconds since 1970 of an ISO 8601 text; without a zone as if of UTC."""
+    matched = _ISO.fullmatch(text)
+    assert matched
+    whole, fraction, zone = matched.groups()
+    instant = datetime.fromisoformat(whole + (zone if zoned else "+00:00"))
+    since = instant - _EPOCH
+    nanoseconds = int(((fraction or "") + "0" * 9)[:9])
+    return (since.days * 86_400 + since.seconds) * 10**9 + nanoseconds

@@ -1,0 +1,131 @@
+"""Formats that hold loads instead of arrivals: counts by minute, rates by second."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals.trace_formats.columns import fields_of, lines_of
+from ramsis.arrivals.trace_formats.files import blocks
+from ramsis.arrivals.trace_formats.instants import number
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["minute_columns", "read_minute_bins", "read_second_rates"]
+
+
+def minute_columns(names: list[str]) -> list[int]:
+    """The columns of a header that name minutes, 1, 2, … in turn; empty where it has none."""
+    clean = [name.strip().strip('"') for name in names]
+    columns = [i for i, name in enumerate(clean) if name.isdecimal()]
+    numbered = [clean[i] for i in columns] == [str(n) for n in range(1, len(columns) + 1)]
+    return columns if numbered and len(columns) >= 3 else []
+
+
+def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
+    """Queries per second in each minute, added up over the functions; and how many there are.
+
+    Raises
+    ------
+    InputFileError
+        No function, or a count that is none; the message names line and minute.
+    """
+    totals: NDArray[np.float64] | None = None
+    columns: list[int] = []
+    functions = 0
+    for first, text in blocks(path):
+        rest, line = text, first
+        if totals is None:
+            header, mark, rest = text.partition("\n")
+            columns = minute_columns(fields_of(header.strip(), ","))
+            if not columns:
+                raise InputFileError(
+                    describe("no columns of minutes", where=f"{path}: line {first}",
+                             value=header.strip(), allowed="HashOwner,…,1,2,3,…")
+                )
+            totals, line = np.zeros(len(columns)), first + len(mark)
+        rows, counts = _sums(rest, line, columns, path)
+        functions += rows
+        totals += counts
+    if totals is None or not totals.any():
+        raise InputFileError(describe("empty trace", where=str(path),
+                                      allowed="a function with invocations"))
+    return totals / 60.0, functions
+
+
+def _sums(
+    text: str, first: int, columns: list[int], path: Path
+) -> tuple[int, NDArray[np.float64]]:
+    """The rows of a block, and their counts added up."""
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(io.StringIO(text), header=None, usecols=columns, dtype=float,
+                            engine="c", low_memory=False)
+        counts = table.to_numpy(dtype=float)
+        if np.isfinite(counts).all() and (counts >= 0).all():
+            return len(counts), counts.sum(axis=0)
+    except (ValueError, OverflowError):
+        pass
+    totals = np.zeros(len(columns))
+    rows = 0
+    for line, content in lines_of(text, first):
+        cells = fields_of(content, ",")
+        rows += 1
+        for i, column in enumerate(columns):
+            count = number(cells[column]) if column < len(cells) else math.nan
+            if not count >= 0:
+                raise InputFileError(
+                    describe("not a count", where=f"{path}: line {line}, minute {i + 1}",
+                             value=cells[column] if column < len(cells) else None,
+                             allowed="a finite number >= 0")
+                )
+            totals[i] += count
+    return rows, totals
+
+
+def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
+    """A rate for each second in turn: one a line, or a column of a CSV file.
+
+    Raises
+    ------
+    InputFileError
+        No rates, no such column, or a value that is no rate; the message names the line.
+    """
+    rates: list[float] = []
+    index: int | None = None
+    for first, text in blocks(path):
+        for line, content in lines_of(text, first):
+            fields = [field.strip() for field in fields_of(content)]
+            if index is None:
+                index = _rate_column(fields, column, f"{path}: line {line}")
+                if math.isnan(number(fields[index])):
+                    continue
+            rate = number(fields[index]) if index < len(fields) else math.nan
+            if not rate >= 0:
+                raise InputFileError(
+                    describe("not a rate", where=f"{path}: line {line}", value=content,
+                             allowed="a finite number >= 0 of queries per second")
+                )
+            rates.append(rate)
+    found = np.array(rates)
+    if not found.any():
+        raise InputFileError(describe("empty trace", where=str(path), allowed="a rate > 0"))
+    return found
+
+
+def _rate_column(fields: list[str], wanted: str | None, where: str) -> int:
+    if wanted is not None:
+        if wanted not in fields:
+            raise InputFileError(describe("no such column", where=where, value=wanted,
+                                          allowed=", ".join(fields)))
+        return fields.index(wanted)
+    if len(fields) > 1:
+        raise InputFileError(
+            describe("several columns", where=where, value=", ".join(fields),
+                     allowed="one, or --time-column with that of the rates")
+        )
+    return 0

@@ -1,0 +1,236 @@
+"""Importer of ``aiperf``: what NVIDIA's AIPerf (and GenAI-Perf before it) writes about a run.
+
+- ``profile_export_aiperf.json``: statistics of each metric with their unit; taken is
+  ``request_latency`` (``std`` has the divisor n). The configuration under ``input_config`` names
+  the model, how many requests were in flight, and sometimes the batch size.
+- ``profile_export.jsonl``: a record for each request. Its samples say more than the statistics;
+  model and batch size come from the JSON file beside it, if there is one.
+
+Refused are runs with several requests in flight, because waiting is in their latencies: by the
+stated concurrency, by Little's law (throughput × latency), or by requests that overlap. Left out
+and counted are requests of the warm-up, failed and cancelled ones. The latency is that of a
+client, with the way to the server and back. There is no accuracy.
+
+Source: AIPerf's documentation, "profile_export_aiperf.json Schema" and "Working with Profile
+Export Files" (docs.nvidia.com/aiperf), and files that AIPerf 0.13 wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.importers.documents import Node
+from ramsis.profiles.importers.runs import (
+    Given,
+    Run,
+    Source,
+    in_flight_refused,
+    overlap_refused,
+)
+
+__all__ = ["read", "recognises"]
+
+_MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
+_STATISTICS = {"avg": "mean_ms", "std": "std_ms", "min": "min_ms", "p50": "p50_ms",
+               "p90": "p90_ms", "p95": "p95_ms", "p99": "p99_ms", "max": "max_ms"}
+_SUMMARY = "profile_export_aiperf.json"
+_ONE_EACH = {"chat", "completions"}
+"""Endpoints of which a request is one input."""
+_NOTE = "latencies are as a client sees them, with the way to the server and back"
+
+
+def recognises(source: Source) -> bool:
+    """Whether a file is of this tool."""
+    record = source.document() or source.first_record()
+    if not isinstance(record, dict):
+        return False
+    if isinstance(record.get("metadata"), dict) and isinstance(record.get("metrics"), dict):
+        return "request_start_ns" in record["metadata"]
+    return isinstance(record.get("request_latency"), dict) and "experiments" not in record
+
+
+def read(source: Source, given: Given) -> list[Run]:
+    """The run of a file."""
+    document = source.document()
+    if isinstance(document, dict) and "request_latency" in document:
+        return [_from_summary(Node(document, source.where))]
+    return [_from_records(source)]
+
+
+def _from_summary(document: Node) -> Run:
+    latency = document.item("request_latency")
+    factor = _factor(latency)
+    statistics: dict[str, Any] = {
+        ours: round(value.number() * factor, 6) for theirs, ours in _STATISTICS.items()
+        if (value := latency.get(theirs)) is not None
+    }
+    count = latency.get("count") or document.get("request_count", "avg")
+    if count is not None:
+        statistics["n"] = int(count.positive())
+    configuration = _Configuration(document)
+    configuration.refuse_several()
+    rate = document.get("request_throughput", "avg")
+    mean = statistics.get("mean_ms")
+    if rate is not None and mean is not None:
+        in_flight_refused(document.where, rate.number(), mean)
+    notes = [_NOTE, *configuration.notes]
+    errors = document.get("error_request_count", "avg")
+    if errors is not None and errors.number() > 0:
+        notes.append(f"failed requests, left out: {errors.number():g}")
+    if document.value.get("was_cancelled") is True:
+        notes.append("the run was cancelled before its end")
+    return Run(statistics, None, configuration.batch, configuration.model, tuple(notes))
+
+
+def _factor(latency: Node) -> float:
+    unit = latency.item("unit")
+    if not isinstance(unit.value, str) or unit.value not in _MS:
+        raise InputFileError(
+            describe("not a unit of time", where=unit.where, value=unit.value,
+                     allowed=", ".join(_MS))
+        )
+    return _MS[unit.value]
+
+
+class _Configuration:
+    """Model, batch size and requests in flight, as ``input_config`` states them."""
+
+    def __init__(self, document: Node) -> None:
+        self._where = document.where
+        config = document.get("input_config") or Node({}, document.where)
+        self.model = _model(config)
+        self.batch = _batch(config)
+        self.concurrency = _concurrency(config)
+        self.notes: list[str] = []
+        if self.concurrency is None:
+            self.notes.append("the file does not state how many requests were in flight; on "
+                              "average there was no more than one")
+
+    def refuse_several(self) -> None:
+        if self.concurrency is not None and self.concurrency.value != 1:
+            raise InputFileError(
+                describe("several requests were in flight, so that waiting is in the latencies",
+                         where=self.concurrency.where, value=self.concurrency.value,
+                         allowed="a run with --concurrency 1")
+            )
+
+
+def _model(config: Node) -> str | None:
+    """The model, in the configuration's layout of today or of AIPerf 0.6 and GenAI-Perf."""
+    names: list[Node] = []
+    for keys in (("models", "items"), ("endpoint", "model_names"), ("model_names",)):
+        found = config.get(*keys)
+        if found is not None and isinstance(found.value, list):
+            names = list(found.entries())
+            break
+    if len(names) > 1:
+        raise InputFileError(
+            describe("several models in one run, so the latency of none of them is known",
+                     where=names[0].where, value=len(names), allowed="one model")
+        )
+    if not names:
+        return None
+    return (names[0].get("name") or names[0]).text()
+
+
+def _batch(config: Node) -> int | None:
+    """The stated batch size; one where a request is one input."""
+    stated = config.get("input", "prompt", "batch_size")
+    sets = config.get("datasets")
+    if sets is not None and isinstance(sets.value, list) and len(sets.value) == 1:
+        (only,) = sets.entries()
+        stated = only.get("prompts", "batch_size") or only.get("prompt_batch_size") or stated
+    if stated is not None:
+        return stated.whole()
+    kind = config.get("endpoint", "type")
+    return 1 if kind is not None and kind.value in _ONE_EACH else None
+
+
+def _concurrency(config: Node) -> Node | None:
+    phases = config.get("phases")
+    if phases is not None and isinstance(phases.value, list):
+        for phase in phases.entries():
+            kind = phase.get("kind") or phase.get("name")
+            if (kind is None or kind.value != "warmup") and phase.get("concurrency") is not None:
+                return phase.get("concurrency")
+    return config.get("loadgen", "concurrency")
+
+
+def _from_records(source: Source) -> Run:
+    left_out = {"of the warm-up": 0, "failed": 0, "cancelled": 0}
+    rows: list[tuple[float, int, int]] = []
+    for record in _records(source):
+        reason = _left_out(record)
+        if reason is None:
+            rows.append(_row(record))
+        else:
+            left_out[reason] += 1
+    if not rows:
+        raise InputFileError(
+            describe("no request that was measured and answered", where=source.where,
+                     value=", ".join(f"{n} {reason}" for reason, n in left_out.items() if n))
+        )
+    samples, start, end = (np.array(column) for column in zip(*rows, strict=True))
+    overlap_refused(source.where, start, end)
+    notes = [_NOTE, *(f"requests {reason}, left out: {n}" for reason, n in left_out.items() if n)]
+    beside = _beside(source.path)
+    return Run({}, samples.astype(float), beside.batch if beside else None,
+               beside.model if beside else None, tuple(notes))
+
+
+def _records(source: Source) -> Iterator[Node]:
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        if line.strip():
+            where = f"{source.where}: line {number}"
+            try:
+                yield Node(json.loads(line), where)
+            except (ValueError, RecursionError) as error:
+                raise InputFileError(
+                    describe(f"not valid JSON, cut off or damaged ({error})", where=where)
+                ) from error
+
+
+def _left_out(record: Node) -> str | None:
+    """Why a record does not count; None: it does."""
+    phase = record.item("metadata").get("benchmark_phase")
+    if phase is not None and phase.value == "warmup":
+        return "of the warm-up"
+    cancelled = record.get("metadata", "was_cancelled")
+    if cancelled is not None and cancelled.value is True:
+        return "cancelled"
+    return "failed" if record.get("error") is not None else None
+
+
+def _row(record: Node) -> tuple[float, int, int]:
+    """Latency in ms, begin and end in ns."""
+    latency = record.item("metrics").item("request_latency")
+    value = latency.item("value").positive() * _factor(latency)
+    start = record.item("metadata", "request_start_ns").whole()
+    end = record.item("metadata", "request_end_ns").whole()
+    if not 0 <= start <= end < 2**63:
+        raise InputFileError(
+            describe("request ends before it begins", where=record.where, value=end,
+                     allowed=f"at least {start}")
+        )
+    span_ms = (end - start) / 1e6
+    if not 0.01 * span_ms - 0.001 <= value <= 1.05 * span_ms + 0.001:
+        raise InputFileError(
+            describe("does not fit request_start_ns and request_end_ns, so its unit is wrong",
+                     where=latency.where, value=value, allowed=f"about {span_ms:.6g} ms")
+        )
+    return value, start, end
+
+
+def _beside(path: Path) -> _Configuration | None:
+    """The configuration in the summary of the same run."""
+    summary = path.with_name(_SUMMARY)
+    if not summary.is_file():
+        return None
+    document = Source(summary).node()
+    return _Configuration(document) if isinstance(document.value, dict) else None

@@ -1,0 +1,174 @@
+"""Finding out which program wrote a file, or the files of a folder.
+
+What a file holds decides, never its name: formats that look alike have names that look alike.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.importers import (
+    aiperf,
+    clockwork,
+    long_csv,
+    mlperf,
+    model_analyzer,
+    onnxruntime_perf,
+    perf_analyzer,
+    prometheus,
+    quantiles_csv,
+    stats_csv,
+    timm,
+    trtexec,
+    vllm_embedding,
+)
+from ramsis.profiles.importers.rows import read_rows
+from ramsis.profiles.importers.runs import Given, Run, Source
+
+__all__ = ["RUN_FORMATS", "detect", "run_files"]
+
+_MOST_FILES = 10_000
+
+
+class RunFormat(Protocol):
+    """A module for files of one run each."""
+
+    def recognises(self, source: Source) -> bool:
+        """Whether a file is of this format."""
+        ...
+
+    def read(self, source: Source, given: Given) -> Sequence[Run]:
+        """The runs of a file."""
+        ...
+
+
+RUN_FORMATS: dict[str, RunFormat] = {
+    "aiperf": aiperf,
+    "perf-analyzer": perf_analyzer,
+    "trtexec": trtexec,
+    "onnxruntime-perf-test": onnxruntime_perf,
+    "vllm-embedding": vllm_embedding,
+    "mlperf-loadgen": mlperf,
+    "prometheus": prometheus,
+    "clockwork": clockwork,
+}
+"""Formats of which a file is one run, asked in this order."""
+
+_HEADERS: tuple[tuple[str, Callable[[Collection[str]], bool], str], ...] = (
+    ("quantiles-csv", quantiles_csv.recognises, "model, batch, q0_ms, …"),
+    ("stats-csv", stats_csv.recognises, "model, batch, p95_s, …"),
+    ("long-csv", long_csv.recognises, "model, batch, latency_ms"),
+    ("model-analyzer", model_analyzer.recognises,
+     "Model, Batch, Concurrency, p99 Latency (ms), …"),
+    ("timm", timm.recognises, "model, infer_step_time, …"),
+)
+"""The formats that a header tells apart, asked in this order."""
+
+
+def detect(path: Path) -> str:
+    """The format of a file, or of what lies in a folder.
+
+    Raises
+    ------
+    InputFileError
+        When it is none that is known, or files of several lie there.
+    """
+    return _of_folder(path) if path.is_dir() else _of_file(path)
+
+
+def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], int]:
+    """The files of one format in a folder (or the file itself), and how many others lie there."""
+    if not path.is_dir():
+        return [(path.name, path)], 0
+    found = [(file.relative_to(path).as_posix(), file, _run_format(file))
+             for file in _files(path)]
+    fitting = [(name, file) for name, file, kind in found if kind == format]
+    if not fitting:
+        raise InputFileError(
+            describe(f"no file of the format {format} in this folder", where=str(path))
+        )
+    return _without_summaries(fitting, format), len(found) - len(fitting)
+
+
+def _without_summaries(
+    files: list[tuple[str, Path]], format: str
+) -> list[tuple[str, Path]]:
+    """AIPerf writes samples and a summary of each run: the samples are enough."""
+    if format != "aiperf":
+        return files
+    sampled = {file.parent for _, file in files if file.suffix == ".jsonl"}
+    return [(name, file) for name, file in files
+            if file.suffix == ".jsonl" or file.parent not in sampled]
+
+
+def _of_file(path: Path) -> str:
+    source = Source(path)
+    name = _run_format_of(source)
+    if name is not None:
+        return name
+    if source.text.lstrip()[:1] in ("{", "["):
+        source.node()
+        raise InputFileError(
+            describe("cannot tell the format by what the JSON holds", where=str(path),
+                     allowed="a file of " + ", ".join(RUN_FORMATS))
+        )
+    header = read_rows(path).columns
+    for name, recognises, _ in _HEADERS:
+        if recognises(header):
+            return name
+    raise InputFileError(
+        describe("cannot tell the format by the columns", where=str(path),
+                 value=", ".join(header),
+                 allowed="; ".join(f"{name} ({shown})" for name, _, shown in _HEADERS))
+    )
+
+
+def _of_folder(path: Path) -> str:
+    counts: dict[str, int] = {}
+    for file in _files(path):
+        kind = _run_format(file)
+        if kind is not None:
+            counts[kind] = counts.get(kind, 0) + 1
+    if len(counts) > 1:
+        shown = ", ".join(f"{kind} ({n})" for kind, n in counts.items())
+        raise InputFileError(
+            describe("files of several formats in this folder", where=str(path), value=shown,
+                     allowed="--format with one of them")
+        )
+    if counts:
+        return next(iter(counts))
+    return "timm" if any(path.glob("*.csv")) else "ramsis-artifact"
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """The files below a folder, by name."""
+    count = 0
+    for folder, folders, names in os.walk(path):
+        folders.sort()
+        for name in sorted(names):
+            file = Path(folder, name)
+            if name.startswith(".") or not file.is_file():
+                continue
+            count += 1
+            if count > _MOST_FILES:
+                raise InputFileError(
+                    describe("too many files in this folder", where=str(path),
+                             allowed=f"at most {_MOST_FILES}")
+                )
+            yield file
+
+
+def _run_format(file: Path) -> str | None:
+    """The format of a file of one run; None for another file, readable or not."""
+    try:
+        return _run_format_of(Source(file))
+    except InputFileError:
+        return None
+
+
+def _run_format_of(source: Source) -> str | None:
+    return next((name for name, module in RUN_FORMATS.items() if module.recognises(source)), None)

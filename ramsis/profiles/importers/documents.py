@@ -1,0 +1,113 @@
+"""JSON files of other programs: values that know their place, for messages of one line."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["Node", "parsed"]
+
+_ABSENT = object()
+
+
+def parsed(text: str, where: str) -> Any:
+    """The value of a JSON text; ``NaN`` and ``Infinity`` are read, and refused where they count.
+
+    Raises
+    ------
+    InputFileError
+        When it is not JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputFileError(
+            describe(f"not valid JSON, cut off or damaged ({error})", where=where)
+        ) from error
+
+
+class Node:
+    """A value of a JSON document and where it stands."""
+
+    __slots__ = ("value", "where")
+
+    def __init__(self, value: Any, where: str) -> None:
+        self.value = value
+        self.where = where
+
+    def get(self, *keys: str) -> Node | None:
+        """What lies at these keys, one inside the other; None where one is absent or null."""
+        node = self
+        for key in keys:
+            value = node.value.get(key) if isinstance(node.value, dict) else None
+            if value is None:
+                return None
+            node = Node(value, f"{node.where}.{key}" if ": " in node.where
+                        else f"{node.where}: {key}")
+        return node
+
+    def item(self, *keys: str) -> Node:
+        """As :meth:`get`; absence is an error."""
+        found = self.get(*keys)
+        if found is None:
+            raise InputFileError(
+                describe("missing", where=f"{self.where}: {'.'.join(keys)}")
+            )
+        return found
+
+    def entries(self) -> Iterator[Node]:
+        """The entries of a list."""
+        if not isinstance(self.value, list):
+            raise InputFileError(
+                describe("not a list", where=self.where, value=type(self.value).__name__)
+            )
+        for i, value in enumerate(self.value):
+            yield Node(value, f"{self.where}[{i}]")
+
+    def number(self) -> float:
+        """A finite number."""
+        return finite(self.value, self.where)
+
+    def positive(self) -> float:
+        """A finite number > 0."""
+        value = finite(self.value, self.where)
+        if value <= 0:
+            raise InputFileError(
+                describe("not positive", where=self.where, value=self.value,
+                         allowed="a number > 0")
+            )
+        return value
+
+    def whole(self) -> int:
+        """A whole number."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            raise InputFileError(
+                describe("not a whole number", where=self.where, value=self.value)
+            )
+        finite(self.value, self.where)
+        return self.value
+
+    def text(self) -> str:
+        """A text that is not empty."""
+        if not isinstance(self.value, str) or not self.value.strip():
+            raise InputFileError(describe("not a text", where=self.where, value=self.value))
+        return self.value
+
+
+def finite(value: Any, where: str) -> float:
+    """``value`` as a float, when it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputFileError(describe("not a number", where=where, value=value))
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise InputFileError(
+            describe("not finite", where=where, value=result, allowed="a finite number")
+        )
+    return result

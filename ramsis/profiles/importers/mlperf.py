@@ -1,0 +1,126 @@
+"""Importer of ``mlperf-loadgen``: ``mlperf_log_summary.txt`` of MLPerf's load generator.
+
+- SingleStream: one query of one sample at a time, so its latencies are service times at batch
+  size 1.
+- MultiStream: one query of N samples at a time (``samples_per_query``): batch size N, when the
+  system under test runs a query as one batch.
+- Server: queries arrive as a Poisson process, and waiting is in the latencies. That is a check of
+  capacity, not a profile: the error says of which load and deadline.
+- Offline: all samples at once, so there are no latencies.
+
+Latencies are in **ns**, as their labels say; those of SingleStream are confirmed by Little's law.
+The file does not name the model. Accuracy is in another file of loadgen, and left out.
+
+Source: mlcommons/inference, ``loadgen``; files that loadgen 6.0 wrote.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.importers.runs import (
+    Given,
+    NotAProfileError,
+    Run,
+    Source,
+    in_flight_refused,
+)
+
+__all__ = ["read", "recognises"]
+
+_TITLE = "MLPerf Results Summary"
+_STATISTICS = {"Mean latency": "mean_ms", "Min latency": "min_ms", "Max latency": "max_ms",
+               "50.00 percentile latency": "p50_ms", "90.00 percentile latency": "p90_ms",
+               "95.00 percentile latency": "p95_ms", "99.00 percentile latency": "p99_ms"}
+_LINE = re.compile(r"^([^:\n]*\S) *: *(\S.*?)\s*$", re.M)
+_QUERIES = re.compile(r"rocessed at least \d+ queries \((\d+)\)")
+
+
+def recognises(source: Source) -> bool:
+    """Whether a file is of this tool."""
+    return _TITLE in source.text[:500]
+
+
+def read(source: Source, given: Given) -> list[Run]:
+    """The run of a file."""
+    lines = dict(_LINE.findall(source.text))
+    scenario = lines.get("Scenario", "")
+    if lines.get("Mode") != "PerformanceOnly":
+        raise NotAProfileError(
+            describe("not a run that measures time", where=f"{source.where}: Mode",
+                     value=lines.get("Mode"), allowed="PerformanceOnly")
+        )
+    if scenario == "Server":
+        raise NotAProfileError(_capacity(source, lines))
+    if scenario not in ("SingleStream", "MultiStream"):
+        raise NotAProfileError(
+            describe("holds no latencies of single batches", where=f"{source.where}: Scenario",
+                     value=scenario, allowed="SingleStream (batch size 1) or MultiStream")
+        )
+    batch = 1 if scenario == "SingleStream" else int(_number(source, lines, "samples_per_query"))
+    statistics = _statistics(source, lines)
+    rate = lines.get("QPS w/ loadgen overhead")
+    if rate is not None:
+        per_s = _number(source, lines, "QPS w/ loadgen overhead")
+        in_flight_refused(source.where, per_s, statistics["mean_ms"])
+    return [Run(statistics, batch=batch, notes=_notes(lines, scenario))]
+
+
+def _statistics(source: Source, lines: dict[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for label, name in _STATISTICS.items():
+        stated = next((key for key in lines if key.partition(" (")[0] == label), None)
+        if stated is None:
+            raise InputFileError(describe("missing", where=f"{source.where}: {label} (ns)"))
+        if stated != f"{label} (ns)":
+            raise InputFileError(
+                describe("unknown unit", where=f"{source.where}: {label}", value=stated,
+                         allowed=f"{label} (ns)")
+            )
+        found[name] = _number(source, lines, stated) / 1e6
+    queries = _QUERIES.search(source.text)
+    if queries:
+        found["n"] = int(queries[1])
+    return found
+
+
+def _number(source: Source, lines: dict[str, str], label: str) -> float:
+    text = lines.get(label)
+    try:
+        value = float(text) if text is not None else math.nan
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InputFileError(
+            describe("not positive", where=f"{source.where}: {label}", value=text,
+                     allowed="a number > 0")
+        )
+    return value
+
+
+def _notes(lines: dict[str, str], scenario: str) -> tuple[str, ...]:
+    notes = []
+    if scenario == "MultiStream":
+        notes.append("MultiStream: a query counts as one batch; how the system under test divided "
+                     "it is not in the file")
+    if lines.get("Result is") != "VALID":
+        notes.append(f"loadgen calls the result {lines.get('Result is')} by MLPerf's rules")
+    return tuple(notes)
+
+
+def _capacity(source: Source, lines: dict[str, str]) -> str:
+    """What a run of the Server scenario says."""
+    rate = (lines.get("Scheduled samples per second") or lines.get("Completed samples per second")
+            or "an unknown number of")
+    slo = lines.get("target_latency (ns)", "")
+    deadline = f"{float(slo) / 1e6:g} ms" if re.fullmatch(r"\d{1,18}", slo) else "its deadline"
+    result = lines.get("Result is", "unknown")
+    return describe(
+        f"the Server scenario is a check of capacity, not a profile: at {rate} samples per s "
+        f"and {deadline} the result is {result}; waiting is in its latencies",
+        where=f"{source.where}: Scenario",
+        allowed="SingleStream or MultiStream; compare this one with `ramsis capacity`",
+    )

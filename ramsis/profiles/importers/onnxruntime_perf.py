@@ -1,0 +1,157 @@
+"""Importer of ``onnxruntime-perf-test``: results of ``onnxruntime_perf_test``.
+
+- Its result file: a line for each inference, ``model, seconds, peak working set in bytes, CPU
+  usage, number``, without a header; with ``-s`` also lines such as ``P95 Latency: 0.0121 s``.
+- Its console output, with ``-s``: ``Average inference time cost: 11.3 ms`` and the same lines of
+  percentiles. The time to create the session becomes ``load_ms``.
+
+The tool appends to a result file that exists, so one that holds several runs is refused: their
+batch sizes may differ. The batch size is not in the file. The name in the result file is that of
+the folder in which the model lay. Peak working set (of the process) and CPU usage are left out.
+Runs of several threads (``-c``) are refused where the console output shows them: their inferences
+slow each other. There is no accuracy.
+
+Source: microsoft/onnxruntime, ``onnxruntime/test/perftest/performance_runner.cc``.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.importers.runs import Given, Run, Source, in_flight_refused
+
+__all__ = ["read", "recognises"]
+
+_ROW = re.compile(r"[^,]*,[-+.\deE]+,\d+,-?\d+,\d+\s*")
+_STATISTIC = re.compile(r"(Min|Max|P50|P90|P95|P99|P999) Latency: (\S+) (\S+)\s*")
+_NAMES = {"Min": "min_ms", "Max": "max_ms", "P50": "p50_ms", "P90": "p90_ms", "P95": "p95_ms",
+          "P99": "p99_ms"}
+_LONGEST_S = 3600.0
+"""Inferences above this are no seconds."""
+_LABELS = {"session": ("Session creation time cost", "s"),
+           "mean": ("Average inference time cost", "ms"),
+           "requests": ("Total inference requests", ""),
+           "sum": ("Total inference time cost", "s"),
+           "wall": ("Total inference run time", "s")}
+
+
+def recognises(source: Source) -> bool:
+    """Whether a file is of this tool."""
+    lines = [line for line in islice(source.text.splitlines(), 60) if line.strip()]
+    return bool(lines) and (_ROW.fullmatch(lines[0]) is not None
+                            or any("inference time cost:" in line for line in lines))
+
+
+def read(source: Source, given: Given) -> list[Run]:
+    """The run of a file."""
+    if any("inference time cost:" in line for line in source.text.splitlines()[:200]):
+        return [_from_console(source)]
+    return [_from_rows(source)]
+
+
+def _from_rows(source: Source) -> Run:
+    samples: list[float] = []
+    names: set[str] = set()
+    stated: dict[str, float] = {}
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        where = f"{source.where}: line {number}"
+        if not line.strip():
+            continue
+        statistic = _STATISTIC.fullmatch(line)
+        if statistic:
+            stated[statistic[1]] = _seconds(statistic[2], statistic[3], where)
+            continue
+        if not _ROW.fullmatch(line):
+            raise InputFileError(
+                describe("not a line of results", where=where, value=line,
+                         allowed="model,seconds,bytes,percent,number")
+            )
+        name, seconds, _, _, run = line.strip().split(",")
+        if int(run) != len(samples):
+            raise InputFileError(
+                describe("another run begins (the tool appends to its file), whose batch size may "
+                         "be another", where=where, value=int(run),
+                         allowed=f"{len(samples)}; a file for each run")
+            )
+        names.add(name)
+        samples.append(_seconds(seconds, "s", where))
+    _compare(samples, stated, source.where)
+    model = names.pop() if len(names) == 1 else None
+    return Run({}, np.array(samples) * 1000.0, None, model or None, (
+        "whether several threads ran inferences at a time is not in a result file",))
+
+
+def _seconds(text: str, unit: str, where: str) -> float:
+    if unit != "s":
+        raise InputFileError(describe("unknown unit", where=where, value=unit, allowed="s"))
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < _LONGEST_S:
+        raise InputFileError(
+            describe("not the seconds of an inference", where=where, value=text,
+                     allowed=f"a number in (0, {_LONGEST_S:g})")
+        )
+    return value
+
+
+def _compare(samples: list[float], stated: dict[str, float], where: str) -> None:
+    """Refuse samples that do not fit the percentiles below them."""
+    if not samples:
+        raise InputFileError(
+            describe("no inferences", where=where,
+                     allowed="lines of model,seconds,bytes,percent,number")
+        )
+    for name, value in (("Min", min(samples)), ("Max", max(samples))):
+        if name in stated and not math.isclose(value, stated[name], rel_tol=0.01):
+            raise InputFileError(
+                describe(f"{name} Latency is not that of the lines above, so a unit is wrong",
+                         where=where, value=stated[name], allowed=f"about {value:g} s")
+            )
+
+
+def _from_console(source: Source) -> Run:
+    values = {key: _labelled(source, label, unit) for key, (label, unit) in _LABELS.items()}
+    mean = values["mean"]
+    if mean is None:
+        raise InputFileError(
+            describe("missing", where=f"{source.where}: {_LABELS['mean'][0]}")
+        )
+    statistics: dict[str, Any] = {"mean_ms": mean}
+    for found in _STATISTIC.finditer(source.text):
+        seconds = _seconds(found[2], found[3], f"{source.where}: {found[1]} Latency")
+        if found[1] in _NAMES:
+            statistics[_NAMES[found[1]]] = round(seconds * 1000, 6)
+    if values["requests"] is not None:
+        statistics["n"] = int(values["requests"])
+    if values["sum"] is not None and values["wall"] is not None:
+        in_flight_refused(source.where, 1000.0 / values["wall"], values["sum"])
+    session = values["session"]
+    return Run(statistics, load_ms=None if session is None else session * 1000.0, notes=(
+        "percentiles of onnxruntime_perf_test, taken on the console",))
+
+
+def _labelled(source: Source, label: str, unit: str) -> float | None:
+    """The number after a label, in its unit."""
+    line = re.search(rf"^{label}: *(\S+) *(\S*)\s*$", source.text, re.M)
+    if line is None:
+        return None
+    where = f"{source.where}: {label}"
+    if line[2] != unit:
+        raise InputFileError(describe("unknown unit", where=where, value=line[2], allowed=unit))
+    try:
+        value = float(line[1])
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InputFileError(
+            describe("not positive", where=where, value=line[1], allowed="a number > 0")
+        )
+    return value

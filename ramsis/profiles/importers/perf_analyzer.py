@@ -1,0 +1,97 @@
+"""Importer of ``perf-analyzer``: ``profile_export.json`` of Triton's perf_analyzer.
+
+For each experiment (a concurrency or a request rate) it holds the requests: ``timestamp`` when a
+request was sent and ``response_timestamps`` when its responses came, in **ns**. The latency is up
+to the last response. The experiment at concurrency 1 is taken. Others are left out and counted,
+because waiting is in their latencies; so are requests that were never answered. The file names
+neither model nor batch size. The way to the server and back is in the latency, and there is no
+accuracy.
+
+AIPerf gives a file of records a like name, which ends in ``.jsonl``; the two are told apart by
+what they hold.
+
+Source: the schema and tests of perf_analyzer's exporter (triton-inference-server/perf_analyzer,
+``profile_data_exporter``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.importers.documents import Node
+from ramsis.profiles.importers.runs import Given, Run, Source
+
+__all__ = ["read", "recognises"]
+
+_SHORTEST_NS = 1000
+"""Median latencies below this are no ns: no request takes less than a microsecond."""
+
+
+def recognises(source: Source) -> bool:
+    """Whether a file is of this tool."""
+    document = source.document()
+    return isinstance(document, dict) and isinstance(document.get("experiments"), list)
+
+
+def read(source: Source, given: Given) -> list[Run]:
+    """The run at concurrency 1."""
+    document = source.node()
+    experiments = list(document.item("experiments").entries())
+    alone = [entry for entry in experiments if _alone(entry)]
+    if len(alone) != 1:
+        raise InputFileError(
+            describe("not one experiment at concurrency 1; at others, waiting is in the latency",
+                     where=f"{source.where}: experiments", value=_levels(experiments),
+                     allowed="a run with --concurrency-range 1")
+        )
+    latency_ns, unanswered = _latencies(alone[0])
+    notes = ["latencies are as a client sees them, with the way to the server and back"]
+    if len(experiments) > 1:
+        notes.append(f"experiments at other loads, left out: {len(experiments) - 1}")
+    if unanswered:
+        notes.append(f"requests without a response, left out: {unanswered}")
+    return [Run({}, latency_ns / 1e6, notes=tuple(notes))]
+
+
+def _alone(experiment: Node) -> bool:
+    stated = experiment.item("experiment")
+    return (stated.item("mode").value == "concurrency"
+            and stated.item("value").number() == 1)
+
+
+def _levels(experiments: list[Node]) -> str:
+    return ", ".join(f"{entry.item('experiment', 'mode').value} "
+                     f"{entry.item('experiment', 'value').value}" for entry in experiments)
+
+
+def _latencies(experiment: Node) -> tuple[NDArray[np.float64], int]:
+    """Latencies in ns, and the number of requests without a response."""
+    found: list[int] = []
+    unanswered = 0
+    for request in experiment.item("requests").entries():
+        sent = request.item("timestamp").whole()
+        answers = [entry.whole() for entry in request.item("response_timestamps").entries()]
+        if not answers:
+            unanswered += 1
+            continue
+        if answers[-1] <= sent:
+            raise InputFileError(
+                describe("the last response is not after the request", where=request.where,
+                         value=answers[-1], allowed=f"more than {sent}")
+            )
+        found.append(answers[-1] - sent)
+    if not found:
+        raise InputFileError(
+            describe("no request with a response", where=experiment.where, value=unanswered,
+                     allowed="one or more")
+        )
+    latency_ns = np.array(found, dtype=float)
+    if np.median(latency_ns) < _SHORTEST_NS:
+        raise InputFileError(
+            describe("latencies are below a microsecond, so the timestamps are not ns",
+                     where=experiment.where, value=float(np.median(latency_ns)),
+                     allowed="timestamps in ns")
+        )
+    return latency_ns, unanswered

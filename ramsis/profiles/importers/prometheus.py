@@ -1,0 +1,220 @@
+"""Importer of ``prometheus``: histograms of service times, in Prometheus' text format.
+
+A histogram ``NAME`` has ``NAME_bucket{le="…"}`` (cumulative counts), ``NAME_sum`` and
+``NAME_count``. The unit is the end of its name, as Prometheus asks for: ``_seconds``; also
+``_milliseconds``, ``_ms``, ``_microseconds``, ``_us``, ``_nanoseconds``, ``_ns``. One whose name
+ends in no unit is refused, and so is one whose sum does not fit its buckets. Where a file has
+several, ``--metric`` names the one that is meant: whether waiting is in it, only its owner knows.
+
+The labels ``model``, ``model_name`` or ``deployment`` and ``batch_size`` or ``batch`` become model
+and batch size; over other labels (replica, version) the counts are added up, which is noted. The
+mean is exact. A percentile is known up to its bucket: it is taken on the straight line between the
+bucket's ends, as Prometheus does, and ``relative_error`` says how far the 95th may be off. A
+percentile in the last bucket, which has no end, is left out.
+
+Source: Prometheus' documentation, "Exposition formats" and "histogram_quantile()".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.profiles.importers.runs import Given, Run, Source
+
+__all__ = ["read", "recognises"]
+
+_MS = {"seconds": 1e3, "milliseconds": 1.0, "ms": 1.0, "microseconds": 1e-3, "us": 1e-3,
+       "nanoseconds": 1e-6, "ns": 1e-6}
+_TYPE = re.compile(r"^# TYPE (\S+) histogram\s*$", re.M)
+_SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*?)\})?\s+(\S+)(?:\s+-?[\d.]+)?(?:\s+#.*)?")
+_LABEL = re.compile(r'\s*([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"\s*(?:,|$)')
+_MODEL = ("model", "model_name", "deployment")
+_BATCH = ("batch_size", "batch")
+_LEVELS = {"p50_ms": 0.5, "p90_ms": 0.9, "p95_ms": 0.95, "p99_ms": 0.99}
+_SLACK = 1e-3
+
+
+@dataclass
+class _Series:
+    """The counts of one histogram with the labels of one model and batch size."""
+
+    counts: dict[float, float] = field(default_factory=dict)
+    total: float = 0.0
+    sum: float = 0.0
+    others: dict[str, set[str]] = field(default_factory=dict)
+
+
+def recognises(source: Source) -> bool:
+    """Whether a file is in this format and holds a histogram."""
+    return _TYPE.search(source.text) is not None
+
+
+def read(source: Source, given: Given) -> list[Run]:
+    """A run for each model and batch size of the histogram."""
+    name = _chosen(source, given.metric)
+    factor = _factor(source, name)
+    series = _series(source, name)
+    if not series:
+        raise InputFileError(describe("the histogram is empty", where=f"{source.where}: {name}"))
+    return [_run(f"{source.where}: {name}", key, item, factor) for key, item in series.items()]
+
+
+def _chosen(source: Source, wanted: str | None) -> str:
+    names: list[str] = list(dict.fromkeys(_TYPE.findall(source.text)))
+    if not names:
+        raise InputFileError(
+            describe("no histogram", where=source.where, allowed="a line # TYPE NAME histogram")
+        )
+    if wanted is not None:
+        if wanted not in names:
+            raise InvalidValueError(
+                describe(f"no such histogram in {source.where}", where="--metric", value=wanted,
+                         allowed=", ".join(names[:8]))
+            )
+        return wanted
+    timed = [name for name in names if name.rpartition("_")[2] in _MS] or names
+    if len(timed) > 1:
+        raise InputFileError(
+            describe("several histograms", where=source.where, value=", ".join(timed[:8]),
+                     allowed="--metric with the one that holds service times without waiting")
+        )
+    return timed[0]
+
+
+def _factor(source: Source, name: str) -> float:
+    unit = name.rpartition("_")[2]
+    if unit not in _MS:
+        raise InputFileError(
+            describe("the name does not end in a unit of time", where=source.where, value=name,
+                     allowed=", ".join(f"_{unit}" for unit in _MS))
+        )
+    return _MS[unit]
+
+
+def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _Series]:
+    found: dict[tuple[str | None, int | None], _Series] = {}
+    for number, line in enumerate(source.text.splitlines(), start=1):
+        if not line.startswith(name) or line[len(name):].partition("{")[0].split(" ")[0] not in (
+                "_bucket", "_sum", "_count"):
+            continue
+        where = f"{source.where}: line {number}"
+        sample = _SAMPLE.fullmatch(line.strip())
+        if sample is None:
+            raise InputFileError(describe("not a sample", where=where, value=line))
+        labels = _labels(sample[2] or "", where)
+        value = _value(sample[3], where)
+        item = found.setdefault(_key(labels, where), _Series())
+        kind = sample[1].removeprefix(name)
+        if kind == "_bucket":
+            edge = _value(labels.pop("le", ""), where, infinite=True)
+            item.counts[edge] = item.counts.get(edge, 0.0) + value
+        elif kind == "_sum":
+            item.sum += value
+        else:
+            item.total += value
+            for label, text in labels.items():
+                item.others.setdefault(label, set()).add(text)
+    return {key: item for key, item in found.items() if item.total > 0}
+
+
+def _labels(text: str, where: str) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    place = 0
+    while place < len(text):
+        label = _LABEL.match(text, place)
+        if label is None:
+            raise InputFileError(describe("not labels", where=where, value=text,
+                                          allowed='name="value", …'))
+        labels[label[1]] = label[2]
+        place = label.end()
+    return labels
+
+
+def _value(text: str, where: str, *, infinite: bool = False) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (value >= 0 and (infinite or value < math.inf)):
+        raise InputFileError(
+            describe("not a count or a bucket's end", where=where, value=text,
+                     allowed="a number >= 0")
+        )
+    return value
+
+
+def _key(labels: dict[str, str], where: str) -> tuple[str | None, int | None]:
+    """Model and batch size; their labels are taken out."""
+    model = next((labels.pop(name) for name in _MODEL if name in labels), None)
+    batch = next((labels.pop(name) for name in _BATCH if name in labels), None)
+    if batch is not None and not (batch.isascii() and batch.isdigit() and int(batch[:9]) > 0):
+        raise InputFileError(
+            describe("not a batch size", where=where, value=batch, allowed="a whole number >= 1")
+        )
+    return model, None if batch is None else int(batch[:9])
+
+
+def _run(
+    where: str, key: tuple[str | None, int | None], series: _Series, factor: float
+) -> Run:
+    edges = sorted(series.counts)
+    counts = np.array([series.counts[edge] for edge in edges])
+    if not edges or edges[-1] != math.inf or counts[-1] != series.total:
+        raise InputFileError(
+            describe("buckets and count do not agree (+Inf)", where=where,
+                     value=counts[-1].item() if edges else None, allowed=f"{series.total:g}")
+        )
+    if (np.diff(counts) < 0).any():
+        raise InputFileError(
+            describe("counts of the buckets fall", where=where, value=counts.tolist(),
+                     allowed="cumulative counts")
+        )
+    lower = np.array([0.0, *edges[:-1]])
+    inside = np.diff(counts, prepend=0.0)
+    mean = series.sum / series.total
+    upper = np.array(edges)
+    most = math.inf if inside[-1] else float((inside[:-1] * upper[:-1]).sum() / series.total)
+    least = float((inside * lower).sum() / series.total)
+    if not least * (1 - _SLACK) <= mean <= most * (1 + _SLACK):
+        raise InputFileError(
+            describe("the sum does not fit the buckets, so their units differ", where=where,
+                     value=mean, allowed=f"a mean from {least:g} to {most:g}")
+        )
+    return _from_buckets(key, series, edges, counts, factor)
+
+
+def _from_buckets(
+    key: tuple[str | None, int | None], series: _Series, edges: Sequence[float],
+    counts: np.ndarray[Any, np.dtype[np.float64]], factor: float,
+) -> Run:
+    statistics: dict[str, Any] = {"n": int(series.total),
+                                  "mean_ms": series.sum / series.total * factor}
+    notes = ["percentiles are those of a histogram, on the straight line between the ends of a "
+             "bucket"]
+    unknown = []
+    for name, level in _LEVELS.items():
+        place = int(np.searchsorted(counts, level * series.total))
+        if edges[place] == math.inf:
+            unknown.append(name.removesuffix("_ms"))
+            continue
+        low, high = edges[place - 1] if place else 0.0, edges[place]
+        before = counts[place - 1] if place else 0.0
+        share = (level * series.total - before) / (counts[place] - before)
+        value = (low + share * (high - low)) * factor
+        statistics[name] = value
+        if name == "p95_ms":
+            statistics["relative_error"] = max(high * factor - value, value - low * factor) / value
+    if unknown:
+        notes.append(f"beyond the last bucket, left out: {', '.join(unknown)}")
+    merged = [f"{label} ({len(texts)})" for label, texts in series.others.items()
+              if len(texts) > 1]
+    if merged:
+        notes.append(f"counts added up over {', '.join(merged)}")
+    return Run(statistics, None, key[1], key[0], tuple(notes))

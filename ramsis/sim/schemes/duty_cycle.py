@@ -1,0 +1,85 @@
+"""Fixed batches, in turn where a worker holds several variants: a placement without policies.
+
+Each use of the workers (a variant, and the largest batch of it) has a queue, which all workers of
+the station share. An idle worker takes what waits in the queue whose turn it is, up to the use's
+batch, and the next queue has its turn on that worker; an empty queue is passed over. With one use
+that is a central queue with a batch limit. Nothing waits for a batch to fill. Either all requests
+are served, or those at the head of a queue that the batch would answer late are dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ramsis.sim.engine import Scheme, StationEngine
+
+__all__ = ["DutyCycle"]
+
+
+class DutyCycle(Scheme):
+    """See the module's description.
+
+    Parameters
+    ----------
+    engine : StationEngine
+        Its fleet's models are the uses, in their order.
+    batches : sequence of int
+        Largest batch of each use.
+    use_of : callable
+        The use that a query is routed to.
+    drop : bool
+        Whether to drop requests that would be late.
+    """
+
+    def __init__(
+        self, engine: StationEngine, batches: Sequence[int], use_of: Callable[[int], int], *,
+        drop: bool = False,
+    ) -> None:
+        super().__init__(engine)
+        self.batches, self.use_of = batches, use_of
+        self.latency_ms = engine.fleet.table.latency_ms.tolist() if drop else None
+        self.queues: list[deque[int]] = [deque() for _ in batches]
+        self.turn = [0] * engine.fleet.workers
+        self.idle = deque(range(engine.fleet.workers))
+
+    def on_arrival(self, query: int) -> None:
+        """Queue it for its use."""
+        self.queues[self.use_of(query)].append(query)
+        self.serve()
+
+    def on_idle(self, worker: int) -> None:
+        """The worker takes its turn after those that are idle already."""
+        self.idle.append(worker)
+        self.serve()
+
+    def serve(self) -> None:
+        """Let idle workers take batches while queries wait."""
+        while self.idle and any(self.queues):
+            worker = self.idle[0]
+            use = self.next_use(worker)
+            size = self.batch(use)
+            if size == 0:
+                continue  # all that waited there was dropped, and the queue has lost its turn
+            self.idle.popleft()
+            self.turn[worker] = (use + 1) % len(self.queues)
+            queue = self.queues[use]
+            self.engine.dispatch(worker, [queue.popleft() for _ in range(size)], use)
+
+    def next_use(self, worker: int) -> int:
+        """The first use in turn for which queries wait."""
+        count = len(self.queues)
+        in_turn = ((self.turn[worker] + step) % count for step in range(count))
+        return next(use for use in in_turn if self.queues[use])
+
+    def batch(self, use: int) -> int:
+        """Size of the batch that starts now, after what it would answer late is dropped."""
+        queue, most = self.queues[use], self.batches[use]
+        if self.latency_ms is not None:
+            engine, latency_ms = self.engine, self.latency_ms[use]
+            while queue:
+                finish_ms = engine.now_ms + latency_ms[min(len(queue), most) - 1]
+                if finish_ms <= engine.deadline_ms(queue[0]):
+                    break
+                engine.drop(queue.popleft())
+        return min(len(queue), most)

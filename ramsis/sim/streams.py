@@ -1,0 +1,204 @@
+"""Streams of requests to stations, each of one application, in one run of the plain engine.
+
+A stream is a Poisson process; each of its requests is routed to a target (a use of a station) at
+random by the targets' shares, or, where the shares do not add up to 1, to none: it is not sent,
+and nothing answers it. Every stream has random numbers of its own, so what a station is sent does
+not depend on the other streams.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.sim.engine import Engine, Scheme, StationEngine
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.routed import Routed, StationStart
+from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
+from ramsis.sim.workload import ConstantLoad
+
+__all__ = ["NOT_SENT", "Figures", "Requests", "Stream", "StreamStation", "Target", "figures",
+           "requests_of", "run_streams"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+NOT_SENT = -1
+"""The station of a request that is routed to none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where requests of a stream go: to a use of a station, with a share of all."""
+
+    station: int
+    use: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Requests of one application.
+
+    Attributes
+    ----------
+    load_qps : float
+        Of all its requests, > 0.
+    slo_ms : float
+        Deadline of each after its arrival.
+    targets : tuple of Target
+        Shares that add up to 1 at most.
+    """
+
+    load_qps: float
+    slo_ms: float
+    targets: tuple[Target, ...]
+
+
+class StationScheme(Protocol):
+    """Makes the scheme of a station; ``use_of`` gives the use that a request is routed to."""
+
+    def __call__(self, engine: StationEngine, use_of: Callable[[int], int]) -> Scheme:
+        """The scheme."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class StreamStation:
+    """A station: its workers, and what starts its scheme."""
+
+    fleet: Fleet
+    start: StationScheme
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """Requests of all streams in the order of their arrival, arrays of shape (n,).
+
+    Attributes
+    ----------
+    arrival_ms, slo_ms : ndarray
+    stream, station, use : ndarray of int
+        ``station`` is :data:`NOT_SENT` for requests that are routed to none.
+    """
+
+    arrival_ms: FloatArray
+    slo_ms: FloatArray
+    stream: IntArray
+    station: IntArray
+    use: IntArray
+
+    def only(self, chosen: NDArray[np.bool_]) -> Requests:
+        """Some of the requests."""
+        return Requests(self.arrival_ms[chosen], self.slo_ms[chosen], self.stream[chosen],
+                        self.station[chosen], self.use[chosen])
+
+    @property
+    def sent(self) -> Requests:
+        """Those that are routed to a station."""
+        return self.only(self.station != NOT_SENT)
+
+
+def requests_of(streams: Sequence[Stream], duration_ms: float, seed: int) -> Requests:
+    """Draw the requests of a run and where each is routed."""
+    drawn = [_drawn(stream, i, duration_ms, np.random.SeedSequence((seed, i)))
+             for i, stream in enumerate(streams)]
+    together = Requests(*(np.concatenate([getattr(one, name) for one in drawn])
+                          for name in ("arrival_ms", "slo_ms", "stream", "station", "use")))
+    order = np.argsort(together.arrival_ms, kind="stable")
+    return Requests(together.arrival_ms[order], together.slo_ms[order], together.stream[order],
+                    together.station[order], together.use[order])
+
+
+def _drawn(
+    stream: Stream, index: int, duration_ms: float, seed: np.random.SeedSequence
+) -> Requests:
+    arrivals, routing = (np.random.default_rng(part) for part in seed.spawn(2))
+    times = ConstantLoad(stream.load_qps, duration_ms).arrivals_ms(arrivals)
+    shares = np.cumsum([target.share for target in stream.targets])
+    if len(shares) and abs(shares[-1] - 1.0) < 1e-6:  # as far as loads in a file add up
+        shares[-1] = 1.0
+    place = np.searchsorted(shares, routing.random(len(times)), side="right")
+    station = np.array([*(target.station for target in stream.targets), NOT_SENT])[place]
+    use = np.array([*(target.use for target in stream.targets), 0])[place]
+    return Requests(times, np.full(len(times), stream.slo_ms),
+                    np.full(len(times), index), station, use)
+
+
+def run_streams(
+    stations: Sequence[StreamStation], requests: Requests, duration_ms: float
+) -> Run:
+    """All stations in one run of the plain engine on requests that are all sent.
+
+    Service times have to be fixed; where they were drawn, what a station draws would depend on
+    the others.
+
+    Raises
+    ------
+    SchemeError
+        A station's scheme did what cannot be done.
+    """
+    station, use = requests.station.tolist(), requests.use.tolist()
+    counts = np.bincount(requests.station, minlength=len(stations))
+    starts = [StationStart(partial(one.start, use_of=use.__getitem__),
+                           float(count) / max(len(station), 1))
+              for one, count in zip(stations, counts, strict=True)]
+    load_qps = 1000.0 * len(station) / duration_ms
+    engine = Engine([one.fleet for one in stations], requests.arrival_ms, duration_ms,
+                    np.random.default_rng(0), load_qps, query_slo_ms=requests.slo_ms)
+    return engine.run(lambda whole: Routed(whole, starts, station.__getitem__))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What became of some requests; rates are fractions, ``None`` without any request.
+
+    Attributes
+    ----------
+    queries : int
+        All, the sum of the next five.
+    in_time, late, dropped, never_answered, not_sent : int
+    accuracy : float or None
+        Mean of the requests in time.
+    violation_rate : float or None
+        Share of the others.
+    effective_accuracy : float or None
+        Mean over all of the accuracy if in time, else 0.
+    response_p99_ms : float or None
+        Of the requests that were answered.
+    """
+
+    queries: int
+    in_time: int
+    late: int
+    dropped: int
+    never_answered: int
+    not_sent: int
+    accuracy: float | None
+    violation_rate: float | None
+    effective_accuracy: float | None
+    response_p99_ms: float | None
+
+
+def figures(run: Run, chosen: NDArray[np.bool_], not_sent: int = 0) -> Figures:
+    """What became of some requests of a run, and of others that were not sent to it."""
+    in_time = int(run.in_time[chosen].sum())
+    answered = chosen & run.answered
+    sent = int(chosen.sum())
+    queries = sent + not_sent
+    reward = float(run.reward[chosen].sum())
+    response = (run.answered_ms - run.arrival_ms)[answered]
+    return Figures(
+        queries=queries, in_time=in_time, late=int(answered.sum()) - in_time,
+        dropped=int((run.batch_of[chosen] == DROPPED).sum()),
+        never_answered=int((run.batch_of[chosen] == NEVER_ANSWERED).sum()), not_sent=not_sent,
+        accuracy=reward / in_time if in_time else None,
+        violation_rate=1.0 - in_time / queries if queries else None,
+        effective_accuracy=reward / queries if queries else None,
+        response_p99_ms=float(np.quantile(response, 0.99)) if len(response) else None,
+    )

@@ -1,0 +1,232 @@
+"""The options of policies: defaults by dispatch rule, and what does not go together.
+
+The table of `docs/options.md` is this one. Everything that a model cannot do is a :class:`Limit`:
+where some options have some values, another one is restricted, for a reason that lies in the
+model. :func:`check_options` is the only place that refuses such settings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from numbers import Integral
+from typing import Any, NamedTuple
+
+from ramsis.arrivals import Arrivals
+from ramsis.arrivals.registry import SHIPPED
+from ramsis.errors import InvalidValueError, describe
+from ramsis.policy import DISPATCHES, SERVICES
+from ramsis.worker.actions import Batching, LateRule
+from ramsis.worker.grid import DEFAULT_GRID
+from ramsis.worker.problem import MAX_QUEUE, Objective
+from ramsis.worker.shortest_queue import MAX_TABLE
+from ramsis.worker.solve import SOLVERS
+
+__all__ = ["DEFAULTS", "LIMITS", "VALUES", "Allowed", "Limit", "check_options", "knows"]
+
+
+class Allowed(NamedTuple):
+    """Values of an option.
+
+    Attributes
+    ----------
+    text
+        As messages and the documentation list them.
+    holds
+        Whether a value is one of them.
+    wrong
+        What messages call another value.
+    """
+
+    text: str
+    holds: Callable[[Any], bool]
+    wrong: str = "not allowed"
+
+
+class Limit(NamedTuple):
+    """What an option may be where others have some values.
+
+    Attributes
+    ----------
+    given
+        Values of the other options, all of which must be met.
+    option
+        The one that is restricted.
+    allowed
+        Its values.
+    why
+        The reason, in the model.
+    """
+
+    given: Mapping[str, str]
+    option: str
+    allowed: Allowed
+    why: str
+
+
+def _words(*names: str, wrong: str = "not allowed") -> Allowed:
+    return Allowed(", ".join(names), names.__contains__, wrong)
+
+
+def _whole(most: int) -> Allowed:
+    return Allowed(f"a whole number from 1 to {most}",
+                   lambda value: isinstance(value, Integral) and not isinstance(value, bool)
+                   and 1 <= int(value) <= most, "not a number in range")
+
+
+def _is_bins(text: Any) -> bool:
+    """``model``, or ``fixed:D`` with D from 2 to 1000."""
+    kind, _, count = str(text).partition(":")
+    return kind == "fixed" and count.isdecimal() and 2 <= int(count) <= 1000
+
+
+def _is_poisson(text: Any) -> bool:
+    name = str(text).partition(":")[0]
+    return name in SHIPPED and Arrivals.parse(text).name == "poisson"
+
+
+_PER_WORKER: Mapping[str, Any] = {
+    "arrivals": "poisson",
+    "service": None,
+    "objective": Objective.PER_QUERY.value,
+    "grid": DEFAULT_GRID,
+    "max_queue": 32,
+    "late": LateRule.SERVE.value,
+    "batching": Batching.MAXIMAL.value,
+    "violation_price": 0.0,
+    "max_violation": None,
+    "solver": SOLVERS[0],
+    "slo_classes": (),
+}
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "round-robin": _PER_WORKER,
+    "shortest-queue": _PER_WORKER,
+    "central-queue": {**_PER_WORKER, "grid": None, "late": LateRule.DROP.value,
+                      "batching": Batching.VARIABLE.value, "violation_price": 1.0},
+}
+"""The value of each option that is not given, by dispatch rule; None where the profile decides."""
+
+VALUES: Mapping[str, Allowed] = {
+    "dispatch": _words(*DISPATCHES, wrong="unknown dispatch"),
+    "service": _words(*SERVICES, wrong="unknown service"),
+    "objective": _words(*Objective, wrong="unknown objective"),
+    "max_queue": _whole(MAX_QUEUE),
+    "late": _words(*LateRule, wrong="unknown late"),
+    "batching": _words(*Batching, wrong="unknown batching"),
+    "violation_price": Allowed("a finite number >= 0", lambda x: math.isfinite(x) and x >= 0,
+                               "not a price"),
+    "max_violation": Allowed("a fraction in (0, 1]", lambda x: 0 < x <= 1, "not a violation rate"),
+    "solver": _words(*SOLVERS, wrong="unknown solver"),
+}
+"""What an option may be where nothing limits it; arrivals, grids and SLOs are parsed elsewhere."""
+
+_POISSON = Allowed("poisson", _is_poisson)
+_POISSON_OR_OWN = Allowed(  # of one's own it shows when the problem is made
+    "poisson", lambda text: text.partition(":")[0] not in SHIPPED or _is_poisson(text))
+_ONE_SLO = Allowed("one SLO", lambda classes: not classes)
+_ALL_BUT_VALUE_ITERATION = Allowed(
+    ", ".join(name for name in SOLVERS if name != "value-iteration"),
+    lambda name: name != "value-iteration")
+_BINS = "fixed:D with D from 2 to 1000"
+
+
+def _of(dispatch: str, *limits: tuple[str, Allowed, str]) -> list[Limit]:
+    return [Limit({"dispatch": dispatch}, *limit) for limit in limits]
+
+
+LIMITS: tuple[Limit, ...] = (
+    *_of(
+        "round-robin",
+        ("slo_classes", _ONE_SLO, "a worker's table knows one deadline; give each class workers "
+                                  "of its own"),
+    ),
+    *_of(
+        "shortest-queue",
+        ("arrivals", _POISSON_OR_OWN, "the rates at which a worker gets requests, by its queue, "
+                                      "are known for Poisson arrivals"),
+        ("service", _words("p95", "p99", "mean"), "the rates are settled for fixed times"),
+        ("max_queue", _whole(MAX_TABLE), "the rates are settled by dense systems of equations, "
+                                         "one for each queue length"),
+        ("late", _words("serve"), "the slack after a service is known where it takes all"),
+        ("batching", _words("maximal"), "a service takes the whole queue in the equations of the "
+                                        "rates"),
+        ("violation_price", Allowed("0", lambda price: price == 0), "a worker's gain does not "
+         "hold the violations that its choices cause at others"),
+        ("max_violation", Allowed("none", lambda _: False), "a budget is met by a price, and "
+         "violations have none here"),
+        ("slo_classes", _ONE_SLO, "a worker's table knows one deadline; give each class workers "
+                                  "of its own"),
+    ),
+    *_of(
+        "central-queue",
+        ("arrivals", _POISSON, "the state holds no age of the last arrival, and no phase"),
+        ("objective", _words("per-query"), "batches of many workers overlap, so the model counts "
+                                           "queries"),
+        ("grid", Allowed(f"{_BINS}, or model",
+                         lambda text: text is None or text == "model" or _is_bins(text),
+                         "not a slack grid of a central queue"),
+         "slack bins are kept for each number of idle workers and each queue"),
+        ("late", _words("drop"), "a worker is not held by what cannot be in time"),
+        ("batching", _words("variable"), "a batch is any part of the queue"),
+        ("solver", _words(SOLVERS[0]), "its system of equations has a factorisation of its own"),
+    ),
+    Limit({"dispatch": "central-queue", "service": "distribution"}, "grid",
+          Allowed(_BINS, lambda text: text is None or _is_bins(text),
+                  "not a slack grid of a central queue"),
+          "drawn times have no distinct latencies"),
+    Limit({"batching": "variable"}, "arrivals", _POISSON_OR_OWN,
+          "what is left in the queue has waited for times that are known for Poisson arrivals"),
+    Limit({"batching": "variable", "dispatch": "round-robin"}, "solver",
+          _ALL_BUT_VALUE_ITERATION,
+          "sparse rows are solved by policy iteration"),
+    Limit({"dispatch": "round-robin", "objective": "per-query", "late": "drop"}, "solver",
+          _ALL_BUT_VALUE_ITERATION, "a drop takes one query and a batch several; value iteration "
+                                    "needs actions of one cost"),
+    Limit({"arrivals": "mmpp"}, "late", _words("serve", "free"),
+          "how many requests a drop leaves depends on the hidden mode"),
+    Limit({"arrivals": "mmpp"}, "solver", _words(SOLVERS[0]),
+          "the mode is hidden, so the search is among tables"),
+)
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Refuse a value that an option does not have, or not together with the others.
+
+    Parameters
+    ----------
+    given : mapping
+        Value of each option; None where the profile decides.
+
+    Raises
+    ------
+    InvalidValueError
+    """
+    for name, allowed in VALUES.items():
+        value = given[name]
+        if value is not None and not allowed.holds(value):
+            raise InvalidValueError(describe(allowed.wrong, where=name, value=value,
+                                             allowed=allowed.text))
+    for limit in LIMITS:
+        value = given[limit.option]
+        met = all(_word(given[name]) == word for name, word in limit.given.items())
+        if met and value is not None and not limit.allowed.holds(value):
+            words = " and ".join(f"{name} {word}" for name, word in limit.given.items())
+            raise InvalidValueError(describe(
+                f"{limit.allowed.wrong} with {words} ({limit.why})", where=limit.option,
+                value=value, allowed=limit.allowed.text))
+
+
+def knows(dispatch: str, option: str, value: Any) -> bool:
+    """Whether a dispatch rule's model knows a value of an option.
+
+    >>> knows("central-queue", "late", "drop"), knows("central-queue", "late", "serve")
+    (True, False)
+    """
+    return all(limit.allowed.holds(value) for limit in LIMITS
+               if limit.option == option and limit.given == {"dispatch": dispatch})
+
+
+def _word(value: object) -> str:
+    """A value without its parameters."""
+    return str(value).partition(":")[0]

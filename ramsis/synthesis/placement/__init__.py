@@ -1,0 +1,16 @@
+"""What becomes of a placement when it serves: its stations, policies for them, a simulation."""
+
+from ramsis.synthesis.placement.policies import station_policies
+from ramsis.synthesis.placement.simulated import (
+    FamilyOutcome,
+    PlacementOutcome,
+    StationOutcome,
+    UseOutcome,
+    estimate,
+    simulate_placement,
+)
+from ramsis.synthesis.placement.stations import PlacedStation, StationUse, placed_stations
+
+__all__ = ["FamilyOutcome", "PlacedStation", "PlacementOutcome", "StationOutcome",
+           "StationUse", "UseOutcome", "estimate", "placed_stations",
+           "simulate_placement", "station_policies"]

@@ -1,0 +1,88 @@
+"""Policies for the stations of a placement, each for what the placement sends to the station.
+
+A station gets a policy for one central queue. Where that promises clearly less than the fluid
+bound, one for round robin, with batches of any size, is made too, and the policy that promises
+more is taken: with small batches of fixed length round robin keeps workers as busy as a central
+queue does, and its model is exact, while that of the central queue is cautious.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ramsis.policy import Policy
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.sim.schemes import Policies
+from ramsis.synthesis.generate import generate_policy
+from ramsis.synthesis.placement.stations import PlacedStation
+from ramsis.synthesis.recipes.central import policy_of_regular_ends
+from ramsis.synthesis.settings import SynthesisSettings
+
+__all__ = ["station_fleet", "station_plan", "station_policies"]
+
+_CLEARLY = 0.005  # of effective accuracy
+_GRID = "fixed:100"
+
+
+def station_policies(
+    stations: Sequence[PlacedStation], on_policy: Callable[[], object] | None = None
+) -> tuple[Policy | None, ...]:
+    """A policy for each station with one use; ``None`` for a duty cycle.
+
+    Like stations have the same policy.
+
+    Parameters
+    ----------
+    on_policy : callable, optional
+        Told after each station.
+
+    Raises
+    ------
+    InfeasibleError
+        A station whose variants are too slow for the SLO.
+    NotConvergedError
+        A policy could not be computed.
+    """
+    made: dict[object, Policy] = {}
+    found: list[Policy | None] = []
+    for station in stations:
+        if len(station.uses) == 1:
+            key = (repr(station.profile), len(station.workers), station.load_qps)
+            if key not in made:
+                made[key] = _policy(station)
+            found.append(made[key])
+        else:
+            found.append(None)
+        if on_policy is not None:
+            on_policy()
+    return tuple(found)
+
+
+def _policy(station: PlacedStation) -> Policy:
+    (use,) = station.uses
+    settings = SynthesisSettings(use.family.slo_ms, len(station.workers), service="p95",
+                                 dispatch="central-queue", max_queue=station.max_batch)
+    central = policy_of_regular_ends(station.profile, station.load_qps, settings)
+    promised, bound = central.expectations.effective_accuracy, central.expectations.upper_bound
+    if len(station.workers) == 1 or bound is None or bound - promised <= _CLEARLY:
+        return central
+    in_turn = SynthesisSettings(
+        use.family.slo_ms, len(station.workers), service="p95", grid=_GRID, late="drop",
+        batching="variable", violation_price=1.0)
+    by_turns = generate_policy(station.profile, station.load_qps, in_turn)
+    return by_turns if by_turns.expectations.effective_accuracy > promised else central
+
+
+def station_fleet(station: PlacedStation, max_batch: int) -> Fleet:
+    """The station's workers in simulation; the SLO is the longest of its families'."""
+    slo_ms = max(use.family.slo_ms for use in station.uses)
+    return Fleet.of(station.profile, workers=len(station.workers), slo_ms=slo_ms, service="p95",
+                    max_batch=max_batch)
+
+
+def station_plan(station: PlacedStation, policy: Policy) -> tuple[Fleet, Plan]:
+    """The station's workers in simulation, and its policy ready to run on them."""
+    policies = Policies((policy,), station.name)
+    fleet = station_fleet(station, max(station.max_batch, policies.max_batch))
+    return fleet, policies.prepare(fleet)

@@ -1,0 +1,299 @@
+"""A placement in simulation, beside what it promises and what policies for it promise.
+
+All families are served at once, in one run of the plain engine for each seed: Poisson arrivals at
+the demand of each, routed to its stations at random by the loads of the placement. What the
+placement sends to no station counts as not answered. Requests are judged from when the workers,
+idle at first, have had 40 SLOs to settle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from placement_milp import Family, Problem
+from placement_milp.result import Group
+from ramsis.bounds import fluid_bound
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.policy import Policy
+from ramsis.sim.result import Estimate
+from ramsis.sim.run import Run
+from ramsis.sim.schemes.duty_cycle import DutyCycle
+from ramsis.sim.streams import (
+    NOT_SENT,
+    Figures,
+    Stream,
+    StreamStation,
+    Target,
+    figures,
+    requests_of,
+    run_streams,
+)
+from ramsis.synthesis.placement.policies import (
+    station_fleet,
+    station_plan,
+    station_policies,
+)
+from ramsis.synthesis.placement.stations import PlacedStation, StationUse, placed_stations
+from ramsis.synthesis.simulated import SETTLES
+
+__all__ = ["FamilyOutcome", "PlacementOutcome", "StationOutcome", "UseOutcome",
+           "estimate", "simulate_placement"]
+
+
+@dataclass(frozen=True, eq=False)
+class UseOutcome:
+    """What a station did for a family.
+
+    Attributes
+    ----------
+    use : StationUse
+    simulated : tuple of Figures
+        Of each seed.
+    """
+
+    use: StationUse
+    simulated: tuple[Figures, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class StationOutcome:
+    """What a station did.
+
+    Attributes
+    ----------
+    station : PlacedStation
+    policy : Policy or None
+        That it was served by; ``None`` with fixed batches.
+    uses : tuple of UseOutcome
+    busy : tuple of float
+        Share of the workers' time that is busy, of each seed.
+    """
+
+    station: PlacedStation
+    policy: Policy | None
+    uses: tuple[UseOutcome, ...]
+    busy: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class FamilyOutcome:
+    """What a family got; all rates are of its whole demand.
+
+    Attributes
+    ----------
+    family : Family
+    sent_share : float
+        Share of the demand that the placement sends to stations.
+    placement_accuracy : float
+        Effective accuracy that the placement promises.
+    policies_accuracy : float or None
+        Effective accuracy that the policies of its stations promise together; ``None`` where a
+        station has none.
+    upper_bound : float
+        No way to serve with these workers and their variants, the families that share them left
+        aside, has a higher effective accuracy.
+    utilisation : float
+        Share of the time that the placement takes its busiest workers to be busy.
+    simulated : tuple of Figures
+        Of each seed.
+    """
+
+    family: Family
+    sent_share: float
+    placement_accuracy: float
+    policies_accuracy: float | None
+    upper_bound: float
+    utilisation: float
+    simulated: tuple[Figures, ...]
+
+    def estimate(self, figure: str) -> Estimate:
+        """Mean and 95 % confidence interval over the seeds of a rate of :class:`Figures`."""
+        return estimate(self.simulated, figure)
+
+
+@dataclass(frozen=True, eq=False)
+class PlacementOutcome:
+    """What a placement did.
+
+    Attributes
+    ----------
+    problem : Problem
+    families : tuple of FamilyOutcome
+    stations : tuple of StationOutcome
+    first : Run
+        Of the first seed.
+    """
+
+    problem: Problem
+    families: tuple[FamilyOutcome, ...]
+    stations: tuple[StationOutcome, ...]
+    first: Run
+
+
+def estimate(simulated: Sequence[Figures], figure: str) -> Estimate:
+    """Mean and 95 % confidence interval over seeds."""
+    values = [getattr(one, figure) for one in simulated]
+    return Estimate.of([float(value) for value in values if value is not None])
+
+
+def simulate_placement(
+    problem: Problem,
+    groups: Sequence[Group],
+    *,
+    duration_ms: float,
+    seeds: Sequence[int] = (0,),
+    fixed: bool = False,
+    on_step: Callable[[], object] | None = None,
+) -> PlacementOutcome:
+    """Serve a problem's demands with a placement's groups of workers.
+
+    Parameters
+    ----------
+    problem, groups
+        As of a placement, or :func:`placement_milp.read_placement`.
+    duration_ms : float
+        In which the requests that are judged arrive, > 0.
+    seeds : sequence of int
+    fixed : bool
+        Run the placement's batches instead of policies, where it has batches, and drop nothing.
+        Without it a duty cycle drops what it would answer late, as policies do.
+    on_step : callable, optional
+        Told after each station's policy and each seed.
+
+    Raises
+    ------
+    InfeasibleError
+        Nothing is sent to any worker.
+    NotConvergedError
+        A policy could not be computed.
+    """
+    stations = placed_stations(problem, groups)
+    wanted = [None if fixed and station.uses[0].batch is not None else station
+              for station in stations]
+    policies = tuple(
+        None if one is None else station_policies((one,), on_step)[0] for one in wanted)
+    served = [_served(station, policy, drop=not fixed)
+              for station, policy in zip(stations, policies, strict=True)]
+    streams, settled_ms = _streams(problem, stations), SETTLES * max(
+        family.slo_ms for family in problem.families)
+    results: list[_Result] = []
+    first: Run | None = None
+    for seed in seeds:
+        run, result = _one_seed(served, streams, stations, settled_ms, duration_ms, seed)
+        first = first or run
+        results.append(result)
+        if on_step is not None:
+            on_step()
+    assert first is not None
+    return PlacementOutcome(
+        problem,
+        tuple(_family(problem, family, stations, policies,
+                      tuple(result.families[i] for result in results))
+              for i, family in enumerate(problem.families)),
+        tuple(_outcome(stations, policies, i, results) for i in range(len(stations))), first)
+
+
+def _served(
+    station: PlacedStation, policy: Policy | None, *, drop: bool
+) -> StreamStation:
+    if policy is None:
+        batches = [use.batch or 1 for use in station.uses]
+        return StreamStation(station_fleet(station, station.max_batch),
+                             partial(DutyCycle, batches=batches, drop=drop))
+    fleet, plan = station_plan(station, policy)
+    return StreamStation(fleet, lambda engine, use_of: plan.start(engine))
+
+
+def _streams(problem: Problem, stations: Sequence[PlacedStation]) -> list[Stream]:
+    """The requests of each family, and where they go."""
+    return [
+        Stream(family.demand_qps, family.slo_ms, tuple(
+            Target(i, j, use.load_qps / family.demand_qps)
+            for i, station in enumerate(stations) for j, use in enumerate(station.uses)
+            if use.family.name == family.name and use.load_qps > 0))
+        for family in problem.families]
+
+
+@dataclass(frozen=True, eq=False)
+class _Result:
+    """Figures of one seed: of families, of the uses of each station, and of its workers' time."""
+
+    families: tuple[Figures, ...]
+    uses: tuple[tuple[Figures, ...], ...]
+    busy: tuple[float, ...]
+
+
+def _one_seed(
+    served: Sequence[StreamStation], streams: Sequence[Stream],
+    stations: Sequence[PlacedStation], settled_ms: float, duration_ms: float, seed: int,
+) -> tuple[Run, _Result]:
+    until_ms = settled_ms + duration_ms
+    requests = requests_of(streams, until_ms, seed)
+    sent = requests.sent
+    run = run_streams(served, sent, until_ms)
+    judged = sent.arrival_ms >= settled_ms
+    unsent = requests.stream[(requests.station == NOT_SENT) & (requests.arrival_ms >= settled_ms)]
+    missing = np.bincount(unsent, minlength=len(streams)).tolist()
+    families = tuple(figures(run, judged & (sent.stream == i), missing[i])
+                     for i in range(len(streams)))
+    uses = tuple(
+        tuple(figures(run, judged & (sent.station == i) & (sent.use == j))
+              for j in range(len(station.uses)))
+        for i, station in enumerate(stations))
+    return run, _Result(families, uses, _busy(run, settled_ms, until_ms))
+
+
+def _busy(run: Run, since_ms: float, until_ms: float) -> tuple[float, ...]:
+    """Share of the workers' time that is busy, by fleet."""
+    busy_ms = (np.clip(run.finish_ms, since_ms, until_ms)
+               - np.clip(run.start_ms, since_ms, until_ms))
+    counts = [fleet.workers for fleet in run.fleets]
+    fleet_of = np.repeat(np.arange(len(counts)), counts)[run.worker]
+    total = np.bincount(fleet_of, busy_ms, minlength=len(counts))
+    return tuple((total / np.array(counts) / (until_ms - since_ms)).tolist())
+
+
+def _outcome(
+    stations: Sequence[PlacedStation], policies: Sequence[Policy | None], i: int,
+    results: Sequence[_Result],
+) -> StationOutcome:
+    uses = tuple(UseOutcome(use, tuple(result.uses[i][j] for result in results))
+                 for j, use in enumerate(stations[i].uses))
+    return StationOutcome(stations[i], policies[i], uses, tuple(r.busy[i] for r in results))
+
+
+def _family(
+    problem: Problem, family: Family, stations: Sequence[PlacedStation],
+    policies: Sequence[Policy | None], simulated: tuple[Figures, ...],
+) -> FamilyOutcome:
+    mine = [(station, policy, use) for station, policy in zip(stations, policies, strict=True)
+            for use in station.uses if use.family.name == family.name]
+    share = [use.load_qps / family.demand_qps for _, _, use in mine]
+    promises = [None if policy is None else policy.expectations.effective_accuracy
+                for _, policy, _ in mine]
+    known = [promise for promise in promises if promise is not None]
+    return FamilyOutcome(
+        family, sum(share),
+        sum(s * use.accuracy * use.in_time for s, (_, _, use) in zip(share, mine, strict=True)),
+        sum(s * p for s, p in zip(share, known, strict=True)) if len(known) == len(mine) else None,
+        _bound(family, stations),
+        max((station.utilisation for station, _, _ in mine), default=0.0), simulated)
+
+
+def _bound(family: Family, stations: Sequence[PlacedStation]) -> float:
+    """The fluid bound of a family that had the workers of its stations to itself."""
+    types, counts = [], []
+    for station in stations:
+        names = [name for use in station.uses if use.family.name == family.name
+                 for name in use.variants]
+        if names:
+            types.append(ServiceTimes.of(station.profile.subset(names), "p95", station.max_batch))
+            counts.append(len(station.workers))
+    if not types:
+        return 0.0
+    return fluid_bound(types, slo_ms=family.slo_ms, workers=counts,
+                       load_qps=family.demand_qps).effective_accuracy

@@ -1,0 +1,194 @@
+"""The stations of a placement: from groups of workers to queues and who serves them.
+
+*One family.* The workers of one type that hold the same variants for one family are a station of k
+workers with one queue; so are any ``together`` workers of a value table's row, as many stations as
+there are such sub-fleets.
+
+*A duty cycle.* Workers that hold the same variants in turn are one station with a queue for each
+variant. Their latencies have the slow-down of the placement file.
+
+*At once.* A variant that runs beside others on a part of a worker, as fast as alone, is a server
+of its own.
+
+Requests of a family are routed to stations at random, by the loads of the placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from placement_milp import Family, Problem, Variant, WorkerType
+from placement_milp.feasible import latencies
+from placement_milp.result import Group, Use
+from ramsis.errors import InfeasibleError, describe
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
+
+__all__ = ["PlacedStation", "StationUse", "placed_stations"]
+
+
+@dataclass(frozen=True, slots=True)
+class StationUse:
+    """What a station does for a family.
+
+    Attributes
+    ----------
+    family : Family
+    variants : tuple of str
+    batch : int or None
+        Largest batch that the placement has it run; ``None`` under a value table's policy.
+    latency_ms : float or None
+        Of that batch, with the slow-down of sharing.
+    load_qps : float
+        Sent to the whole station, > 0.
+    rate_qps : float
+        That the placement takes the whole station for.
+    accuracy, in_time : float
+        What the placement promises of the requests that are sent here.
+    """
+
+    family: Family
+    variants: tuple[str, ...]
+    batch: int | None
+    latency_ms: float | None
+    load_qps: float
+    rate_qps: float
+    accuracy: float
+    in_time: float
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedStation:
+    """Like workers with one queue for each use.
+
+    Attributes
+    ----------
+    worker_type : str
+    workers : tuple of str
+        Names.
+    uses : tuple of StationUse
+        One, or those of a duty cycle.
+    at_once : bool
+        Whether it has only a part of each worker.
+    profile : ProfileSet
+        The variants with their latencies here; in a duty cycle a model for each use, in order.
+    max_batch : int
+        Largest batch that runs.
+    """
+
+    worker_type: str
+    workers: tuple[str, ...]
+    uses: tuple[StationUse, ...]
+    at_once: bool
+    profile: ProfileSet
+    max_batch: int
+
+    @property
+    def name(self) -> str:
+        """Worker type, number of workers and variants."""
+        held = " | ".join("+".join(use.variants) for use in self.uses)
+        return f"{len(self.workers)} {self.worker_type}: {held}"
+
+    @property
+    def load_qps(self) -> float:
+        """Sent to it."""
+        return sum(use.load_qps for use in self.uses)
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the time that the placement takes its workers to be busy."""
+        busy = [use.load_qps / use.rate_qps for use in self.uses]
+        if len(self.uses) == 1:
+            return busy[0]
+        cycle = sum(use.latency_ms or 0.0 for use in self.uses)
+        return sum(b * (use.latency_ms or 0.0) / cycle
+                   for b, use in zip(busy, self.uses, strict=True))
+
+
+def placed_stations(problem: Problem, groups: Sequence[Group]) -> tuple[PlacedStation, ...]:
+    """The stations of a placement that are sent anything.
+
+    Raises
+    ------
+    InfeasibleError
+        None is.
+    """
+    found: dict[object, PlacedStation] = {}
+    for group in groups:
+        for key, station in _of_group(problem, group):
+            known = found.get(key)
+            found[key] = station if known is None else _joined(known, station)
+    sent = tuple(station for station in found.values() if station.load_qps > 0)
+    if not sent:
+        raise InfeasibleError(describe("the placement sends nothing to any worker",
+                                       where=problem.name))
+    return sent
+
+
+def _of_group(problem: Problem, group: Group) -> Iterator[tuple[object, PlacedStation]]:
+    """Stations of a group, each with what like ones of other groups have in common with it."""
+    kind = next(item for item in problem.worker_types if item.name == group.worker_type)
+    if any(use.batch is None for use in group.uses):  # a policy for every ``together`` workers
+        for first in range(0, len(group.workers), group.together):
+            workers = group.workers[first : first + group.together]
+            yield (workers, None), _station(problem, kind, workers, group.uses, False)
+    elif group.cycle_ms is None:
+        for use in group.uses:
+            part = len(group.uses) > 1
+            yield ((kind.name, use.variants, use.batch, part),
+                   _station(problem, kind, group.workers, (use,), part))
+    else:
+        held = tuple((use.variants, use.batch) for use in group.uses)
+        yield (kind.name, held), _station(problem, kind, group.workers, group.uses, False)
+
+
+def _joined(one: PlacedStation, other: PlacedStation) -> PlacedStation:
+    """Like workers of two groups as one station."""
+    uses = tuple(replace(a, load_qps=a.load_qps + b.load_qps, rate_qps=a.rate_qps + b.rate_qps)
+                 for a, b in zip(one.uses, other.uses, strict=True))
+    return replace(one, workers=one.workers + other.workers, uses=uses)
+
+
+def _station(
+    problem: Problem, kind: WorkerType, workers: tuple[str, ...], uses: Sequence[Use],
+    at_once: bool,
+) -> PlacedStation:
+    # Loads and rates of a placement are those of one worker, or of one sub-fleet under a policy.
+    times = 1 if any(use.batch is None for use in uses) else len(workers)
+    mine = tuple(
+        StationUse(problem.family(use.family), use.variants, use.batch, use.latency_ms,
+                   times * use.load_qps, times * use.rate_qps, use.accuracy, use.in_time)
+        for use in uses)
+    profile, max_batch = _profile(problem, kind, mine)
+    return PlacedStation(kind.name, workers, mine, at_once, profile, max_batch)
+
+
+def _profile(
+    problem: Problem, kind: WorkerType, uses: tuple[StationUse, ...]
+) -> tuple[ProfileSet, int]:
+    """The variants of some uses on a worker type, and the largest batch of any."""
+    by_name = {variant.name: variant for variant in problem.variants}
+    slo_ms = max(use.family.slo_ms for use in uses)
+    listed = []
+    for use in uses:
+        for name in use.variants:
+            entries = _listed(by_name[name], kind, alone=len(uses) == 1 and use.batch is not None)
+            factor = (use.latency_ms or 0.0) / entries[use.batch] if use.batch else 1.0
+            listed.append((by_name[name], {b: factor * ms for b, ms in entries.items()}))
+    largest = max(max(entries) for _, entries in listed)
+    models = tuple(_model(variant, entries, slo_ms) for variant, entries in listed)
+    return ProfileSet(f"{problem.name}: {kind.name}", models), largest
+
+
+def _listed(variant: Variant, kind: WorkerType, *, alone: bool) -> dict[int, float]:
+    """Latency by batch; of a variant that is alone on its worker those for which there is room."""
+    return {entry.batch: entry.latency_ms for entry in latencies(variant, kind)
+            if not alone or (entry.memory_mb or variant.memory_mb) <= kind.memory_mb}
+
+
+def _model(variant: Variant, entries: dict[int, float], slo_ms: float) -> ModelProfile:
+    """A variant with its batches, a batch of 1 by padding, and a larger one that is late."""
+    known = {1: entries[min(entries)], **entries}
+    known[max(known) + 1] = 2.0 * slo_ms + max(known.values())
+    return ModelProfile(variant.name, variant.accuracy,
+                        tuple(BatchProfile(b, p95_ms=ms) for b, ms in sorted(known.items())))

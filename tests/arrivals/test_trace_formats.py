@@ -1,0 +1,286 @@
+"""Public data sets and other traces by the name of their format."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ramsis.arrivals.timestamps import read_timestamps
+from ramsis.arrivals.trace_formats import TRACE_FORMATS, detect_trace, read_trace
+from ramsis.arrivals.trace_formats.instants import Instants
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError
+from tests.cli.command import Run, refused
+
+AZURE_LLM = """\
+TIMESTAMP,ContextTokens,GeneratedTokens
+2023-11-16 18:17:03.9799600,4808,10
+2023-11-16 18:17:04.0319600,3180,8
+2023-11-16 18:17:04.0781490,110,27
+"""
+FUNCTIONS_2019 = """\
+HashOwner,HashApp,HashFunction,Trigger,1,2,3
+a,b,c,http,60,0,6
+d,e,f,timer,0,120,6
+"""
+FUNCTIONS_2021 = """\
+app,func,end_timestamp,duration
+a,x,5160.25,0.125
+c,z,5219.5,0.5
+b,y,5241.5,42.25
+"""
+BURSTGPT = """\
+Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type
+5,ChatGPT,472,18,490,Conversation log
+45,ChatGPT,1087,230,1317,Conversation log
+118.5,GPT-4,417,0,417,API log
+"""
+MOONCAKE = """\
+{"timestamp": 0, "input_length": 655, "output_length": 52, "hash_ids": [46, 47]}
+{"timestamp": 10535, "input_length": 672, "output_length": 26, "hash_ids": [46, 47]}
+{"timestamp": 27482, "input_length": 655, "output_length": 52, "hash_ids": [46, 47]}
+"""
+VIDUR = """\
+arrived_at,num_prefill_tokens,num_decode_tokens
+0.0,591,140
+0.125,547,248
+"""
+GENTD26 = """\
+gmt_create,predict_type,predict_status,exec_time_seconds,groupId,prompt_length
+2024-11-15 16:57:50,TXT_2_IMG,SUCCEED,32.0,G0000,63.0
+2024-11-15 18:17:06,TXT_2_IMG,SUCCEED,36.0,G0001,93.0
+2024-11-15 18:16:14,TXT_2_IMG,FAILED,43.0,G0001,93.0
+"""
+RATES = "100\n250\n0\n50\n"
+LINES = '{"id": 1, "at": 1.5}\n{"id": 2, "at": 2.0}\n'
+SAMPLES = {
+    "azure-llm": AZURE_LLM, "azure-functions-2019": FUNCTIONS_2019,
+    "azure-functions-2021": FUNCTIONS_2021, "burstgpt": BURSTGPT, "mooncake": MOONCAKE,
+    "vidur": VIDUR, "alibaba-gentd26": GENTD26, "jsonl": LINES, "per-second-rates": RATES,
+}
+TIMES = {
+    "azure-llm": [0.0, 52.0, 98.189],
+    "azure-functions-2021": [0.0, 39_125.0, 58_875.0],
+    "burstgpt": [0.0, 40_000.0, 113_500.0],
+    "mooncake": [0.0, 10_535.0, 27_482.0],
+    "vidur": [0.0, 125.0],
+    "alibaba-gentd26": [0.0, 4_704_000.0, 4_756_000.0],
+}
+
+
+def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
+    path = folder / name
+    content = text.encode()
+    if name.endswith(".gz"):
+        content = gzip.compress(content)
+    elif name.endswith(".zst"):
+        content = pytest.importorskip("zstandard").ZstdCompressor().compress(content)
+    path.write_bytes(content)
+    return path
+
+
+def test_every_format_has_a_sample_here() -> None:
+    assert set(SAMPLES) == set(TRACE_FORMATS)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("format", TIMES)
+def test_arrivals_of_a_format_are_ms_since_the_first(
+    tmp_path: Path, format: str, ending: str
+) -> None:
+    path = written(tmp_path, SAMPLES[format], "trace.csv" + ending)
+    assert detect_trace(path) == format
+    found = read_trace(path, format)
+    assert found.times_ms is not None
+    np.testing.assert_allclose(found.times_ms, TIMES[format], rtol=0, atol=1e-6)
+
+
+def test_what_goes_back_in_time_is_sorted_and_counted(tmp_path: Path) -> None:
+    assert read_trace(written(tmp_path, FUNCTIONS_2021), "azure-functions-2021").notes == (
+        "lines that go back in time, sorted: 1",)
+    assert read_trace(written(tmp_path, VIDUR), "vidur").notes == ()
+
+
+def test_minute_bins_are_added_up_over_functions(tmp_path: Path) -> None:
+    path = written(tmp_path, FUNCTIONS_2019)
+    assert detect_trace(path) == "azure-functions-2019"
+    found = read_trace(path, "azure-functions-2019")
+    assert (found.step_ms, found.notes) == (60_000.0, ("invocations of 2 functions, added up",))
+    assert found.rate_qps is not None
+    assert found.rate_qps.tolist() == [1.0, 2.0, 0.2]
+
+
+@pytest.mark.parametrize(("text", "column"), [
+    (RATES, None), ("rate_qps\n" + RATES, None), ("t,qps\n0,100\n1,250\n2,0\n3,50\n", "qps")])
+def test_rates_by_second(tmp_path: Path, text: str, column: str | None) -> None:
+    found = read_trace(written(tmp_path, text), "per-second-rates", time_column=column)
+    assert (found.step_ms, found.times_ms) == (1000.0, None)
+    assert found.rate_qps is not None
+    assert found.rate_qps.tolist() == [100.0, 250.0, 0.0, 50.0]
+
+
+def test_json_lines_need_a_key_and_a_unit(tmp_path: Path) -> None:
+    path = written(tmp_path, LINES, "t.jsonl")
+    assert detect_trace(path) == "jsonl"
+    times = read_trace(path, "jsonl", time_column="at", unit="s").times_ms
+    assert times is not None
+    assert times.tolist() == [0.0, 500.0]
+    iso = written(tmp_path, '{"at": "2024-05-01T00:00:00Z"}\n\n{"at": "2024-05-01T00:00:01Z"}\n')
+    times = read_trace(iso, "jsonl", time_column="at").times_ms
+    assert times is not None
+    assert times.tolist() == [0.0, 1000.0]
+    with pytest.raises(InvalidValueError, match=r"need the key of the time.*--time-column"):
+        read_trace(path, "jsonl")
+    with pytest.raises(InvalidValueError, match=r"line 1: numbers need a unit"):
+        read_trace(path, "jsonl", time_column="at")
+
+
+def test_a_unit_that_is_not_the_formats_is_refused(tmp_path: Path) -> None:
+    for format, unit in (("vidur", "ms"), ("mooncake", "s"), ("azure-functions-2019", "s"),
+                         ("vidur", "days")):
+        with pytest.raises(InvalidValueError, match="unit"):
+            read_trace(written(tmp_path, SAMPLES[format]), format, unit=unit)
+    assert read_trace(written(tmp_path, VIDUR), "vidur", unit="s").format == "vidur"
+
+
+@pytest.mark.parametrize(("format", "text", "says"), [
+    ("vidur", VIDUR + "x,1,2\n", r"line 4: not a timestamp of the same kind.*'x'"),
+    ("vidur", VIDUR.replace("0.125", "nan"), "line 3: not a timestamp"),
+    ("vidur", "arrived_at,num_prefill_tokens\n0,1\n", "no such column: got 'num_decode_tokens'"),
+    ("vidur", VIDUR[:VIDUR.index("\n") + 1], "no requests"),
+    ("azure-functions-2021", FUNCTIONS_2021.replace("42.25", "-1"), "line 4: not a duration"),
+    ("azure-functions-2021", FUNCTIONS_2021 + "a,b,3\n", "line 5: line has no time column"),
+    ("azure-functions-2019", FUNCTIONS_2019.replace("120", "x"), "line 3, minute 2: not a count"),
+    ("azure-functions-2019", FUNCTIONS_2019.replace(",120,6", ""), "line 3, minute 2"),
+    ("azure-functions-2019", FUNCTIONS_2019[:45], "empty trace"),
+    ("mooncake", MOONCAKE[:-20], r"line 3: not valid JSON, cut off or damaged"),
+    ("mooncake", MOONCAKE.replace('"timestamp": 10535', '"time": 3'), "line 2: no such key"),
+    ("mooncake", MOONCAKE.replace("10535", "null"), "line 2, timestamp: not a timestamp"),
+    ("mooncake", MOONCAKE + "[]\n", "line 4: not a JSON object"),
+    ("mooncake", MOONCAKE + '{"timestamp": NaN}\n', "line 4: not a timestamp"),
+    ("alibaba-gentd26", GENTD26.replace("11-15 18:17", "13-15 18:17"), "line 3: not a timestamp"),
+    ("per-second-rates", "5\n-1\n", "line 2: not a rate"),
+    ("per-second-rates", "0\n0\n", "empty trace"),
+    ("per-second-rates", "a,b\n1,2\n", "line 1: several columns"),
+])
+def test_a_bad_trace_is_refused_by_line(
+    tmp_path: Path, format: str, text: str, says: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(InputFileError, match=says) as caught:
+        read_trace(path, format)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_json_lines_do_not_go_back(tmp_path: Path) -> None:
+    path = written(tmp_path, '{"t": 2}\n{"t": 1}\n')
+    with pytest.raises(InputFileError, match="line 2: timestamp goes back in time: got 1"):
+        read_trace(path, "jsonl", time_column="t", unit="s")
+
+
+def test_samples_of_gentd26_are_told_from_its_requests(tmp_path: Path) -> None:
+    path = written(tmp_path, "timestamp_anon,value,container_ip,request_type\n1,2,x,API\n")
+    with pytest.raises(InputFileError, match=r"not its requests.*lora_request_trace\.csv"):
+        detect_trace(path)
+
+
+@pytest.mark.parametrize("text", ["", "1\n2\n", "arrival_ms,x\n1,2\n", "0 100\n", "a,1,2,3\n"])
+def test_other_files_are_left_to_their_readers(tmp_path: Path, text: str) -> None:
+    assert detect_trace(written(tmp_path, text)) is None
+
+
+def test_zst_without_its_package_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
+    (tmp_path / "a.csv.zst").write_bytes(b"")
+    with pytest.raises(InvalidValueError, match=r"extra 'zstd'.*pip install 'ramsis\[zstd\]'"):
+        detect_trace(tmp_path / "a.csv.zst")
+
+
+@pytest.mark.parametrize("name", ["damaged.csv.gz", "damaged.csv.zst", "missing.csv"])
+def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
+    if name.endswith("zst"):
+        pytest.importorskip("zstandard")
+    if "damaged" in name:
+        (tmp_path / name).write_bytes(b"no archive at all")
+    with pytest.raises(InputFileError, match="cannot read trace"):
+        detect_trace(tmp_path / name)
+
+
+def test_columns_at_once_and_texts_one_by_one_give_the_same() -> None:
+    rng = random.Random(4)
+
+    def stamp() -> str:
+        fraction = f".{rng.randrange(10**9):09d}"[: rng.randrange(2, 11)]
+        return (f"{rng.randint(1971, 2100)}-{rng.randint(1, 12):02d}-{rng.randint(1, 28):02d}"
+                f"{rng.choice('T ')}{rng.randrange(24):02d}:{rng.randrange(60):02d}:"
+                f"{rng.randrange(60):02d}{fraction}")
+
+    for zone in ("", "Z", "+00:00", "+05:30"):
+        texts = [stamp() + zone for _ in range(500)]
+        instants = Instants(texts[0], None, "here")
+        found = instants.column(pd.Series(texts, dtype=object))
+        assert found is not None
+        assert found.tolist() == [instants.one(text) for text in texts]
+        for bad in ("2024-02-30 00:00:00.5", "2024-01-01 24:00:00.5", "2024-01-01 00:00:00.",
+                    "2024-01-01 00:00:00.5x", "2024-01-01", "é"):
+            assert instants.column(pd.Series([*texts, bad + zone], dtype=object)) is None
+
+
+@pytest.mark.parametrize("format", SAMPLES)
+def test_damaged_traces_end_in_one_line(tmp_path: Path, format: str) -> None:
+    rng = random.Random(format)
+    for _ in range(150):
+        text = list(SAMPLES[format])
+        for _ in range(rng.randrange(1, 5)):
+            spot = rng.randrange(len(text))
+            text[spot] = rng.choice(["", "\n", "\r", ",", '"', "x", "\x00", "1e999", "-", "é",
+                                     "{"])
+        path = written(tmp_path, "".join(text))
+        try:
+            detect_trace(path)
+            read_trace(path, format, **({"time_column": "at", "unit": "s"}
+                                        if format == "jsonl" else {}))
+            read_timestamps(path, unit="s")
+        except RamsisError as error:
+            message = str(error)
+        else:
+            continue
+        assert "\n" not in message
+
+
+def test_the_real_azure_trace_is_the_same_by_name(reference_dir: Path) -> None:
+    path = reference_dir / "azure_llm_code_trace.csv"
+    assert detect_trace(path) == "azure-llm"
+    found = read_trace(path, "azure-llm").times_ms
+    assert found is not None
+    assert len(found) == 8819
+    assert found.tolist() == read_timestamps(path).tolist()
+
+
+def test_commands_take_traces_by_format(run: Run, tmp_path: Path, tiny_file: Path) -> None:
+    lines = "".join(json.dumps({"timestamp": 20 * i, "input_length": 1, "output_length": 1}) + "\n"
+                    for i in range(100))
+    path = written(tmp_path, lines, "mooncake.jsonl")
+    common = ("simulate", "--profiles", tiny_file, "--slo-ms", "100", "--workers", "2",
+              "--scheme", "greedy", "--json")
+    ran = run(*common, "--trace", path)
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["rows"][0]["load_qps"] == pytest.approx(50, rel=0.02)
+    rates = written(tmp_path, "50\n80\n", "rates.txt")
+    ran = run(*common, "--trace", rates, "--trace-format", "per-second-rates")
+    assert ran.code == 0, ran.err
+    assert run("arrivals", "fit", path).code == 0
+    refused(run("arrivals", "fit", rates, "--trace-format", "per-second-rates"), 3,
+            "holds loads, not arrivals")
+    refused(run(*common, "--trace", path, "--unit", "s"), 2, "unit", "ms")
+    sorted_ = written(tmp_path, FUNCTIONS_2021, "f.csv")
+    ran = run(*common, "--trace", sorted_)
+    assert "lines that go back in time, sorted: 1" in ran.err
