@@ -1,4 +1,4 @@
-"""From a profile to policies: one per load level, with what each will deliver.
+"""From a profile to the policy of a station for one load, with what it will deliver.
 
 How a policy is made depends on the dispatch rule; see :mod:`ramsis.synthesis.recipes`.
 """
@@ -38,7 +38,13 @@ def generate_policy(
 def prepared(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Callable[[], Policy]:
-    """The synthesis for one load, its input checked."""
+    """The synthesis for one load, its input checked; call it for the policy.
+
+    Raises
+    ------
+    InvalidValueError, InfeasibleError
+        As :func:`generate_policy`.
+    """
     if settings.max_violation is not None:
         prepared(profile, load_qps, priced(settings, 1.0))
         return partial(_within_budget, profile, load_qps, settings)
@@ -65,5 +71,3 @@ def _within_budget(
     # The search's own settings had a price instead.
     inputs = replace(policy.inputs, settings=fingerprint(settings.as_dict()))
     return replace(policy, inputs=inputs)
-
-

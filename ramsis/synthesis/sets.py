@@ -76,13 +76,13 @@ def generate_set(
     if not loads_qps:
         raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
     problem = ClusterProblem(_cluster(cluster, settings), settings)
-    for load_qps in loads_qps:  # all of them, before anything is touched
-        problem.check(load_qps)
+    # All of them, before anything is touched.
+    prepared = [problem.prepared(load_qps) for load_qps in loads_qps]
     folder = Path(folder)
     present = os.path.exists(folder / MANIFEST_NAME)
     if present and not overwrite:
         _check_same(problem, folder)
-    made: Iterable[Level[Policy]] = map(problem.level, loads_qps)
+    made: Iterable[Level[Policy]] = (make() for make in prepared)
     flat = problem.one_station
     if not flat:  # then where files stand depends on all levels
         made = list(made)

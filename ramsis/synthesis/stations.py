@@ -19,9 +19,9 @@ budget, so that the whole is within it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,10 +33,10 @@ from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.errors import InfeasibleError, describe
 from ramsis.files import fingerprint
 from ramsis.policy import Inputs, Level, Policy, Rates, Station, level_of, rates_of
-from ramsis.profiles.file import to_document
 from ramsis.runtime.table import arrivals_label
 from ramsis.synthesis.division import Division, best_division, rounded
-from ramsis.synthesis.generate import generate_policy, prepared
+from ramsis.synthesis.generate import prepared
+from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
 
@@ -96,21 +96,24 @@ class ClusterProblem:
             for kind in range(max(alike) + 1)
             for members in [[i for i, own in enumerate(alike) if own == kind]])
 
-    def check(self, load_qps: float) -> None:
-        """Refuse a load that no policies can be made for, before any are made.
-
-        Raises
-        ------
-        InvalidValueError, InfeasibleError
-            As :func:`ramsis.synthesis.generate_policy`, where there is one station.
-        """
-        if self.one_station:
-            prepared(self.cluster.worker_types[0].profile, load_qps, self.settings)
-
     def bound(self, load_qps: float) -> FluidBound:
         """What no scheme can beat, with a row for each kind of workers."""
         return fluid_bound([kind.times for kind in self.kinds], slo_ms=self.classes,
                            workers=[kind.workers for kind in self.kinds], load_qps=load_qps)
+
+    def prepared(self, load_qps: float) -> Callable[[], Level[Policy]]:
+        """The synthesis for a load, its input checked; call it for the best policies found.
+
+        Raises
+        ------
+        InvalidValueError, InfeasibleError
+            Where there is one station, as :func:`ramsis.synthesis.generate_policy`.
+        """
+        if not self.one_station:
+            return partial(self._divided, load_qps)
+        types = self.cluster.worker_types
+        make = prepared(types[0].profile, load_qps, self.settings)
+        return lambda: level_of(make(), tuple(one.name for one in types))
 
     def level(self, load_qps: float) -> Level[Policy]:
         """The best policies found for a load.
@@ -120,25 +123,20 @@ class ClusterProblem:
         InvalidValueError, InfeasibleError, NotConvergedError
             As :func:`ramsis.synthesis.generate_policy`.
         """
-        if self.one_station:
-            names = tuple(one.name for one in self.cluster.worker_types)
-            policy = generate_policy(self.cluster.worker_types[0].profile, load_qps, self.settings)
-            return level_of(policy, names)
-        return self._divided(load_qps)
+        return self.prepared(load_qps)()
 
     def inputs(self, station: Station[Policy]) -> Inputs:
         """What a policy for the workers and classes of a station would be made from here."""
         policy = station.policy
         settings = replace(self.settings, slo_ms=policy.slo_ms, workers=policy.workers,
                            slo_classes=policy.slo_classes)
-        made_from, name = self._profiles[station.worker_types[0]]
-        return Inputs(profile=made_from, profile_name=name,
-                      settings=fingerprint(settings.as_dict()))
+        known = self._profiles[station.worker_types[0]]
+        return replace(known, settings=fingerprint(settings.as_dict()))
 
     @cached_property
-    def _profiles(self) -> dict[str, tuple[str, str]]:
-        """Fingerprint and name of each type's profile."""
-        return {one.name: (fingerprint(to_document(one.profile)), one.profile.name)
+    def _profiles(self) -> dict[str, Inputs]:
+        """The record of each type's profile, with these settings."""
+        return {one.name: inputs_of(one.profile, self.settings)
                 for one in self.cluster.worker_types}
 
     def _loads(self, load_qps: float) -> TypeLoads:

@@ -142,14 +142,14 @@ def test_policies_that_cannot_be_made_for_so_few_are_a_miss(
 ) -> None:
     from ramsis.synthesis import stations
 
-    made = stations.generate_policy
+    made = stations.prepared
 
     def refusing(profile: ProfileSet, load_qps: float, settings: Any) -> Any:
         if settings.workers < 15:
             raise InfeasibleError("max_violation: too few")
         return made(profile, load_qps, settings)
 
-    monkeypatch.setattr(stations, "generate_policy", refusing)
+    monkeypatch.setattr(stations, "prepared", refusing)
     trial = try_workers(Cluster.of(tiny, workers=3, slo_ms=100.0), LOAD, WANTED, scheme=WORKER)
     assert not trial.met
     assert (trial.clear, trial.refusal) == (None, "max_violation: too few")

@@ -37,13 +37,13 @@ def test_a_file_for_each_load_and_a_manifest_that_lists_them(
     tiny: ProfileSet, tmp_path: Path
 ) -> None:
     made = generate_set(tiny, (400.0, 50.0, 0.5), SETTINGS, tmp_path / "a" / "set").levels
-    assert [level.load_qps for level in made] == [0.5, 50.0, 400.0]
+    assert [level.load_qps for level in made] == [400.0, 50.0, 0.5]
     assert sorted(contents(tmp_path / "a" / "set")) == [
         "manifest.json", "round-robin-00000qps_5.json", "round-robin-00050qps.json",
         "round-robin-00400qps.json"]
     assert loads(tmp_path / "a" / "set") == [0.5, 50.0, 400.0]
     levels = read_manifest(tmp_path / "a" / "set").levels
-    for known, level in zip(made, levels, strict=True):
+    for known, level in zip(made[::-1], levels, strict=True):
         expected = known.policy.expectations
         assert level.expected["expected_effective_accuracy"] == expected.effective_accuracy
         assert level.expected["upper_bound"] == expected.upper_bound

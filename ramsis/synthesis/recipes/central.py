@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ramsis import __version__
-from ramsis.bounds import fluid_bound
 from ramsis.cluster.checks import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError, describe
 from ramsis.policy import (
     CertificateRecord,
-    Expectations,
     Inputs,
     Policy,
     PolicyModel,
@@ -23,6 +21,7 @@ from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
+from ramsis.synthesis.recipes.central_promise import promise_of
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import SETTLES, simulated
@@ -30,9 +29,8 @@ from ramsis.synthesis.simulated import SETTLES, simulated
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.analysis.central import CentralAnalysis
     from ramsis.central.problem import FleetProblem
-    from ramsis.central.solve import FleetSolution
 
-__all__ = ["Central", "policy_of_regular_ends", "promise_of"]
+__all__ = ["Central", "policy_of_regular_ends"]
 
 CENTRAL_QUEUE = "central-queue"
 
@@ -227,20 +225,3 @@ def _model(law: ServiceTimes, m: int) -> PolicyModel:
         law.models[m], float(law.accuracy[m]),
         tuple((means if drawn else rows[:, 0]).tolist()),
         quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None)
-
-
-def promise_of(problem: FleetProblem) -> tuple[Expectations, FleetSolution]:
-    """What the best policy promises, and the solution that it comes from."""
-    from ramsis.analysis.central import CentralAnalysis
-    from ramsis.central.solve import solve_fleet
-
-    solution = solve_fleet(problem)
-    bound = fluid_bound(problem.law, slo_ms=problem.slo_ms, workers=problem.workers,
-                        load_qps=problem.load_qps, max_batch=problem.law.max_batch)
-    most = bound.effective_accuracy
-    if problem.classes:
-        most = fluid_bound(problem.law, slo_ms=problem.classes, workers=problem.workers,
-                           load_qps=problem.load_qps).effective_accuracy
-    expectations = CentralAnalysis(problem, solution.totals).expectations(
-        capacity_qps=bound.capacity_qps, upper_bound=most)
-    return expectations, solution

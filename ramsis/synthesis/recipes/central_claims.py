@@ -24,7 +24,7 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis.checks import Check, close, least_dual_of_classes
-from ramsis.synthesis.recipes.central import promise_of
+from ramsis.synthesis.recipes.central_promise import promise_of
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify_budget import budget_checks
 
