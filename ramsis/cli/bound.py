@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ramsis.bounds import FluidBound, fluid_bound
-from ramsis.cli.clusters import cluster_of, cluster_terms
+from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import load_option, mixed_fleet_options
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
@@ -95,7 +95,7 @@ class _Bounds:
     def row(self, load_qps: float) -> dict[str, Any]:
         """The bound for a load; of several types or classes with the share of each."""
         found = self.solved(load_qps)
-        row = {**cluster_terms(self.cluster), "load_qps": load_qps,
+        row = {**cluster_terms_if_several(self.cluster), "load_qps": load_qps,
                "upper_bound": found.effective_accuracy,
                "served_fraction": found.served_fraction}
         return row | (self.of_one(found, load_qps) if self.cluster.simple

@@ -1,4 +1,4 @@
-"""Clusters as the command line names them: worker types and SLO classes."""
+"""Clusters as the command line names them: worker types with their profiles, and SLO classes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from ramsis import profiles
 from ramsis.cli.params import ByType
-from ramsis.cluster import Cluster, SloClass, WorkerType
+from ramsis.cluster import Cluster, SloClass, WorkerType, merged_classes
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["cluster_of", "cluster_terms"]
+__all__ = ["cluster_of", "cluster_terms", "cluster_terms_if_several"]
 
 
 def cluster_of(
@@ -21,10 +21,9 @@ def cluster_of(
     ------
     InvalidValueError
         A type without workers or without a profile, or shares that do not sum to 1.
+    InputFileError
+        A profile that cannot be read.
     """
-    if not (workers.typed or profile_names.typed) and classes == (SloClass(classes[0].slo_ms),):
-        return Cluster.of(profiles.load(profile_names.one), workers=workers.one,
-                          slo_ms=classes[0].slo_ms)
     files = profile_names.values
     if profile_names.typed and not workers.typed:
         raise InvalidValueError(describe("worker types have profiles but no numbers",
@@ -40,19 +39,26 @@ def cluster_of(
                 raise InvalidValueError(describe("unknown worker type: it has no profile",
                                                  where="--workers", value=name,
                                                  allowed=", ".join(files)))
+    classes = merged_classes(classes)
     read = {file: profiles.load(file) for file in files.values()}
-    return Cluster(tuple(
+    types = tuple(
         WorkerType(name, read[files[name] if profile_names.typed else profile_names.one], count)
-        for name, count in workers.values.items()), classes)
+        for name, count in workers.values.items())
+    return Cluster(types, classes)
 
 
 def cluster_terms(cluster: Cluster) -> dict[str, Any]:
-    """What rows say of the cluster; types and classes unless it is simple."""
-    terms: dict[str, Any] = {"workers": cluster.workers, "slo_ms": cluster.slo_ms}
-    if cluster.simple:
-        return terms
+    """What rows say of a cluster."""
     return {
-        **terms,
+        "workers": cluster.workers, "slo_ms": cluster.slo_ms,
         "worker_types": {one.name: one.count for one in cluster.worker_types},
         "slo_classes": [{"slo_ms": one.slo_ms, "share": one.share} for one in cluster.classes],
     }
+
+
+def cluster_terms_if_several(cluster: Cluster) -> dict[str, Any]:
+    """The same, without types and classes where the cluster is simple."""
+    terms = cluster_terms(cluster)
+    if cluster.simple:
+        return {name: terms[name] for name in ("workers", "slo_ms")}
+    return terms

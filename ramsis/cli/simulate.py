@@ -14,7 +14,7 @@ from typing import Any, cast
 import click
 
 from ramsis.bounds import realised_bound
-from ramsis.cli.clusters import cluster_of, cluster_terms
+from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
     mixed_fleet_options,
     seed_options,
@@ -169,7 +169,7 @@ def simulate_command(
     results, first = _simulated(cluster, entries, workloads, settings,
                                 keep_first=plot is not None or timeline is not None)
     bound = _bounds(fleets)
-    rows = [{**_row(entry, result, bound), **cluster_terms(cluster)}
+    rows = [{**_row(entry, result, bound), **cluster_terms_if_several(cluster)}
             for entry, result in results]
     _warn_above_highest(results)
     _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
