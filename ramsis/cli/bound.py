@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from ramsis import profiles
-from ramsis.bounds import fluid_bound
-from ramsis.cli.mixed import MixedFleet, bound_mixed, fleet_of
+from ramsis.bounds import FluidBound, fluid_bound
+from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import load_option, mixed_fleet_options
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster import Cluster, ServiceTimes, SloClass
 from ramsis.policy import SERVICES
 from ramsis.worker.problem import MAX_QUEUE
 
@@ -27,6 +27,13 @@ _COLUMNS = (
     Column("capacity_qps", "capacity (QPS)", ".0f"),
     Column("worker_price", "one more worker", "+.5f"),
     Column("mix", "best mix"),
+)
+_BY_TYPE = (
+    Column("load_qps", "load (QPS)", "g"),
+    Column("upper_bound", "upper bound", ".4f"),
+    Column("served_fraction", "served", ".2%"),
+    Column("types", "share of each type (one more worker)"),
+    Column("classes", "effective acc. of each class"),
 )
 
 
@@ -65,38 +72,73 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
     """
-    serving = fleet_of(profile_names, slo_ms, workers)
-    if isinstance(serving, MixedFleet):
-        bound_mixed(serving, loads, service=service, max_batch=max_batch, as_json=as_json)
-        return
-    times = ServiceTimes.of(profiles.load(profile_names.one), service, max_batch)
-    rows: list[dict[str, Any]] = []
-    for load_qps in loads:
-        found = fluid_bound(
-            times, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
-            max_batch=max_batch,
-        )
-        tighter = None
-        if service != DISTRIBUTION:
-            tighter = fluid_bound(
-                times, slo_ms=serving.slo_ms, workers=serving.workers, load_qps=load_qps,
-                max_batch=max_batch, gathering=True).effective_accuracy
-        share = found.batch_share[0][0]
-        mix = [
-            {"model": times.models[m], "batch": int(b) + 1, "share": float(share[m, b])}
-            for m, b in zip(*share.nonzero(), strict=True)
-        ]
-        rows.append({
-            "load_qps": load_qps, "workers": serving.workers, "slo_ms": serving.slo_ms,
-            "upper_bound": found.effective_accuracy, "poisson_upper_bound": tighter,
-            "query_price": found.query_price, "served_fraction": found.served_fraction,
-            "capacity_qps": found.capacity_qps, "worker_price": float(found.worker_price[0]),
-            "mix": mix,
-        })
+    cluster = cluster_of(profile_names, slo_ms, workers)
+    times = [one.service_times(service, max_batch) for one in cluster.worker_types]
+    bounds = _Bounds(cluster, times, max_batch)
+    rows = [bounds.row(load_qps) for load_qps in loads]
     if as_json:
         print_json(rows)
-    else:
+    elif cluster.simple:
         print_rows(_COLUMNS, [{**row, "mix": _mix_words(row["mix"])} for row in rows])
+    else:
+        print_rows(_BY_TYPE, [{**row, **_shares_in_words(row)} for row in rows])
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounds:
+    """What is bounded, and the rows that say so."""
+
+    cluster: Cluster
+    times: Sequence[ServiceTimes]
+    max_batch: int
+
+    def row(self, load_qps: float) -> dict[str, Any]:
+        """The bound for a load; of several types or classes with the share of each."""
+        found = self.solved(load_qps)
+        row = {**cluster_terms_if_several(self.cluster), "load_qps": load_qps,
+               "upper_bound": found.effective_accuracy,
+               "served_fraction": found.served_fraction}
+        return row | (self.of_one(found, load_qps) if self.cluster.simple
+                      else self.of_several(found))
+
+    def solved(self, load_qps: float, *, gathering: bool = False) -> FluidBound:
+        """The fluid linear program's optimum."""
+        return fluid_bound(self.times, slo_ms=self.cluster.classes, load_qps=load_qps,
+                           workers=[one.count or 0 for one in self.cluster.worker_types],
+                           max_batch=self.max_batch, gathering=gathering)
+
+    def of_one(self, found: FluidBound, load_qps: float) -> dict[str, Any]:
+        """What is said of like workers and one SLO."""
+        times, share = self.times[0], found.batch_share[0][0]
+        tighter = (None if times.distributed
+                   else self.solved(load_qps, gathering=True).effective_accuracy)
+        mix = [{"model": times.models[m], "batch": int(b) + 1, "share": float(share[m, b])}
+               for m, b in zip(*share.nonzero(), strict=True)]
+        return {"poisson_upper_bound": tighter, "query_price": found.query_price,
+                "capacity_qps": found.capacity_qps,
+                "worker_price": float(found.worker_price[0]), "mix": mix}
+
+    def of_several(self, found: FluidBound) -> dict[str, Any]:
+        """What is said of several types or classes."""
+        types, classes = self.cluster.worker_types, self.cluster.classes
+        return {
+            "types": [{"type": one.name, "share": float(taken), "worker_price": float(price)}
+                      for one, taken, price in zip(types, found.type_share.sum(axis=1),
+                                                   found.worker_price, strict=True)],
+            "classes": [{"slo_ms": one.slo_ms, "effective_accuracy": float(accuracy),
+                         "served_fraction": float(served)}
+                        for one, accuracy, served in zip(classes, found.class_accuracy,
+                                                         found.class_served, strict=True)],
+        }
+
+
+def _shares_in_words(row: dict[str, Any]) -> dict[str, str]:
+    return {
+        "types": ", ".join(f"{one['type']} {one['share']:.1%} ({one['worker_price']:+.5f})"
+                           for one in row["types"]),
+        "classes": ", ".join(f"{one['slo_ms']:g} ms {one['effective_accuracy']:.4f}"
+                             for one in row["classes"]),
+    }
 
 
 def _mix_words(mix: list[dict[str, Any]]) -> str:

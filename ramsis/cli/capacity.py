@@ -21,12 +21,13 @@ from ramsis.cli.params import (
     LIMITS,
     POLICY_SCHEME,
     PROFILES,
+    SLOS,
     ByType,
     NamedScheme,
 )
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.workloads import WorkloadOptions
-from ramsis.cluster import WorkerType
+from ramsis.cluster import SloClass, WorkerType, merged_classes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.sim import ConstantLoad, Fleet
 from ramsis.synthesis.capacity import (
@@ -68,8 +69,12 @@ _FIGURES = (
 )
 
 
-_OF_ONE_TYPE = ("trace", "unit", "time_column", "scale", "arrivals", "plot")
-"""Options without a meaning for several types: the bound there is for constant Poisson loads."""
+_CONSTANT_POISSON = "the bound on combinations of types is for constant Poisson loads"
+_OF_ONE_TYPE = {
+    **dict.fromkeys(("trace", "unit", "time_column", "scale", "arrivals"), _CONSTANT_POISSON),
+    "plot": "the figure shows one number of workers for each load",
+}
+"""Options without a meaning for several types, and why."""
 
 
 @click.command("capacity")
@@ -77,7 +82,8 @@ _OF_ONE_TYPE = ("trace", "unit", "time_column", "scale", "arrivals", "plot")
               metavar="FILE|NAME|TYPE=FILE,...",
               help="Profile file, or the name of a shipped profile set; of several worker types: "
               "gpu=a.json,cpu=b.json.")
-@click.option("--slo-ms", type=float, required=True, help="Deadline after arrival, in ms.")
+@click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
+              help="Deadline after arrival, in ms.")
 @click.option("--cost", type=COSTS, metavar="TYPE=X,...",
               help="What one worker of each type costs: gpu=3,cpu=0.5.  [default: 1]")
 @click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
@@ -103,7 +109,7 @@ _OF_ONE_TYPE = ("trace", "unit", "time_column", "scale", "arrivals", "plot")
 def capacity(
     context: click.Context,
     profile_names: ByType[str],
-    slo_ms: float,
+    classes: tuple[SloClass, ...],
     cost: ByType[float] | None,
     max_workers: ByType[int] | None,
     schemes: tuple[NamedScheme, ...],
@@ -145,7 +151,12 @@ def capacity(
         raise click.UsageError("--plot is for --load.")
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
     names = [one.text for one in schemes]
-    terms: dict[str, Any] = {"slo_ms": slo_ms, "service": service}
+    if len(merged_classes(classes)) > 1:
+        raise InvalidValueError(describe(
+            "the bound that the search starts from is for queries of one SLO", where="--slo-ms",
+            value=",".join(f"{one.slo_ms:g}:{one.share:g}" for one in classes),
+            allowed="a number of ms"))
+    terms: dict[str, Any] = {"slo_ms": classes[0].slo_ms, "service": service}
     runs = {"seeds": range(seed, seed + seeds), **terms}
     types = _offered_types(profile_names, cost, max_workers)
     if types:
@@ -182,7 +193,7 @@ def _run(
         _show(rows, as_json, plot)
     for row in rows:
         if not row.get("complete", True):
-            click.echo(f"note: {row['scheme']}, {row['load_qps']:g} QPS: not all cheaper mixes "
+            click.echo(f"note: {row['scheme']}, {row['load_qps']:g} QPS: not all cheaper workers "
                        "that the bound allows were tried", err=True)
     for other in missed[1:]:
         click.echo(f"note: {other}", err=True)
@@ -242,6 +253,7 @@ def _type_words(row: Mapping[str, Any]) -> str:
 
 def _refuse_beside_types(context: click.Context) -> None:
     """Refuse options that several worker types do not have, if they were given."""
-    for name in _OF_ONE_TYPE:
+    for name, why in _OF_ONE_TYPE.items():
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError(f"--{name.replace('_', '-')} is not for several worker types.")
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} is not for several worker types: {why}.")

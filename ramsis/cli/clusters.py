@@ -9,7 +9,7 @@ from ramsis.cli.params import ByType
 from ramsis.cluster import Cluster, SloClass, WorkerType, merged_classes
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["cluster_of", "cluster_terms"]
+__all__ = ["cluster_of", "cluster_terms", "cluster_terms_if_several"]
 
 
 def cluster_of(
@@ -54,3 +54,11 @@ def cluster_terms(cluster: Cluster) -> dict[str, Any]:
         "worker_types": {one.name: one.count for one in cluster.worker_types},
         "slo_classes": [{"slo_ms": one.slo_ms, "share": one.share} for one in cluster.classes],
     }
+
+
+def cluster_terms_if_several(cluster: Cluster) -> dict[str, Any]:
+    """The same, without types and classes where the cluster is simple."""
+    terms = cluster_terms(cluster)
+    if cluster.simple:
+        return {name: terms[name] for name in ("workers", "slo_ms")}
+    return terms

@@ -7,15 +7,14 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import product
+from itertools import product, zip_longest
 from pathlib import Path
 from typing import Any, cast
 
 import click
 
-from ramsis import profiles
 from ramsis.bounds import realised_bound
-from ramsis.cli.mixed import MixedFleet, fleet_of
+from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
     mixed_fleet_options,
     seed_options,
@@ -24,26 +23,25 @@ from ramsis.cli.options import (
 )
 from ramsis.cli.params import FIGURE, SCHEME, ByType, NamedScheme
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
-from ramsis.cli.simulate_mixed import refuse_beside_mix, simulate_mixed
 from ramsis.cli.simulate_placement import require_fleet, simulate_placement_file
 from ramsis.cli.workloads import WorkloadOptions
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster import Cluster, SloClass
 from ramsis.files import write_atomic
-from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import (
-    Fleet,
-    Plan,
+    ClusterPlan,
+    Fleets,
     Policies,
     Run,
     SchemeSpec,
     SimulationResult,
+    SimulationSettings,
     Workload,
     check_load,
     over_time,
     simulate,
 )
-from ramsis.sim.fleet import MAX_BATCH
+from ramsis.sim.experiment import largest_batch
 from ramsis.sim.timeline import write_timeline
 
 __all__ = ["simulate_command"]
@@ -60,8 +58,6 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("models", "models"),
 )
-_NOT_MIXED = ("schemes", "trace", "unit", "time_column", "trace_format", "scale", "arrivals",
-              "network_ms", "monitor", "monitor_ms", "told", "csv_file", "plot", "timeline")
 _PROMISE = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -70,7 +66,7 @@ class _Entry:
     """One scheme of the comparison."""
 
     label: str
-    plan: Plan
+    plan: ClusterPlan
     policies: Policies | None
 
 
@@ -133,8 +129,8 @@ def simulate_command(
     time, share of the queries that were not, effective accuracy (those count 0) with the
     half-width of its 95 % confidence interval, and the bound that no scheme can beat on these
     arrivals. At a constant load schemes are told the load; on a trace the load monitor
-    anticipates it. A DIR with the policies of several stations is replayed on Poisson
-    arrivals of constant --load.
+    anticipates it. On several worker types requests are routed at random: to the stations
+    of a DIR by its shares, to those of another scheme, one of each type, by their capacity.
 
     With --placement the file alone says what serves whom: all families at once, each with its
     demand and SLO, by policies made for its stations or (--fixed) by the placement's batches.
@@ -154,37 +150,27 @@ def simulate_command(
     if not (policies or schemes):
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
     workload.check()
-    serving = fleet_of(profile_names, slo_ms, workers)
-    if isinstance(serving, MixedFleet):
-        refuse_beside_mix(click.get_current_context(), _NOT_MIXED)
-        simulate_mixed(serving, policies, workload.loads or (),
-                       duration_s=workload.constant_s,
-                       seeds=range(seed, seed + seeds), service=service, as_json=as_json)
-        return
-    profile = profiles.load(profile_names.one)
-    terms: dict[str, Any] = {"workers": serving.workers, "slo_ms": serving.slo_ms,
-                             "service": service, "network_ms": network_ms}
-    anticipation = {"monitor": None if monitor is None else monitor == "on",
-                    "monitor_ms": monitor_ms, "told": told}
-    specs = [*(Policies.load(path) for path in policies),
-             *(cast(SchemeSpec, one.spec) for one in schemes)]
-    fleet = Fleet.of(profile, max_batch=max([MAX_BATCH, *(getattr(s, "max_batch", 1)
-                                                          for s in specs)]), **terms)
-    workloads = workload.workloads(fleet)
+    cluster = cluster_of(profile_names, slo_ms, workers)
+    settings = SimulationSettings(
+        service=service, monitor=None if monitor is None else monitor == "on",
+        monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
+        seeds=range(seed, seed + seeds))
+    sets = [Policies.load(path) for path in policies]
+    specs = [*sets, *(cast(SchemeSpec, one.spec) for one in schemes)]
+    fleets = Fleets.of(cluster, service=service, network_ms=network_ms,
+                       max_batch=largest_batch(specs))
+    workloads = workload.workloads(fleets)
     for one in workloads:
-        check_load(fleet, one)
+        check_load(fleets, one)
     labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)),
               *(one.text for one in schemes)]
-    plans = [spec.prepare(fleet) for spec in specs]
-    entries = [_Entry(label, plan, spec if isinstance(spec, Policies) else None)
-               for label, plan, spec in zip(labels, plans, specs, strict=True)]
-    results, first = _simulated(
-        profile, entries, workloads, range(seed, seed + seeds),
-        {**terms, **anticipation},
-        keep_first=plot is not None or timeline is not None,
-    )
-    bound = _bounds(fleet)
-    rows = [_row(entry, result, bound) for entry, result in results]
+    entries = [_Entry(label, spec.on_cluster(fleets), own)
+               for label, spec, own in zip_longest(labels, specs, sets)]
+    results, first = _simulated(cluster, entries, workloads, settings,
+                                keep_first=plot is not None or timeline is not None)
+    bound = _bounds(fleets)
+    rows = [{**_row(entry, result, bound), **cluster_terms_if_several(cluster)}
+            for entry, result in results]
     _warn_above_highest(results)
     _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
     if as_json:
@@ -197,13 +183,13 @@ _Results = list[tuple[_Entry, SimulationResult]]
 
 
 def _simulated(
-    profile: ProfileSet, entries: Sequence[_Entry], workloads: Sequence[Workload],
-    seeds: range, terms: Mapping[str, Any], *, keep_first: bool,
+    cluster: Cluster, entries: Sequence[_Entry], workloads: Sequence[Workload],
+    settings: SimulationSettings, *, keep_first: bool,
 ) -> tuple[_Results, dict[str, Run]]:
     """Every scheme on every workload; and by label the runs of the first workload and seed."""
     results: _Results = []
     first: dict[str, Run] = {}
-    with progress("runs", len(entries) * len(workloads) * len(seeds)) as advance:
+    with progress("runs", len(entries) * len(workloads) * len(settings.seeds)) as advance:
         for workload, entry in product(workloads, entries):
 
             def note(run: Run, label: str = entry.label) -> None:
@@ -211,8 +197,7 @@ def _simulated(
                     first.setdefault(label, run)
                 advance()
 
-            result = simulate(profile, entry.plan, workload, seeds=seeds,
-                              on_run=note, **terms)
+            result = simulate(cluster, entry.plan, workload, settings, on_run=note)
             results.append((entry, result))
     return results, first
 
@@ -220,17 +205,19 @@ def _simulated(
 _Bound = Callable[[SimulationResult], float | None]
 
 
-def _bounds(fleet: Fleet) -> _Bound:
+def _bounds(fleets: Fleets) -> _Bound:
     """What no scheme can beat on the arrivals of a result.
 
     Where service times are drawn it bounds the expectation.
     """
-    law = fleet.service_times
+    times = [fleet.service_times for fleet in fleets.fleets]
+    workers = [fleet.workers for fleet in fleets.fleets]
 
     @cache  # the schemes of a comparison have the same arrivals
     def of(duration_ms: float, counts: tuple[int, ...]) -> float | None:
-        return realised_bound(law, slo_ms=fleet.slo_ms, workers=fleet.workers,
-                              max_batch=fleet.max_batch, duration_ms=duration_ms, counts=counts)
+        return realised_bound(times, slo_ms=fleets.classes, workers=workers,
+                              max_batch=fleets.fleets[0].max_batch, duration_ms=duration_ms,
+                              counts=counts)
 
     return lambda result: of(result.duration_ms, tuple(one.queries for one in result.metrics))
 
@@ -245,8 +232,7 @@ def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, An
         if result.told_qps is not None:
             used = entry.policies.at(result.told_qps)
             if used.load_qps == result.load_qps:
-                promise = {f"expected_{name}": getattr(used.expectations, name)
-                           for name in _PROMISE}
+                promise = {name: used.expected.get(name) for name in promise}
     models = ", ".join(f"{name} ({share:.0%})" for name, share
                        in list(row["model_share"].items())[:3])
     return {**row, "label": entry.label, "policy": policy, "upper_bound": bound(result),

@@ -12,7 +12,7 @@ from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.cli.params import TraceName
 from ramsis.cli.traces import named_trace
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.sim import ConstantLoad, Fleet, RateTrace, Recorded, Workload, check_load
+from ramsis.sim import ConstantLoad, Fleet, Fleets, RateTrace, Recorded, Workload, check_load
 
 __all__ = ["WorkloadOptions"]
 
@@ -58,7 +58,7 @@ class WorkloadOptions:
         if (self.loads is None) == (self.trace is None):
             raise click.UsageError("Give either --load or --trace.")
 
-    def workloads(self, fleet: Fleet) -> list[Workload]:
+    def workloads(self, fleet: Fleet | Fleets) -> list[Workload]:
         """A workload for each load, or the one of the trace, its loads plausible for a fleet."""
         if self.loads is not None:
             return [ConstantLoad(qps, 1000.0 * self.constant_s, self.arrivals)

@@ -26,7 +26,7 @@ from ramsis.profiles.pareto import prune
 from ramsis.profiles.sketch import midpoint_levels
 from ramsis.profiles.table import LatencyTable, Origin
 
-__all__ = ["DISTRIBUTION", "ServiceTimes", "carries_quantiles", "service_quantiles"]
+__all__ = ["DISTRIBUTION", "ServiceTimes", "carries_quantiles", "seen_table", "service_quantiles"]
 
 FloatArray = NDArray[np.float64]
 
@@ -68,12 +68,7 @@ class ServiceTimes:
         InvalidValueError
             An unknown service, a batch below 1, or a statistic that the profile lacks.
         """
-        if service != DISTRIBUTION and service not in STATISTICS:
-            raise InvalidValueError(describe("unknown service times", where="service",
-                                             value=service,
-                                             allowed=", ".join((*STATISTICS, DISTRIBUTION))))
-        statistic = "p95" if service == DISTRIBUTION else service
-        table = profile.latency_table(cast(Statistic, statistic), max_batch)
+        table = seen_table(profile, service, max_batch)
         if service != DISTRIBUTION:
             table = prune(table)
             return cls(table.models, table.accuracy, table.latency_ms[:, :, None], service)
@@ -81,6 +76,14 @@ class ServiceTimes:
         order = np.lexsort((-table.accuracy, times[:, 0].mean(axis=1)))
         return cls(tuple(table.models[m] for m in order), table.accuracy[order], times[order],
                    service)
+
+    @classmethod
+    def of_all(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceTimes:
+        """As :meth:`of`, with all models in the order of the profile."""
+        table = seen_table(profile, service, max_batch)
+        if service != DISTRIBUTION:
+            return cls.of_table(table)
+        return cls(table.models, table.accuracy, service_quantiles(profile, table), service)
 
     @classmethod
     def of_table(cls, table: LatencyTable) -> ServiceTimes:
@@ -163,6 +166,21 @@ class ServiceTimes:
         """Whether both have the same models and take equally long."""
         return (self.models == other.models and np.array_equal(self.accuracy, other.accuracy)
                 and np.array_equal(self.quantiles_ms, other.quantiles_ms))
+
+
+def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTable:
+    """The latency table of a statistic; that of the p95 where times are drawn.
+
+    Raises
+    ------
+    InvalidValueError
+        As :meth:`ServiceTimes.of`.
+    """
+    if service != DISTRIBUTION and service not in STATISTICS:
+        raise InvalidValueError(describe("unknown service times", where="service", value=service,
+                                         allowed=", ".join((*STATISTICS, DISTRIBUTION))))
+    statistic = "p95" if service == DISTRIBUTION else service
+    return profile.latency_table(cast(Statistic, statistic), max_batch)
 
 
 def carries_quantiles(profile: ProfileSet) -> bool:

@@ -2,8 +2,10 @@
 
 >>> import ramsis
 >>> from ramsis.sim import JellyfishPlus, ConstantLoad, simulate
->>> result = simulate(ramsis.load_profile("digits-cpu"), JellyfishPlus(),
-...                   ConstantLoad(load_qps=100.0, duration_ms=5000.0), workers=4, slo_ms=100.0)
+>>> from ramsis.cluster import Cluster
+>>> cluster = Cluster.of(ramsis.load_profile("digits-cpu"), workers=4, slo_ms=100.0)
+>>> result = simulate(cluster, JellyfishPlus(),
+...                   ConstantLoad(load_qps=100.0, duration_ms=5000.0))
 >>> result.metrics[0].never_answered
 0
 """
@@ -12,10 +14,18 @@ from __future__ import annotations
 
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.sim.engine import Engine, Scheme, SchemeError
-from ramsis.sim.experiment import check_load, run_plan, simulate
+from ramsis.sim.experiment import (
+    SimulationSettings,
+    check_load,
+    run_cluster,
+    run_plan,
+    simulate,
+    simulate_profile,
+)
 from ramsis.sim.fleet import Fleet
+from ramsis.sim.fleets import Fleets
 from ramsis.sim.metrics import Metrics, measure
-from ramsis.sim.plan import Plan, SchemeSpec
+from ramsis.sim.plan import ClusterPlan, PerType, Plan, SchemeSpec
 from ramsis.sim.result import Estimate, SimulationResult
 from ramsis.sim.run import Run
 from ramsis.sim.schemes import (
@@ -36,16 +46,19 @@ __all__ = [
     "SCHEMES",
     "Clipper",
     "ClosedLoop",
+    "ClusterPlan",
     "ConstantLoad",
     "Engine",
     "Estimate",
     "Fixed",
     "Fleet",
+    "Fleets",
     "Greedy",
     "Infaas",
     "JellyfishPlus",
     "Metrics",
     "ModelSwitching",
+    "PerType",
     "Plan",
     "Policies",
     "RateTrace",
@@ -55,12 +68,15 @@ __all__ = [
     "SchemeError",
     "SchemeSpec",
     "SimulationResult",
+    "SimulationSettings",
     "TimeSeries",
     "Workload",
     "check_load",
     "measure",
     "over_time",
+    "run_cluster",
     "run_plan",
     "scheme",
     "simulate",
+    "simulate_profile",
 ]

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import describe
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
-from ramsis.sim.engine import SchemeError, coins
+from ramsis.sim.engine import coins
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
-from ramsis.sim.tables import CentralTables, Compiled, Tables
+from ramsis.sim.tables import Compiled
 
 __all__ = ["Given", "replay"]
 
 FloatArray = NDArray[np.float64]
-
-_KERNELS = {
-    "round-robin": _kernels.round_robin,
-    "shortest-queue": _kernels.shortest_queue,
-    "first-come": _kernels.first_come,
-}
-
 
 @dataclass(frozen=True, eq=False)
 class Given:
@@ -101,8 +95,7 @@ def replay(
         The tables hold a model or a batch that the fleet lacks.
     """
     n, tables = len(given.arrival_ms), scheme.tables
-    if isinstance(tables, Tables):  # those of central queues are checked when they are read
-        _check(tables, fleet)
+    scheme.check(len(fleet.models), fleet.max_batch)
     level = -1
     if load_qps is not None:
         level = min(int(np.searchsorted(tables.load_qps, load_qps)), len(tables.load_qps) - 1)
@@ -117,11 +110,8 @@ def replay(
     )
     arrival_ms = np.ascontiguousarray(given.arrival_ms)
     drop_ms = np.full(n, np.nan)
-    if isinstance(tables, CentralTables):
-        count = _kernels.central_queue(arrival_ms, _lines(n, fleet.slo_ms, given.slo_ms), tables,
-                                     terms, out, drop_ms)
-    else:
-        count = _KERNELS[scheme.kernel](arrival_ms, tables, terms, out, drop_ms)
+    queries = _Queries(arrival_ms, fleet.slo_ms, given.slo_ms)
+    count = _KERNELS[scheme.kernel](queries, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
     return Run(
         fleets=(fleet,),
@@ -139,23 +129,35 @@ def replay(
     )
 
 
-def _lines(n: int, slo_ms: float, query_slo_ms: FloatArray | None) -> _kernels.Lines:
-    """Queries of one SLO stand in one line."""
-    if query_slo_ms is None:
-        return _kernels.Lines(np.array([slo_ms]), np.zeros(n, dtype=np.int64), np.arange(n),
-                              np.array([0, n]))
-    slos, line = np.unique(query_slo_ms, return_inverse=True)
-    starts = np.searchsorted(np.sort(line), np.arange(len(slos) + 1))
-    return _kernels.Lines(slos, line, np.argsort(line, kind="stable"), starts)
+class _Queries(NamedTuple):
+    """When queries arrive, and the SLO of all or of each."""
+
+    arrival_ms: FloatArray
+    slo_ms: float
+    query_slo_ms: FloatArray | None
+
+    def lines(self) -> _kernels.Lines:
+        """Queries of one SLO stand in one line."""
+        n = len(self.arrival_ms)
+        if self.query_slo_ms is None:
+            return _kernels.Lines(np.array([self.slo_ms]), np.zeros(n, dtype=np.int64),
+                                  np.arange(n), np.array([0, n]))
+        slos, line = np.unique(self.query_slo_ms, return_inverse=True)
+        starts = np.searchsorted(np.sort(line), np.arange(len(slos) + 1))
+        return _kernels.Lines(slos, line, np.argsort(line, kind="stable"), starts)
 
 
-def _check(tables: Tables, fleet: Fleet) -> None:
-    """Refuse tables that would reach beyond the fleet's: kernels do not look."""
-    for what, own, longer, most in (
-        ("model", tables.model, tables.overflow_model, len(fleet.models) - 1),
-        ("batch", tables.batch, tables.overflow_batch, fleet.max_batch),
-    ):
-        highest = int(max(own.max(), longer.max()))
-        if highest > most or own.min() < 0:
-            raise SchemeError(describe(f"no such {what}", where="tables of the scheme",
-                                       value=highest, allowed=f"at most {most}"))
+_Kernel = Callable[[_Queries, Any, _kernels.Terms, _kernels.Batches, FloatArray], int]
+
+
+def _with_one_slo(kernel: Callable[..., int]) -> _Kernel:
+    return lambda queries, *rest: kernel(queries.arrival_ms, *rest)
+
+
+_KERNELS: Mapping[str, _Kernel] = {
+    "round-robin": _with_one_slo(_kernels.round_robin),
+    "shortest-queue": _with_one_slo(_kernels.shortest_queue),
+    "first-come": _with_one_slo(_kernels.first_come),
+    "central-queue": lambda queries, *rest: _kernels.central_queue(
+        queries.arrival_ms, queries.lines(), *rest),
+}

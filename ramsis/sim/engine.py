@@ -106,6 +106,14 @@ class StationEngine(Protocol):
         """The load, as stated or as the monitor anticipates it."""
         ...
 
+    def idle_workers(self) -> list[int]:
+        """The idle workers as a scheme starts, the one that has been idle longest first."""
+        ...
+
+    def in_service(self) -> list[int]:
+        """Queries in each worker's batch as a scheme starts."""
+        ...
+
     def deadline_ms(self, query: int) -> float:
         """When the answer to a query is due."""
         ...
@@ -139,6 +147,11 @@ class Scheme:
 
     def on_arrival(self, query: int) -> None:
         """A query has arrived."""
+
+    def on_arrivals(self, queries: Sequence[int]) -> None:
+        """Queries have come that waited elsewhere; by default they come one by one."""
+        for query in queries:
+            self.on_arrival(query)
 
     def on_idle(self, worker: int) -> None:
         """A worker has finished its batch."""
@@ -212,7 +225,7 @@ class Engine:
         self._running: list[tuple[float, int]] = []
         self._timers: list[tuple[float, int, object]] = []
         self._timers_set = 0
-        self._waiting = 0
+        self._waiting = self._oldest = 0
         self._loop = None if isinstance(arrivals, np.ndarray) else arrivals
         self._coming: deque[float] | list[float] = (
             deque(arrivals.tolist()) if isinstance(arrivals, np.ndarray)
@@ -242,6 +255,25 @@ class Engine:
         if self._known_qps is None:
             return self._monitor.load_qps(self.now_ms)
         return self._known_qps
+
+    def idle_workers(self) -> list[int]:
+        """The idle workers, in the order of their numbers."""
+        return [worker for worker, free in enumerate(self.idle) if free]
+
+    def in_service(self) -> list[int]:
+        """Queries in each worker's batch."""
+        sizes = [0] * len(self.idle)
+        for _, batch in self._running:
+            sizes[self._workers[batch]] = self._sizes[batch]
+        return sizes
+
+    def waiting(self) -> list[int]:
+        """The queries that wait, in the order of arrival."""
+        batch_of = self._batch_of
+        while self._oldest < len(batch_of) and batch_of[self._oldest] != NEVER_ANSWERED:
+            self._oldest += 1
+        return [query for query in range(self._oldest, len(batch_of))
+                if batch_of[query] == NEVER_ANSWERED]
 
     def dispatch(self, worker: int, queries: Sequence[int], model: int) -> None:
         """Start a batch of queries on an idle worker.

@@ -1,49 +1,125 @@
 """Simulate a scheme on a workload, once for each seed.
 
-A seed gives two independent streams of random numbers: arrivals and service draws. Both are the
-same for every scheme, so differences between schemes are the schemes' own.
+A seed gives independent streams of random numbers: arrivals, service draws, SLO classes and the
+routing to stations. They are the same for every scheme, so differences between schemes are the
+schemes' own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
+from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError, check_positive, describe
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
+from ramsis.runtime.policy_set import Level
 from ramsis.sim.engine import Engine
 from ramsis.sim.fleet import MAX_BATCH, Fleet
+from ramsis.sim.fleets import Fleets
 from ramsis.sim.metrics import Metrics, measure
-from ramsis.sim.plan import Plan, SchemeSpec
+from ramsis.sim.plan import (
+    ClusterPlan,
+    ClusterScheme,
+    Plan,
+    SchemeSpec,
+    StationPlan,
+    have_kernels,
+)
 from ramsis.sim.result import SimulationResult
+from ramsis.sim.routed import RoutedByLevel
 from ramsis.sim.run import Run
 from ramsis.sim.workload import ClosedLoop, Workload
 
-__all__ = ["LARGEST_OVERLOAD", "check_load", "run_plan", "simulate"]
+__all__ = [
+    "LARGEST_OVERLOAD",
+    "SimulationSettings",
+    "check_load",
+    "largest_batch",
+    "run_cluster",
+    "run_plan",
+    "simulate",
+    "simulate_profile",
+]
 
 EngineName = Literal["auto", "compiled", "plain"]
 
 LARGEST_OVERLOAD = 1000.0
-"""Largest load that is simulated, as a multiple of the fleet's capacity."""
+"""Largest load that is simulated, as a multiple of the workers' capacity."""
+_BLOCK = 4096  # uniform numbers drawn at a time
+
+
+@dataclass(frozen=True)
+class SimulationSettings:
+    """How a cluster is simulated.
+
+    Parameters
+    ----------
+    service : str
+        ``p95``, ``distribution``, or another statistic; see :mod:`ramsis.cluster.service_times`.
+    monitor : bool, optional
+        Whether schemes anticipate the load by the load monitor or are told the workload's mean
+        load. By default they are told it where it is constant.
+    monitor_ms : float
+        The monitor's window, > 0: a longer one notices changes later.
+    stated_load : float
+        The load that schemes are told, as a multiple of that which arrives, > 0.
+    network_ms : float
+        Delay of each batch, >= 0.
+    engine : str
+        ``compiled`` runs need table-driven schemes and given arrivals, and with several stations
+        a stated load; ``auto`` takes them where they can be, ``plain`` never.
+    seeds : sequence of int
+        One or more, >= 0.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range. Service times and delays are checked where they are used.
+    """
+
+    service: str = "p95"
+    monitor: bool | None = None
+    monitor_ms: float = WINDOW_MS
+    stated_load: float = 1.0
+    network_ms: float = 0.0
+    engine: EngineName = "auto"
+    seeds: Sequence[int] = (0,)
+
+    def __post_init__(self) -> None:
+        if not self.seeds or any(isinstance(s, bool) or s < 0 for s in self.seeds):
+            raise InvalidValueError(describe("not seeds", where="seeds", value=list(self.seeds),
+                                             allowed="one or more whole numbers >= 0"))
+        check_positive(monitor_ms=self.monitor_ms)
+        check_positive(stated_load=self.stated_load)
+
+    def stated_qps(self, workload: Workload | ClosedLoop) -> float | None:
+        """The load that schemes are told; None where the load monitor anticipates it.
+
+        Raises
+        ------
+        InvalidValueError
+            The load is to be stated and is not known.
+        """
+        monitored = workload.varies if self.monitor is None else self.monitor
+        if monitored:
+            return None
+        if workload.load_qps is None:
+            raise InvalidValueError(describe("the load of a closed loop is not known beforehand",
+                                             where="monitor", value=self.monitor, allowed="True"))
+        return self.stated_load * workload.load_qps
 
 
 def simulate(
-    profile: ProfileSet,
-    scheme: SchemeSpec,
+    cluster: Cluster,
+    scheme: ClusterScheme,
     workload: Workload | ClosedLoop,
+    settings: SimulationSettings | None = None,
     *,
-    workers: int,
-    slo_ms: float,
-    service: str = "p95",
-    seeds: Sequence[int] = (0,),
-    monitor: bool | None = None,
-    monitor_ms: float = WINDOW_MS,
-    told: float = 1.0,
-    network_ms: float = 0.0,
-    engine: EngineName = "auto",
     keep_runs: bool = False,
     on_run: Callable[[Run], object] | None = None,
 ) -> SimulationResult:
@@ -51,31 +127,12 @@ def simulate(
 
     Parameters
     ----------
-    profile : ProfileSet
-        Accuracies and service times.
-    scheme : SchemeSpec
+    cluster : Cluster
+        Worker types and SLO classes; of one type and one SLO by ``Cluster.of``.
+    scheme : ClusterScheme
         One of :mod:`ramsis.sim.schemes`, or a :class:`~ramsis.sim.plan.Plan` of one's own.
     workload : Workload or ClosedLoop
-    workers : int
-        >= 1.
-    slo_ms : float
-        Deadline after arrival, > 0.
-    service : str
-        ``p95``, ``distribution``, or another statistic; see :mod:`ramsis.sim.fleet`.
-    seeds : sequence of int
-        One or more, >= 0.
-    monitor : bool, optional
-        Whether schemes anticipate the load by the load monitor or are told the workload's mean
-        load. By default they are told it where it is constant.
-    monitor_ms : float
-        The monitor's window, > 0: a longer one notices changes later.
-    told : float
-        The load that schemes are told, as a multiple of that which arrives, > 0.
-    network_ms : float
-        Delay of each batch, >= 0.
-    engine : str
-        ``compiled`` runs need a table-driven scheme and given arrivals; ``auto`` takes them where
-        they can be, ``plain`` never.
+    settings : SimulationSettings, optional
     keep_runs : bool
         Keep the record of every run in the result.
     on_run : callable, optional
@@ -87,39 +144,57 @@ def simulate(
         A number out of range, ``compiled`` for a scheme or workload that cannot, a load that is
         not known and not monitored, or one beyond :data:`LARGEST_OVERLOAD` times the capacity.
     InputFileError
-        A policy for other models, workers or SLO.
+        A policy for other models, workers or SLOs.
     InfeasibleError
         An SLO below every latency.
     SchemeError
         The scheme did what cannot be done.
     """
-    max_batch = max(MAX_BATCH, getattr(scheme, "max_batch", 1))
-    fleet = Fleet.of(profile, workers=workers, slo_ms=slo_ms, service=service,
-                     network_ms=network_ms, max_batch=max_batch)
-    monitored = _monitored(workload, monitor)
-    check_load(fleet, workload)
-    if not seeds or any(isinstance(s, bool) or s < 0 for s in seeds):
-        raise InvalidValueError(describe("not seeds", where="seeds", value=list(seeds),
-                                         allowed="one or more whole numbers >= 0"))
-    check_positive(monitor_ms=monitor_ms)
-    check_positive(told=told)
-    plan = scheme.prepare(fleet)
+    settings = settings or SimulationSettings()
+    fleets = Fleets.of(cluster, service=settings.service, network_ms=settings.network_ms,
+                       max_batch=largest_batch([scheme]))
+    stated_qps = settings.stated_qps(workload)
+    check_load(fleets, workload)
+    plan = scheme.on_cluster(fleets)
     metrics: list[Metrics] = []
     runs: list[Run] = []
-    for seed in seeds:
-        run = run_plan(fleet, plan, workload, seed=seed, monitored=monitored,
-                       monitor_ms=monitor_ms, told=told, engine=engine)
+    for seed in settings.seeds:
+        run = run_cluster(plan, workload, seed, settings)
         metrics.append(measure(run))
         if keep_runs:
             runs.append(run)
         if on_run is not None:
             on_run(run)
     return SimulationResult(
-        scheme=plan.name, workers=workers, slo_ms=fleet.slo_ms, service=service,
-        load_qps=workload.load_qps, monitored=monitored, duration_ms=workload.duration_ms,
-        told_qps=_told_qps(workload, monitored, told),
-        seeds=tuple(seeds), metrics=tuple(metrics), runs=tuple(runs),
+        scheme=plan.name, workers=cluster.workers, slo_ms=cluster.slo_ms,
+        service=settings.service, load_qps=workload.load_qps, monitored=stated_qps is None,
+        duration_ms=workload.duration_ms, told_qps=stated_qps, seeds=tuple(settings.seeds),
+        metrics=tuple(metrics), runs=tuple(runs),
     )
+
+
+def simulate_profile(
+    profile: ProfileSet,
+    scheme: SchemeSpec,
+    workload: Workload | ClosedLoop,
+    *,
+    workers: int,
+    slo_ms: float,
+    keep_runs: bool = False,
+    on_run: Callable[[Run], object] | None = None,
+    **settings: Any,
+) -> SimulationResult:
+    """As :func:`simulate`, on like workers that serve queries of one SLO.
+
+    Parameters
+    ----------
+    workers, slo_ms
+        As of :meth:`ramsis.cluster.Cluster.of`.
+    **settings
+        As of :class:`SimulationSettings`.
+    """
+    return simulate(Cluster.of(profile, workers=workers, slo_ms=slo_ms), scheme, workload,
+                    SimulationSettings(**settings), keep_runs=keep_runs, on_run=on_run)
 
 
 def run_plan(
@@ -129,65 +204,129 @@ def run_plan(
     *,
     seed: int = 0,
     monitored: bool = False,
-    monitor_ms: float = WINDOW_MS,
-    told: float = 1.0,
-    engine: EngineName = "auto",
+    **settings: Any,
 ) -> Run:
-    """One run of a prepared scheme; parameters and errors as :func:`simulate`."""
-    arrivals, service, classes = (np.random.default_rng(part)
-                                   for part in np.random.SeedSequence(seed).spawn(3))
-    load_qps = _told_qps(workload, monitored, told)
-    if isinstance(workload, ClosedLoop) and fleet.classes:
-        raise InvalidValueError(describe("a closed loop has no SLO classes", where="workload",
-                                         value=workload))
-    given = workload if isinstance(workload, ClosedLoop) else workload.arrivals_ms(arrivals)
-    slos = fleet.drawn_slos(len(given), classes) if isinstance(given, np.ndarray) else None
-    compiled = plan.compiled
-    if compiled is not None and slos is not None and compiled.kernel != "central-queue":
-        compiled = None  # other kernels know one deadline for all
-    if engine != "plain" and compiled is not None and isinstance(given, np.ndarray):
-        from ramsis.sim.compiled import Given, replay
+    """One run of a prepared scheme on one fleet.
 
-        numbers = Given.drawn(given, workload.duration_ms, service, slos, draws=fleet.draws,
-                              by_chance=compiled.by_chance)
-        return replay(fleet, compiled, numbers, load_qps, monitor_ms)
-    if engine == "compiled":
+    Parameters
+    ----------
+    monitored : bool
+        Whether the load is anticipated by the load monitor; also where it is not known.
+    **settings
+        As of :class:`SimulationSettings`; errors as of :func:`simulate`.
+    """
+    monitor = monitored or workload.load_qps is None
+    return run_cluster(ClusterPlan.of_one(plan, Fleets.of_one(fleet)), workload, seed,
+                       SimulationSettings(monitor=monitor, **settings))
+
+
+def run_cluster(
+    plan: ClusterPlan, workload: Workload | ClosedLoop, seed: int, settings: SimulationSettings
+) -> Run:
+    """One run of a scheme that was prepared for a cluster; errors as of :func:`simulate`."""
+    arrivals, service, classes, routing = (
+        np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(4))
+    stated_qps, fleets = settings.stated_qps(workload), plan.fleets
+    level = _level(plan, stated_qps)
+    one = None if level is None else _only_station(level, fleets)
+    own = fleets.fleets if one is None else (one.fleet,)
+    if isinstance(workload, ClosedLoop):
+        _check_closed(workload, plan, settings)
+        engine = Engine(own, workload, workload.duration_ms, service, stated_qps,
+                        settings.monitor_ms)
+        return _plain(engine, plan, one, None, routing)
+    times = workload.arrivals_ms(arrivals)
+    slos = fleets.drawn_slos(len(times), classes)
+    if settings.engine != "plain" and level is not None and have_kernels(level):
+        from ramsis.sim.compiled import Given, replay
+        from ramsis.sim.replayed import replay_level, routes
+
+        compiled = [station.policy.plan.compiled for station in level.stations]
+        given = Given.drawn(times, workload.duration_ms, service, slos,
+                            draws=fleets.fleets[0].draws,
+                            by_chance=any(one is not None and one.by_chance for one in compiled))
+        if one is not None and one.plan.compiled is not None:
+            return replay(one.fleet, one.plan.compiled, given, stated_qps, settings.monitor_ms)
+        if stated_qps is not None:
+            route = routes(level, fleets, slos, routing.random(len(times)))
+            return replay_level(level, fleets, given, route, stated_qps)
+    if settings.engine == "compiled":
         raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
                                          allowed="engine plain or auto"))
-    return Engine((fleet,), given, workload.duration_ms, service, load_qps, monitor_ms, slos).run(
-        plan.start)
+    engine = Engine(own, times, workload.duration_ms, service, stated_qps, settings.monitor_ms,
+                    slos)
+    return _plain(engine, plan, one, None if slos is None else slos.tolist(), routing)
 
 
-def check_load(fleet: Fleet, workload: Workload | ClosedLoop) -> None:
+def _plain(
+    engine: Engine, plan: ClusterPlan, one: StationPlan | None,
+    query_slo_ms: Sequence[float] | None, routing: np.random.Generator,
+) -> Run:
+    """The plain engine, for the only station ``one`` or for several."""
+    if one is not None:
+        return engine.run(one.plan.start)
+    uniform = _Uniform(routing)
+    return engine.run(lambda whole: RoutedByLevel(whole, plan, query_slo_ms, uniform))
+
+
+class _Uniform:
+    """Uniform numbers of a stream by their place."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng, self._drawn = rng, list[float]()
+
+    def __getitem__(self, place: int) -> float:
+        while place >= len(self._drawn):
+            self._drawn += self._rng.random(_BLOCK).tolist()
+        return self._drawn[place]
+
+
+def _level(plan: ClusterPlan, stated_qps: float | None) -> Level[StationPlan] | None:
+    """The level that serves all the time; None where it changes with the load."""
+    if stated_qps is not None:
+        return plan.levels.at(stated_qps).level
+    return plan.levels.levels[0] if len(plan.levels.levels) == 1 else None
+
+
+def _only_station(level: Level[StationPlan], fleets: Fleets) -> StationPlan | None:
+    """The station that has all workers, if there is one."""
+    one = level.stations[0].policy
+    alone = len(level.stations) == len(fleets.fleets) == 1
+    return one if alone and len(one.workers) == fleets.workers else None
+
+
+def _check_closed(
+    workload: ClosedLoop, plan: ClusterPlan, settings: SimulationSettings
+) -> None:
+    """Refuse what a closed loop cannot have."""
+    if len(plan.fleets.classes) > 1:
+        raise InvalidValueError(describe(
+            "a closed loop has no SLO classes: its users would have to be of one class each",
+            where="workload", value=workload, allowed="one SLO"))
+    if settings.engine == "compiled":
+        raise InvalidValueError(describe("not table-driven: arrivals depend on answers",
+                                         where="engine", value=plan.name,
+                                         allowed="engine plain or auto"))
+
+
+def largest_batch(schemes: Sequence[ClusterScheme]) -> int:
+    """Largest batch that the workers of a comparison run."""
+    return max([MAX_BATCH, *(getattr(one, "max_batch", 1) for one in schemes)])
+
+
+def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None:
     """Refuse a load that can only be a mistake in the unit of time.
 
     Raises
     ------
     InvalidValueError
-        The peak load is beyond :data:`LARGEST_OVERLOAD` times the fleet's capacity.
+        The peak load is beyond :data:`LARGEST_OVERLOAD` times the workers' capacity.
     """
     peak_qps = getattr(workload, "peak_qps", workload.load_qps)
-    largest = LARGEST_OVERLOAD * fleet.capacity_qps
+    largest = LARGEST_OVERLOAD * workers.capacity_qps
     if peak_qps is not None and peak_qps > largest:
         raise InvalidValueError(
             describe("peak load is beyond all that the workers could serve", where="load_qps",
                      value=peak_qps, allowed=f"at most {largest:.4g} ({LARGEST_OVERLOAD:g} times "
                      f"the capacity); check the unit of the times")
         )
-
-
-def _told_qps(
-    workload: Workload | ClosedLoop, monitored: bool, told: float
-) -> float | None:
-    """The load that schemes are told, if they are."""
-    known = None if monitored else workload.load_qps
-    return None if known is None else told * known
-
-
-def _monitored(workload: Workload | ClosedLoop, monitor: bool | None) -> bool:
-    if monitor is None:
-        return workload.varies
-    if not monitor and workload.load_qps is None:
-        raise InvalidValueError(describe("the load of a closed loop is not known beforehand",
-                                         where="monitor", value=monitor, allowed="True"))
-    return monitor

@@ -1,13 +1,8 @@
-"""The workers of a simulation: what they can run, how long it takes, and the deadline.
+"""Like workers, with the models that they hold.
 
-Service times come from the profile in one of two ways:
-
-- *a statistic* (``p95`` as in the paper's simulation, ``p99``, ``mean``): every batch of b on
-  model m takes l(m, b) of the latency table;
-- *the distribution*: a quantile sketch for each (m, b), at equal-probability midpoints
-  (:mod:`ramsis.cluster.service_times`), from which a batch's time is drawn by inversion.
-
-What schemes see of latencies is the latency table, at p95 where times are drawn.
+How long batches take, fixed at a statistic or drawn, is said in
+:mod:`ramsis.cluster.service_times`. What schemes see of it is the latency table, at p95 where
+times are drawn.
 """
 
 from __future__ import annotations
@@ -15,18 +10,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.cluster.checks import below_every_latency
-from ramsis.cluster.service_times import ServiceTimes, service_quantiles
+from ramsis.cluster.service_times import ServiceTimes, seen_table
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
-from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic
+from ramsis.profiles import LatencyTable, ProfileSet
 
-__all__ = ["MAX_BATCH", "SERVICES", "Fleet"]
+__all__ = ["MAX_BATCH", "SERVICES", "Fleet", "check_delay"]
 
 FloatArray = NDArray[np.float64]
 
@@ -35,7 +29,6 @@ SERVICES = ("p95", "distribution", "p99", "p90", "p50", "mean")
 MAX_BATCH = 33
 """Largest batch that a fleet runs unless more is asked for; the answer of a policy file with a
 table of 32 rows to a longer queue."""
-
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,30 +96,14 @@ class Fleet:
         """
         check_number_of("workers", workers)
         check_positive(slo_ms=slo_ms)
-        if not (math.isfinite(network_ms) and network_ms >= 0):
-            raise InvalidValueError(describe("not a delay", where="network_ms", value=network_ms,
-                                             allowed="a finite number >= 0"))
-        if service not in SERVICES:
-            raise InvalidValueError(describe("unknown service times", where="service",
-                                             value=service, allowed=", ".join(SERVICES)))
-        statistic = service if service in STATISTICS else "p95"
-        table = profile.latency_table(cast(Statistic, statistic), max_batch)
+        check_delay(network_ms)
+        table = seen_table(profile, service, max_batch)
         lowest = float(table.latency_ms[:, 0].min())
         if lowest > slo_ms:
             raise below_every_latency(slo_ms, lowest)
-        fixed = service in STATISTICS
-        quantiles = table.latency_ms[:, :, None] if fixed else service_quantiles(profile, table)
-        return cls(table, np.ascontiguousarray(quantiles), workers, float(slo_ms),
+        times = ServiceTimes.of_all(profile, service, max_batch)
+        return cls(table, np.ascontiguousarray(times.quantiles_ms), workers, float(slo_ms),
                    float(network_ms), service)
-
-    def drawn_slos(self, queries: int, rng: np.random.Generator) -> FloatArray | None:
-        """The SLO of each query, its class drawn by the shares; None with one deadline for all."""
-        if not self.classes:
-            return None
-        upto = np.cumsum([one.share for one in self.classes])
-        place = np.searchsorted(upto[:-1], rng.random(queries), side="right")
-        slos: FloatArray = np.array([one.slo_ms for one in self.classes])[place]
-        return slos
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -165,3 +142,9 @@ class Fleet:
         """Largest batch of a model with a latency of at most ``limit_ms``; 0 if none."""
         return int(np.searchsorted(self.table.latency_ms[model], limit_ms, side="right"))
 
+
+def check_delay(network_ms: float) -> None:
+    """Refuse a delay that is not one."""
+    if not (math.isfinite(network_ms) and network_ms >= 0):
+        raise InvalidValueError(describe("not a delay", where="network_ms", value=network_ms,
+                                         allowed="a finite number >= 0"))

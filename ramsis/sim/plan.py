@@ -1,20 +1,60 @@
-"""A scheme, prepared for a fleet: what :func:`ramsis.sim.simulate` runs."""
+"""A scheme, prepared for the workers that it decides about.
+
+A scheme serves one *station*: like workers, to which it gives the requests that come there. On a
+cluster of several worker types there is a station of each type, to which requests are routed at
+random by the types' capacity within the shortest SLO; policies say themselves what stations there
+are. With several SLO classes a scheme's rules use the shortest SLO.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Protocol, runtime_checkable
 
+from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
 from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
+from ramsis.sim.fleets import Fleets
 from ramsis.sim.tables import Compiled
 
-__all__ = ["Plan", "SchemeSpec"]
+__all__ = ["ClusterPlan", "ClusterScheme", "PerType", "Plan", "SchemeSpec", "StationPlan",
+           "have_kernels"]
+
+
+class ClusterScheme(Protocol):
+    """What can be simulated on a cluster."""
+
+    @property
+    def name(self) -> str:
+        """As in results."""
+        ...
+
+    def on_cluster(self, fleets: Fleets) -> ClusterPlan:
+        """The stations of a cluster, and how requests are routed to them."""
+        ...
+
+
+@runtime_checkable
+class SchemeSpec(ClusterScheme, Protocol):
+    """A scheme with its parameters, for any workers."""
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """Check the parameters against a fleet, and do what can be done before any run."""
+        ...
+
+
+class PerType:
+    """A scheme that has a station of each type of workers."""
+
+    def on_cluster(self: SchemeSpec, fleets: Fleets) -> ClusterPlan:
+        """The stations, with shares by the types' capacity."""
+        return ClusterPlan.by_capacity(self, fleets)
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(PerType):
     """How runs of a scheme are started.
 
     A scheme of one's own needs no more than a name and its class: ``Plan("mine", Mine)``.
@@ -40,15 +80,97 @@ class Plan:
         return self
 
 
-@runtime_checkable
-class SchemeSpec(Protocol):
-    """A scheme with its parameters, for any fleet."""
+@dataclass(frozen=True, eq=False)
+class StationPlan:
+    """A station of a run: its workers, and what serves there.
 
-    @property
-    def name(self) -> str:
-        """As in results."""
-        ...
+    Attributes
+    ----------
+    number : int
+        Its place among the stations of the level.
+    fleet : Fleet
+        Its workers, with the SLO by which the scheme was prepared.
+    workers : range
+        Their numbers in the run.
+    plan : Plan
+        Prepared for the fleet.
+    load_share : float
+        Share of the load of the cluster that the scheme is told.
+    """
 
-    def prepare(self, fleet: Fleet) -> Plan:
-        """Check the parameters against a fleet, and do what can be done before any run."""
-        ...
+    number: int
+    fleet: Fleet
+    workers: range
+    plan: Plan
+    load_share: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterPlan:
+    """A scheme, prepared for a cluster.
+
+    Attributes
+    ----------
+    name : str
+    fleets : Fleets
+    levels : PolicySet of StationPlan
+        By load: the stations, and the shares by which requests are routed to them.
+    """
+
+    name: str
+    fleets: Fleets
+    levels: PolicySet[StationPlan]
+
+    def on_cluster(self, fleets: Fleets) -> ClusterPlan:
+        """A plan is prepared already."""
+        return self
+
+    @classmethod
+    def of_one(cls, plan: Plan, fleets: Fleets, fleet: Fleet | None = None) -> ClusterPlan:
+        """All workers are alike, and one station.
+
+        Parameters
+        ----------
+        fleet : Fleet, optional
+            That the plan was prepared for, by default the only one of ``fleets``.
+        """
+        fleet = fleet or fleets.fleets[0]
+        return _one_level(plan.name, fleets, [
+            (1.0, StationPlan(0, fleet, range(fleet.workers), plan))])
+
+    @classmethod
+    def by_capacity(cls, spec: SchemeSpec, fleets: Fleets) -> ClusterPlan:
+        """A station of each type of workers, with shares by what it can answer in time."""
+        slo_ms = fleets.classes[0].slo_ms
+        within = [replace(fleet, slo_ms=slo_ms) if fleet.slo_ms != slo_ms else fleet
+                  for fleet in fleets.fleets]
+        if len(within) == 1:
+            return cls.of_one(spec.prepare(within[0]), fleets, within[0])
+        total = sum(fleet.capacity_qps for fleet in within)
+        stations: list[tuple[float, StationPlan]] = []
+        for fleet, first in zip(within, fleets.first_workers, strict=True):
+            share = fleet.capacity_qps / total
+            if share > 0:
+                stations.append((share, StationPlan(
+                    len(stations), fleet, range(first, first + fleet.workers),
+                    spec.prepare(fleet), share)))
+        return _one_level(spec.name, fleets, stations)
+
+
+def _one_level(
+    name: str, fleets: Fleets, stations: list[tuple[float, StationPlan]]
+) -> ClusterPlan:
+    """Stations for every load, with their shares of each class."""
+    level = Level(inf, "any", tuple(
+        Station(str(plan.number), (ALL_WORKERS,), len(plan.workers), inf,
+                {one.slo_ms: share for one in fleets.classes}, plan)
+        for share, plan in stations), {})
+    return ClusterPlan(name, fleets, PolicySet(
+        [level], fleets.worker_types, {one.slo_ms: one.share for one in fleets.classes}))
+
+
+def have_kernels(level: Level[StationPlan]) -> bool:
+    """Whether every station of a level has a kernel that knows its SLO classes."""
+    return all(station.policy.plan.compiled is not None
+               and (len(station.share) == 1 or station.policy.plan.compiled.knows_classes)
+               for station in level.stations)

@@ -4,29 +4,26 @@ A request goes to a station when it arrives, by a routing rule, and stays there.
 station as it would see a whole engine: the station's workers numbered from 0, and of the load that
 is stated or anticipated the part that is routed to it. So any scheme that serves like workers can
 serve a station of a heterogeneous cluster.
+
+The stations may change with the load (:class:`RoutedByLevel`). A level that divides the workers
+as the one before does, changes shares and tables only. One that divides them in another way takes
+all workers over; requests that wait are routed anew, each by its own uniform number, and a worker
+that is busy serves its new station once it has finished.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import overload
+from typing import Protocol, overload
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ramsis.cluster.slo_class import SloClass
-from ramsis.sim.compiled import Given, replay
+from ramsis.runtime.policy_set import Level
 from ramsis.sim.engine import Engine, Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import Plan
-from ramsis.sim.run import NEVER_ANSWERED, Run
+from ramsis.sim.plan import ClusterPlan, StationPlan
 
-__all__ = ["Routed", "RoutedPlan", "StationPlan", "StationStart", "StationView", "replay_routed"]
-
-FloatArray = NDArray[np.float64]
+__all__ = ["Routed", "RoutedByLevel", "StationStart", "StationView"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +35,17 @@ class StationStart:
     start : callable
         Makes the scheme of the station's workers.
     load_share : float
-        Share of all requests that is routed to the station, in [0, 1].
+        Share of the load that the scheme is told, in [0, 1].
+    fleet : Fleet, optional
+        The station's workers; by default the engine's fleet of the same place.
+    first : int, optional
+        Number of its first worker.
     """
 
     start: Callable[[StationEngine], Scheme]
     load_share: float
+    fleet: Fleet | None = None
+    first: int | None = None
 
 
 class Routed(Scheme):
@@ -51,7 +54,7 @@ class Routed(Scheme):
     Parameters
     ----------
     engine : Engine
-        With a fleet for each station, in the same order.
+        With a fleet for each station, in the same order, unless the stations say theirs.
     stations : sequence of StationStart
     route : callable
         The index of a request's station. It is called once for each request, at its arrival.
@@ -61,14 +64,26 @@ class Routed(Scheme):
         self, engine: Engine, stations: Sequence[StationStart], route: Callable[[int], int]
     ) -> None:
         super().__init__(engine)
-        first = [0, *accumulate(fleet.workers for fleet in engine.fleets)]
-        views = [StationView(engine, i, low, one.load_share)
-                 for i, (one, low) in enumerate(zip(stations, first, strict=False))]
-        self.first = first
-        self.schemes = [one.start(view) for one, view in zip(stations, views, strict=True)]
-        self.station_of = [i for i, fleet in enumerate(engine.fleets)
-                           for _ in range(fleet.workers)]
-        self.route = route
+        self.whole, self.route = engine, route
+        self.opened = 0
+        self.ends = len(engine.idle)
+        self.idle_since = list(range(self.ends))  # a number that rises with each end of a batch
+        self.open(stations)
+
+    def open(self, stations: Sequence[StationStart]) -> None:
+        """Let these stations serve from now on."""
+        self.opened += 1
+        fleets = self.whole.fleets
+        firsts = [0, *accumulate(fleet.workers for fleet in fleets)]
+        self.station_of = [-1] * len(self.whole.idle)
+        self.first, self.schemes = list[int](), list[Scheme]()
+        for number, one in enumerate(stations):
+            fleet = one.fleet or fleets[number]
+            first = firsts[number] if one.first is None else one.first
+            self.first.append(first)
+            self.station_of[first:first + fleet.workers] = [number] * fleet.workers
+            view = StationView(self, number, fleet, first, one.load_share)
+            self.schemes.append(one.start(view))
 
     def on_arrival(self, query: int) -> None:
         """Route the request."""
@@ -76,19 +91,113 @@ class Routed(Scheme):
 
     def on_idle(self, worker: int) -> None:
         """Tell the worker's station."""
+        self.note_idle(worker)
         station = self.station_of[worker]
-        self.schemes[station].on_idle(worker - self.first[station])
+        if station >= 0:
+            self.schemes[station].on_idle(worker - self.first[station])
+
+    def on_timer(self, token: object) -> None:
+        """Tell the station that set the timer, unless others serve now."""
+        assert isinstance(token, _Token)
+        if token.opened == self.opened:
+            self.schemes[token.station].on_timer(token.token)
+
+    def note_idle(self, worker: int) -> None:
+        """The worker has been idle for less long than all others."""
+        self.idle_since[worker] = self.ends = self.ends + 1
+
+
+class ByPlace(Protocol):
+    """Uniform numbers by their place: a sequence without an end."""
+
+    def __getitem__(self, place: int) -> float:
+        """The number of a request."""
+        ...
+
+
+class RoutedByLevel(Routed):
+    """Stations and shares by the stated or anticipated load.
+
+    Parameters
+    ----------
+    engine : Engine
+        With the fleets of the plan.
+    plan : ClusterPlan
+    query_slo_ms : sequence of float, or None
+        Of each request, where there are several classes.
+    uniform : ByPlace
+        A number of each request, by which it is routed.
+    """
+
+    def __init__(
+        self, engine: Engine, plan: ClusterPlan, query_slo_ms: Sequence[float] | None,
+        uniform: ByPlace,
+    ) -> None:
+        self.levels, self.slos, self.uniform = plan.levels, query_slo_ms, uniform
+        self.slo_ms = plan.fleets.classes[0].slo_ms
+        self.changes = engine.monitored and len(plan.levels.levels) > 1
+        self.level = self.levels.at(engine.load_qps()).level
+        super().__init__(engine, _starts(self.level), self.station)
+
+    def station(self, query: int) -> int:
+        """The station of a request, by the runtime's own routing."""
+        slo_ms = self.slo_ms if self.slos is None else self.slos[query]
+        return self.level.route(slo_ms, self.uniform[query]).policy.number
+
+    def on_arrival(self, query: int) -> None:
+        """Route the request; with all others that wait if the workers are divided anew."""
+        if not self.divided_anew():
+            super().on_arrival(query)
+
+    def on_idle(self, worker: int) -> None:
+        """Tell the worker's station."""
+        if not self.changes:
+            super().on_idle(worker)
+            return
+        self.note_idle(worker)
+        if not self.divided_anew():
+            super().on_idle(worker)
 
     def on_timer(self, token: object) -> None:
         """Tell the station that set the timer."""
-        assert isinstance(token, _Token)
-        self.schemes[token.station].on_timer(token.token)
+        if not self.divided_anew():
+            super().on_timer(token)
+
+    def divided_anew(self) -> bool:
+        """Whether the level of the load now divides the workers otherwise than the last one."""
+        if not self.changes:
+            return False
+        level = self.levels.at(self.whole.load_qps()).level
+        if level is self.level:
+            return False
+        before, self.level = self.level, level
+        if division(before) == division(level):
+            return False
+        self.open(_starts(level))
+        waiting: list[list[int]] = [[] for _ in level.stations]
+        for query in self.whole.waiting():
+            waiting[self.station(query)].append(query)
+        for scheme, queries in zip(self.schemes, waiting, strict=True):
+            scheme.on_arrivals(queries)
+        return True
+
+
+def division(level: Level[StationPlan]) -> list[tuple[range, float, tuple[float, ...]]]:
+    """How a level divides the workers: the numbers of each station's, and whom they serve."""
+    return [(station.policy.workers, station.policy.fleet.slo_ms, tuple(sorted(station.share)))
+            for station in level.stations]
+
+
+def _starts(level: Level[StationPlan]) -> list[StationStart]:
+    return [StationStart(one.plan.start, one.load_share, one.fleet, one.workers.start)
+            for one in (station.policy for station in level.stations)]
 
 
 @dataclass(frozen=True, eq=False)
 class _Token:
     """A timer's token, and the station that set it."""
 
+    opened: int
     station: int
     token: object
 
@@ -121,20 +230,24 @@ class StationView:
 
     Parameters
     ----------
-    engine : Engine
+    routed : Routed
     station : int
-        Index of the station and of its fleet.
+        Index of the station.
+    fleet : Fleet
+        Its workers.
     first : int
         Number of its first worker.
     load_share : float
-        Share of all requests that is routed to it.
+        Share of the load that it is told.
     """
 
-    def __init__(self, engine: Engine, station: int, first: int, load_share: float) -> None:
-        self._engine, self._station, self._first = engine, station, first
-        self._load_share = load_share
-        self.fleet: Fleet = engine.fleets[station]
-        self.idle: Sequence[bool] = _Idle(engine.idle, first, self.fleet.workers)
+    def __init__(
+        self, routed: Routed, station: int, fleet: Fleet, first: int, load_share: float
+    ) -> None:
+        self._routed, self._engine, self._opened = routed, routed.whole, routed.opened
+        self._station, self._first, self._load_share = station, first, load_share
+        self.fleet = fleet
+        self.idle: Sequence[bool] = _Idle(self._engine.idle, first, fleet.workers)
 
     @property
     def now_ms(self) -> float:
@@ -155,6 +268,15 @@ class StationView:
         """The station's part of the stated or anticipated load."""
         return self._load_share * self._engine.load_qps()
 
+    def idle_workers(self) -> list[int]:
+        """The idle workers, the one that has been idle longest first."""
+        own = [worker for worker, free in enumerate(self.idle) if free]
+        return sorted(own, key=lambda worker: self._routed.idle_since[self._first + worker])
+
+    def in_service(self) -> list[int]:
+        """Queries in each worker's batch."""
+        return self._engine.in_service()[self._first:self._first + self.fleet.workers]
+
     def deadline_ms(self, query: int) -> float:
         """When the answer to a request is due."""
         return self._engine.deadline_ms(query)
@@ -170,115 +292,4 @@ class StationView:
 
     def wake_at(self, at_ms: float, token: object = None) -> None:
         """Have the station's scheme woken at a time; errors as of the engine."""
-        self._engine.wake_at(at_ms, _Token(self._station, token))
-
-
-@dataclass(frozen=True, eq=False)
-class StationPlan:
-    """A station of a cluster: its workers, its scheme, and what comes to it.
-
-    Attributes
-    ----------
-    fleet : Fleet
-    plan : Plan
-        Prepared for the fleet.
-    share : mapping of float to float
-        By SLO in ms, the share of the class's queries that is routed here.
-    """
-
-    fleet: Fleet
-    plan: Plan
-    share: Mapping[float, float]
-
-
-@dataclass(frozen=True, eq=False)
-class RoutedPlan:
-    """Stations side by side, to which queries are routed at random by the shares of their class.
-
-    Attributes
-    ----------
-    name : str
-        As in results.
-    stations : tuple of StationPlan
-    classes : tuple of SloClass
-        By rising SLO.
-    """
-
-    name: str
-    stations: tuple[StationPlan, ...]
-    classes: tuple[SloClass, ...]
-
-    def load_share(self, station: StationPlan) -> float:
-        """Share of all queries that is routed to a station."""
-        return math.fsum(one.share * station.share.get(one.slo_ms, 0.0) for one in self.classes)
-
-    def routes(self, query_slo_ms: FloatArray, uniform: FloatArray) -> NDArray[np.int64]:
-        """The station of each query, by its SLO and a uniform number of its own; shape (n,)."""
-        found = np.empty(len(uniform), dtype=np.int64)
-        for one in self.classes:
-            upto = np.cumsum([station.share.get(one.slo_ms, 0.0) for station in self.stations])
-            mine = query_slo_ms == one.slo_ms
-            found[mine] = np.minimum(
-                np.searchsorted(upto, uniform[mine] * upto[-1], side="right"), len(upto) - 1)
-        return found
-
-    def start(self, routes: NDArray[np.int64]) -> Callable[[Engine], Scheme]:
-        """What the plain engine runs, given the station of each query."""
-        starts = [StationStart(one.plan.start, self.load_share(one)) for one in self.stations]
-        stations = routes.tolist()
-        return lambda engine: Routed(engine, starts, stations.__getitem__)
-
-
-def replay_routed(
-    plan: RoutedPlan, given: Given, routes: NDArray[np.int64], load_qps: float
-) -> Run | None:
-    """The same run as the plain engine's, each station by its kernel; None where one has none.
-
-    Parameters
-    ----------
-    plan : RoutedPlan
-    given : Given
-        With a deadline for each query.
-    routes : ndarray, shape (n,)
-        The station of each query.
-    load_qps : float
-        The stated load of all stations.
-    """
-    runs = []
-    for i, one in enumerate(plan.stations):
-        compiled = one.plan.compiled
-        if compiled is None or (len(one.share) > 1 and compiled.kernel != "central-queue"):
-            return None  # other kernels know one deadline for all
-        mine = np.flatnonzero(routes == i)
-        part = given.part(mine, coins_in_turn=compiled.kernel == "central-queue")
-        runs.append((mine, replay(one.fleet, compiled, part, load_qps * plan.load_share(one))))
-    return _joined(given, runs)
-
-
-def _joined(given: Given, runs: Sequence[tuple[NDArray[np.int64], Run]]) -> Run:
-    """One record of the runs of all stations, each with the numbers of its queries."""
-    batch_of = np.full(len(given.arrival_ms), NEVER_ANSWERED, dtype=np.int32)
-    batches = workers = models = 0
-    worker, model, dropped = [], [], []
-    for queries, run in runs:
-        batch_of[queries] = np.where(run.batch_of >= 0, run.batch_of + batches, run.batch_of)
-        worker.append(run.worker + workers)
-        model.append(run.model + models)
-        dropped.append(queries[run.drop_query])
-        batches, workers = batches + len(run.size), workers + run.workers
-        models += len(run.models)
-    records = [run for _, run in runs]
-    return Run(
-        fleets=tuple(fleet for run in records for fleet in run.fleets),
-        duration_ms=given.duration_ms,
-        arrival_ms=given.arrival_ms,
-        batch_of=batch_of,
-        start_ms=np.concatenate([run.start_ms for run in records]),
-        finish_ms=np.concatenate([run.finish_ms for run in records]),
-        worker=np.concatenate(worker).astype(np.int32),
-        model=np.concatenate(model).astype(np.int32),
-        size=np.concatenate([run.size for run in records]),
-        drop_query=np.concatenate(dropped).astype(np.int32),
-        drop_ms=np.concatenate([run.drop_ms for run in records]),
-        slo_ms=given.slo_ms,
-    )
+        self._engine.wake_at(at_ms, _Token(self._opened, self._station, token))

@@ -16,8 +16,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ramsis.errors import describe
 from ramsis.policy import Policy
 from ramsis.runtime.randomised import Randomised
+from ramsis.sim.engine import SchemeError
 
 __all__ = ["CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of", "stack",
            "stack_central"]
@@ -68,6 +70,11 @@ class Tables(NamedTuple):
     mixed: NDArray[np.int64]
     chance: NDArray[np.float64]
 
+    def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The lowest and the highest model, and batch."""
+        return ((int(self.model.min()), int(max(self.model.max(), self.overflow_model.max()))),
+                (int(self.batch.min()), int(max(self.batch.max(), self.overflow_batch.max()))))
+
 
 class CentralTables(NamedTuple):
     """Policies of central queues, of L levels, padded to common shapes.
@@ -109,6 +116,11 @@ class CentralTables(NamedTuple):
     mixed: NDArray[np.int64]
     chance: NDArray[np.float64]
 
+    def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The lowest and the highest model, and batch."""
+        return ((int(self.model.min()), int(self.model.max())),
+                (int(self.batch.min()), int(self.batch.max())))
+
 
 @dataclass(frozen=True)
 class Compiled:
@@ -116,6 +128,30 @@ class Compiled:
 
     kernel: Kernel
     tables: Tables | CentralTables
+
+    @property
+    def knows_classes(self) -> bool:
+        """Whether queries of the kernel may have different SLOs."""
+        return self.kernel == "central-queue"
+
+    @property
+    def coins_in_turn(self) -> bool:
+        """Whether numbers that draw answers are used in turn, not each for its own query."""
+        return self.kernel == "central-queue"
+
+    def check(self, models: int, max_batch: int) -> None:
+        """Refuse tables that would reach beyond a fleet's models and batches: kernels do not look.
+
+        Raises
+        ------
+        SchemeError
+            No such model, or no such batch.
+        """
+        for what, (lowest, highest), most in zip(("model", "batch"), self.tables.reach(),
+                                                 (models - 1, max_batch), strict=True):
+            if highest > most or lowest < 0:
+                raise SchemeError(describe(f"no such {what}", where="tables of the scheme",
+                                           value=highest, allowed=f"at most {most}"))
 
     @property
     def by_chance(self) -> bool:

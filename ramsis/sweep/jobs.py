@@ -29,7 +29,7 @@ from ramsis.sim import (
     SchemeSpec,
     SimulationResult,
     Workload,
-    simulate,
+    simulate_profile,
 )
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.schemes import scheme_document, settings_document
@@ -226,11 +226,11 @@ class CellJob:
 
     def _simulate(self, spec: SchemeSpec) -> SimulationResult:
         cell = self.cell
-        return simulate(
+        return simulate_profile(
             self.models.profile, spec, self._workload(), workers=cell.workers,
             slo_ms=cell.slo_ms, service=cell.service, network_ms=cell.network_ms,
             seeds=range(cell.seed, cell.seed + cell.seeds), monitor=cell.monitor,
-            monitor_ms=cell.monitor_ms, told=cell.told,
+            monitor_ms=cell.monitor_ms, stated_load=cell.told,
         )
 
     def _workload(self) -> Workload:

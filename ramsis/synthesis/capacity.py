@@ -37,7 +37,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
-from ramsis.sim import RateTrace, Recorded, SimulationResult, Workload
+from ramsis.sim import RateTrace, Recorded, Workload
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.cheapest import (
     MOST_WORKERS,
@@ -140,8 +140,7 @@ class Capacity:
             "min_accuracy": targets.min_accuracy,
             "min_effective_accuracy": targets.min_effective_accuracy,
             "max_violation": targets.max_violation, **answer.figures(),
-            **({"queries": sum(one.queries for one in result.metrics)}
-               if isinstance(result, SimulationResult) else {}),
+            **({} if several else {"queries": sum(one.queries for one in result.metrics)}),
             "seeds": len(result.seeds), "clear": answer.clear,
             "tried": [self._named(one.counts) if several else one.workers for one in self.trials],
             **({"complete": self.complete} if several else {}),

@@ -22,7 +22,7 @@ from ramsis.policy import (
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.levels import adaptive_levels
 from ramsis.synthesis.settings import SynthesisSettings
-from ramsis.synthesis.stations import ClusterProblem
+from ramsis.synthesis.stations import ClusterProblem, set_header
 
 __all__ = ["choose_loads", "generate_set"]
 
@@ -97,7 +97,7 @@ def generate_set(
         levels.append(level)
         if on_level is not None:
             on_level(level)
-    return PolicySet(levels, *_header(problem.cluster))
+    return PolicySet(levels, *set_header(problem.cluster))
 
 
 def choose_loads(
@@ -137,16 +137,10 @@ def _cluster(cluster: Cluster | ProfileSet, settings: SynthesisSettings) -> Clus
     return Cluster.of(cluster, workers=settings.workers, slo_ms=settings.slo_ms)
 
 
-def _header(cluster: Cluster) -> tuple[dict[str, int], dict[float, float]]:
-    """Workers by type, and shares of the queries by SLO."""
-    return ({one.name: int(one.count or 0) for one in cluster.worker_types},
-            {float(one.slo_ms): one.share for one in cluster.classes})
-
-
 def _check_same(problem: ClusterProblem, folder: Path) -> None:
     """Refuse a folder with policies made from something else."""
     found = read_set(folder)
-    same = (dict(found.worker_types), dict(found.slo_classes)) == _header(problem.cluster)
+    same = (dict(found.worker_types), dict(found.slo_classes)) == set_header(problem.cluster)
     if not (same and all(station.policy.inputs == problem.inputs(station)
                          for level in found.levels for station in level.stations)):
         raise OutputError(describe(
@@ -159,7 +153,7 @@ def _target(
     problem: ClusterProblem, folder: Path, flat: bool, *, keep: bool, remove: bool
 ) -> SetFolder:
     """The folder of a set, with what it has already or without."""
-    target = SetFolder(folder, *_header(problem.cluster), f"ramsis {__version__}", flat=flat)
+    target = SetFolder(folder, *set_header(problem.cluster), f"ramsis {__version__}", flat=flat)
     if remove:
         remove_set(folder)
     if keep:

@@ -40,7 +40,7 @@ from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
 
-__all__ = ["ClusterProblem"]
+__all__ = ["ClusterProblem", "set_header"]
 
 UNITS = 128
 """Parts that a class's load is divided into between worker types."""
@@ -189,6 +189,12 @@ class ClusterProblem:
             weights.append(np.where(able[t], alone, by_speed))
         return [tuple(rounded(column.tolist(), UNITS) for column in weight.T)
                 for weight in weights]
+
+
+def set_header(cluster: Cluster) -> tuple[dict[str, int], dict[float, float]]:
+    """Workers by type, and shares of the queries by SLO."""
+    return ({one.name: int(one.count or 0) for one in cluster.worker_types},
+            {float(one.slo_ms): one.share for one in cluster.classes})
 
 
 def _loads(

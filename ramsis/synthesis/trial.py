@@ -9,19 +9,19 @@ from typing import Any
 from ramsis.bounds import Targets
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError
-from ramsis.policy import Level, Policy
+from ramsis.policy import PolicySet
 from ramsis.sim import (
     Policies,
     RateTrace,
     Recorded,
     SchemeSpec,
     SimulationResult,
+    SimulationSettings,
     Workload,
     simulate,
 )
-from ramsis.sim.stations import StationsResult, simulate_stations
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
-from ramsis.synthesis.stations import ClusterProblem
+from ramsis.synthesis.stations import ClusterProblem, set_header
 
 __all__ = ["FIGURES", "Trial", "largest_batch", "try_workers"]
 
@@ -39,7 +39,7 @@ class Trial:
         Of all types.
     promise : mapping of str to number, or None
         Of the policies for a constant load, by the names of a policy set's level.
-    simulation : SimulationResult or StationsResult or None
+    simulation : SimulationResult or None
         None where no policies could be made.
     targets : Targets
     refusal : str
@@ -50,7 +50,7 @@ class Trial:
 
     workers: int
     promise: Mapping[str, Any] | None
-    simulation: SimulationResult | StationsResult | None
+    simulation: SimulationResult | None
     targets: Targets
     refusal: str = ""
     counts: tuple[int, ...] = ()
@@ -120,7 +120,6 @@ def try_workers(
     Parameters
     ----------
     cluster : Cluster
-        With a name for each worker type, policies at a constant Poisson load only.
     workload, targets, scheme, service, seeds
         As of :func:`ramsis.synthesis.capacity.fewest_workers`.
 
@@ -129,27 +128,18 @@ def try_workers(
     InvalidValueError, NotConvergedError
         As when its policies are made and simulated.
     """
-    spec, levels = policy_scheme(scheme), list[Level[Policy]]()
-    if isinstance(spec, PolicyScheme):
-        settings = spec.settings(slo_ms=cluster.slo_ms, workers=cluster.workers, service=service)
+    ready, promise = policy_scheme(scheme), None
+    if isinstance(ready, PolicyScheme):
+        settings = ready.settings(slo_ms=cluster.slo_ms, workers=cluster.workers, service=service)
         try:
             problem = ClusterProblem(cluster, settings)
-            levels = [problem.level(load_qps) for load_qps in _levels(spec, workload)]
+            levels = [problem.level(load_qps) for load_qps in _levels(ready, workload)]
         except InfeasibleError as error:
             return Trial(cluster.workers, None, None, targets, str(error))
-    promise = levels[0].expected if levels and not workload.varies else None
-    if cluster.simple:
-        ready = (Policies(tuple(level.policy for level in levels), scheme)
-                 if isinstance(spec, PolicyScheme) else spec)
-        return Trial(cluster.workers, promise, simulate(
-            cluster.worker_types[0].profile, ready, workload, seeds=seeds, service=service,
-            workers=cluster.workers, slo_ms=cluster.slo_ms), targets)
-    (level,) = levels
-    profiles = {one.name: one.profile for one in cluster.worker_types}
-    return Trial(cluster.workers, promise, simulate_stations(
-        [(one.policy, profiles[one.worker_types[0]], scheme) for one in level.stations],
-        load_qps=level.load_qps, level_qps=level.load_qps, duration_ms=workload.duration_ms,
-        service=service, seeds=seeds), targets)
+        promise = None if workload.varies else levels[0].expected
+        ready = Policies(PolicySet(levels, *set_header(cluster)), scheme)
+    result = simulate(cluster, ready, workload, SimulationSettings(service=service, seeds=seeds))
+    return Trial(cluster.workers, promise, result, targets)
 
 
 def largest_batch(spec: PolicyScheme | SchemeSpec) -> int:

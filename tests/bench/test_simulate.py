@@ -28,7 +28,7 @@ from ramsis.sim import (
     Run,
     SchemeSpec,
     run_plan,
-    simulate,
+    simulate_profile,
 )
 from ramsis.sim.engine import Engine
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -133,7 +133,7 @@ def test_a_figure_of_constant_loads(
         policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
         schemes: list[SchemeSpec] = [Policies(policies), JellyfishPlus(1.05),
                                      ModelSwitching()]
-        results = [simulate(images, one, ConstantLoad(load, 30_000.0), workers=WORKERS,
+        results = [simulate_profile(images, one, ConstantLoad(load, 30_000.0), workers=WORKERS,
                             slo_ms=SLO_MS, seeds=range(5))
                    for load in LOADS_QPS for one in schemes]
         queries = sum(one.queries for result in results for one in result.metrics)

@@ -18,7 +18,7 @@ from ramsis.bounds import (
 )
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.sim import Recorded, SchemeSpec, simulate
+from ramsis.sim import Recorded, SchemeSpec, simulate_profile
 from ramsis.sim.schemes import scheme
 from tests.central.samples import drawn_profile
 from tests.synthesis.samples import tiny_profile
@@ -92,7 +92,7 @@ def test_what_a_scheme_does_is_never_below_it(
     burst = rng.uniform(0.0, 4000.0, rng.poisson(4.0 * load))
     trace = Recorded(np.sort(np.append(burst, rng.uniform(0.0, 1000.0, 50))), 4500.0)
     spec: SchemeSpec = scheme(name)
-    done = simulate(profile, spec, trace, workers=workers, slo_ms=100.0, service=service,
+    done = simulate_profile(profile, spec, trace, workers=workers, slo_ms=100.0, service=service,
                     seeds=range(3 if drawn else 1), monitor=True)
     assume(done.violation_rate < 0.999)
     accuracy = done.effective_accuracy / (1 - done.violation_rate)

@@ -18,8 +18,8 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load
-from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan, simulate
-from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy, problem_of
+from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan, simulate_profile
+from ramsis.synthesis import SynthesisSettings, generate_policy, problem_of
 from ramsis.synthesis.simulated import simulated as settled
 from tests.central import samples
 from tests.central.evaluation import evaluated
@@ -33,7 +33,7 @@ LOADS = (200.0, 2000.0, 6000.0, 9500.0)  # the capacity of 20 workers is 8889 qu
 def simulated(policy: Policy, queries: float = 60_000) -> tuple[float, float]:
     """Effective accuracy and violation rate over four seeds."""
     workload = ConstantLoad(load_qps=policy.load_qps, duration_ms=1000 * queries / policy.load_qps)
-    found = simulate(tiny_profile(), Policies((policy,)), workload, workers=policy.workers,
+    found = simulate_profile(tiny_profile(), Policies((policy,)), workload, workers=policy.workers,
                      slo_ms=policy.slo_ms, seeds=range(4))
     return (float(np.mean([one.effective_accuracy for one in found.metrics])),
             float(np.mean([one.violation_rate for one in found.metrics])))
@@ -61,7 +61,7 @@ def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
     profile = load("image-cpu")
     chosen = SynthesisSettings(dispatch="central-queue", slo_ms=650.0, workers=60)
     policy = generate_policy(profile, 7900.0, chosen)
-    found = simulate(profile, Policies((policy,)),
+    found = simulate_profile(profile, Policies((policy,)),
                      ConstantLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
                      slo_ms=650.0, service="distribution", seeds=range(2))
     effective = np.mean([one.effective_accuracy for one in found.metrics])
@@ -99,7 +99,7 @@ def test_it_is_no_worse_than_worker_policies(load_qps: float) -> None:
     policy = samples.policy(load_qps)
     other = generate_policy(tiny_profile(), load_qps, worker_settings(workers=20))
     workload = ConstantLoad(load_qps=load_qps, duration_ms=60_000 * 1000 / load_qps)
-    theirs = simulate(tiny_profile(), Policies((other,)), workload, workers=20,
+    theirs = simulate_profile(tiny_profile(), Policies((other,)), workload, workers=20,
                       slo_ms=100.0, seeds=range(4))
     assert simulated(policy)[0] >= np.mean([m.effective_accuracy for m in theirs.metrics]) - 2e-3
 
@@ -141,7 +141,7 @@ def test_drawn_service_times_are_promised_and_bounded() -> None:
     assert chosen.chosen_service(profile) == "distribution"
     for load_qps in (2000.0, 9000.0):
         policy = generate_policy(profile, load_qps, chosen)
-        found = simulate(profile, Policies((policy,)),
+        found = simulate_profile(profile, Policies((policy,)),
                          ConstantLoad(load_qps=load_qps, duration_ms=8000.0), workers=20,
                          slo_ms=100.0, service="distribution", seeds=range(4))
         effective = np.mean([one.effective_accuracy for one in found.metrics])

@@ -140,6 +140,7 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
     (2, ["--trace", "day"], ["--load or --trace"]),
     (2, ["--arrivals", "fixed-rate"], ["--arrivals is not for several worker types"]),
     (2, ["--plot", "a.png"], ["--plot is not for several worker types"]),
+    (2, ["--slo-ms", "60:0.3,100:0.7"], ["--slo-ms", "60:0.3,100:0.7", "one SLO"]),
     (2, ["--cost", "3"], ["--cost", "TYPE=VALUE"]),
     (2, ["--cost", "gpu=3"], ["--cost", "unknown worker type", "gpu", "old, new"]),
     (2, ["--cost", "new=dear"], ["--cost: new", "dear", "> 0"]),

@@ -55,8 +55,27 @@ def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: P
     refused(run("generate", *terms, "--dispatch", "central-queue", "--out", out), 2, "--overwrite")
     refused(run("simulate", "--profiles", files, "--slo-ms", "60:0.4,100:0.6", *MIX[2:],
                 "--policy", out), 3, "made for other SLO classes")
-    refused(run("simulate", *terms, "--policy", out, "--scheme", "greedy"), 2,
-            "--scheme is not for mixed fleets")
+    compared = run("simulate", *terms[:-2], "--policy", out, "--scheme", "greedy", "--scheme",
+                   "jellyfish-plus", "--trace", "day", "--scale", 0.5, "--duration-s", 2,
+                   "--network-ms", 1, "--csv", tmp_path / "rows.csv", "--timeline",
+                   tmp_path / "t.json", "--json")
+    assert compared.code == 0, compared.err
+    found = json.loads(compared.out)["rows"]
+    assert [one["label"] for one in found] == [f"central-queue {out}", "greedy",
+                                               "jellyfish-plus"]
+    assert {one["queries"] for one in found} == {found[0]["queries"]}
+    for one in found:
+        assert one["monitor"] is True
+        assert one["worker_types"] == {"old": 16, "new": 18}
+        assert one["effective_accuracy"] <= one["upper_bound"] + 0.01
+        assert one["queries"] == (one["in_time"] + one["late"] + one["dropped"]
+                                  + one["never_answered"])
+    assert (tmp_path / "rows.csv").stat().st_size > 0
+    told = run("simulate", *terms, "--policy", out, "--duration-s", 1, "--told", 0.5, "--arrivals",
+               "negative-binomial:2", "--service", "distribution", "--json")
+    assert json.loads(told.out)["rows"][0]["service"] == "distribution"
+    assert "is above the highest level" in run(
+        "simulate", *terms[:-1], 1600, "--policy", out, "--duration-s", 1).err
     refused(run("generate", "--profiles", files.split("=")[-1], "--slo-ms", 60, "--workers", 2,
                 "--load", 10, "--out", out), 2, "another profile or other settings",
             "--overwrite")

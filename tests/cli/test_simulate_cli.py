@@ -12,7 +12,7 @@ import pytest
 
 from ramsis import profiles
 from ramsis.arrivals import Poisson
-from ramsis.sim import ConstantLoad, JellyfishPlus, simulate
+from ramsis.sim import ConstantLoad, JellyfishPlus, simulate_profile
 from ramsis.synthesis import generate_set
 from tests.cli.command import Run, refused, snapshot
 from tests.synthesis.samples import settings, tiny_profile
@@ -76,8 +76,8 @@ def test_one_row_per_scheme_and_load_with_the_named_fields(
 def test_figures_are_those_of_the_python_interface(run: Run, base: list[Any]) -> None:
     ran = run(*base, "--scheme", "jellyfish-plus", "--load", 500, "--duration-s", 1, "--seed", 5,
               "--seeds", 2, "--json")
-    result = simulate(tiny_profile(), JellyfishPlus(), ConstantLoad(500.0, 1000.0), workers=4,
-                      slo_ms=100.0, seeds=[5, 6])
+    result = simulate_profile(tiny_profile(), JellyfishPlus(), ConstantLoad(500.0, 1000.0),
+                              workers=4, slo_ms=100.0, seeds=[5, 6])
     (row,) = rows(ran.out)
     assert {key: row[key] for key in result.row()} == json.loads(json.dumps(result.row()))
 

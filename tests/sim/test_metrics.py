@@ -24,7 +24,7 @@ from ramsis.sim import (
     Recorded,
     Run,
     over_time,
-    simulate,
+    simulate_profile,
 )
 from ramsis.sim.metrics import measure, queue_at_arrivals
 from ramsis.sim.timeline import timeline, write_timeline
@@ -136,7 +136,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 
 
 def test_results_give_rows_and_frames() -> None:
-    result = simulate(tiny(), JellyfishPlus(), ConstantLoad(300.0, 1000.0), workers=4,
+    result = simulate_profile(tiny(), JellyfishPlus(), ConstantLoad(300.0, 1000.0), workers=4,
                       slo_ms=100.0, seeds=[3, 4, 5])
     frame = result.to_frame()
     assert frame["seed"].tolist() == [3, 4, 5]
@@ -163,7 +163,8 @@ def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise() 
         (trace, None, True), (ConstantLoad(100.0, 1000.0), None, False),
         (trace, False, False), (ConstantLoad(100.0, 1000.0), True, True),
     ):
-        result = simulate(tiny(), Greedy(), workload, workers=1, slo_ms=100.0, monitor=forced)
+        result = simulate_profile(tiny(), Greedy(), workload, workers=1, slo_ms=100.0,
+                                  monitor=forced)
         assert result.monitored == monitored
 
 
@@ -179,7 +180,7 @@ def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise() 
 def test_bad_runs_are_refused(changes: dict, words: str) -> None:
     workload = changes.pop("workload", ConstantLoad(10.0, 100.0))
     with pytest.raises(InvalidValueError, match=words):
-        simulate(tiny(), Fixed("small"), workload, workers=1, slo_ms=100.0, **changes)
+        simulate_profile(tiny(), Fixed("small"), workload, workers=1, slo_ms=100.0, **changes)
 
 
 def test_a_timeline_has_every_batch_on_its_workers_track(tmp_path: Path) -> None:

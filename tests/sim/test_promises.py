@@ -14,7 +14,7 @@ import pytest
 
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile
-from ramsis.sim import ConstantLoad, Policies, simulate
+from ramsis.sim import ConstantLoad, Policies, simulate_profile
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.sim.samples import tiny, tiny_policy
 from tests.synthesis import samples
@@ -34,7 +34,7 @@ def test_image_policies_below_saturation(
 ) -> None:
     chosen = SynthesisSettings(slo_ms=150.0, workers=60, objective=objective, grid=grid)
     policy = generate_policy(images, load_qps, chosen)
-    found = simulate(images, Policies((policy,)), ConstantLoad(load_qps, 60_000.0),
+    found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 60_000.0),
                      workers=60, slo_ms=150.0, seeds=range(10)).estimate("effective_accuracy")
     promised = policy.expectations.effective_accuracy
     assert found.half_width is not None
@@ -49,7 +49,7 @@ def test_image_policies_with_variable_batching(images: ProfileSet, load_qps: flo
     chosen = SynthesisSettings(slo_ms=150.0, workers=60, service="p95", batching="variable")
     policy = generate_policy(images, load_qps, chosen)
     maximal = generate_policy(images, load_qps, replace(chosen, batching="maximal"))
-    found = simulate(images, Policies((policy,)), ConstantLoad(load_qps, 60_000.0),
+    found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 60_000.0),
                      workers=60, slo_ms=150.0, seeds=range(10)).estimate("effective_accuracy")
     promised = policy.expectations.effective_accuracy
     assert promised >= maximal.expectations.effective_accuracy
@@ -68,7 +68,7 @@ def test_image_policies_for_the_shortest_queue(
     """Their arrival rates are an approximation, so the margin is that of the documentation."""
     chosen = SynthesisSettings(slo_ms=150.0, workers=workers, dispatch="shortest-queue")
     policy = generate_policy(images, load_qps, chosen)
-    found = simulate(images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
+    found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
                      workers=workers, slo_ms=150.0, seeds=range(3)).estimate("effective_accuracy")
     assert abs(found.mean - policy.expectations.effective_accuracy) <= 0.006
 
@@ -77,7 +77,7 @@ def test_image_policies_for_the_shortest_queue(
 @pytest.mark.parametrize("objective", ["per-query", "per-decision"])
 def test_small_fleets_too(objective: str, load_qps: float) -> None:
     policy = tiny_policy(load_qps, objective=objective, grid="fixed:400", max_queue=32)
-    found = simulate(tiny(), Policies((policy,)), ConstantLoad(load_qps, 200_000.0),
+    found = simulate_profile(tiny(), Policies((policy,)), ConstantLoad(load_qps, 200_000.0),
                      workers=4, slo_ms=100.0, seeds=range(10)).estimate("effective_accuracy")
     promised = policy.expectations.effective_accuracy
     assert found.half_width is not None
@@ -102,7 +102,7 @@ def test_late_rules_near_and_above_capacity(
     """The paper's rule has 0.643, 0.50 and 0.01 there; what is promised is within 0.01 below."""
     chosen = SynthesisSettings(slo_ms=150.0, workers=60, late=late)
     policy = generate_policy(images, load_qps, chosen)
-    found = simulate(images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
+    found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
                      workers=60, slo_ms=150.0, seeds=range(4)).estimate("effective_accuracy")
     assert found.half_width is not None
     assert found.mean >= least
@@ -120,7 +120,7 @@ def test_policies_that_know_how_times_vary(
     """They beat policies made from the p95, and keep what they promise."""
     policy = generate_policy(varying_images, load_qps, SynthesisSettings(slo_ms=150.0, workers=60))
     assert policy.service == "distribution"
-    found = simulate(varying_images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
+    found = simulate_profile(varying_images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),
                      service="distribution", workers=60, slo_ms=150.0,
                      seeds=range(4)).estimate("effective_accuracy")
     assert found.half_width is not None
@@ -133,7 +133,7 @@ def test_small_fleets_with_times_that_vary(late: str) -> None:
     profile = samples.varying_profile()
     chosen = SynthesisSettings(slo_ms=100.0, workers=4, late=late, grid="fixed:400")
     policy = generate_policy(profile, 500.0, chosen)
-    found = simulate(profile, Policies((policy,)), ConstantLoad(500.0, 200_000.0),
+    found = simulate_profile(profile, Policies((policy,)), ConstantLoad(500.0, 200_000.0),
                      service="distribution", workers=4, slo_ms=100.0,
                      seeds=range(6)).estimate("effective_accuracy")
     assert found.half_width is not None

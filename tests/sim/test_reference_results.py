@@ -18,7 +18,14 @@ import pytest
 
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile
-from ramsis.sim import ConstantLoad, Fleet, JellyfishPlus, ModelSwitching, Policies, simulate
+from ramsis.sim import (
+    ConstantLoad,
+    Fleet,
+    JellyfishPlus,
+    ModelSwitching,
+    Policies,
+    simulate_profile,
+)
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.synthesis.test_reference_agreement import MODELS
 
@@ -53,7 +60,7 @@ def test_accuracy_and_violations_are_those_of_the_artifact(
         spec = Policies((generate_policy(images, float(load_qps), chosen),))
     else:
         spec = JellyfishPlus(1.05) if name == "jellyfish-plus" else ModelSwitching()
-    found = simulate(images, spec, ConstantLoad(float(load_qps), 30_000.0), workers=60,
+    found = simulate_profile(images, spec, ConstantLoad(float(load_qps), 30_000.0), workers=60,
                      slo_ms=150.0, seeds=range(7))
     accuracy, violation_rate = results[name, float(load_qps)]
     allowed = 0.004 if load_qps <= 2800 else 0.008
@@ -74,7 +81,7 @@ def test_model_switching_chooses_the_artifacts_models(images: ProfileSet) -> Non
 def test_without_the_artifacts_five_per_cent_jellyfish_stays_with_mobilenet(
     images: ProfileSet,
 ) -> None:
-    found = simulate(images, JellyfishPlus(), ConstantLoad(2800.0, 30_000.0), workers=60,
+    found = simulate_profile(images, JellyfishPlus(), ConstantLoad(2800.0, 30_000.0), workers=60,
                      slo_ms=150.0)
     assert found.model_share() == {"mobilenet_v3_large": 1.0}
     assert found.violation_rate < 0.001

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
+from heapq import heappop, heappush
 
 import numpy as np
 import pytest
@@ -11,16 +11,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ramsis.cluster.slo_class import SloClass
-from ramsis.sim.compiled import Given
+from ramsis.cluster import Cluster, SloClass, WorkerType
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.policy import Level, PolicySet
+from ramsis.runtime.policy_set import Station
+from ramsis.sim import (
+    ClosedLoop,
+    ConstantLoad,
+    Fixed,
+    Fleets,
+    JellyfishPlus,
+    Policies,
+    RateTrace,
+    SchemeSpec,
+    SimulationSettings,
+    simulate,
+)
 from ramsis.sim.engine import Engine, Scheme, SchemeError, StationEngine
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.metrics import measure
-from ramsis.sim.routed import Routed, RoutedPlan, StationPlan, StationStart, replay_routed
+from ramsis.sim.replayed import routes
+from ramsis.sim.routed import Routed, StationStart
 from ramsis.sim.run import Run
 from ramsis.sim.schemes import Greedy
 from ramsis.sim.schemes.central import CentralQueue
-from tests.sim.samples import Anything, fleet, lattice_arrivals
+from ramsis.synthesis import generate_policy
+from tests.sim.samples import Anything, fleet, lattice_arrivals, tiny
+from tests.synthesis.samples import linear_profile, settings
 
 
 def whole_queue(queued: int, slack_ms: float, load_qps: float) -> tuple[int, int]:
@@ -129,41 +146,197 @@ def test_every_request_is_accounted_for(arrivals: NDArray[np.float64], seed: int
         assert (run.start_ms[order][1:] >= run.finish_ms[order][:-1]).all()
 
 
-@pytest.mark.parametrize("service_draws", [False, True])
-def test_kernels_of_stations_do_what_the_plain_engine_does(service_draws: bool) -> None:
-    rng = np.random.default_rng(5)
-    arrivals = np.cumsum(rng.exponential(1.5, 3000))
-    fleets = [drawn(one) if service_draws else one for one in (FAST, SLOW)]
-    plan = RoutedPlan("greedy", tuple(
-        StationPlan(one, Greedy().prepare(one), {20.0: share})
-        for one, share in zip(fleets, (0.6, 0.4), strict=True)), (SloClass(20.0),))
-    slos = np.full(3000, 20.0)
-    routes = plan.routes(slos, rng.random(3000))
-    assert np.bincount(routes)[0] == pytest.approx(1800, abs=150)
-    plain = Engine(fleets, arrivals, 1e4, np.random.default_rng(7), 600.0,
-                   query_slo_ms=slos).run(plan.start(routes))
-    given = Given.drawn(arrivals, 1e4, np.random.default_rng(7), slos)
-    fast = replay_routed(plan, given, routes, 600.0)
-    assert fast is not None
+def two_types() -> Cluster:
+    """A slow and a fast type, with workers for some 1000 queries per second."""
+    fast = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0), (0.92, 12.0, 9.0))
+    return Cluster((WorkerType("old", tiny(), 4), WorkerType("new", fast, 6)),
+                   (SloClass(100.0),))
+
+
+def same(fast: Run, plain: Run) -> None:
+    """Both runs did the same with every query, in the same batches."""
     for name in ("answered_ms", "served_ms", "model_of", "in_time", "reward"):
         np.testing.assert_array_equal(getattr(fast, name), getattr(plain, name))
-    np.testing.assert_array_equal(fast.worker[fast.batch_of[fast.answered]],
-                                  plain.worker[plain.batch_of[plain.answered]])
+    for name in ("worker", "size", "start_ms"):
+        np.testing.assert_array_equal(getattr(fast, name)[fast.batch_of[fast.answered]],
+                                      getattr(plain, name)[plain.batch_of[plain.answered]])
 
 
-def drawn(one: Fleet) -> Fleet:
-    """The same workers with service times that vary by a fifth."""
-    spread = np.linspace(0.8, 1.2, 11)
-    return replace(one, quantiles_ms=one.quantiles_ms * spread, service="distribution")
+@pytest.mark.parametrize("service", ["p95", "distribution"])
+@pytest.mark.parametrize("spec", [Greedy(), JellyfishPlus()])
+def test_kernels_of_stations_do_what_the_plain_engine_does(
+    service: str, spec: SchemeSpec
+) -> None:
+    load = ConstantLoad(800.0, 3000.0)
+    (fast,), (plain,) = (
+        simulate(two_types(), spec, load, SimulationSettings(service=service, engine=engine,
+                                                             seeds=[7]), keep_runs=True).runs
+        for engine in ("compiled", "plain"))
+    same(fast, plain)
+    of_new = fast.worker[fast.batch_of[fast.answered]] >= 4
+    assert 0.5 < of_new.mean() < 0.95
 
 
-def test_classes_go_where_their_shares_say() -> None:
-    plan = RoutedPlan("two", tuple(
-        StationPlan(one, Greedy().prepare(one), share)
-        for one, share in ((FAST, {10.0: 1.0, 20.0: 0.25}), (SLOW, {20.0: 0.75}))),
-        (SloClass(10.0, 0.5), SloClass(20.0, 0.5)))
-    slos = np.tile([10.0, 20.0], 20_000)
-    routes = plan.routes(slos, np.random.default_rng(0).random(40_000))
-    assert not routes[slos == 10.0].any()
-    assert routes[slos == 20.0].mean() == pytest.approx(0.75, abs=0.01)
-    assert [plan.load_share(one) for one in plan.stations] == pytest.approx([0.625, 0.375])
+def test_stations_of_types_serve_alone_what_is_routed_to_them() -> None:
+    cluster, load = two_types(), ConstantLoad(700.0, 3000.0)
+    (run,) = simulate(cluster, Greedy(), load, SimulationSettings(engine="plain"),
+                      keep_runs=True).runs
+    station = run.worker[run.batch_of] >= 4
+    for kind, own in enumerate(run.fleets):
+        mine = np.flatnonzero(station == bool(kind))
+        alone = Engine((own,), run.arrival_ms[mine], 3000.0, np.random.default_rng(0),
+                       700.0).run(Greedy().prepare(own).start)
+        np.testing.assert_array_equal(run.answered_ms[mine], alone.answered_ms)
+        assert run.answered.all()
+
+
+def test_requests_go_to_types_by_their_capacity() -> None:
+    cluster = two_types()
+    plan = Greedy().on_cluster(Fleets.of(cluster))
+    capacity = [Fleet.of(one.profile, workers=one.count or 0, slo_ms=100.0).capacity_qps
+                for one in cluster.worker_types]
+    shares = [station.share[100.0] for station in plan.levels.levels[0].stations]
+    assert shares == pytest.approx([own / sum(capacity) for own in capacity])
+    uniform = np.random.default_rng(0).random(20_000)
+    level = plan.levels.levels[0]
+    found = routes(level, plan.fleets, None, uniform)
+    assert found.mean() == pytest.approx(shares[1], abs=0.01)
+    assert found.tolist() == [level.route(100.0, u).policy.number for u in uniform]
+
+
+def test_types_that_run_alike_are_one_fleet() -> None:
+    profile = tiny()
+    one = Cluster.of(profile, workers=5, slo_ms=100.0)
+    two = Cluster((WorkerType("a", profile, 2), WorkerType("b", profile, 3)), (SloClass(100.0),))
+    runs = [simulate(own, Greedy(), ConstantLoad(300.0, 2000.0), keep_runs=True).runs[0]
+            for own in (one, two)]
+    same(*runs)
+
+
+def policy_set(cluster: Cluster, loads: tuple[float, ...]) -> Policies:
+    """Policies of both types: at odd levels one station of each, at even ones two of a type."""
+    old, new = cluster.worker_types
+    levels = []
+    for place, load in enumerate(loads):
+        parts = ((old, (2, 2)), (new, (6,))) if place % 2 else ((old, (4,)), (new, (6,)))
+        stations = []
+        for one, counts in parts:
+            for number, workers in enumerate(counts):
+                share = 0.4 / len(counts) if one is old else 0.6
+                policy = generate_policy(one.profile, share * load, settings(workers=workers))
+                stations.append(Station(f"{one.name}-{number}", (one.name,), workers,
+                                        share * load, {100.0: share}, policy))
+        levels.append(Level(load, "poisson", tuple(stations), {}))
+    return Policies(PolicySet(levels, {"old": 4, "new": 6}, {100.0: 1.0}))
+
+
+@pytest.fixture(scope="module")
+def policies() -> Policies:
+    return policy_set(two_types(), (200.0, 500.0, 900.0))
+
+
+@pytest.mark.parametrize("load_qps", [200.0, 450.0, 900.0])
+def test_kernels_of_policies_do_what_the_plain_engine_does(
+    policies: Policies, load_qps: float
+) -> None:
+    (fast,), (plain,) = (
+        simulate(two_types(), policies, ConstantLoad(load_qps, 3000.0),
+                 SimulationSettings(engine=engine), keep_runs=True).runs
+        for engine in ("compiled", "plain"))
+    same(fast, plain)
+    assert fast.answered.all()
+
+
+def test_stations_change_with_the_anticipated_load(policies: Policies) -> None:
+    """From one level to another, workers are divided anew, and no request is lost."""
+    trace = RateTrace(np.array([0.0, 2000.0, 4000.0]), np.array([150.0, 450.0, 850.0]), 6000.0)
+    (run,) = simulate(two_types(), policies, trace, keep_runs=True).runs
+    assert int(run.size.sum()) == int(run.answered.sum())
+    assert run.answered.sum() + len(run.drop_query) == run.queries
+    assert set(run.worker.tolist()) == set(range(10))
+    for worker in range(run.workers):
+        own = np.flatnonzero(run.worker == worker)
+        order = own[np.argsort(run.start_ms[own])]
+        assert (run.start_ms[order][1:] >= run.finish_ms[order][:-1]).all()
+    assert measure(run).violation_rate < 0.05
+
+
+def test_a_load_that_is_anticipated_and_constant_is_served_by_its_level() -> None:
+    """With one level it does not matter that the monitor is asked."""
+    cluster = two_types()
+    own = policy_set(cluster, (500.0,))
+    (told,), (monitored,) = (
+        simulate(cluster, own, ConstantLoad(450.0, 2000.0), SimulationSettings(monitor=monitor),
+                 keep_runs=True).runs for monitor in (False, True))
+    same(told, monitored)
+
+
+def test_a_set_for_other_workers_is_refused(policies: Policies) -> None:
+    cluster = two_types()
+    other = Cluster(cluster.worker_types[::-1][:1], cluster.classes)
+    for own in (other, Cluster.of(tiny(), workers=10, slo_ms=100.0)):
+        with pytest.raises(InputFileError, match="made for other worker types"):
+            simulate(own, policies, ConstantLoad(100.0, 100.0))
+    with pytest.raises(InputFileError, match="made for other SLO classes"):
+        simulate(Cluster(cluster.worker_types, (SloClass(90.0),)), policies,
+                 ConstantLoad(100.0, 100.0))
+
+
+def test_two_classes_are_served_by_deadline() -> None:
+    """One worker, batches of one: at each start the query with the earliest deadline goes."""
+    cluster = Cluster((WorkerType("all", tiny(), 1),), (SloClass(60.0, 0.5), SloClass(300.0, 0.5)))
+    (run,) = simulate(cluster, Fixed("small", 1), ConstantLoad(150.0, 4000.0),
+                      keep_runs=True).runs
+    assert run.slo_ms is not None
+    deadline = run.arrival_ms + run.slo_ms
+    start = run.start_ms[run.batch_of]
+    reference, free, waiting, done = 0, 0.0, list[tuple[float, int]](), {}
+    order = list(enumerate(run.arrival_ms.tolist()))
+    while order or waiting:
+        if not waiting:
+            free = max(free, order[0][1])
+        while order and order[0][1] <= free:
+            query, _ = order.pop(0)
+            heappush(waiting, (float(deadline[query]), query))
+        _, query = heappop(waiting)
+        done[query] = free
+        free += float(run.fleets[0].table.latency_ms[run.fleets[0].models.index("small"), 0])
+        reference += 1
+    np.testing.assert_allclose(start, [done[query] for query in range(run.queries)])
+
+
+def test_types_under_deterministic_service_wait_as_in_theory() -> None:
+    """Poisson arrivals split at random: each type is an M/D/1 queue of its own."""
+    slow, fast = linear_profile((0.9, 1.0, 9.0)), linear_profile((0.9, 1.0, 4.0))
+    cluster = Cluster((WorkerType("slow", slow, 1), WorkerType("fast", fast, 1)),
+                      (SloClass(100.0),))
+    spec = Fixed(Fleets.of(cluster).fleets[0].models[0], 1)
+    plan = spec.on_cluster(Fleets.of(cluster))
+    load = 120.0
+    (run,) = simulate(cluster, spec, ConstantLoad(load, 600_000.0), keep_runs=True).runs
+    wait = run.start_ms[run.batch_of] - run.arrival_ms
+    for number, station in enumerate(plan.levels.levels[0].stations):
+        service_ms = float(plan.fleets.fleets[number].table.latency_ms[0, 0])
+        busy = load * station.share[100.0] * service_ms / 1000.0
+        expected = busy * service_ms / (2.0 * (1.0 - busy))
+        mine = run.worker[run.batch_of] == number
+        assert wait[mine].mean() == pytest.approx(expected, rel=0.08)
+
+
+@given(st.integers(0, 2**20), st.floats(20.0, 3000.0), st.booleans())
+def test_every_request_of_a_cluster_is_accounted_for(
+    seed: int, load_qps: float, monitor: bool
+) -> None:
+    cluster = Cluster(two_types().worker_types, (SloClass(60.0, 0.3), SloClass(100.0, 0.7)))
+    (run,) = simulate(cluster, Greedy("drop"), ConstantLoad(load_qps, 300.0),
+                      SimulationSettings(monitor=monitor, seeds=[seed]), keep_runs=True).runs
+    assert int(run.size.sum()) == int(run.answered.sum())
+    assert int(run.answered.sum()) + len(run.drop_query) == run.queries
+
+
+def test_a_closed_loop_has_no_classes() -> None:
+    cluster = Cluster(two_types().worker_types, (SloClass(60.0, 0.3), SloClass(100.0, 0.7)))
+    with pytest.raises(InvalidValueError, match="closed loop has no SLO classes"):
+        simulate(cluster, Greedy(), ClosedLoop(4, 10.0, 100.0))
+    run = simulate(two_types(), Greedy(), ClosedLoop(8, 10.0, 500.0)).metrics[0]
+    assert run.queries == run.in_time + run.late

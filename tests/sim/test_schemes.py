@@ -30,7 +30,7 @@ from ramsis.sim import (
     SchemeSpec,
     run_plan,
     scheme,
-    simulate,
+    simulate_profile,
 )
 from tests.policy import samples
 from tests.sim.samples import fleet, run, tiny, tiny_policy
@@ -81,8 +81,9 @@ def test_model_switching_carries_what_the_slo_share_allows() -> None:
     for model, highest in enumerate(carried):
         limit = max(own.largest_batch(model, own.slo_ms / 2), 1)
         for load, good in ((highest, True), (highest + spec._step(own), False)):
-            done = simulate(tiny(), Fixed(own.models[model], limit), ConstantLoad(load, 10_000.0),
-                            workers=4, slo_ms=100.0, engine="plain")
+            done = simulate_profile(tiny(), Fixed(own.models[model], limit),
+                                    ConstantLoad(load, 10_000.0), workers=4, slo_ms=100.0,
+                                    engine="plain")
             assert (done.violation_rate <= 0.01) == good
     levels = spec.levels(own, carried)
     accuracies = [own.table.accuracy[level.model] for level in levels[:-1]]
@@ -197,10 +198,10 @@ def test_policy_files_are_replayed_from_a_folder_or_a_file(tmp_path: Path) -> No
     low, high = tiny_policy(200.0), tiny_policy(800.0)
     folder = policy_folder(tmp_path, low, high)
     workload = ConstantLoad(500.0, 2000.0)
-    by_folder = simulate(tiny(), Policies.load(folder), workload, workers=4, slo_ms=100.0)
-    by_file = simulate(tiny(), Policies.load(folder / "round-robin-00800qps.json"), workload,
-                       workers=4, slo_ms=100.0)
-    in_memory = simulate(tiny(), Policies((high,)), workload, workers=4, slo_ms=100.0)
+    by_folder = simulate_profile(tiny(), Policies.load(folder), workload, workers=4, slo_ms=100.0)
+    by_file = simulate_profile(tiny(), Policies.load(folder / "round-robin-00800qps.json"),
+                               workload, workers=4, slo_ms=100.0)
+    in_memory = simulate_profile(tiny(), Policies((high,)), workload, workers=4, slo_ms=100.0)
     assert by_folder.metrics == by_file.metrics == in_memory.metrics
 
 
@@ -241,7 +242,7 @@ def test_in_a_small_fleet_shortest_queue_beats_round_robin() -> None:
     models = np.random.default_rng(0).integers(0, 3, shape)
     policy = dataclasses.replace(tiny_policy(), batching="variable")
     policy = samples.with_table(policy, models, np.ones(shape, dtype=int), (0, 1))
-    found = [simulate(tiny(), Policies((policy,), dispatch=dispatch),  # type: ignore[arg-type]
+    found = [simulate_profile(tiny(), Policies((policy,), dispatch=dispatch),  # type: ignore[arg-type]
                       ConstantLoad(300.0, 20_000.0), workers=4, slo_ms=100.0)
              for dispatch in ("shortest-queue", "round-robin")]
     shortest, turns = (result.estimate("response_p95_ms").mean for result in found)
@@ -258,19 +259,19 @@ def test_in_a_small_fleet_shortest_queue_beats_round_robin() -> None:
 def test_a_policy_made_for_something_else_is_refused(changes: dict[str, Any], words: str) -> None:
     terms = {"workers": 4, "slo_ms": 100.0, **changes}
     with pytest.raises(InputFileError, match=words):
-        simulate(tiny(), Policies((tiny_policy(),)), ConstantLoad(10.0, 100.0), **terms)
+        simulate_profile(tiny(), Policies((tiny_policy(),)), ConstantLoad(10.0, 100.0), **terms)
 
 
 def test_a_policy_made_for_other_models_is_refused() -> None:
     with pytest.raises(InputFileError, match=r"the profile lacks.*'large'"):
-        simulate(tiny().subset(["small", "medium"]), Policies((tiny_policy(),)),
+        simulate_profile(tiny().subset(["small", "medium"]), Policies((tiny_policy(),)),
                  ConstantLoad(10.0, 100.0), workers=4, slo_ms=100.0)
 
 
 def test_models_are_found_by_name_whatever_their_order() -> None:
     policy = tiny_policy(400.0)
     one, two = (
-        simulate(tiny().subset(names), Policies((policy,)), ConstantLoad(400.0, 2000.0),
+        simulate_profile(tiny().subset(names), Policies((policy,)), ConstantLoad(400.0, 2000.0),
                  workers=4, slo_ms=100.0)
         for names in (["small", "medium", "large"], ["large", "small", "medium"])
     )
@@ -285,8 +286,9 @@ def test_the_monitor_switches_policies_with_the_load() -> None:
                                        np.full((8, 21), m), whole_queue(), (m, 8))
                     for load, m in ((200.0, 2), (900.0, 0)))
     spec = Policies((small, large))
-    slow, fast = (simulate(tiny(), spec, ConstantLoad(load, 5000.0, "fixed-rate"), workers=4,
-                           slo_ms=100.0, monitor=True) for load in (150.0, 850.0))
+    slow, fast = (simulate_profile(tiny(), spec, ConstantLoad(load, 5000.0, "fixed-rate"),
+                                   workers=4, slo_ms=100.0, monitor=True)
+                  for load in (150.0, 850.0))
     assert slow.model_share()["large"] > 0.99
     assert fast.model_share()["small"] > 0.95
 

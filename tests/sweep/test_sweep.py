@@ -21,7 +21,7 @@ from ramsis.sim import (
     JellyfishPlus,
     Policies,
     RateTrace,
-    simulate,
+    simulate_profile,
 )
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -43,7 +43,8 @@ def test_cells_hold_what_generating_and_simulating_by_hand_gives(
     load = ConstantLoad(300.0, 500.0)
     for row, scheme in zip(result.rows, (Policies((policy,)), JellyfishPlus()),
                            strict=True):
-        by_hand = simulate(tiny, scheme, load, workers=2, slo_ms=100.0, seeds=range(3)).row()
+        by_hand = simulate_profile(tiny, scheme, load, workers=2, slo_ms=100.0,
+                                   seeds=range(3)).row()
         assert {name: row[name] for name in ("queries", "late", "accuracy", "response_p99_ms",
                                              "effective_accuracy_half_width")} == {
             name: by_hand[name] for name in ("queries", "late", "accuracy", "response_p99_ms",
@@ -237,8 +238,8 @@ def test_fleet_policies_are_generated_and_replayed(tiny_file: Path, tmp_path: Pa
             dispatch="central-queue", slo_ms=100.0, workers=2, service="p95", grid="fixed:10",
                                  max_queue=8)
         policy = generate_policy(profile, row["load_qps"], settings)
-        alone = simulate(profile, Policies((policy,)), ConstantLoad(row["load_qps"], 500.0),
-                         workers=2, slo_ms=100.0)
+        load = ConstantLoad(row["load_qps"], 500.0)
+        alone = simulate_profile(profile, Policies((policy,)), load, workers=2, slo_ms=100.0)
         assert row["effective_accuracy"] == alone.effective_accuracy
         assert row["expected_accuracy"] == policy.expectations.accuracy
     assert Sweep(given, tmp_path).todo == 0
@@ -281,7 +282,7 @@ def test_fleet_policies_are_made_kept_and_simulated(
     policy = generate_policy(tiny, 300.0, SynthesisSettings(
         dispatch="central-queue", slo_ms=100.0, workers=2, service="p95",
         violation_price=0.5, max_queue=8))
-    by_hand = simulate(tiny, Policies((policy,)), ConstantLoad(300.0, 500.0), workers=2,
+    by_hand = simulate_profile(tiny, Policies((policy,)), ConstantLoad(300.0, 500.0), workers=2,
                        slo_ms=100.0, seeds=range(2)).row()
     row = result.rows[0]
     assert (row["queries"], row["effective_accuracy"]) == (

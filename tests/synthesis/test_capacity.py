@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import ClosedLoop, ConstantLoad, Policies, RateTrace, Recorded, simulate
+from ramsis.sim import ClosedLoop, ConstantLoad, Policies, RateTrace, Recorded, simulate_profile
 from ramsis.sim.schemes import scheme
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis import capacity as module
@@ -38,7 +38,8 @@ def simulated(profile: ProfileSet, name: str, workers: int) -> Trial:
     if isinstance(spec, PolicyScheme):
         policy: Any = generate_policy(profile, LOAD.load_qps, spec.settings(**terms))
         ready = Policies((policy,), name)
-    return Trial(workers, None, simulate(profile, ready, LOAD, seeds=SEEDS, **terms), WANTED)
+    return Trial(workers, None, simulate_profile(profile, ready, LOAD, seeds=SEEDS, **terms),
+                 WANTED)
 
 
 @given(st.integers(1, 300), st.integers(0, 500), st.integers(1, 500))
@@ -90,8 +91,8 @@ def test_the_row_says_what_was_promised_simulated_and_tried(tiny: ProfileSet) ->
     policy = generate_policy(tiny, 1500.0, SynthesisSettings(
         dispatch="central-queue", slo_ms=100.0, workers=answer.workers, service="p95",
         max_queue=8, grid="fixed:10"))
-    result = simulate(tiny, Policies((policy,)), LOAD, workers=answer.workers, slo_ms=100.0,
-                      seeds=SEEDS)
+    result = simulate_profile(tiny, Policies((policy,)), LOAD, workers=answer.workers,
+                              slo_ms=100.0, seeds=SEEDS)
     assert row["expected_accuracy"] == policy.expectations.accuracy
     assert row["effective_accuracy"] == result.effective_accuracy
     assert row["accuracy"] * (1 - row["violation_rate"]) == pytest.approx(

@@ -16,7 +16,7 @@ from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
 from ramsis.policy import Level, Policy, Rates, validate_set
 from ramsis.profiles import ProfileSet
-from ramsis.sim.stations import simulate_set
+from ramsis.sim import ConstantLoad, Policies, SimulationSettings, simulate
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_policy, generate_set
 from ramsis.synthesis.division import best_division, rounded
 from ramsis.synthesis.stations import ClusterProblem
@@ -167,17 +167,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_written_mix_does_what_it_promises(made: Path) -> None:
     mix = validate_set(made)
     assert [one.load_qps for one in mix.levels] == [1200.0, 6000.0]
-    profiles = {"a": tiny_profile(), "b": fast_profile()}
+    cluster = Cluster(TYPES, tuple(TWO))
     for one in mix.levels:
-        result = simulate_set(mix, profiles, load_qps=one.load_qps,
-                              duration_ms=4e7 / one.load_qps, seeds=range(3))
+        result = simulate(cluster, Policies(mix), ConstantLoad(one.load_qps, 4e7 / one.load_qps),
+                          SimulationSettings(seeds=range(3)))
         effective = result.estimate("effective_accuracy")
         assert effective.half_width is not None
         assert abs(effective.mean - one.expected["expected_effective_accuracy"]) \
             < 0.02 + effective.half_width
         assert effective.mean <= one.expected["upper_bound"] + 2 * effective.half_width + 1e-9
-    with pytest.raises(InvalidValueError, match="no profile for a worker type: got 'b'"):
-        simulate_set(mix, {"a": tiny_profile()}, load_qps=300.0, duration_ms=1.0)
+    with pytest.raises(InputFileError, match="made for other worker types"):
+        simulate(Cluster(TYPES[:1], tuple(TWO)), Policies(mix), ConstantLoad(300.0, 1.0))
     other = replace(FLEET, violation_price=0.5)
     with pytest.raises(OutputError, match="made from another profile or other settings"):
         generate_set(Cluster(TYPES, tuple(TWO)), (300.0,), other, made)

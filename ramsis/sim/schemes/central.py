@@ -1,7 +1,8 @@
 """Schemes with one queue for all workers: an idle worker takes from its head.
 
-The worker that has been idle longest takes next. What it takes depends on the anticipated load,
-the number of queries that wait, and the time to the deadline of the first of them.
+Queries stand by deadline. The worker that has been idle longest takes next. What it takes depends
+on the anticipated load, the number of queries that wait, and the time to the deadline of the first
+of them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from heapq import heappop, heappush
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -19,19 +21,45 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.tables import Compiled, Level, stack
 
-__all__ = ["CentralQueue", "Choose", "ModelLevel", "batch_limit", "plan_levels"]
+__all__ = ["CentralQueue", "Choose", "ModelLevel", "batch_limit", "plan_levels", "queue_of"]
 
 Choose = Callable[[int, float, float], tuple[int, int] | None]
 """``(queued, slack_ms, load_qps)`` → model and batch, or ``None`` to drop the first query."""
 
 
+class ByDeadline:
+    """A queue whose head is the query with the earliest deadline, of like ones the first."""
+
+    def __init__(self, engine: StationEngine) -> None:
+        self._engine, self._heap = engine, list[tuple[float, int]]()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def __getitem__(self, place: Literal[0]) -> int:
+        return self._heap[place][1]
+
+    def append(self, query: int) -> None:
+        """Let a query wait."""
+        heappush(self._heap, (self._engine.deadline_ms(query), query))
+
+    def popleft(self) -> int:
+        """Take the head."""
+        return heappop(self._heap)[1]
+
+
+def queue_of(engine: StationEngine) -> deque[int] | ByDeadline:
+    """An empty queue by deadline: with one SLO that is the order of arrival."""
+    return ByDeadline(engine) if engine.fleet.classes else deque()
+
+
 class CentralQueue(Scheme):
-    """First come, first served, in the batches that ``choose`` asks for."""
+    """The earliest deadline first, in the batches that ``choose`` asks for."""
 
     def __init__(self, engine: StationEngine, choose: Choose) -> None:
         super().__init__(engine)
         self.choose = choose
-        self.queue: deque[int] = deque()
+        self.queue = queue_of(engine)
         self.idle = deque(range(engine.fleet.workers))
 
     def on_arrival(self, query: int) -> None:

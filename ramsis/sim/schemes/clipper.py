@@ -2,7 +2,7 @@
 
 Additive increase, multiplicative decrease: a full batch that finished within the latency objective
 raises the worker's limit by one; one that took longer lowers it by a tenth, to no less than 1.
-The queue is central, first come first served (Crankshaw et al., NSDI '17, §4.3).
+The queue is central, by deadline (Crankshaw et al., NSDI '17, §4.3).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import ClassVar
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import Plan
+from ramsis.sim.plan import PerType, Plan
+from ramsis.sim.schemes.central import queue_of
 from ramsis.sim.schemes.fixed import model_index
 
 __all__ = ["Clipper"]
@@ -25,7 +26,7 @@ _BACK_OFF = 0.9
 
 
 @dataclass(frozen=True)
-class Clipper:
+class Clipper(PerType):
     """See the module's description.
 
     Parameters
@@ -59,7 +60,7 @@ class _Run(Scheme):
         super().__init__(engine)
         self.model, self.objective_ms = model, objective_ms
         workers = engine.fleet.workers
-        self.queue: deque[int] = deque()
+        self.queue = queue_of(engine)
         self.idle = deque(range(workers))
         self.limit = [1] * workers
         self.size = [0] * workers

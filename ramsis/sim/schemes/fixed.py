@@ -8,14 +8,14 @@ from typing import ClassVar
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import Plan
+from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
 
 __all__ = ["Fixed", "model_index"]
 
 
 @dataclass(frozen=True)
-class Fixed:
+class Fixed(PerType):
     """See the module's description.
 
     Parameters

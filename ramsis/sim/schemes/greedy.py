@@ -18,7 +18,7 @@ import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import Plan
+from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import CentralQueue, batch_limit
 from ramsis.sim.tables import Compiled, Level, stack
 
@@ -28,7 +28,7 @@ _LATE = ("serve", "drop")
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(PerType):
     """See the module's description.
 
     Parameters

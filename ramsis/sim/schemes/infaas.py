@@ -14,14 +14,14 @@ from typing import ClassVar
 
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import Plan
+from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
 
 __all__ = ["Infaas"]
 
 
 @dataclass(frozen=True)
-class Infaas:
+class Infaas(PerType):
     """See the module's description.
 
     Parameters

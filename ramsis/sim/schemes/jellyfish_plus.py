@@ -18,14 +18,14 @@ import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import Plan
+from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
 
 __all__ = ["JellyfishPlus"]
 
 
 @dataclass(frozen=True)
-class JellyfishPlus:
+class JellyfishPlus(PerType):
     """See the module's description.
 
     Parameters

@@ -25,7 +25,7 @@ import numpy as np
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import Plan
+from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
 from ramsis.sim.workload import ConstantLoad
 
@@ -36,7 +36,7 @@ RESPONSE_FORMAT = "ramsis.response-profile/1"
 
 
 @dataclass(frozen=True)
-class ModelSwitching:
+class ModelSwitching(PerType):
     """See the module's description.
 
     Parameters

@@ -13,34 +13,36 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property, partial
 from heapq import heappop, heappush
 from math import inf
 from pathlib import Path
 from typing import cast
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.policy import Policy, read, read_set
+from ramsis.policy import Level, Policy, PolicySet, read, read_set
+from ramsis.policy.policy_set import level_of as level_of_policy
 from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Drop, Selector, set_of_selectors
+from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.runtime.selector import wake_slack
 from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import Plan
+from ramsis.sim.fleets import Fleets
+from ramsis.sim.plan import ClusterPlan, Plan
 from ramsis.sim.tables import Compiled, Kernel, level_of, stack, stack_central
 
 __all__ = ["Policies"]
 
 
-@dataclass(frozen=True, eq=False)
 class Policies:
-    """Policies for one station, or for like ones, and one arrival process.
+    """Policies by load, for one station or several.
 
     Parameters
     ----------
-    policies : tuple of Policy
-        One or more, of different loads.
+    policies : PolicySet of Policy, or iterable of Policy
+        Of one arrival process; policies without a set are for one station, or for like ones, and
+        for different loads.
     source : str
         Where they are from, for messages.
     dispatch : str, optional
@@ -48,16 +50,19 @@ class Policies:
         ``shortest-queue`` for each other's.
     """
 
-    policies: tuple[Policy, ...]
-    source: str = "policies"
-    dispatch: str | None = None
+    def __init__(
+        self, policies: PolicySet[Policy] | Iterable[Policy], source: str = "policies",
+        dispatch: str | None = None,
+    ) -> None:
+        self.levels = policies if isinstance(policies, PolicySet) else _simple_set(policies)
+        self.source, self.dispatch = source, dispatch
 
     @classmethod
     def load(
         cls, path: str | os.PathLike[str], *, process: str | None = None,
         dispatch: str | None = None,
     ) -> Policies:
-        """The policies of a folder's manifest with one station at each level, or of one file.
+        """The policies that a folder's manifest lists, or of one file.
 
         Parameters
         ----------
@@ -73,18 +78,23 @@ class Policies:
         InputFileError
             When a file cannot be read or breaks its format.
         InvalidValueError
-            The set has no policy for the process, or several stations at a level.
+            The set has no policy for the process.
         """
-        found = ((read(path),) if not Path(path).is_dir()
-                 else tuple(level.policy for level in read_set(path).levels))
-        labels = {policy.arrivals_label for policy in found}
+        found = read_set(path) if Path(path).is_dir() else _simple_set([read(path)])
+        labels = found.processes
         if process is None:
-            process = next(iter(labels)) if len(labels) == 1 else "poisson"
-        chosen = tuple(p for p in found if p.arrivals_label == process)
-        if not chosen:
+            process = labels[0] if len(labels) == 1 else "poisson"
+        if process not in labels:
             raise InvalidValueError(describe("no policy for this process", where=str(path),
-                                             value=process, allowed=", ".join(sorted(labels))))
+                                             value=process, allowed=", ".join(labels)))
+        chosen = PolicySet([level for level in found.levels if level.arrivals == process],
+                           found.worker_types, found.slo_classes)
         return cls(chosen, str(path), dispatch)
+
+    @cached_property
+    def policies(self) -> tuple[Policy, ...]:
+        """Of all levels and stations."""
+        return tuple(station.policy for level in self.levels.levels for station in level.stations)
 
     @property
     def name(self) -> str:
@@ -99,12 +109,26 @@ class Policies:
     @property
     def highest_qps(self) -> float:
         """The highest load level."""
-        return max(policy.load_qps for policy in self.policies)
+        return self.levels.loads()[-1]
 
-    def at(self, load_qps: float) -> Policy:
-        """The policy of the lowest level that meets a load, else the highest."""
-        ordered = sorted(self.policies, key=lambda policy: policy.load_qps)
-        return next((p for p in ordered if p.load_qps >= load_qps), ordered[-1])
+    def at(self, load_qps: float) -> Level[Policy]:
+        """The lowest level that meets a load, else the highest; with what it promises."""
+        return self.levels.at(load_qps).level
+
+    def on_cluster(self, fleets: Fleets) -> ClusterPlan:
+        """The stations of each level.
+
+        Raises
+        ------
+        InputFileError
+            The set was made for other workers or SLO classes, or as of :meth:`prepare`.
+        """
+        if len(fleets.fleets) == 1 and all(len(level.stations) == 1
+                                           for level in self.levels.levels):
+            return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
+        from ramsis.sim.schemes.stations import stations_of
+
+        return stations_of(self, fleets)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Check that the policies are for this fleet, and stack their tables.
@@ -117,6 +141,10 @@ class Policies:
         """
         for policy in self.policies:
             self._check_fits(policy, fleet)
+        return self.prepared(fleet)
+
+    def prepared(self, fleet: Fleet) -> Plan:
+        """The tables of policies that fit a fleet."""
         kernel = self._kernel()
         index = {name: i for i, name in enumerate(fleet.models)}
         placed = [(policy, [index[model.name] for model in policy.models])
@@ -147,21 +175,36 @@ class Policies:
 
     def _check_fits(self, policy: Policy, fleet: Fleet) -> None:
         """Refuse a policy that was not made for a fleet."""
+        self.check_models(policy, fleet)
         where = f"{self.source}: policy for {policy.load_qps:g} QPS"
-        missing = [m.name for m in policy.models if m.name not in fleet.models]
         for what, found, wanted in (
-            ("made for models that the profile lacks", missing, []),
             ("made for another number of workers", policy.workers, fleet.workers),
             ("made for another SLO", policy.slo_ms, fleet.slo_ms),
             ("made for other SLO classes", policy.slo_classes, fleet.classes),
         ):
             if found != wanted:
-                allowed = str(wanted) if wanted else ", ".join(fleet.models)
-                raise InputFileError(describe(what, where=where, value=found, allowed=allowed))
+                raise InputFileError(describe(what, where=where, value=found,
+                                              allowed=str(wanted) or "none"))
+
+    def check_models(self, policy: Policy, fleet: Fleet) -> None:
+        """Refuse a policy of which a fleet lacks models or batches."""
+        where = f"{self.source}: policy for {policy.load_qps:g} QPS"
+        missing = [model.name for model in policy.models if model.name not in fleet.models]
+        if missing:
+            raise InputFileError(describe("made for models that the profile lacks", where=where,
+                                          value=missing, allowed=", ".join(fleet.models)))
         if self.max_batch > fleet.max_batch:
             raise InputFileError(describe("batches beyond those of the fleet", where=where,
                                           value=self.max_batch,
                                           allowed=f"up to {fleet.max_batch}"))
+
+
+def _simple_set(policies: Iterable[Policy]) -> PolicySet[Policy]:
+    """A level of one station for each policy; what does not fit together is refused later."""
+    found = list(policies)
+    workers = {ALL_WORKERS: int(found[0].workers)} if found else {}
+    classes = {one.slo_ms: one.share for one in found[0].classes} if found else {}
+    return PolicySet(map(level_of_policy, found), workers, classes)
 
 
 class _Queue:
@@ -190,12 +233,13 @@ class _Run(Scheme):
         self.policies = set_of_selectors([Selector(table, chance) for table in tables()])
         known_qps = 0.0 if engine.monitored else engine.load_qps()
         self.selector = self.policies.at(known_qps).selector
-        self.queues = ([_Queue([w]) for w in range(workers)] if rule.own_queues
-                       else [_Queue(range(workers))])
+        idle = engine.idle_workers()
+        self.serving = engine.in_service()
+        self.queues = ([_Queue([w] if engine.idle[w] else []) for w in range(workers)]
+                       if rule.own_queues else [_Queue(idle)])
         self.queue_of = self.queues if rule.own_queues else self.queues * workers
         self.route = rule.routing(len(self.queues))
-        self.in_system = [0] * len(self.queues)
-        self.serving = [0] * workers
+        self.in_system = self.serving.copy() if rule.own_queues else [sum(self.serving)]
 
     def chance_of_head(self) -> float:
         """The uniform number of the query that is decided about."""
@@ -209,11 +253,20 @@ class _Run(Scheme):
         return coins[drawn % len(coins)]
 
     def on_arrival(self, query: int) -> None:
+        self.act(self.join(query))
+
+    def on_arrivals(self, queries: Sequence[int]) -> None:
+        for query in queries:
+            self.join(query)
+        for queue in self.queues:
+            self.act(queue)
+
+    def join(self, query: int) -> _Queue:
         chosen = self.route(self.in_system)
         self.in_system[chosen] += 1
         queue = self.queues[chosen]
         heappush(queue.waiting, (self.engine.deadline_ms(query), query))
-        self.act(queue)
+        return queue
 
     def on_idle(self, worker: int) -> None:
         queue = self.queue_of[worker]

@@ -1,0 +1,96 @@
+"""Policy sets on several stations: which workers each station has at each level."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ramsis.errors import InputFileError, describe
+from ramsis.policy import Level, Policy
+from ramsis.runtime.policy_set import PolicySet
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.fleets import Fleets
+from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
+
+if TYPE_CHECKING:
+    from ramsis.sim.schemes.policies import Policies
+
+__all__ = ["stations_of"]
+
+_Division = tuple[tuple[range, float, tuple[float, ...]], ...]
+
+
+def stations_of(policies: Policies, fleets: Fleets) -> ClusterPlan:
+    """The stations of each level of a set.
+
+    Levels that divide the workers in the same way share their schemes, which then change tables
+    with the load as those of a simple set do.
+
+    Raises
+    ------
+    InputFileError
+        The set was made for other workers or SLO classes, or for models that they lack.
+    """
+    found = policies.levels
+    for what, own, wanted in (
+        ("worker types", found.worker_types, dict(fleets.worker_types)),
+        ("SLO classes", found.slo_classes, {one.slo_ms: one.share for one in fleets.classes}),
+    ):
+        if own != wanted:
+            raise InputFileError(describe(f"made for other {what}", where=policies.source,
+                                          value=own, allowed=str(wanted)))
+    alike: dict[_Division, list[Level[Policy]]] = {}
+    for level in found.levels:
+        alike.setdefault(_division(level, fleets, policies.source), []).append(level)
+    levels = [planned for division, own in alike.items()
+              for planned in _planned(policies, fleets, division, own)]
+    return ClusterPlan(policies.name, fleets,
+                       PolicySet(levels, found.worker_types, found.slo_classes))
+
+
+def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
+    """The workers of each station, its SLO and its classes; workers are taken in order."""
+    free = list(fleets.first_workers)
+    stations = []
+    for station in level.stations:
+        kind = fleets.fleet_of[station.worker_types[0]]
+        workers = range(free[kind], free[kind] + station.workers)
+        free[kind] = workers.stop
+        if workers.stop > fleets.first_workers[kind] + fleets.fleets[kind].workers:
+            raise InputFileError(describe(
+                "more workers than there are alike", value=station.workers,
+                where=f"{source}: station {station.name} at {level.load_qps:g} QPS",
+                allowed=f"{fleets.fleets[kind].workers} in all stations"))
+        stations.append((workers, station.policy.slo_ms, tuple(sorted(station.share))))
+    return tuple(stations)
+
+
+def _planned(
+    policies: Policies, fleets: Fleets, division: _Division, levels: list[Level[Policy]]
+) -> list[Level[StationPlan]]:
+    """Levels that divide the workers in the same way."""
+    plans = []
+    for number, (workers, slo_ms, _) in enumerate(division):
+        stations = [level.stations[number] for level in levels]
+        kind = fleets.fleets[fleets.fleet_of[stations[0].worker_types[0]]]
+        fleet = replace(kind, workers=len(workers), slo_ms=slo_ms,
+                        classes=stations[0].policy.slo_classes)
+        plan = _plan(policies, levels, number, fleet)
+        plans.append(StationPlan(number, fleet, workers, plan))
+    return [level._replace(stations=tuple(
+        station._replace(policy=plan)  # type: ignore[arg-type]
+        for station, plan in zip(level.stations, plans, strict=True)))  # type: ignore[misc]
+        for level in levels]
+
+
+def _plan(
+    policies: Policies, levels: list[Level[Policy]], number: int, fleet: Fleet
+) -> Plan:
+    """One station's tables, by the load of the whole cluster."""
+    name = levels[0].stations[number].name
+    own = type(policies)(
+        [replace(level.stations[number].policy, load_qps=level.load_qps) for level in levels],
+        f"{policies.source}: {name}", policies.dispatch)
+    for policy in own.policies:
+        own.check_models(policy, fleet)
+    return own.prepared(fleet)
