@@ -132,7 +132,7 @@ def test_on_poisson_arrivals_below_and_above_capacity(
 
 @pytest.mark.parametrize("anticipated", [{"monitored": True, "monitor_ms": 40.0},
                                          {"monitored": True, "monitor_ms": 5000.0},
-                                         {"monitored": False, "told": 0.3}])
+                                         {"monitored": False, "stated_load": 0.3}])
 def test_slow_monitors_and_wrong_loads(anticipated: dict[str, Any]) -> None:
     fleet = small_fleet(4)
     plan = Policies((tiny_policy(100.0), POLICY, tiny_policy(1000.0))).prepare(fleet)
