@@ -13,6 +13,7 @@ from typing import Any
 
 _PUBLIC = {
     "CapacityTargets": "ramsis.bounds:Targets",
+    "Cluster": "ramsis.cluster",
     "Poisson": "ramsis.arrivals",
     "Policy": "ramsis.policy",
     "PolicySet": "ramsis.policy",
@@ -23,11 +24,9 @@ _PUBLIC = {
     "WorkerType": "ramsis.cluster",
     "WorkerProblem": "ramsis.worker.problem",
     "analyse_policy": "ramsis.synthesis",
-    "cheapest_mix": "ramsis.synthesis.cheapest",
     "choose_loads": "ramsis.synthesis",
     "fewest_workers": "ramsis.synthesis.capacity",
     "fluid_bound": "ramsis.bounds",
-    "generate_mix": "ramsis.synthesis.mix",
     "generate_policy": "ramsis.synthesis",
     "generate_set": "ramsis.synthesis",
     "load_profile": "ramsis.profiles:load",

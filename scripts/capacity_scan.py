@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ramsis import load_profile
+from ramsis import Cluster, load_profile
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_workers
@@ -19,7 +19,8 @@ from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_worker
 PROFILE, SLO_MS = "image-cpu", 350.0
 LOAD = ConstantLoad(load_qps=3300.0, duration_ms=30_000.0)
 TARGETS = Targets(max_violation=0.001, min_accuracy=0.775)
-SCHEMES = {"fleet": "fleet", "worker": "worker", "jellyfish-plus": "jellyfish-plus",
+SCHEMES = {"central-queue": "central-queue", "round-robin": "round-robin",
+           "jellyfish-plus": "jellyfish-plus",
            "model-switching": "model-switching:share=0.999,profile_s=10"}
 
 
@@ -29,8 +30,9 @@ def scan(scheme: str) -> dict[str, Any]:
     profile = load_profile(PROFILE)
     found = fewest_workers(profile, LOAD, TARGETS, **terms)
     low, high = found.workers_bound - 4, max(found.workers_bound + 14, found.workers + 4)
-    trials: list[Trial] = [try_workers(profile, LOAD, TARGETS, k, **terms)
-                           for k in range(low, high)]
+    trials: list[Trial] = [
+        try_workers(Cluster.of(profile, workers=k, slo_ms=SLO_MS), LOAD, TARGETS, scheme=scheme)
+        for k in range(low, high)]
     return {
         "answer": found.workers, "scan": next(one.workers for one in trials if one.met),
         "bound": found.bound_workers, "tried": [one.workers for one in found.trials],

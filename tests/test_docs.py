@@ -159,6 +159,8 @@ def test_the_command_line_page_has_every_option_and_no_other(path: str) -> None:
         if isinstance(item, click.Argument):
             assert item.make_metavar(click.Context(command)) in section[1].splitlines()[0]
             continue
+        if getattr(item, "hidden", False):
+            continue
         known |= set(item.opts)
         row = re.search(rf"^\| `{item.opts[0]}\b.*$", section[1], re.M)
         assert row, f"{path}: no row on {item.opts[0]}"

@@ -53,11 +53,11 @@ def test_the_steps_of_the_command_line_in_python(tmp_path: Path) -> None:
     settings = ramsis.SynthesisSettings(slo_ms=100.0, workers=4, grid="fixed:10", max_queue=4,
                                         service="p95")
     loads = ramsis.parse_loads("50:100:50")
-    made = ramsis.generate_set(profile, loads, settings, tmp_path)
-    assert [policy.load_qps for policy in made] == [50.0, 100.0]
+    made = ramsis.generate_set(profile, loads, settings, tmp_path).levels
+    assert [level.load_qps for level in made] == [50.0, 100.0]
     path = tmp_path / "round-robin-00050qps.json"
     policy = ramsis.read_policy(path)
-    assert policy.expectations == made[0].expectations
+    assert policy.expectations == made[0].policy.expectations
     assert all(check.holds for check in ramsis.verify_policy(path))
     table = profile.latency_table("p95", 4)
     bound = ramsis.fluid_bound(table, slo_ms=100.0, workers=4, load_qps=50.0, max_batch=4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,6 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.cli.capacity_mixed import (
-    MIX_COLUMNS,
-    mix_words,
-    offered_types,
-    refuse_beside_types,
-)
 from ramsis.cli.options import (
     seed_options,
     simulated_service_option,
@@ -32,7 +26,8 @@ from ramsis.cli.params import (
 )
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.workloads import WorkloadOptions
-from ramsis.errors import InfeasibleError
+from ramsis.cluster import WorkerType
+from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.sim import ConstantLoad, Fleet
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
@@ -41,8 +36,8 @@ from ramsis.synthesis.capacity import (
     Trial,
     fewest_by_bound,
     fewest_workers,
+    fluid_mixes,
 )
-from ramsis.synthesis.cheapest import CheapestMix, cheapest_mix, fluid_mixes
 
 __all__ = ["capacity"]
 
@@ -54,6 +49,12 @@ _WORKERS = (
     Column("workers", "workers", "d"),
     Column("workers_bound", "bound", "d"),
     Column("gap", "gap", "d"),
+)
+_TYPES = (
+    Column("mix", "workers"),
+    Column("cost", "cost", "g"),
+    Column("cost_bound", "bound", "g"),
+    Column("gap", "gap", ".6g"),
 )
 _FIGURES = (
     Column("expected_accuracy", "promised acc.", ".4f"),
@@ -67,6 +68,10 @@ _FIGURES = (
 )
 
 
+_OF_ONE_TYPE = ("trace", "unit", "time_column", "scale", "arrivals", "plot")
+"""Options without a meaning for several types: the bound there is for constant Poisson loads."""
+
+
 @click.command("capacity")
 @click.option("--profiles", "profile_names", type=PROFILES, required=True,
               metavar="FILE|NAME|TYPE=FILE,...",
@@ -78,10 +83,10 @@ _FIGURES = (
 @click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
               help="How many workers of a type there are: gpu=8.  [default: any number]")
 @click.option("--scheme", "schemes", type=POLICY_SCHEME, multiple=True, metavar="NAME",
-              default=("fleet",),
-              help="fleet or worker policies, with settings as worker:objective=per-decision, or "
-              "a scheme of `simulate`, as jellyfish-plus:headroom=1.05; repeat to compare.  "
-              "[default: fleet]")
+              default=("central-queue",),
+              help="Policies by their dispatch, central-queue, round-robin or shortest-queue, "
+              "with settings as round-robin:grid=model, or a scheme of `simulate`, as "
+              "jellyfish-plus:headroom=1.05; repeat to compare.  [default: central-queue]")
 @click.option("--min-accuracy", type=float, metavar="X",
               help="Least mean accuracy of the queries answered in time, such as 0.74.")
 @click.option("--min-effective-accuracy", type=float, metavar="X",
@@ -120,8 +125,8 @@ def capacity(
     and the half-width of its 95 % confidence interval; "clear" says whether the targets are met
     at the bad ends of these intervals too.
 
-    Of several worker types (--profiles TYPE=FILE,...) the cheapest mix is found, by --cost; "bound"
-    is then the cost that no scheme on any mix can do with less than. For policies, and Poisson
+    Of several worker types (--profiles TYPE=FILE,...) the cheapest workers are found, by --cost;
+    "bound" is then the cost that no scheme can do with less than. For policies, and Poisson
     arrivals at constant loads.
 
     A target that no number of workers reaches is refused with the nearest that can be reached
@@ -131,9 +136,9 @@ def capacity(
     \b
     Examples:
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 2000 --min-accuracy 0.95 --duration-s 5
-      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000:3000:1000 --min-accuracy 0.95 --scheme worker --scheme jellyfish-plus --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000:3000:1000 --min-accuracy 0.95 --scheme round-robin --scheme jellyfish-plus --duration-s 5
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 --min-effective-accuracy 0.94 --scheme greedy --json
-      $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheme worker --duration-s 5
+      $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheme round-robin --duration-s 5
     """  # noqa: E501 - an example is one line
     workload.check()
     if plot is not None and workload.loads is None:
@@ -142,27 +147,25 @@ def capacity(
     names = [one.text for one in schemes]
     terms: dict[str, Any] = {"slo_ms": slo_ms, "service": service}
     runs = {"seeds": range(seed, seed + seeds), **terms}
-    types = offered_types(profile_names, cost, max_workers)
+    types = _offered_types(profile_names, cost, max_workers)
     if types:
-        refuse_beside_types(context)
-        loads = [ConstantLoad(qps, 1000.0 * workload.constant_s)
-                 for qps in workload.loads or ()]
-        for one in loads:
+        _refuse_beside_types(context)
+        workloads: Any = [ConstantLoad(qps, 1000.0 * workload.constant_s)
+                          for qps in workload.loads or ()]
+        for one in workloads:  # refuses what nothing reaches before anything is simulated
             fluid_mixes(types, one.load_qps, targets, **terms)
-        _run(product(loads, names), lambda load, name, tell: cheapest_mix(
-            types, load, targets, scheme=name, on_trial=tell, **runs), as_json, None)
-        return
-    profile = profiles.load(profile_names.one)
-    workloads = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, **terms))
-    for load in workloads:  # refuses what nothing reaches before anything is simulated
-        fewest_by_bound(profile, load, targets, **terms)
+    else:
+        profile = profiles.load(profile_names.one)
+        workloads = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, **terms))
+        for one in workloads:
+            fewest_by_bound(profile, one, targets, **terms)
     _run(product(workloads, names), lambda load, name, tell: fewest_workers(
-        profile, load, targets, scheme=name, on_trial=tell, **runs), as_json, plot)
+        types or profile, load, targets, scheme=name, on_trial=tell, **runs), as_json, plot)
 
 
 def _run(
     cases: Iterable[tuple[Any, str]],
-    search: Callable[[Any, str, Callable[[Trial], object]], Capacity | CheapestMix],
+    search: Callable[[Any, str, Callable[[Trial], object]], Capacity],
     as_json: bool, plot: Path | None,
 ) -> None:
     """Search for each workload and scheme, and print what was found before what was not."""
@@ -198,7 +201,47 @@ def _show(rows: list[dict[str, Any]], as_json: bool, plot: Path | None) -> None:
         words = {True: "yes", False: "no", None: None}
         rows = [{**row, "clear_word": words[row["clear"]]} for row in rows]
         if "worker_types" in rows[0]:
-            rows = [{**row, "mix": mix_words(row)} for row in rows]
-            print_rows((*_CASE, *MIX_COLUMNS, *_FIGURES), rows)
+            rows = [{**row, "mix": _type_words(row)} for row in rows]
+            print_rows((*_CASE, *_TYPES, *_FIGURES), rows)
         else:
             print_rows((*_CASE, *_WORKERS, *_FIGURES), rows)
+
+
+def _offered_types(
+    profile_names: ByType[str], cost: ByType[float] | None, max_workers: ByType[int] | None
+) -> tuple[WorkerType, ...]:
+    """The worker types that ``--profiles TYPE=FILE,…`` names; none for a single profile.
+
+    Raises
+    ------
+    InvalidValueError
+        Costs or numbers of workers of types without a profile.
+    """
+    files = profile_names.values
+    for where, given in (("--cost", cost), ("--max-workers", max_workers)):
+        if given is not None and not profile_names.typed:
+            raise InvalidValueError(describe("there is one worker type only", where=where,
+                                             value=given.text, allowed="--profiles TYPE=FILE,…"))
+        for name in given.values if given is not None else ():
+            if name not in files:
+                raise InvalidValueError(describe("unknown worker type", where=where, value=name,
+                                                 allowed=", ".join(files)))
+    if not profile_names.typed:
+        return ()
+    costs = cost.values if cost is not None else {}
+    most = max_workers.values if max_workers is not None else {}
+    read = {file: profiles.load(file) for file in files.values()}
+    return tuple(WorkerType(name, read[file], most.get(name), costs.get(name, 1.0))
+                 for name, file in files.items())
+
+
+def _type_words(row: Mapping[str, Any]) -> str:
+    """The workers of each type that there are any of."""
+    return ", ".join(f"{name}={count}" for name, count in row["worker_types"].items() if count)
+
+
+def _refuse_beside_types(context: click.Context) -> None:
+    """Refuse options that several worker types do not have, if they were given."""
+    for name in _OF_ONE_TYPE:
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name.replace('_', '-')} is not for several worker types.")

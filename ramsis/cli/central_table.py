@@ -18,8 +18,11 @@ _SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _WIDEST = 100
 
 
-def show_central_table(policy: Policy, as_json: bool) -> None:
-    """Print the table, as JSON with a row for each stretch of slack with one answer."""
+def show_central_table(policy: Policy, as_json: bool, width: int | None = None) -> None:
+    """Print the table, as JSON with a row for each stretch of slack with one action.
+
+    It is as wide as it needs to be, whatever ``width``.
+    """
     if as_json:
         click.echo(json.dumps(_document(policy), indent=2))
         return

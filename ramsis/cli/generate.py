@@ -7,40 +7,16 @@ from typing import Any
 
 import click
 
-from ramsis import profiles
-from ramsis.cli.mixed import MixedFleet, fleet_of, generate_mixed
+from ramsis.cli.clusters import cluster_of
+from ramsis.cli.levels import print_levels
 from ramsis.cli.options import load_option, mixed_fleet_options
 from ramsis.cli.params import ByType
 from ramsis.cli.policy_options import policy_options
-from ramsis.cli.rows import (
-    Column,
-    budget_row,
-    json_option,
-    policy_row,
-    print_json,
-    print_rows,
-    progress,
-)
+from ramsis.cli.rows import json_option, progress
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import (
-    MANIFEST_NAME,
-    Policy,
-    policy_file_name,
-)
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
 
-__all__ = ["PROMISE_COLUMNS", "generate"]
-
-PROMISE_COLUMNS = (
-    Column("load_qps", "load (QPS)", "g"),
-    Column("expected_accuracy", "accuracy", ".4f"),
-    Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective acc.", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"),
-    Column("utilisation", "utilisation", ".1%"),
-    Column("state", "state"),
-)
+__all__ = ["generate"]
 
 
 @click.command("generate")
@@ -93,35 +69,12 @@ def generate(
     """  # noqa: E501 - an example is one line
     if None not in (settings["max_violation"], settings["violation_price"]):
         raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
-    serving = fleet_of(profile_names, slo_ms, workers)
-    chosen = SynthesisSettings(slo_ms=serving.slo_ms, workers=serving.workers, **settings)
-    if isinstance(serving, MixedFleet):
-        if max_accuracy_step is not None:
-            raise InvalidValueError(describe("not for a mixed fleet", where="--max-accuracy-step",
-                                             value=max_accuracy_step, allowed="levels in --load"))
-        generate_mixed(serving, loads, chosen, out, overwrite=overwrite, as_json=as_json)
-        return
-    profile = profiles.load(profile_names.one)
+    cluster = cluster_of(profile_names, slo_ms, workers)
+    chosen = SynthesisSettings(slo_ms=cluster.slo_ms, workers=cluster.workers, **settings)
     if max_accuracy_step is not None:
         with progress("choosing load levels", 1):
-            loads = choose_loads(profile, loads[0], loads[-1], chosen, max_accuracy_step)
-    with progress("policies", len(loads)) as advance:
-        policies = generate_set(
-            profile, loads, chosen, out, overwrite=overwrite, on_policy=lambda _: advance()
-        )
-    rows = [_row(policy, out) for policy in policies]
-    if as_json:
-        print_json(rows)
-        return
-    print_rows(PROMISE_COLUMNS, rows)
-    count = f"{len(policies)} {'policy' if len(policies) == 1 else 'policies'}"
-    click.echo(f"\n{count} in {out} ({MANIFEST_NAME} lists them)")
-
-
-def _row(policy: Policy, folder: Path) -> dict[str, object]:
-    name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
-    state = "OVERLOAD" if policy.expectations.overloaded else "ok"
-    if policy.randomised is not None:
-        state += ", one action by chance"
-    return {**policy_row(policy), **budget_row(policy), "file": str(folder / name),
-            "state": state}
+            loads = choose_loads(cluster, loads[0], loads[-1], chosen, max_accuracy_step)
+    with progress("loads", len(loads)) as advance:
+        made = generate_set(cluster, loads, chosen, out, overwrite=overwrite,
+                            on_level=lambda _: advance())
+    print_levels(cluster, made.levels, out, as_json=as_json)

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import click
-
-from ramsis import profiles
 from ramsis.bounds import fluid_bound
+from ramsis.cli.clusters import cluster_of
 from ramsis.cli.params import ByType
-from ramsis.cli.rows import Column, print_json, print_rows, progress
-from ramsis.cluster import SloClass, WorkerType, merged_classes
-from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import MANIFEST_NAME, Level, Policy
-from ramsis.synthesis import SynthesisSettings
-from ramsis.synthesis.mix import generate_mix
+from ramsis.cli.rows import Column, print_json, print_rows
+from ramsis.cluster import SloClass, WorkerType
 
-__all__ = ["MixedFleet", "OneFleet", "bound_mixed", "fleet_of", "generate_mixed"]
+__all__ = ["MixedFleet", "OneFleet", "bound_mixed", "fleet_of"]
 
-_PROMISE = (
-    Column("load_qps", "load (QPS)", "g"),
-    Column("expected_accuracy", "accuracy", ".4f"),
-    Column("expected_violation_rate", "violations", ".4%"),
-    Column("expected_effective_accuracy", "effective acc.", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"),
-    Column("shared_effective_accuracy", "shared", ".4f"),
-    Column("apart_effective_accuracy", "apart", ".4f"),
-    Column("words", "parts"),
-)
 _BOUND = (
     Column("load_qps", "load (QPS)", "g"),
     Column("upper_bound", "upper bound", ".4f"),
@@ -83,50 +66,10 @@ def fleet_of(
     InvalidValueError
         A type without workers or without a profile, or shares that do not sum to 1.
     """
-    files = profile_names.values
     if not (workers.typed or profile_names.typed) and classes == (SloClass(classes[0].slo_ms),):
         return OneFleet(classes[0].slo_ms, workers.one)
-    if profile_names.typed and not workers.typed:
-        raise InvalidValueError(describe("worker types have profiles but no numbers",
-                                         where="--workers", value=workers.text,
-                                         allowed=",".join(f"{name}=N" for name in files)))
-    if profile_names.typed:
-        for name in files:
-            if name not in workers.values:
-                raise InvalidValueError(describe("unknown worker type", where="--profiles",
-                                                 value=name, allowed=", ".join(workers.values)))
-        for name in workers.values:
-            if name not in files:
-                raise InvalidValueError(describe("unknown worker type: it has no profile",
-                                                 where="--workers", value=name,
-                                                 allowed=", ".join(files)))
-    read = {file: profiles.load(file) for file in files.values()}
-    types = tuple(
-        WorkerType(name, read[files[name] if profile_names.typed else profile_names.one], count)
-        for name, count in workers.values.items())
-    return MixedFleet(types, merged_classes(classes))
-
-
-def generate_mixed(
-    fleet: MixedFleet, loads: tuple[float, ...],
-    settings: SynthesisSettings, out: Path, *, overwrite: bool, as_json: bool,
-) -> None:
-    """Make the policies of a mixed fleet and print what they promise together."""
-    with progress("loads", len(loads)) as advance:
-        levels = generate_mix(fleet.types, fleet.classes, loads, settings, out,
-                              overwrite=overwrite, on_level=lambda _: advance()).levels
-    rows = [{"scheme": level.stations[0].policy.dispatch, **fleet.terms(),
-             "load_qps": level.load_qps,
-             **{key: value for key, value in level.expected.items() if key != "overloaded"},
-             "parts": _parts(level)} for level in levels]
-    if as_json:
-        print_json(rows)
-        return
-    shown = [column for column in _PROMISE
-             if any(row.get(column.key) is not None for row in rows) or column.key == "words"]
-    print_rows(shown, [{**row, "words": _part_words(level)}
-                       for row, level in zip(rows, levels, strict=True)])
-    click.echo(f"\n{out / MANIFEST_NAME} lists the policies of each station")
+    cluster = cluster_of(profile_names, classes, workers)
+    return MixedFleet(cluster.worker_types, cluster.classes)
 
 
 def bound_mixed(
@@ -162,18 +105,3 @@ def bound_mixed(
         print_json(rows)
     else:
         print_rows(_BOUND, words)
-
-
-def _parts(level: Level[Policy]) -> list[dict[str, Any]]:
-    return [{"folder": part.name, "types": list(part.worker_types), "workers": part.workers,
-             "load_qps": part.policy.load_qps,
-             "share": [{"slo_ms": slo, "share": share}
-                       for slo, share in sorted(part.share.items())],
-             "expected_effective_accuracy": part.policy.expectations.effective_accuracy,
-             "expected_violation_rate": part.policy.expectations.violation_rate,
-             "upper_bound": part.policy.expectations.upper_bound} for part in level.stations]
-
-
-def _part_words(level: Level[Policy]) -> str:
-    return ", ".join(f"{part.name} ({part.policy.load_qps / level.load_qps:.1%})"
-                     for part in level.stations)

@@ -55,9 +55,11 @@ def show(file: str, as_json: bool, width: int | None) -> None:
       $ ramsis policy show policies_out/example/round-robin-00400qps.json --json
     """
     policy = read(file)
-    if not policy.rule.own_queues:
-        show_central_table(policy, as_json)
-        return
+    _VIEWS.get(policy.dispatch, _show_grid)(policy, as_json, width)
+
+
+def _show_grid(policy: Policy, as_json: bool, width: int | None) -> None:
+    """Print the table of a worker."""
     if as_json:
         click.echo(json.dumps(_document(policy), indent=2))
         return
@@ -71,6 +73,10 @@ def show(file: str, as_json: bool, width: int | None) -> None:
     for line in lines:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
     console.print(_footnote(columns))
+
+
+_VIEWS = {"central-queue": show_central_table}
+"""Commands that show tables of other axes than a worker's, by dispatch rule."""
 
 
 def _document(policy: Policy) -> dict[str, Any]:

@@ -10,10 +10,11 @@ import click
 from ramsis.cli.params import OWN_ARRIVALS
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.errors import VerificationError
-from ramsis.policy import MANIFEST_NAME, validate_set
+from ramsis.policy import MANIFEST_NAME
 from ramsis.runtime.manifest import read_manifest
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.verify import TOLERANCE, verify_policy
+from ramsis.synthesis.verify_set import verify_levels
 
 __all__ = ["verify"]
 
@@ -39,7 +40,8 @@ def verify(
 ) -> None:
     """Check the claims of policy FILEs from what each file holds.
 
-    A DIR stands for the policy files of its manifest. The decision process is written out
+    A DIR stands for the policy files of its manifest, and for what several stations promise
+    together. The decision process is written out
     in full and solved by value iteration and power iteration, which shares no shortcut with
     `ramsis generate`; this takes seconds a file, minutes for large tables. The table of a central
     queue is replayed on simulated arrivals, and its certified_gap printed: the share by which the
@@ -50,8 +52,10 @@ def verify(
       $ ramsis verify policies_out/example/round-robin-00400qps.json
       $ ramsis verify policies_out/example/round-robin-00400qps.json --all
     """
+    folders = [folder for folder in map(_folder, files) if folder is not None]
     paths = [path for name in files for path in _files(name)]
-    rows = []
+    rows = [_row(folder / MANIFEST_NAME, check)
+            for folder in folders for check in verify_levels(folder, tolerance)]
     with progress("verifying", len(paths)) as advance:
         for path in paths:
             checks = verify_policy(path, tolerance=tolerance, own_arrivals=arrivals)
@@ -72,14 +76,19 @@ def verify(
 
 
 def _files(name: str) -> list[Path]:
-    folder = Path(name)
-    if not folder.is_dir() and folder.name != MANIFEST_NAME:
-        return [folder]
-    folder = folder if folder.is_dir() else folder.parent
-    levels = read_manifest(folder).levels
-    if any(len(level.stations) > 1 for level in levels):
-        validate_set(folder)  # what several stations promise together stands in the manifest
-    return [station.policy.path for level in levels for station in level.stations]
+    folder = _folder(name)
+    if folder is None:
+        return [Path(name)]
+    return [station.policy.path for level in read_manifest(folder).levels
+            for station in level.stations]
+
+
+def _folder(name: str) -> Path | None:
+    """The folder of a set; None for the file of a policy."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    return path.parent if path.name == MANIFEST_NAME else None
 
 
 def _row(path: Path, check: Check) -> dict[str, Any]:

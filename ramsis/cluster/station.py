@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InvalidValueError, check_number_of, describe
+from ramsis.profiles.model import ProfileSet
+from ramsis.runtime.policy_set import ALL_WORKERS
 
 __all__ = ["Cluster", "Station"]
 
@@ -104,6 +106,31 @@ class Cluster:
         object.__setattr__(self, "classes", merged_classes(self.classes))
         if self.stations:
             self._check_stations()
+
+    @classmethod
+    def of(cls, profile: ProfileSet, *, workers: int, slo_ms: float) -> Cluster:
+        """Like workers, and one SLO for all queries.
+
+        Parameters
+        ----------
+        profile : ProfileSet
+        workers : int
+            >= 1.
+        slo_ms : float
+            Deadline after arrival, > 0.
+
+        Raises
+        ------
+        InvalidValueError
+            A number out of range.
+        """
+        check_number_of("workers", workers)
+        return cls((WorkerType(ALL_WORKERS, profile, workers),), (SloClass(float(slo_ms)),))
+
+    @property
+    def simple(self) -> bool:
+        """Whether there are one worker type, not named, and one SLO."""
+        return [one.name for one in self.worker_types] == [ALL_WORKERS] and len(self.classes) == 1
 
     def _check_stations(self) -> None:
         names = {one.name for one in self.worker_types}

@@ -30,6 +30,7 @@ __all__ = ["SetFolder", "level_of", "policy_file_name", "rates_of", "read_set", 
            "set_of", "station_name", "validate_set", "write_set"]
 
 _TOLERANCE = 1e-6
+_POISSON = "poisson"
 _RATES = ("expected_violation_rate", "expected_effective_accuracy")
 _OPTIONAL_RATES = ("expected_accuracy", "upper_bound", "shared_effective_accuracy",
                    "shared_violation_rate", "apart_effective_accuracy", "apart_violation_rate")
@@ -68,10 +69,10 @@ def station_name(worker_types: Sequence[str], policy: Policy) -> str:
     return "-".join(["+".join(worker_types), f"{policy.workers}w", *slos])
 
 
-def level_of(policy: Policy) -> Level[Policy]:
+def level_of(policy: Policy, worker_types: tuple[str, ...] = (ALL_WORKERS,)) -> Level[Policy]:
     """The level that a single station serves by a policy."""
     share = {one.slo_ms: 1.0 for one in policy.classes}
-    station = Station(station_name((ALL_WORKERS,), policy), (ALL_WORKERS,), policy.workers,
+    station = Station(station_name(worker_types, policy), worker_types, policy.workers,
                       policy.load_qps, share, policy)
     expected = policy.expectations
     return Level(policy.load_qps, policy.arrivals_label, (station,), {
@@ -174,7 +175,7 @@ class SetFolder:
                 "share": _share_document(station.share),
             })
         self._levels[level.arrivals, level.load_qps] = {
-            "load_qps": float(level.load_qps), "arrivals": dict(level.stations[0].policy.arrivals),
+            "load_qps": float(level.load_qps), "arrivals": _arrivals_document(level),
             **level.expected, "stations": stations,
         }
         if manifest:
@@ -300,6 +301,23 @@ def _share_document(shares: Mapping[float, float]) -> list[dict[str, float]]:
     return [{"slo_ms": float(slo), "share": float(share)} for slo, share in sorted(shares.items())]
 
 
+def _arrivals_document(level: Level[Policy]) -> dict[str, Any]:
+    """The process of all requests; at one station alone they all arrive."""
+    if len(level.stations) == 1 or level.arrivals == _POISSON:
+        return dict(level.stations[0].policy.arrivals)
+    return _thinned(level, 1.0)
+
+
+def _thinned(level: Level[Policy], share: float) -> dict[str, Any]:
+    """What arrives where each request comes with a probability."""
+    # Here, as arrival processes take long to load and few sets need them.
+    from ramsis.arrivals import Arrivals, describe_process
+    from ramsis.cluster.routing import ROUND_ROBIN, split
+
+    process = Arrivals.parse(level.arrivals).counted(level.load_qps)
+    return describe_process(split(process, ROUND_ROBIN, share=share).process)
+
+
 def _check_expected(fields: Fields) -> None:
     """The promise of a level: rates under known names."""
     fields.only((*_RATES, *_OPTIONAL_RATES, "overloaded"))
@@ -335,8 +353,9 @@ def _check_level(fields: Fields, level: Level[Policy], workers: int) -> None:
     With one station the promise is that of its policy; the bound too, where the station has all
     ``workers``.
     """
-    stated: list[tuple[str, Any, Any]] = [
-        ("arrivals", level.arrivals, station.policy.arrivals_label) for station in level.stations]
+    stated: list[tuple[str, Any, Any]] = []
+    for station in level.stations:
+        stated += _arrivals_stated(level, station)
     if len(level.stations) == 1:
         policy = level.policy
         stated.append(("load_qps", level.load_qps, policy.load_qps))
@@ -347,6 +366,21 @@ def _check_level(fields: Fields, level: Level[Policy], workers: int) -> None:
         if not _equal(value, found):
             raise fields.refusal(name, "the policy file says otherwise", value=value,
                                  allowed=f"{found!r}")
+
+
+def _arrivals_stated(
+    level: Level[Policy], station: Station[Policy]
+) -> list[tuple[str, Any, Any]]:
+    """What arrives at a station by the manifest, and by its policy."""
+    found = station.policy
+    several = len(level.stations) > 1 and level.arrivals != _POISSON
+    if not several or ":" in str(found.arrivals["process"]):  # no module on a file's word
+        return [("arrivals", level.arrivals, found.arrivals_label)]
+    process, _, _ = level.arrivals.partition(":")
+    if process != found.arrivals["process"]:
+        return [("arrivals", level.arrivals, found.arrivals_label)]
+    wanted = _thinned(level, min(1.0, station.load_qps / level.load_qps))
+    return [("arrivals", value, found.arrivals.get(name)) for name, value in wanted.items()]
 
 
 def _equal(one: object, other: object) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from ramsis.arrivals import Arrivals
 from ramsis.errors import InputFileError, describe
+from ramsis.policy import DISPATCHES
 from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
@@ -179,7 +180,8 @@ def _cells(
                                     for s in axes["scheme"])
     ):
         raise InputFileError(describe("only policies have promises", where=f"{where}: duration_s",
-                                      value=0, allowed="0 for schemes worker, fleet at load_qps"))
+                                      value=0, allowed=f"0 for {', '.join(DISPATCHES)} at "
+                                      "load_qps"))
     for values in product(*axes.values()):
         yield _cell(dict(zip(axes, values, strict=True)), settings)
 

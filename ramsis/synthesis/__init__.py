@@ -1,9 +1,9 @@
 """The recipe: profile and arrivals in, policy set out; and its verification."""
 
-from ramsis.synthesis.generate import choose_loads, generate_policy, generate_set
-from ramsis.synthesis.replay import analyse_policy, problem_of
+from ramsis.synthesis.generate import generate_policy
+from ramsis.synthesis.sets import choose_loads, generate_set
 from ramsis.synthesis.settings import SynthesisSettings
-from ramsis.synthesis.verify import Check, verify_policy
+from ramsis.synthesis.verify import Check, analyse_policy, problem_of, verify_policy
 
 __all__ = [
     "Check",

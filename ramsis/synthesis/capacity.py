@@ -1,7 +1,7 @@
 """The fewest workers with which a scheme reaches an accuracy and a violation rate.
 
-The problem: the least K such that the scheme, on K workers under a workload, has at most so many
-violations and at least the accuracy that is asked for (:class:`~ramsis.bounds.Targets`), as
+The problem: the smallest K such that the scheme, on K workers under a workload, has at most so
+many violations and at least the accuracy that is asked for (:class:`~ramsis.bounds.Targets`), as
 simulated: means over the seeds. Three steps:
 
 1. *From below*: the fluid bound (:mod:`ramsis.bounds.workers`) gives a number of workers that no
@@ -10,10 +10,12 @@ simulated: means over the seeds. Three steps:
    the targets are met, then bisection between the last two. Each number tried has its own policies
    made and simulated. Other schemes may meet the targets on K workers and miss them on K + 1, as
    when they change to a model that just does not carry the load; so every number from the bound on
-   is tried, for large fleets in strides of 1/50 of the bound and then one by one.
+   is tried, for many workers in strides of 1/50 of the bound and then one by one.
 3. It stops at a number that meets the targets while the one before it does not, or is below the
    bound; for schemes that are no policies, at the first such number. Numbers end at SPAN times the
    bound, where the scheme is taken not to get there.
+
+Of several worker types the cheapest are looked for, by :mod:`ramsis.synthesis.cheapest`.
 
 The same seeds give every scheme and number of workers the same arrivals.
 """
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, NoReturn
 
@@ -30,32 +32,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.bounds import Targets, fewest_workers_bound, fewest_workers_bound_over_time
-from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.policy import Expectations, Policy, Rates
+from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
-from ramsis.sim import (
-    Policies,
-    RateTrace,
-    Recorded,
-    SchemeSpec,
-    SimulationResult,
-    Workload,
-    simulate,
-)
+from ramsis.runtime.policy_set import ALL_WORKERS
+from ramsis.sim import RateTrace, Recorded, SimulationResult, Workload
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.stations import StationsResult
-from ramsis.synthesis.generate import generate_policy
+from ramsis.synthesis.cheapest import (
+    MOST_WORKERS,
+    CombinationSearch,
+    Counts,
+    doubling,
+    fluid_mixes,
+)
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
+from ramsis.synthesis.trial import Trial, largest_batch, try_workers
 
 __all__ = ["MOST_WORKERS", "SPAN", "Capacity", "Targets", "Trial", "doubling", "fewest_by_bound",
-           "fewest_workers", "largest_batch", "not_reached", "try_workers"]
+           "fewest_workers", "fluid_mixes", "try_workers"]
 
 SPAN = 10
 """Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
-MOST_WORKERS = 10_000
-"""Largest number of workers by the bound for which a search is begun."""
-FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
 _STRIDES = 50
 _WINDOWS = 256
 _SHORTEST_WINDOW = 10.0  # in units of the SLO
@@ -64,96 +62,44 @@ FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """One number of workers that was tried.
-
-    Attributes
-    ----------
-    workers : int
-        Of all types.
-    promise : Expectations or Rates or None
-        Of the policies for a constant load.
-    simulation : SimulationResult or StationsResult or None
-        None where no policies could be made.
-    targets : Targets
-    refusal : str
-        Why no policies could be made.
-    """
-
-    workers: int
-    promise: Expectations | Rates | None
-    simulation: SimulationResult | StationsResult | None
-    targets: Targets
-    refusal: str = ""
-
-    @property
-    def violation_rate(self) -> float:
-        """Mean over the seeds; 1 without policies."""
-        return self._mean("violation_rate", 1.0)
-
-    @property
-    def effective_accuracy(self) -> float:
-        """Mean over the seeds; 0 without policies."""
-        return self._mean("effective_accuracy", 0.0)
-
-    @property
-    def accuracy(self) -> float:
-        """Of the queries in time in all seeds; 0 without any."""
-        served = 1.0 - self.violation_rate
-        return self.effective_accuracy / served if served > 0 else 0.0
-
-    @property
-    def met(self) -> bool:
-        """Whether the means over the seeds reach the targets."""
-        return (self.simulation is not None
-                and self.targets.met(self.accuracy, self.violation_rate))
-
-    @property
-    def clear(self) -> bool | None:
-        """Whether all of the figures' 95 % intervals is on the same side; None for one seed."""
-        accuracy, late = self.half_width("accuracy"), self.half_width("violation_rate")
-        if accuracy is None or late is None:
-            return None
-        sign = 1.0 if self.met else -1.0
-        shifted = (self.accuracy - sign * accuracy,
-                   min(1.0, max(0.0, self.violation_rate + sign * late)))
-        return self.targets.met(*shifted) == self.met
-
-    def half_width(self, figure: str) -> float | None:
-        """Of the 95 % interval of a figure; None for one seed, or without policies."""
-        return None if self.simulation is None else self.simulation.estimate(figure).half_width
-
-    def figures(self) -> dict[str, Any]:
-        """Promise and simulation under the names that every command uses."""
-        row: dict[str, Any] = {f"expected_{name}": self.promise and getattr(self.promise, name)
-                               for name in FIGURES}
-        row |= {name: getattr(self, name) for name in FIGURES}
-        return row | {f"{name}_half_width": self.half_width(name) for name in FIGURES}
-
-    def _mean(self, figure: str, without: float) -> float:
-        return without if self.simulation is None else self.simulation.estimate(figure).mean
-
-
-@dataclass(frozen=True, eq=False)
 class Capacity:
-    """The fewest workers of a scheme.
+    """The fewest workers of a scheme: the cheapest ones, where there are several types.
 
     Attributes
     ----------
     scheme : str
         As asked for.
+    types : tuple of WorkerType
+    slo_ms : float
+    service : str
     answer : Trial
-        The fewest workers that meet the targets.
-    bound_workers : float
-        Busy workers without which no scheme meets them.
+        The workers that meet the targets, by :attr:`Trial.counts` of each type.
+    fluid_cost : float
+        No scheme meets the targets at less, were there parts of workers; where there is one
+        type, of a cost of 1, the busy workers without which no scheme does.
+    counts_bound : tuple of int
+        The cheapest whole workers that the bound allows; no scheme meets the targets at less.
     trials : tuple of Trial
-        All that was tried, by number of workers.
+        All that was tried: by number of workers, or in the order of the search.
+    complete : bool
+        Whether all cheaper workers are ruled out by the bound or by trials that missed the
+        targets with no fewer workers of any type.
     """
 
     scheme: str
+    types: tuple[WorkerType, ...]
+    slo_ms: float
+    service: str
     answer: Trial
-    bound_workers: float
+    fluid_cost: float
+    counts_bound: Counts
     trials: tuple[Trial, ...]
+    complete: bool = True
+
+    @property
+    def counts(self) -> Counts:
+        """Workers of each type."""
+        return self.answer.counts
 
     @property
     def workers(self) -> int:
@@ -161,26 +107,59 @@ class Capacity:
         return self.answer.workers
 
     @property
+    def bound_workers(self) -> float:
+        """Busy workers of the only type without which no scheme meets the targets."""
+        return self.fluid_cost
+
+    @property
     def workers_bound(self) -> int:
-        """No scheme meets the targets with fewer."""
-        return _whole(self.bound_workers)
+        """No scheme meets the targets with fewer workers of the only type."""
+        return sum(self.counts_bound)
+
+    @property
+    def cost(self) -> float:
+        """Of the answer."""
+        return self._cost(self.counts)
+
+    @property
+    def cost_bound(self) -> float:
+        """No scheme on whole workers meets the targets at less."""
+        return self._cost(self.counts_bound)
 
     def row(self) -> dict[str, Any]:
         """The answer under the names that every command uses."""
-        answer, result, targets = self.answer, self.answer.simulation, self.answer.targets
-        assert isinstance(result, SimulationResult)
-        row: dict[str, Any] = {
+        answer, targets, result = self.answer, self.answer.targets, self.answer.simulation
+        assert result is not None  # it meets the targets
+        several = _are_named(self.types)
+        return {
             "scheme": self.scheme, "load_qps": result.load_qps, "workers": self.workers,
-            "workers_bound": self.workers_bound, "gap": self.workers - self.workers_bound,
-            "bound_workers": self.bound_workers, "slo_ms": result.slo_ms,
-            "service": result.service, "min_accuracy": targets.min_accuracy,
+            **(self._types_row() if several else {
+                "workers_bound": self.workers_bound, "gap": self.workers - self.workers_bound,
+                "bound_workers": self.bound_workers}),
+            "slo_ms": self.slo_ms, "service": self.service,
+            "min_accuracy": targets.min_accuracy,
             "min_effective_accuracy": targets.min_effective_accuracy,
-            "max_violation": targets.max_violation,
+            "max_violation": targets.max_violation, **answer.figures(),
+            **({"queries": sum(one.queries for one in result.metrics)}
+               if isinstance(result, SimulationResult) else {}),
+            "seeds": len(result.seeds), "clear": answer.clear,
+            "tried": [self._named(one.counts) if several else one.workers for one in self.trials],
+            **({"complete": self.complete} if several else {}),
         }
-        return row | answer.figures() | {
-            "queries": sum(one.queries for one in result.metrics), "seeds": len(result.seeds),
-            "clear": answer.clear, "tried": [one.workers for one in self.trials],
+
+    def _types_row(self) -> dict[str, Any]:
+        return {
+            "worker_types": self._named(self.counts), "cost": self.cost,
+            "cost_bound": self.cost_bound, "gap": float(f"{self.cost - self.cost_bound:.9g}"),
+            "worker_types_bound": self._named(self.counts_bound), "fluid_cost": self.fluid_cost,
         }
+
+    def _cost(self, counts: Counts) -> float:
+        total = sum(one.cost * count for one, count in zip(self.types, counts, strict=True))
+        return float(f"{total:.12g}")
+
+    def _named(self, counts: Counts) -> dict[str, int]:
+        return {one.name: count for one, count in zip(self.types, counts, strict=True)}
 
 
 def fewest_by_bound(
@@ -211,30 +190,34 @@ def fewest_by_bound(
 
 
 def fewest_workers(
-    profile: ProfileSet,
+    types: ProfileSet | Sequence[WorkerType],
     workload: Workload,
     targets: Targets,
     *,
     slo_ms: float,
-    scheme: str = "fleet",
+    scheme: str = "central-queue",
     service: str = "p95",
     seeds: Sequence[int] = range(5),
     on_trial: Callable[[Trial], object] | None = None,
 ) -> Capacity:
-    """The fewest workers with which a scheme meets the targets.
+    """The fewest workers with which a scheme meets the targets; of several types the cheapest.
 
     Parameters
     ----------
-    profile : ProfileSet
+    types : ProfileSet, or sequence of WorkerType
+        A profile stands for workers of one type, as many as are wanted. Worker types have
+        different names; ``count`` is how many there are.
     workload : Workload
-        A constant load, or a trace, on which the load monitor tells schemes the load.
+        A constant load, or a trace, on which the load monitor tells schemes the load. For worker
+        types a constant load.
     targets : Targets
     slo_ms : float
         Deadline after arrival, > 0.
     scheme : str
-        ``fleet`` or ``worker``: policies made for each number of workers, with settings as
-        ``worker:objective=per-decision`` (``levels`` of them on a trace); else a scheme of
-        :mod:`ramsis.sim`, as ``jellyfish-plus:headroom=1.05``.
+        ``central-queue``, ``round-robin`` or ``shortest-queue``: policies made for each number of
+        workers, with settings as ``round-robin:objective=per-decision`` (``levels`` of them on a
+        trace); else, where there is one type, a scheme of :mod:`ramsis.sim`, as
+        ``jellyfish-plus:headroom=1.05``.
     service : str
         ``p95`` or another statistic, or ``distribution``.
     seeds : sequence of int
@@ -245,89 +228,106 @@ def fewest_workers(
     Raises
     ------
     InvalidValueError
-        A number or word out of range.
+        A number or word out of range; a trace, or a scheme that is no policies, for worker types.
     InfeasibleError
-        No number of workers meets the targets, or the scheme does not within :data:`SPAN` times
-        the bound; with the nearest that can be reached.
+        No workers meet the targets, or the scheme does not within the workers that there are and
+        :data:`SPAN` times the bound; with the nearest that can be reached.
     NotConvergedError
         A solver stopped before its rule was met.
     """
+    offered = ((WorkerType(ALL_WORKERS, types),) if isinstance(types, ProfileSet)
+               else tuple(types))
+
+    def try_counts(counts: Counts) -> Trial:
+        used = tuple(replace(one, count=count)
+                     for one, count in zip(offered, counts, strict=True) if count)
+        if len(used) == 1:
+            used = (replace(used[0], name=ALL_WORKERS),)
+        trial = try_workers(Cluster(used, (SloClass(slo_ms),)), workload, targets, scheme=scheme,
+                            service=service, seeds=seeds)
+        trial = replace(trial, counts=counts)
+        if on_trial is not None:
+            on_trial(trial)
+        return trial
+
+    search = _of_several_types if _are_named(offered) else _of_one_type
+    found = search(offered, cache(try_counts), workload, targets, slo_ms=slo_ms,
+                   scheme=scheme, service=service)
+    if not found.answer.met:
+        not_reached(scheme, workload, found.answer)
+    return found
+
+
+def _of_one_type(
+    types: tuple[WorkerType, ...], tried: Callable[[Counts], Trial], workload: Workload,
+    targets: Targets, *, slo_ms: float, scheme: str, service: str,
+) -> Capacity:
+    """By numbers of workers from the bound on; where nothing meets the targets the last trial."""
     spec = policy_scheme(scheme)
-    bound = fewest_by_bound(profile, workload, targets, slo_ms=slo_ms, service=service,
+    bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=slo_ms, service=service,
                             max_batch=max(MAX_BATCH, largest_batch(spec)))
     lowest = _whole(bound)
     if lowest > MOST_WORKERS:
         raise InfeasibleError(describe("more workers than are searched for", where="workers",
                                        value=lowest, allowed=f"at most {MOST_WORKERS}"))
-
-    @cache
-    def tried(workers: int) -> Trial:
-        trial = trials[workers] = try_workers(
-            profile, workload, targets, workers, slo_ms=slo_ms, scheme=scheme, service=service,
-            seeds=seeds)
-        if on_trial is not None:
-            on_trial(trial)
-        return trial
-
     trials: dict[int, Trial] = {}
+
+    def met(workers: int) -> bool:
+        trials[workers] = tried((workers,))
+        return trials[workers].met
+
     search = doubling if isinstance(spec, PolicyScheme) else _one_by_one
-    answer = search(lambda k: tried(k).met, lowest, SPAN * max(lowest, 10))
-    if answer is None:
-        not_reached(scheme, workload, trials[max(trials)])
-    return Capacity(scheme, tried(answer), bound, tuple(trials[k] for k in sorted(trials)))
+    answer = search(met, lowest, SPAN * max(lowest, 10))
+    return Capacity(scheme, types, float(slo_ms), service,
+                    trials[max(trials) if answer is None else answer], bound, (lowest,),
+                    tuple(trials[k] for k in sorted(trials)))
 
 
-def try_workers(
-    profile: ProfileSet,
-    workload: Workload,
-    targets: Targets,
-    workers: int,
-    *,
-    slo_ms: float,
-    scheme: str = "fleet",
-    service: str = "p95",
-    seeds: Sequence[int] = range(5),
-) -> Trial:
-    """What a scheme does on one number of workers; parameters as of :func:`fewest_workers`.
+def _of_several_types(
+    types: tuple[WorkerType, ...], tried: Callable[[Counts], Trial], workload: Workload,
+    targets: Targets, *, slo_ms: float, scheme: str, service: str,
+) -> Capacity:
+    """By combinations of workers; where nothing meets the targets the trial with the most."""
+    spec = policy_scheme(scheme)
+    if not isinstance(spec, PolicyScheme):
+        raise InvalidValueError(describe(
+            "not policies: others may serve worse on more workers, which the search rules out",
+            where="scheme", value=scheme, allowed=", ".join(DISPATCHES)))
+    if workload.varies or workload.load_qps is None:
+        raise InvalidValueError(describe(
+            "the bound on combinations of worker types is for a constant load", where="workload",
+            value=type(workload).__name__, allowed="a constant load"))
+    fluid = fluid_mixes(types, workload.load_qps, targets, slo_ms=slo_ms, service=service,
+                        max_batch=max(MAX_BATCH, largest_batch(spec)))
+    kinds = fluid.kinds
 
-    Where no policies can be made for so few, as within a budget, the trial says why.
+    def alike(merged: Counts) -> Trial:
+        """Of types that are alike the first stands for all."""
+        first = [kinds.index(kind) for kind in range(len(merged))]
+        return tried(tuple(merged[first.index(t)] if t in first else 0
+                           for t in range(len(types))))
 
-    Raises
-    ------
-    InvalidValueError, NotConvergedError
-        As when its policies are made and simulated.
-    """
-    spec, promise = policy_scheme(scheme), None
-    terms: dict[str, Any] = {"slo_ms": slo_ms, "workers": workers, "service": service}
-    if isinstance(spec, PolicyScheme):
-        settings = spec.settings(**terms)
-        try:
-            policies: list[Policy] = [generate_policy(profile, load_qps, settings)
-                                      for load_qps in _levels(spec, workload)]
-        except InfeasibleError as error:
-            return Trial(workers, None, None, targets, str(error))
-        promise = None if workload.varies else policies[0].expectations
-        spec = Policies(tuple(policies), scheme)
-    result = simulate(profile, spec, workload, seeds=seeds, **terms)
-    return Trial(workers, promise, result, targets)
+    fluid_cost, _ = fluid.cheapest()
+    _, bound = fluid.cheapest(whole=True)
+    search = CombinationSearch(fluid, alike, tuple(round(k) for k in bound), SPAN)
+    search.run()
+    if search.answer is None:
+        answer = max((trial for _, trial in search.trials), key=lambda trial: trial.workers)
+    else:
+        answer = replace(alike(fluid.merged(search.answer)), counts=search.answer)
+    return Capacity(scheme, types, float(slo_ms), service, answer, fluid_cost, search.bound,
+                    tuple(replace(trial, counts=counts) for counts, trial in search.trials),
+                    search.complete)
+
+
+def _are_named(types: Sequence[WorkerType]) -> bool:
+    """Whether worker types were named, of which the cheapest are looked for."""
+    return [one.name for one in types] != [ALL_WORKERS]
 
 
 def _whole(workers: float) -> int:
     """The least number of workers that are at least so many."""
     return max(1, math.ceil(workers * (1.0 - 1e-9)))
-
-
-def doubling(met: Callable[[int], bool], lowest: int, highest: int) -> int | None:
-    """By doubling steps and bisection; None if not even the highest meets the targets."""
-    missed, tried, step = lowest - 1, lowest, 1
-    while not met(tried):
-        if tried == highest:
-            return None
-        missed, tried, step = tried, min(tried + step, highest), 2 * step
-    while tried - missed > 1:
-        middle = (missed + tried) // 2
-        missed, tried = (missed, middle) if met(middle) else (middle, tried)
-    return tried
 
 
 def _one_by_one(met: Callable[[int], bool], lowest: int, highest: int) -> int | None:
@@ -337,25 +337,6 @@ def _one_by_one(met: Callable[[int], bool], lowest: int, highest: int) -> int | 
     stride = max(1, lowest // _STRIDES)
     reached = next((k for k in range(lowest, highest, stride) if met(k)), highest)
     return next((k for k in range(max(lowest, reached - stride + 1), reached) if met(k)), reached)
-
-
-def largest_batch(spec: PolicyScheme | SchemeSpec) -> int:
-    """What a scheme may run beyond what every fleet can."""
-    if isinstance(spec, PolicyScheme):
-        if "max_queue" not in spec.given:
-            return 1
-        return spec.settings(slo_ms=1.0, workers=1, service="p95").largest_batch
-    return int(getattr(spec, "max_batch", 1))
-
-
-def _levels(spec: PolicyScheme, workload: Workload) -> tuple[float, ...]:
-    """Loads that policies are made for."""
-    if isinstance(workload, RateTrace) and workload.varies:
-        return spec.loads(workload)
-    if isinstance(workload, Recorded):
-        return spec.levels_between(0.0, workload.peak_qps)
-    assert workload.load_qps is not None  # refused with the bound
-    return (workload.load_qps,)
 
 
 def _windows(trace: RateTrace | Recorded, slo_ms: float) -> tuple[FloatArray, float]:

@@ -1,130 +1,46 @@
-"""The cheapest mix of worker types with which policies reach an accuracy and a violation rate.
+"""The cheapest workers of several types that reach an accuracy and a violation rate.
 
 The problem: whole numbers K_t of workers of each type, of least cost Σ w_t·K_t, such that policies
-made for that mix (:mod:`ramsis.synthesis.mix_problem`), simulated at a constant load, have at most
+made for them (:mod:`ramsis.synthesis.stations`), simulated at a constant load, have at most
 so many violations and at least the accuracy that is asked for. Three steps:
 
 1. *From below*: the fluid program turned round (:mod:`ramsis.bounds.workers`) gives a
-   cost that no scheme on any mix can do with less than, and says that most mixes cannot meet the
-targets. 2. *From above*: the fewest workers of each type alone, by doubling steps and bisection.
-3. *Between*: costs from the bound on in steps that double, then bisection. Of the mixes up to a
-   cost the one is made and simulated that by the fluid program could carry the largest load. Then
-   those cheaper than the answer, in that order; each that meets the targets is the new answer.
+   cost that no scheme can do with less than, and says that most combinations cannot meet the
+   targets.
+2. *From above*: the fewest workers of each type alone, by doubling steps and bisection.
+3. *Between*: costs from the bound on in steps that double, then bisection. Of the combinations up
+   to a cost the one is made and simulated that by the fluid program could carry the largest load.
+   Then those cheaper than the answer, in that order; each that meets the targets is the new
+   answer.
 
-It stops when the fluid program allows no cheaper mix, or after MISSES of them in a row in the last
-step. Wherever a mix misses the targets, so are taken to those with no more workers of any type, as
-policies serve better on more. Types that are alike count as one type for policies, not for cost.
+It stops when the fluid program allows no cheaper combination, or after MISSES of them in a row in
+the last step. Wherever one misses the targets, so are taken to those with no more workers of any
+type, as policies serve better on more. Types that are alike count as one type for policies, not
+for cost.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from ramsis.bounds import CheapestWorkers, Targets
-from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.policy import Rates
-from ramsis.sim import ConstantLoad
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sim.stations import simulate_stations
-from ramsis.synthesis.capacity import (
-    MOST_WORKERS,
-    SPAN,
-    Trial,
-    doubling,
-    largest_batch,
-    not_reached,
-    try_workers,
-)
-from ramsis.synthesis.mix_problem import MixProblem
-from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
+from ramsis.synthesis.trial import Trial
 
-__all__ = ["MISSES", "CheapestMix", "cheapest_mix", "fluid_mixes"]
+__all__ = ["MISSES", "MOST_WORKERS", "CombinationSearch", "Counts", "doubling",
+           "fluid_mixes"]
 
 MISSES = 8
-"""Mixes in a row that miss the targets, cheaper than the answer, after which no more are tried."""
+"""Combinations in a row, cheaper than the answer, that may miss the targets before it stops."""
+MOST_WORKERS = 10_000
+"""Largest number of workers by the bound for which a search is begun."""
 _CHEAPER = 1.0 - 1e-6
 
 Counts = tuple[int, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class CheapestMix:
-    """The cheapest mix of a scheme.
-
-    Attributes
-    ----------
-    scheme : str
-        As asked for.
-    types : tuple of WorkerType
-    load_qps, slo_ms : float
-    service : str
-    counts : tuple of int
-        Workers of each type in the answer.
-    answer : Trial
-        What they do.
-    fluid_cost : float
-        No scheme on any mix costs less, were there parts of workers.
-    counts_bound : tuple of int
-        The cheapest mix of whole workers that the bound allows; no scheme on any mix costs less.
-    trials : tuple of (tuple of int, Trial)
-        All that was tried, in that order.
-    complete : bool
-        Whether all cheaper mixes are ruled out by the bound or by mixes that missed the targets
-        with no fewer workers of any type.
-    """
-
-    scheme: str
-    types: tuple[WorkerType, ...]
-    load_qps: float
-    slo_ms: float
-    service: str
-    counts: Counts
-    answer: Trial
-    fluid_cost: float
-    counts_bound: Counts
-    trials: tuple[tuple[Counts, Trial], ...]
-    complete: bool
-
-    @property
-    def cost(self) -> float:
-        """Of the answer."""
-        return self._cost(self.counts)
-
-    @property
-    def cost_bound(self) -> float:
-        """No scheme on any mix of whole workers meets the targets at less."""
-        return self._cost(self.counts_bound)
-
-    def row(self) -> dict[str, Any]:
-        """The answer under the names that every command uses."""
-        answer, targets = self.answer, self.answer.targets
-        assert answer.simulation is not None  # it meets the targets
-        return {
-            "scheme": self.scheme, "load_qps": self.load_qps, "workers": sum(self.counts),
-            "worker_types": self._named(self.counts), "cost": self.cost,
-            "cost_bound": self.cost_bound, "gap": float(f"{self.cost - self.cost_bound:.9g}"),
-            "worker_types_bound": self._named(self.counts_bound), "fluid_cost": self.fluid_cost,
-            "slo_ms": self.slo_ms, "service": self.service,
-            "min_accuracy": targets.min_accuracy,
-            "min_effective_accuracy": targets.min_effective_accuracy,
-            "max_violation": targets.max_violation, **answer.figures(),
-            "seeds": len(answer.simulation.seeds), "clear": answer.clear,
-            "tried": [self._named(counts) for counts, _ in self.trials],
-            "complete": self.complete,
-        }
-
-    def _cost(self, counts: Counts) -> float:
-        total = sum(one.cost * count for one, count in zip(self.types, counts, strict=True))
-        return float(f"{total:.12g}")
-
-    def _named(self, counts: Counts) -> dict[str, int]:
-        return {one.name: count for one, count in zip(self.types, counts, strict=True)}
+"""Workers of each type."""
 
 
 def fluid_mixes(
@@ -156,81 +72,24 @@ def fluid_mixes(
     return fluid
 
 
-def cheapest_mix(
-    types: Sequence[WorkerType],
-    load: ConstantLoad,
-    targets: Targets,
-    *,
-    slo_ms: float,
-    scheme: str = "fleet",
-    service: str = "p95",
-    seeds: Sequence[int] = range(5),
-    on_trial: Callable[[Trial], object] | None = None,
-) -> CheapestMix:
-    """The cheapest mix of workers with which policies meet the targets at a constant load.
+class CombinationSearch:
+    """The state of a search: what was tried, and the cheapest workers that met the targets.
 
     Parameters
     ----------
-    types : sequence of WorkerType
-        One or more, of different names.
-    load : ConstantLoad
-    targets : Targets
-    slo_ms : float
-        Deadline after arrival, > 0.
-    scheme : str
-        ``fleet`` or ``worker``, with settings as ``worker:objective=per-decision``.
-    service : str
-        ``p95`` or another statistic, or ``distribution``.
-    seeds : sequence of int
-        Of the simulations.
-    on_trial : callable, optional
-        Told each trial as it is finished.
-
-    Raises
-    ------
-    InvalidValueError
-        A number or word out of range, or a scheme that is not made of policies.
-    InfeasibleError
-        No mix meets the targets, or the scheme does not within the workers that there are and
-        :data:`~ramsis.synthesis.capacity.SPAN` times the bound; with the nearest that can be
-        reached.
-    NotConvergedError
-        A solver stopped before its rule was met.
+    fluid : CheapestWorkers
+    tried : callable
+        The trial of some workers of each kind of types.
+    bound : tuple of int
+        The cheapest whole workers by the bound.
+    span : int
+        Largest cost tried, as a multiple of the bound's.
     """
-    spec = policy_scheme(scheme)
-    if not isinstance(spec, PolicyScheme):
-        raise InvalidValueError(describe("not policies: several worker types take these",
-                                         where="scheme", value=scheme, allowed="fleet, worker"))
-    fluid = fluid_mixes(types, load.load_qps, targets, slo_ms=slo_ms, service=service,
-                        max_batch=max(MAX_BATCH, largest_batch(spec)))
-
-    @cache
-    def tried(merged: Counts) -> Trial:
-        trial = _try_mix(types, fluid.kinds, merged, load, targets, spec=spec, slo_ms=slo_ms,
-                         scheme=scheme, service=service, seeds=seeds)
-        if on_trial is not None:
-            on_trial(trial)
-        return trial
-
-    fluid_cost, _ = fluid.cheapest()
-    _, bound = fluid.cheapest(whole=True)
-    search = _Search(fluid, tried, tuple(round(k) for k in bound))
-    search.run()
-    if search.answer is None:
-        not_reached(scheme, load, max((trial for _, trial in search.trials),
-                                      key=lambda trial: trial.workers))
-    return CheapestMix(scheme, tuple(types), load.load_qps, slo_ms, service, search.answer,
-                       tried(fluid.merged(search.answer)), fluid_cost, search.bound,
-                       tuple(search.trials), search.complete)
-
-
-class _Search:
-    """The state of a search: what was tried, and the cheapest mix that met the targets."""
 
     def __init__(
-        self, fluid: CheapestWorkers, tried: Callable[[Counts], Trial], bound: Counts
+        self, fluid: CheapestWorkers, tried: Callable[[Counts], Trial], bound: Counts, span: int
     ) -> None:
-        self.fluid, self.tried, self.bound = fluid, tried, bound
+        self.fluid, self.tried, self.bound, self.span = fluid, tried, bound, span
         self.answer: Counts | None = None
         self.trials: list[tuple[Counts, Trial]] = []
         self.complete = False
@@ -259,14 +118,14 @@ class _Search:
         """Costs up to which mixes are of interest."""
         if self.answer is not None:
             return self._cost * _CHEAPER
-        return SPAN * self.fluid.cost(self.bound)
+        return self.span * self.fluid.cost(self.bound)
 
     def _alone(self, t: int) -> None:
         """The fewest workers of one type, if they are cheaper than the answer."""
         lowest = self.fluid.fewest_alone(t)
         if lowest is None:
             return
-        highest = SPAN * max(lowest, 10)
+        highest = self.span * max(lowest, 10)
         if self.answer is not None:
             highest = min(highest, int(self._top() / self.fluid.costs[t]))
         highest = int(min(highest, self.fluid.most[t]))
@@ -308,32 +167,14 @@ class _Search:
         return trial.met
 
 
-def _try_mix(
-    types: Sequence[WorkerType], kinds: Counts, merged: Counts, load: ConstantLoad,
-    targets: Targets, *, spec: PolicyScheme, slo_ms: float, scheme: str, service: str,
-    seeds: Sequence[int],
-) -> Trial:
-    """What policies do on some workers of each kind."""
-    workers = sum(merged)
-    used: Mapping[str, WorkerType] = {
-        types[kinds.index(kind)].name: types[kinds.index(kind)]
-        for kind, count in enumerate(merged) if count}
-    counts = [count for count in merged if count]
-    if len(used) == 1:
-        (one,) = used.values()
-        return try_workers(one.profile, load, targets, workers, slo_ms=slo_ms, scheme=scheme,
-                           service=service, seeds=seeds)
-    settings = spec.settings(slo_ms=slo_ms, workers=workers, service=service)
-    try:
-        level = MixProblem([replace(one, count=count)
-                            for one, count in zip(used.values(), counts, strict=True)],
-                           [SloClass(slo_ms)], settings).level(load.load_qps)
-    except InfeasibleError as error:
-        return Trial(workers, None, None, targets, str(error))
-    result = simulate_stations(
-        [(station.policy, used[station.worker_types[0]].profile, scheme)
-         for station in level.stations], load_qps=load.load_qps, level_qps=load.load_qps,
-        duration_ms=load.duration_ms, service=service, seeds=seeds)
-    promise = Rates(level.expected["expected_effective_accuracy"],
-                    level.expected["expected_violation_rate"])
-    return Trial(workers, promise, result, targets)
+def doubling(met: Callable[[int], bool], lowest: int, highest: int) -> int | None:
+    """By doubling steps and bisection; None if not even the highest meets the targets."""
+    missed, tried, step = lowest - 1, lowest, 1
+    while not met(tried):
+        if tried == highest:
+            return None
+        missed, tried, step = tried, min(tried + step, highest), 2 * step
+    while tried - missed > 1:
+        middle = (missed + tried) // 2
+        missed, tried = (missed, middle) if met(middle) else (middle, tried)
+    return tried

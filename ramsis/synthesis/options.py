@@ -125,6 +125,9 @@ _POISSON = Allowed("poisson", _is_poisson)
 _POISSON_OR_OWN = Allowed(  # of one's own it shows when the problem is made
     "poisson", lambda text: text.partition(":")[0] not in SHIPPED or _is_poisson(text))
 _ONE_SLO = Allowed("one SLO", lambda classes: not classes)
+_ALL_BUT_VALUE_ITERATION = Allowed(
+    ", ".join(name for name in SOLVERS if name != "value-iteration"),
+    lambda name: name != "value-iteration")
 _BINS = "fixed:D with D from 2 to 1000"
 
 
@@ -175,9 +178,11 @@ LIMITS: tuple[Limit, ...] = (
     Limit({"batching": "variable"}, "arrivals", _POISSON_OR_OWN,
           "what is left in the queue has waited for times that are known for Poisson arrivals"),
     Limit({"batching": "variable", "dispatch": "round-robin"}, "solver",
-          Allowed(", ".join(name for name in SOLVERS if name != "value-iteration"),
-                  lambda name: name != "value-iteration"),
+          _ALL_BUT_VALUE_ITERATION,
           "sparse rows are solved by policy iteration"),
+    Limit({"dispatch": "round-robin", "objective": "per-query", "late": "drop"}, "solver",
+          _ALL_BUT_VALUE_ITERATION, "a drop takes one query and a batch several; value iteration "
+                                    "needs actions of one cost"),
     Limit({"arrivals": "mmpp"}, "late", _words("serve", "free"),
           "how many requests a drop leaves depends on the hidden mode"),
     Limit({"arrivals": "mmpp"}, "solver", _words(SOLVERS[0]),

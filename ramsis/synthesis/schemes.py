@@ -1,8 +1,8 @@
-"""Policies as a scheme that is made for each fleet: ``worker`` and ``fleet``, with settings.
+"""Policies as a scheme that is made for each cluster, called by how requests reach its workers.
 
-The settings of ``ramsis generate`` follow a colon, as in ``worker:grid=fixed:10,max_queue=16`` and
-``fleet:violation_price=0``. Everything else is a scheme of :mod:`ramsis.sim`, as ``ramsis simulate
---scheme`` takes it.
+The settings of ``ramsis generate`` follow a colon, as in
+``round-robin:grid=fixed:10,max_queue=16`` and ``central-queue:violation_price=0``. Everything else
+is a scheme of :mod:`ramsis.sim`, as ``ramsis simulate --scheme`` takes it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import SERVICES
+from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import RateTrace, SchemeSpec, scheme
 from ramsis.sim.schemes import SCHEMES
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["DEFAULT_LEVELS", "POLICY_KINDS", "PolicyScheme", "policy_scheme"]
+__all__ = ["DEFAULT_LEVELS", "PolicyScheme", "policy_scheme"]
 
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
-POLICY_KINDS: Mapping[str, str] = {"worker": "round-robin", "fleet": "central-queue"}
-"""Kinds of policies, with their dispatch rule."""
+_FORMER = {"worker": "round-robin or shortest-queue", "fleet": "central-queue"}
 _WHOLE = {"max_queue": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]"}
-_OF_THE_CELL = ("slo_ms", "workers", "slo_classes")
+_NOT_OF_SCHEMES = ("slo_ms", "workers", "slo_classes", "dispatch")
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
 _WINDOW_S = WINDOW_MS / 1000.0
@@ -42,9 +41,9 @@ class PolicyScheme:
     Attributes
     ----------
     name : str
-        ``worker`` or ``fleet``.
+        How requests reach the workers: one of :data:`ramsis.policy.DISPATCHES`.
     given : Mapping
-        Settings of :class:`~ramsis.synthesis.SynthesisSettings` that were given.
+        Settings that were given.
     levels : int
         Load levels for a trace, >= 2.
     """
@@ -54,14 +53,20 @@ class PolicyScheme:
     levels: int = DEFAULT_LEVELS
 
     def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
-        """The settings for a cell: by default made from its own service times.
+        """The settings for some workers: by default made from their own service times.
 
-        Where policies of the kind cannot be made from these, from their p95.
+        Where policies cannot be made from these, from their p95.
         """
         own = service if service in SERVICES else "p95"
-        given = {"slo_ms": slo_ms, "workers": workers, "service": own,
-                 "dispatch": POLICY_KINDS[self.name], **self.given}
-        return SynthesisSettings(**given)
+        return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": own,
+                                    "dispatch": self.name, **self.given})
+
+    @property
+    def largest_batch(self) -> int:
+        """What policies may run, where the settings given say so; else 1."""
+        if "max_queue" not in self.given:
+            return 1
+        return self.settings(slo_ms=1.0, workers=1, service=SERVICES[0]).largest_batch
 
     def loads(self, trace: RateTrace) -> tuple[float, ...]:
         """Equally spaced loads that cover what the load monitor will read on a trace.
@@ -85,10 +90,10 @@ class PolicyScheme:
 def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
     """What a scheme's text stands for.
 
-    >>> policy_scheme("worker:grid=fixed:10").given
+    >>> policy_scheme("round-robin:grid=fixed:10").given
     {'grid': 'fixed:10'}
-    >>> policy_scheme("fleet:violation_price=0,levels=8")
-    PolicyScheme(name='fleet', given={'violation_price': 0.0}, levels=8)
+    >>> policy_scheme("central-queue:violation_price=0,levels=8")
+    PolicyScheme(name='central-queue', given={'violation_price': 0.0}, levels=8)
 
     Raises
     ------
@@ -98,12 +103,15 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
     name, _, rest = text.partition(":")
     if name in SCHEMES:
         return scheme(text)
-    if name not in POLICY_KINDS:
+    if name in _FORMER:
+        raise InvalidValueError(describe("policies are called by how requests reach the workers",
+                                         where="scheme", value=name, allowed=_FORMER[name]))
+    if name not in DISPATCHES:
         raise InvalidValueError(describe("unknown scheme", where="scheme", value=name,
-                                         allowed=", ".join((*POLICY_KINDS, *SCHEMES))))
+                                         allowed=", ".join((*DISPATCHES, *SCHEMES))))
     given: dict[str, Any] = {}
     known = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
-                               if item.name not in _OF_THE_CELL))
+                               if item.name not in _NOT_OF_SCHEMES))
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
     for part in filter(None, re.split(rf",(?=(?:{'|'.join(known)})=)", rest)):
         key, equals, value = part.partition("=")

@@ -49,10 +49,10 @@ def service_times(
     return table, np.where(beyond[:, :, None], np.inf, quantiles)[keep]
 
 
-def bounded_by(problem: WorkerProblem) -> LatencyTable | ServiceTimes:
+def bounded_by(problem: WorkerProblem) -> ServiceTimes:
     """The service times of a problem as the fluid bound takes them."""
-    if problem.quantiles_ms is None:
-        return problem.latency
     table, batches = problem.latency, problem.max_queue
+    if problem.quantiles_ms is None:
+        return ServiceTimes.of_table(table)
     return ServiceTimes(table.models, table.accuracy, problem.quantiles_ms[:, :batches],
-                      DISTRIBUTION)
+                        DISTRIBUTION)

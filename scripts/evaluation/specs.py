@@ -9,7 +9,7 @@ from evaluation.case import FLEET, STEP, TRACE, Case
 __all__ = ["POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids", "headline",
            "label", "many_models", "promises", "rank", "three_models", "trace"]
 
-CENTRAL, WORKER = "fleet", "worker"
+CENTRAL, WORKER = "central-queue", "round-robin"
 POLICIES = (CENTRAL, WORKER)
 """Schemes of ours, which the others are compared with."""
 LEVELS = 8
@@ -95,12 +95,13 @@ def grids(case: Case) -> Document:
     """Fig. 10: slack grids."""
     divisions = (5, 100) if case.quick else (5, 10, 25, 100, 400)
     return constant(case, slo_ms=case.slo_ms,
-                    scheme=[*(f"worker:grid=fixed:{d}" for d in divisions), "worker:grid=model"])
+                    scheme=[*(f"{WORKER}:grid=fixed:{d}" for d in divisions),
+                            f"{WORKER}:grid=model"])
 
 
 def batchings(case: Case) -> Document:
     """Fig. 11: maximal and variable batching."""
-    return constant(case, scheme=[f"worker:batching={name}" for name in ("maximal", "variable")])
+    return constant(case, scheme=[f"{WORKER}:batching={name}" for name in ("maximal", "variable")])
 
 
 def three_models(case: Case) -> Document:

@@ -12,8 +12,7 @@ from ramsis import profiles, runtime
 from ramsis.policy import Policy, write
 from ramsis.profiles import ProfileSet
 from ramsis.runtime import Drop, Wait
-from ramsis.synthesis import SynthesisSettings
-from ramsis.synthesis.fleet import fleet_policy, fleet_problem
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated
@@ -31,7 +30,7 @@ def image(profile_file: Path) -> ProfileSet:
 
 def _made(profile: ProfileSet, load_qps: float, workers: int) -> Policy:
     settings = SynthesisSettings(dispatch="central-queue", slo_ms=SLO_MS, workers=workers)
-    return fleet_policy(profile, fleet_problem(profile, load_qps, settings), settings)
+    return generate_policy(profile, load_qps, settings)
 
 
 def _enter(

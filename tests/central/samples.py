@@ -9,8 +9,8 @@ from ramsis.central.problem import FleetProblem
 from ramsis.policy import Policy
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.batch import BatchProfile
-from ramsis.synthesis import SynthesisSettings
-from ramsis.synthesis.fleet import fleet_policy, fleet_problem
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.recipes import RECIPES
 from tests.synthesis.samples import tiny_profile
 
 
@@ -22,15 +22,15 @@ def settings(**changes: Any) -> SynthesisSettings:
 
 def problem(load_qps: float, **changes: Any) -> FleetProblem:
     """A problem of the tiny profile."""
-    return fleet_problem(tiny_profile(), load_qps, settings(**changes))
+    found: FleetProblem = RECIPES["central-queue"].problem(
+        tiny_profile(), load_qps, settings(**changes))
+    return found
 
 
 @functools.cache
 def policy(load_qps: float, **changes: Any) -> Policy:
     """Its policy."""
-    chosen = settings(**changes)
-    found = fleet_problem(tiny_profile(), load_qps, chosen)
-    return fleet_policy(tiny_profile(), found, chosen)
+    return generate_policy(tiny_profile(), load_qps, settings(**changes))
 
 
 def drawn_profile() -> ProfileSet:

@@ -19,12 +19,7 @@ from ramsis.errors import NotConvergedError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load
 from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan, simulate
-from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.fleet import (
-    fleet_policy,
-    fleet_problem,
-    fleet_problem_of,
-)
+from ramsis.synthesis import SynthesisSettings, generate_policy, problem_of
 from ramsis.synthesis.simulated import simulated as settled
 from tests.central import samples
 from tests.central.evaluation import evaluated
@@ -65,7 +60,7 @@ def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
     """The fleet comes to them: with choices left as they were it stayed among them."""
     profile = load("image-cpu")
     chosen = SynthesisSettings(dispatch="central-queue", slo_ms=650.0, workers=60)
-    policy = fleet_policy(profile, fleet_problem(profile, 7900.0, chosen), chosen)
+    policy = generate_policy(profile, 7900.0, chosen)
     found = simulate(profile, Policies((policy,)),
                      ConstantLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
                      slo_ms=650.0, service="distribution", seeds=range(2))
@@ -102,7 +97,7 @@ def test_a_higher_price_means_fewer_violations_and_less_accuracy() -> None:
     for price in (0.0, 4.0):
         chosen = SynthesisSettings(
             dispatch="central-queue", slo_ms=60.0, workers=10, max_queue=8, violation_price=price)
-        policy = fleet_policy(profile, fleet_problem(profile, 2700.0, chosen), chosen)
+        policy = generate_policy(profile, 2700.0, chosen)
         promises.append(policy.expectations)
     cheap, dear = promises
     assert cheap.effective_accuracy > dear.effective_accuracy + 0.01
@@ -131,7 +126,7 @@ def test_drawn_service_times_are_promised_and_bounded() -> None:
     chosen = SynthesisSettings(dispatch="central-queue", slo_ms=100.0, workers=20, max_queue=8)
     assert chosen.chosen_service(profile) == "distribution"
     for load_qps in (2000.0, 9000.0):
-        policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
+        policy = generate_policy(profile, load_qps, chosen)
         found = simulate(profile, Policies((policy,)),
                          ConstantLoad(load_qps=load_qps, duration_ms=8000.0), workers=20,
                          slo_ms=100.0, service="distribution", seeds=range(4))
@@ -189,7 +184,7 @@ def _check_bound(
     chosen = SynthesisSettings(
         dispatch="central-queue", slo_ms=slo_ms, workers=workers, service="p95", max_queue=4,
                            violation_price=price, grid="fixed:10")
-    policy = fleet_policy(profile, fleet_problem(profile, load_qps, chosen), chosen)
+    policy = generate_policy(profile, load_qps, chosen)
     fleet = Fleet.of(profile, workers=workers, slo_ms=slo_ms)
     workload = ConstantLoad(load_qps=load_qps, duration_ms=2000.0)
     run = run_plan(fleet, Policies((policy,)).prepare(fleet), workload, seed=seed)
@@ -226,6 +221,6 @@ def test_where_a_policy_earns_less_than_it_promises_batches_are_taken_to_end_at_
     found = settled(again, queries=400_000, runs=4, seed=10)
     promised = made.expectations.effective_accuracy
     assert abs(found.effective_accuracy - promised) < 5e-4 + found.effective_half_width
-    even = solve_fleet(replace(fleet_problem_of(made), uneven=False))
+    even = solve_fleet(replace(problem_of(made), uneven=False))
     plain = replace(made, codes=even.table.astype(np.int64))
     assert settled(plain, queries=400_000, runs=4, seed=10).effective_accuracy < promised - 1e-3

@@ -19,7 +19,7 @@ from ramsis.central.problem import (
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.batch import BatchProfile
-from ramsis.synthesis.fleet import fleet_problem
+from ramsis.synthesis.recipes import RECIPES
 from tests.central import samples
 
 
@@ -125,7 +125,7 @@ def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out() -> None:
     profile = ProfileSet("bent", (ModelProfile("only", 0.7, tuple(
         BatchProfile(b, p95_ms=ms) for b, ms in times.items())),))
     chosen = samples.settings(max_queue=5)
-    problem = fleet_problem(profile, 100.0, chosen)
+    problem = RECIPES["central-queue"].problem(profile, 100.0, chosen)
     assert sorted(problem.option_batch.tolist()) == [1, 2]
 
 

@@ -10,10 +10,10 @@ from ramsis.central.problem import FleetProblem
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.policy import Policy
+from ramsis.synthesis import generate_policy, problem_of
 from ramsis.synthesis.checks import least_dual, least_dual_of_classes
-from ramsis.synthesis.fleet import fleet_policy, fleet_problem, fleet_problem_of
+from ramsis.synthesis.recipes.central_claims import dual_bound
 from ramsis.synthesis.simulated import simulated
-from ramsis.synthesis.verify_fleet import _bound
 from tests.central import samples
 from tests.reference.deadline_queue import head_slacks
 from tests.synthesis.samples import tiny_profile
@@ -27,7 +27,7 @@ def problem(load_qps: float, classes: tuple[SloClass, ...] = CLASSES) -> FleetPr
 
 def policy(load_qps: float, workers: int = 20) -> Policy:
     chosen = samples.settings(slo_classes=CLASSES, workers=workers)
-    return fleet_policy(tiny_profile(), fleet_problem(tiny_profile(), load_qps, chosen), chosen)
+    return generate_policy(tiny_profile(), load_qps, chosen)
 
 
 @pytest.mark.parametrize("load_qps", [200.0, 2000.0])
@@ -93,7 +93,7 @@ def test_promises_are_those_of_simulation(load_qps: float, workers: int) -> None
     assert abs(expected.violation_rate - found.violation_rate) < 0.02
     assert expected.upper_bound is not None
     assert found.effective_accuracy <= expected.upper_bound + half_width + 1e-9
-    assert _bound(made) == pytest.approx(expected.upper_bound, abs=1e-6)
+    assert dual_bound(problem_of(made)) == pytest.approx(expected.upper_bound, abs=1e-6)
 
 
 def test_the_file_keeps_the_classes() -> None:
@@ -101,7 +101,7 @@ def test_the_file_keeps_the_classes() -> None:
     again = Policy.from_document(made.to_document(), "file")
     assert isinstance(again, Policy)
     assert again.slo_classes == CLASSES
-    assert np.array_equal(fleet_problem_of(again).bin_law, fleet_problem_of(made).bin_law)
+    assert np.array_equal(problem_of(again).bin_law, problem_of(made).bin_law)
     assert "slo_classes" not in samples.policy(900.0).to_document()
     for broken in ([{"slo_ms": 60.0, "share": 0.3}], [{"slo_ms": 60.0, "share": 0.3},
                                                       {"slo_ms": 100.0, "share": 0.6}],

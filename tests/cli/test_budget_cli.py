@@ -123,7 +123,7 @@ def test_a_figure_that_cannot_be_is_refused_before_anything_is_written(
     assert not out.exists()
 
 
-def test_a_fleet_has_no_other_late_rule(run: Run, profile: str) -> None:
+def test_a_central_queue_has_no_other_late_rule(run: Run, profile: str) -> None:
     done = run("frontier", "--profiles", profile, *FLEET, "--late", "serve")
     assert done.code == 2
-    assert "--late" in done.err
+    assert done.err.startswith("error: late: not allowed with dispatch central-queue")

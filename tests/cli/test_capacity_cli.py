@@ -11,11 +11,10 @@ from ramsis.cluster import WorkerType
 from ramsis.profiles import ProfileSet, save
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, fewest_workers
-from ramsis.synthesis.cheapest import cheapest_mix
 from tests.cli.command import Run, refused, snapshot
 from tests.synthesis.samples import linear_profile
 
-FLEET, WORKER = "fleet:max_queue=8,grid=fixed:10", "worker:grid=fixed:10,max_queue=8"
+FLEET, WORKER = "central-queue:max_queue=8,grid=fixed:10", "round-robin:grid=fixed:10,max_queue=8"
 
 
 def options(profile: Path, *more: object, load: str = "600", slo_ms: str = "100") -> list[str]:
@@ -101,7 +100,7 @@ def test_a_scheme_that_does_not_get_there_is_told_after_the_others(
     (["--max-violation", "1"], ["max_violation", "1.0", "[0, 1)"]),
     (["--min-accuracy", "74"], ["min_accuracy", "74.0"]),
     (["--scheme", "best"], ["scheme", "best", "greedy"]),
-    (["--scheme", "fleet:colour=red"], ["fleet", "colour=red", "violation_price"]),
+    (["--scheme", "central-queue:colour=red"], ["central-queue", "colour=red", "violation_price"]),
     (["--plot", "figure.doc"], ["plot", ".png"]),
 ])
 def test_bad_options_are_refused_in_one_line(
@@ -127,7 +126,7 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
     (row,) = json.loads(ran.out)["rows"]
     types = [WorkerType("old", tiny), WorkerType(
         "new", linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0)), 4, 2.5)]
-    found = cheapest_mix(types, ConstantLoad(600.0, 2000.0), Targets(0.001, 0.78), slo_ms=100.0,
+    found = fewest_workers(types, ConstantLoad(600.0, 2000.0), Targets(0.001, 0.78), slo_ms=100.0,
                          scheme=WORKER, seeds=range(2)).row()
     for name, value in found.items():
         assert row[name] == (pytest.approx(value) if isinstance(value, float) else value)
@@ -145,7 +144,7 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
     (2, ["--cost", "gpu=3"], ["--cost", "unknown worker type", "gpu", "old, new"]),
     (2, ["--cost", "new=dear"], ["--cost: new", "dear", "> 0"]),
     (2, ["--max-workers", "new=1.5"], ["--max-workers: new", "1.5", "whole number"]),
-    (2, ["--scheme", "greedy"], ["scheme", "not policies", "fleet, worker"]),
+    (2, ["--scheme", "greedy"], ["scheme", "not policies", "central-queue"]),
     (4, ["--max-workers", "old=1,new=1", "--min-accuracy", 0.84],
      ["max_workers", "too few", "600", "QPS"]),
     (4, ["--min-accuracy", 0.95], ["min_accuracy", "0.95", "at most 0.9"]),

@@ -194,7 +194,7 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"late": "lose"}, 2, ("--late", "'lose'", "'serve'", "'drop'", "'free'")),
         ({"late": "drop", "solver": "value-iteration"}, 2, ("solver", "policy-iteration")),
         ({"late": "drop", "arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2"}, 2,
-         ("late", "Markov-modulated", "'drop'", "serve or free")),
+         ("late", "arrivals mmpp", "'drop'", "allowed: serve, free")),
         ({"violation_price": "-1"}, 2, ("violation_price", "got -1.0", "allowed: ", ">= 0")),
         ({"violation_price": "nan"}, 2, ("violation_price", "got nan", "allowed: ")),
         ({"arrivals": "steady"}, 2, ("arrivals", "'steady'", "allowed: poisson")),

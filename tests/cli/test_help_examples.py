@@ -55,7 +55,7 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     shutil.copytree(example_set, tmp_path / "policies_out" / "example")
     (tmp_path / "sweep.toml").write_text(
         'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
-        'scheme = ["worker", "greedy"]\n')
+        'scheme = ["round-robin", "greedy"]\n')
     write_placement(place(problem()), tmp_path / "placement.json")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -58,7 +58,7 @@ def test_a_word_stands_for_an_object(word: Any, text: str, meant: object) -> Non
 
 
 def test_a_policy_scheme_is_read_with_its_settings() -> None:
-    found = read(params.POLICY_SCHEME, "worker:grid=fixed:10")
+    found = read(params.POLICY_SCHEME, "round-robin:grid=fixed:10")
     assert isinstance(found.spec, PolicyScheme)
     assert found.spec.given == {"grid": "fixed:10"}
 
@@ -93,7 +93,7 @@ def test_a_shipped_trace_is_found_by_its_name() -> None:
     (params.GRID, "fixed:many", ("grid", "'fixed:many'", "fixed:D")),
     (params.SCHEME, "fastest", ("scheme", "'fastest'", "jellyfish-plus")),
     (params.SCHEME, "jellyfish-plus:speed=2", ("jellyfish-plus", "speed", "headroom")),
-    (params.POLICY_SCHEME, "worker:grip=1", ("worker", "grip", "grid")),
+    (params.POLICY_SCHEME, "round-robin:grip=1", ("round-robin", "grip", "grid")),
     (params.FIGURE, "figure.doc", ("plot", "figure.doc", ".png, .pdf, .svg")),
     (params.MODELS, "a,,b", ("--that", "'a,,b'", "each once")),
     (params.MODELS, "a,a", ("--that", "'a,a'", "each once")),

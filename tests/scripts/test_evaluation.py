@@ -116,7 +116,8 @@ def test_needing_more_workers_counts_below_zero() -> None:
 def test_each_kind_of_policies_is_compared_with_the_baselines() -> None:
     rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
              "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0}
-            for scheme, accuracy in (("worker", 0.6), ("fleet", 0.7), ("jellyfish-plus", 0.5))
+            for scheme, accuracy in (("round-robin", 0.6), ("central-queue", 0.7),
+                                     ("jellyfish-plus", 0.5))
             for workers in (20, 40)]
     pairs = {(row["scheme"], row["baseline"]) for row in tables.savings(rows)}
     assert pairs == {("worker policies", "Jellyfish+"), ("fleet policies", "Jellyfish+")}
@@ -184,7 +185,7 @@ def test_the_cases_of_robustness_are_told_apart_by_their_settings(tiny_file: Pat
     asked = {(c.told, c.cv, c.trace, c.monitor, c.monitor_ms) for c in cells}
     assert len(asked) == 8
     assert {c.scheme.partition(":")[0] for c in cells} == {
-        "fleet", "worker", "jellyfish-plus", "model-switching"}
+        "central-queue", "round-robin", "jellyfish-plus", "model-switching"}
     for trace in (c for c in cells if c.trace):
         assert trace.trace_scale in {c.load_qps / 1000.0 for c in cells if c.load_qps}
 

@@ -12,7 +12,7 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.sim import ClosedLoop, ConstantLoad, Fleet, Policies, Run, run_plan
-from ramsis.synthesis.fleet import fleet_policy, fleet_problem
+from ramsis.synthesis import generate_policy
 from tests.central import samples
 from tests.synthesis.samples import tiny_profile
 
@@ -22,7 +22,7 @@ CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
 @cache
 def policy(load_qps: float) -> Policy:
     chosen = samples.settings(workers=6, classes=CLASSES)
-    return fleet_policy(tiny_profile(), fleet_problem(tiny_profile(), load_qps, chosen), chosen)
+    return generate_policy(tiny_profile(), load_qps, chosen)
 
 
 def run(load_qps: float, engine: str, fleet: Fleet | None = None) -> Run:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ramsis.sweep import SweepSpec
 
-WORKER = "worker:grid=fixed:10,max_queue=8"
+WORKER = "round-robin:grid=fixed:10,max_queue=8"
 
 
 def document(profile: Path | str, **changes: Any) -> dict[str, Any]:

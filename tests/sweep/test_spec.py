@@ -50,26 +50,28 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"slo_ms": float("nan")}, ["slo_ms", "nan"]),
         ({"load_qps": "400:100:50"}, ["load_qps", "400:100:50"]),
         ({"scheme": "jelly"}, ["scheme", "jelly", "jellyfish-plus"]),
-        ({"scheme": "worker:grip=fixed:10"}, ["scheme", "grip", "grid"]),
-        ({"scheme": "worker:levels=1"}, ["scheme", "levels", ">= 2"]),
-        ({"scheme": "fleet:objective=per-query"}, ["scheme", "objective", "violation_price"]),
-        ({"scheme": "fleet:violation_price=-1"}, ["violation_price", ">= 0"]),
-        ({"scheme": "fleet:violation_price=inf"}, ["violation_price", ">= 0"]),
-        ({"scheme": "fleet:max_violation=2"}, ["max_violation", "(0, 1]"]),
-        ({"scheme": "worker:max_violation=few"}, ["max_violation", "(0, 1]"]),
-        ({"scheme": "fleet:slo_classes=4:1"}, ["scheme", "slo_classes=4:1", "max_queue"]),
-        ({"scheme": "fleet:max_queue=0"}, ["max_queue", ">= 1"]),
-        ({"scheme": "fleet:grid=fixed:x"}, ["grid", "fixed:x"]),
+        ({"scheme": "round-robin:grip=fixed:10"}, ["scheme", "grip", "grid"]),
+        ({"scheme": "round-robin:levels=1"}, ["scheme", "levels", ">= 2"]),
+        ({"scheme": "central-queue:objective=per-decision"}, ["scheme", "objective", "per-query"]),
+        ({"scheme": "worker"}, ["scheme", "worker", "round-robin"]),
+        ({"scheme": "fleet:violation_price=0"}, ["scheme", "fleet", "central-queue"]),
+        ({"scheme": "central-queue:violation_price=-1"}, ["violation_price", ">= 0"]),
+        ({"scheme": "central-queue:violation_price=inf"}, ["violation_price", ">= 0"]),
+        ({"scheme": "central-queue:max_violation=2"}, ["max_violation", "(0, 1]"]),
+        ({"scheme": "round-robin:max_violation=few"}, ["max_violation", "(0, 1]"]),
+        ({"scheme": "central-queue:slo_classes=4:1"}, ["scheme", "slo_classes=4:1", "max_queue"]),
+        ({"scheme": "central-queue:max_queue=0"}, ["max_queue", ">= 1"]),
+        ({"scheme": "central-queue:grid=fixed:x"}, ["grid", "fixed:x"]),
         ({"told": 0}, ["told", "> 0"]),
         ({"monitor_ms": "long"}, ["monitor_ms", "long"]),
-        ({"scheme": "worker:objective=most"}, ["objective", "most"]),
+        ({"scheme": "round-robin:objective=most"}, ["objective", "most"]),
         ({"service": "p42"}, ["service", "p42", "p95"]),
         ({"models": "some"}, ["models", "some", "pareto"]),
         ({"model_sets": {"two": "a"}}, ["model_sets.two"]),
         ({"trace": "day"}, ["load_qps", "trace"]),
         ({"seeds": 1.5}, ["seeds", "1.5"]),
         ({"monitor": True}, ["monitor", "on, off"]),
-        ({"duration_s": 0}, ["duration_s", "worker"]),
+        ({"duration_s": 0}, ["duration_s", "round-robin"]),
         ({"grid": {"workers": 1}}, ["grid", "[[grid]]"]),
     ],
 )
@@ -113,6 +115,6 @@ def test_a_process_has_one_name_and_cv_is_short_for_one() -> None:
 
 
 def test_commas_within_a_value_do_not_end_it() -> None:
-    scheme = policy_scheme("worker:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
+    scheme = policy_scheme("round-robin:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
     assert isinstance(scheme, PolicyScheme)
     assert scheme.given == {"arrivals": "mmpp:ratio=4,burst-ms=50,share=0.1", "grid": "fixed:10"}

@@ -68,7 +68,7 @@ def test_a_second_run_computes_nothing_and_writes_the_same_tables(
 CHANGES: dict[str, tuple[dict[str, Any], int]] = {
     "a load more": ({"load_qps": [100, 300, 500]}, 2),
     "another order": ({"load_qps": [300, 100], "scheme": ["jellyfish-plus", WORKER]}, 0),
-    "another policy setting": ({"scheme": ["worker:grid=fixed:11,max_queue=8",
+    "another policy setting": ({"scheme": ["round-robin:grid=fixed:11,max_queue=8",
                                            "jellyfish-plus"]}, 2),
     "other arrivals to make policies for": (
         {"scheme": [f"{WORKER},arrivals=negative-binomial:4", "jellyfish-plus"]}, 2),
@@ -85,7 +85,7 @@ CHANGES: dict[str, tuple[dict[str, Any], int]] = {
     "monitored": ({"monitor": "on"}, 4),
     "a slower monitor": ({"monitor_ms": 1000}, 4),
     "a wrong load": ({"told": 1.25}, 4),
-    "a fleet": ({"scheme": ["fleet", WORKER]}, 2),
+    "a fleet": ({"scheme": ["central-queue", WORKER]}, 2),
 }
 
 
@@ -179,7 +179,7 @@ def test_an_unforeseen_error_is_a_failed_cell_too(
 def test_the_value_table_holds_the_best_promise_for_each_case(
     tiny_file: Path, tmp_path: Path
 ) -> None:
-    coarse = "worker:grid=fixed:2,max_queue=8"
+    coarse = "round-robin:grid=fixed:2,max_queue=8"
     result = run_sweep(spec(tiny_file, scheme=[coarse, WORKER, "greedy"]), tmp_path)
     values = list(result.values)
     read = placement_milp.read_values(tmp_path / "value-table.json")
@@ -227,7 +227,7 @@ def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
 
 
 def test_fleet_policies_are_generated_and_replayed(tiny_file: Path, tmp_path: Path) -> None:
-    given = spec(tiny_file, scheme=["fleet:grid=fixed:10,max_queue=8", WORKER])
+    given = spec(tiny_file, scheme=["central-queue:grid=fixed:10,max_queue=8", WORKER])
     sweep = Sweep(given, tmp_path)
     assert sweep.todo == 8
     result = sweep.run()
@@ -266,7 +266,7 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
     result = run_sweep(SweepSpec.of(given), tmp_path / "out")
     assert len(result.rows) == 1
     assert result.rows[0]["expected_accuracy"] is None
-    loads = PolicyScheme("worker", {}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
+    loads = PolicyScheme("round-robin", {}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
     assert len(list((tmp_path / "out" / "policies").iterdir())) == len(loads)
     assert loads[-1] == pytest.approx(400 + 4 * 800**0.5, rel=1e-5)
     assert loads[0] <= 100
@@ -275,7 +275,7 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
 def test_fleet_policies_are_made_kept_and_simulated(
     tiny: ProfileSet, tiny_file: Path, tmp_path: Path
 ) -> None:
-    scheme = "fleet:violation_price=0.5,max_queue=8"
+    scheme = "central-queue:violation_price=0.5,max_queue=8"
     wanted = spec(tiny_file, seeds=2, load_qps=300, scheme=[scheme, WORKER])
     result = run_sweep(wanted, tmp_path)
     policy = generate_policy(tiny, 300.0, SynthesisSettings(
@@ -298,8 +298,8 @@ def test_fleet_policies_are_made_kept_and_simulated(
 def test_drawn_service_times_are_bounded_and_fleets_know_them(
     tiny_file: Path, tmp_path: Path
 ) -> None:
-    wanted = spec(tiny_file, service="distribution", scheme=["fleet", "greedy"], load_qps=300,
-                  duration_s=20)
+    wanted = spec(tiny_file, service="distribution", scheme=["central-queue", "greedy"],
+                  load_qps=300, duration_s=20)
     result = run_sweep(wanted, tmp_path)
     assert len({row["upper_bound"] for row in result.rows}) == 1  # the same arrivals
     for row in result.rows:

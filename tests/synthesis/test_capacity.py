@@ -18,8 +18,8 @@ from ramsis.synthesis.capacity import Capacity, Targets, Trial, fewest_by_bound,
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 
 SEEDS = range(3)
-WORKER = "worker:grid=fixed:10,max_queue=8"
-FLEET = "fleet:max_queue=8,grid=fixed:10"
+WORKER = "round-robin:grid=fixed:10,max_queue=8"
+FLEET = "central-queue:max_queue=8,grid=fixed:10"
 LOAD = ConstantLoad(1500.0, 4000.0)
 WANTED = Targets(0.002, min_accuracy=0.7)
 
@@ -37,7 +37,7 @@ def simulated(profile: ProfileSet, name: str, workers: int) -> Trial:
     ready: Any = spec
     if isinstance(spec, PolicyScheme):
         policy: Any = generate_policy(profile, LOAD.load_qps, spec.settings(**terms))
-        ready = spec.replay([policy], name)
+        ready = Policies((policy,), name)
     return Trial(workers, None, simulate(profile, ready, LOAD, seeds=SEEDS, **terms), WANTED)
 
 
@@ -153,7 +153,7 @@ def test_more_workers_than_are_searched_for_are_refused(tiny: ProfileSet) -> Non
 def test_larger_batches_than_usual_lower_the_bound(tiny: ProfileSet) -> None:
     """Batches go on at 2 ms a query beyond the measured ones: 66 in 134 ms, 33 in 68 ms."""
     usual = fewest_by_bound(tiny, LOAD, Targets(0.0), slo_ms=500.0)
-    wide = found(tiny, "worker:grid=fixed:10,max_queue=65", targets=Targets(0.0), seeds=(0,))
+    wide = found(tiny, "round-robin:grid=fixed:10,max_queue=65", targets=Targets(0.0), seeds=(0,))
     assert usual == pytest.approx(1.5 * 68 / 33)
     assert fewest_by_bound(tiny, LOAD, Targets(0.0), slo_ms=500.0,
                            max_batch=66) == pytest.approx(1.5 * 134 / 66)
@@ -166,10 +166,11 @@ def test_a_closed_loop_has_no_load_to_plan_for(tiny: ProfileSet) -> None:
 
 
 @pytest.mark.parametrize(("text", "word"), [
-    ("fleet:objective=per-decision", "per-query"),
-    ("fleet:violation_price=dear", "a finite number"),
-    ("fleet:max_queue=0", "whole number"), ("worker:levels=1", ">= 2"), ("best", "jellyfish"),
-    ("fleet:service=slow", "p95"),
+    ("central-queue:objective=per-decision", "per-query"),
+    ("central-queue:violation_price=dear", "a finite number"),
+    ("central-queue:max_queue=0", "whole number"), ("round-robin:levels=1", ">= 2"),
+    ("best", "jellyfish"), ("worker", "round-robin"), ("fleet:levels=3", "central-queue"),
+    ("central-queue:service=slow", "p95"),
 ])
 def test_unknown_schemes_and_settings_are_refused(text: str, word: str) -> None:
     with pytest.raises(InvalidValueError, match=word):
@@ -177,13 +178,13 @@ def test_unknown_schemes_and_settings_are_refused(text: str, word: str) -> None:
 
 
 def test_schemes_name_policies_with_their_settings() -> None:
-    made = policy_scheme("fleet:violation_price=0.5,levels=7,max_queue=4")
+    made = policy_scheme("central-queue:violation_price=0.5,levels=7,max_queue=4")
     assert isinstance(made, PolicyScheme)
-    assert (made.name, made.levels) == ("fleet", 7)
+    assert (made.name, made.levels) == ("central-queue", 7)
     assert made.settings(slo_ms=1.0, workers=2, service="distribution") == SynthesisSettings(
         dispatch="central-queue", slo_ms=1.0, workers=2, service="distribution",
         violation_price=0.5, max_queue=4)
-    worker = policy_scheme("worker:arrivals=mmpp:ratio=3,burst-ms=5,share=0.2,grid=model")
+    worker = policy_scheme("round-robin:arrivals=mmpp:ratio=3,burst-ms=5,share=0.2,grid=model")
     assert isinstance(worker, PolicyScheme)
     assert worker.given == {"arrivals": "mmpp:ratio=3,burst-ms=5,share=0.2", "grid": "model"}
     assert policy_scheme("greedy") == scheme("greedy")

@@ -11,7 +11,7 @@ import pytest
 
 from ramsis import files, runtime
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
-from ramsis.policy import Policy, read_set, validate_set
+from ramsis.policy import Level, Policy, read_set, validate_set
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.manifest import read_manifest
 from ramsis.synthesis import generate_set
@@ -36,15 +36,15 @@ def loads(folder: Path) -> list[float]:
 def test_a_file_for_each_load_and_a_manifest_that_lists_them(
     tiny: ProfileSet, tmp_path: Path
 ) -> None:
-    made = generate_set(tiny, (400.0, 50.0, 0.5), SETTINGS, tmp_path / "a" / "set")
-    assert [policy.load_qps for policy in made] == [400.0, 50.0, 0.5]
+    made = generate_set(tiny, (400.0, 50.0, 0.5), SETTINGS, tmp_path / "a" / "set").levels
+    assert [level.load_qps for level in made] == [400.0, 50.0, 0.5]
     assert sorted(contents(tmp_path / "a" / "set")) == [
         "manifest.json", "round-robin-00000qps_5.json", "round-robin-00050qps.json",
         "round-robin-00400qps.json"]
     assert loads(tmp_path / "a" / "set") == [0.5, 50.0, 400.0]
     levels = read_manifest(tmp_path / "a" / "set").levels
-    for policy, level in zip(made[::-1], levels, strict=True):
-        expected = policy.expectations
+    for known, level in zip(made[::-1], levels, strict=True):
+        expected = known.policy.expectations
         assert level.expected["expected_effective_accuracy"] == expected.effective_accuracy
         assert level.expected["upper_bound"] == expected.upper_bound
         assert level.expected["overloaded"] == expected.overloaded
@@ -96,9 +96,9 @@ def test_one_process_of_a_set_is_made_anew_without_the_others(
 
 
 def test_the_runtime_answers_what_the_table_says(tiny: ProfileSet, tmp_path: Path) -> None:
-    made = generate_set(tiny, (50.0, 900.0), SETTINGS, tmp_path)
+    made = generate_set(tiny, (50.0, 900.0), SETTINGS, tmp_path).levels
     chosen = runtime.load_set(tmp_path).at(600.0)
-    selector, policy = chosen.selector, made[1]
+    selector, policy = chosen.selector, made[1].policy
     for n in range(1, SETTINGS.max_queue + 1):
         for j, slack_ms in enumerate(policy.slack_ms.tolist()):
             name = policy.models[int(tables(policy)[0][n - 1, j])].name
@@ -174,12 +174,12 @@ def test_an_unwritable_folder_is_named_and_nothing_left(tiny: ProfileSet, tmp_pa
     assert contents(tmp_path) == {"file": b"mine"}
 
 
-def stop_after(count: int) -> Callable[[Policy], None]:
-    """An observer that is interrupted at the given policy."""
-    seen: list[Policy] = []
+def stop_after(count: int) -> Callable[[Level[Policy]], None]:
+    """An observer that is interrupted at the given level."""
+    seen: list[Level[Policy]] = []
 
-    def observe(policy: Policy) -> None:
-        seen.append(policy)
+    def observe(level: Level[Policy]) -> None:
+        seen.append(level)
         if len(seen) == count:
             raise KeyboardInterrupt
 
@@ -191,7 +191,7 @@ def test_an_interruption_leaves_a_valid_set_of_the_finished_loads(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         generate_set(tiny, (50.0, 100.0, 150.0, 200.0), SETTINGS, tmp_path,
-                     on_policy=stop_after(2))
+                     on_level=stop_after(2))
     assert loads(tmp_path) == [50.0, 100.0]
     assert len(contents(tmp_path)) == 3
     generate_set(tiny, (150.0, 200.0), SETTINGS, tmp_path)

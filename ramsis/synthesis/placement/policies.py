@@ -14,9 +14,9 @@ from ramsis.policy import Policy
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.schemes import Policies
-from ramsis.synthesis.fleet import fleet_problem, policy_of_regular_ends
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.placement.stations import PlacedStation
+from ramsis.synthesis.recipes.central import policy_of_regular_ends
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["station_fleet", "station_plan", "station_policies"]
@@ -63,8 +63,7 @@ def _policy(station: PlacedStation) -> Policy:
     (use,) = station.uses
     settings = SynthesisSettings(use.family.slo_ms, len(station.workers), service="p95",
                                  dispatch="central-queue", max_queue=station.max_batch)
-    problem = fleet_problem(station.profile, station.load_qps, settings)
-    central = policy_of_regular_ends(station.profile, problem, settings)
+    central = policy_of_regular_ends(station.profile, station.load_qps, settings)
     promised, bound = central.expectations.effective_accuracy, central.expectations.upper_bound
     if len(station.workers) == 1 or bound is None or bound - promised <= _CLEARLY:
         return central

@@ -10,24 +10,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.cluster import WorkerType
+from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import ConstantLoad
+from ramsis.sim import ConstantLoad, RateTrace
 from ramsis.synthesis import cheapest as module
-from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_workers
-from ramsis.synthesis.cheapest import CheapestMix, cheapest_mix, fluid_mixes
+from ramsis.synthesis.capacity import (
+    SPAN,
+    Capacity,
+    Targets,
+    Trial,
+    fewest_workers,
+    try_workers,
+)
+from ramsis.synthesis.cheapest import CombinationSearch, fluid_mixes
+from ramsis.synthesis.schemes import policy_scheme
 from tests.synthesis.samples import linear_profile
 
 SEEDS = range(2)
-WORKER = "worker:grid=fixed:10,max_queue=8"
+WORKER = "round-robin:grid=fixed:10,max_queue=8"
 LOAD = ConstantLoad(1200.0, 3000.0)
 WANTED = Targets(0.002, min_accuracy=0.8)
 FAST = linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0))
 
 
-def found(types: list[WorkerType], targets: Targets = WANTED, **changes: Any) -> CheapestMix:
-    return cheapest_mix(types, LOAD, targets, slo_ms=100.0, scheme=WORKER, seeds=SEEDS, **changes)
+def found(types: list[WorkerType], targets: Targets = WANTED, **changes: Any) -> Capacity:
+    return fewest_workers(types, LOAD, targets, slo_ms=100.0, scheme=WORKER, seeds=SEEDS,
+                          **changes)
 
 
 def offered(tiny: ProfileSet) -> list[WorkerType]:
@@ -58,7 +67,8 @@ def test_the_search_finds_the_cheapest_where_more_workers_never_hurt(
         def __init__(self, counts: tuple[int, ...]) -> None:
             self.met, self.counts = enough(counts), counts
 
-    search = module._Search(fluid, Stub, fluid.cheapest(whole=True)[1])  # type: ignore[arg-type]
+    bound = fluid.cheapest(whole=True)[1]
+    search = CombinationSearch(fluid, Stub, bound, SPAN)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MISSES", 10_000)
         search.run()
@@ -80,13 +90,14 @@ def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny: ProfileSet) -> Non
     assert min(answer.counts) > 0
     assert answer.fluid_cost <= answer.cost_bound <= answer.cost
     fluid = fluid_mixes(types, LOAD.load_qps, WANTED, slo_ms=100.0)
-    spec: Any = module.policy_scheme(WORKER)
     cheaper = [counts for counts in product(range(1, 20), range(1, 13))
                if answer.cost - 1.0 <= fluid.cost(counts) < answer.cost]
     assert cheaper
     for counts in cheaper:
-        trial = module._try_mix(types, fluid.kinds, counts, LOAD, WANTED, spec=spec, slo_ms=100.0,
-                                scheme=WORKER, service="p95", seeds=SEEDS)
+        some = tuple(dataclasses.replace(one, count=count)
+                     for one, count in zip(types, counts, strict=True))
+        trial = try_workers(Cluster(some, (SloClass(100.0),)), LOAD, WANTED, scheme=WORKER,
+                            seeds=SEEDS)
         assert not trial.met
 
 
@@ -129,17 +140,17 @@ def test_the_row_names_the_mix_and_what_was_tried(tiny: ProfileSet) -> None:
 def test_policies_that_cannot_be_made_for_so_few_are_a_miss(
     tiny: ProfileSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ramsis.synthesis import capacity
+    from ramsis.synthesis import stations
 
-    made = capacity.generate_policy
+    made = stations.prepared
 
     def refusing(profile: ProfileSet, load_qps: float, settings: Any) -> Any:
         if settings.workers < 15:
             raise InfeasibleError("max_violation: too few")
         return made(profile, load_qps, settings)
 
-    monkeypatch.setattr(capacity, "generate_policy", refusing)
-    trial = try_workers(tiny, LOAD, WANTED, 3, slo_ms=100.0, scheme=WORKER)
+    monkeypatch.setattr(stations, "prepared", refusing)
+    trial = try_workers(Cluster.of(tiny, workers=3, slo_ms=100.0), LOAD, WANTED, scheme=WORKER)
     assert not trial.met
     assert (trial.clear, trial.refusal) == (None, "max_violation: too few")
     one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheme=WORKER, seeds=SEEDS)
@@ -151,7 +162,7 @@ def test_a_budget_of_violations_can_be_asked_for(tiny: ProfileSet) -> None:
                             scheme=f"{WORKER},max_violation=0.005")
     assert answer.answer.violation_rate <= 0.01
     with pytest.raises(InvalidValueError, match="max_violation"):
-        module.policy_scheme("worker:max_violation=2")
+        policy_scheme("round-robin:max_violation=2")
 
 
 def test_too_few_of_all_types_are_refused(tiny: ProfileSet) -> None:
@@ -173,4 +184,7 @@ def test_types_that_are_none_are_refused(
 
 def test_only_policies_take_several_types(tiny: ProfileSet) -> None:
     with pytest.raises(InvalidValueError, match="not policies"):
-        cheapest_mix(offered(tiny), LOAD, WANTED, slo_ms=100.0, scheme="greedy")
+        fewest_workers(offered(tiny), LOAD, WANTED, slo_ms=100.0, scheme="greedy")
+    trace = RateTrace([0.0, 1000.0], [100.0, 400.0])
+    with pytest.raises(InvalidValueError, match="constant load"):
+        fewest_workers(offered(tiny), trace, WANTED, slo_ms=100.0, scheme=WORKER)

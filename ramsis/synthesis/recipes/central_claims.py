@@ -1,4 +1,4 @@
-"""Check what a fleet policy's file claims, from what the file holds.
+"""Check what the file of a central queue's policy claims, from what the file holds.
 
 Promise and table are derived twice: by solving the file's problem again, which must give the
 same to rounding; and by an independent path that shares nothing with that model: the table is
@@ -24,14 +24,14 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis.checks import Check, close, least_dual_of_classes
-from ramsis.synthesis.fleet import fleet_expectations_of, fleet_problem_of
+from ramsis.synthesis.recipes.central_promise import promise_of
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify_budget import budget_checks
 
 if TYPE_CHECKING:
     from ramsis.central.problem import FleetProblem
 
-__all__ = ["verify_fleet"]
+__all__ = ["central_claims"]
 
 FloatArray = NDArray[np.float64]
 
@@ -43,18 +43,13 @@ _FEW_VIOLATIONS = 0.01
 _HELD_TO_LESS = range(60, 101)  # workers
 
 
-def verify_fleet(policy: Policy, where: str, tolerance: float) -> tuple[Check, ...]:
-    """Every claim of a fleet policy's file, checked; ``where`` names the file.
-
-    Raises
-    ------
-    InputFileError
-        The file makes no problem.
-    """
-    problem = fleet_problem_of(policy, where)
+def central_claims(
+    policy: Policy, problem: FleetProblem, tolerance: float
+) -> tuple[Check, ...]:
+    """Every claim of a policy's file, checked against its problem."""
     if policy.budget is not None:
-        return (*budget_checks(policy, tolerance), *_bound_checks(policy, tolerance))
-    derived, solution = fleet_expectations_of(problem)
+        return (*budget_checks(policy, tolerance), *_bound_checks(policy, problem, tolerance))
+    derived, solution = promise_of(problem)
     same = float((solution.table == policy.codes).mean()) if (
         solution.table.shape == policy.codes.shape) else 0.0
     stated = policy.expectations
@@ -77,12 +72,14 @@ def verify_fleet(policy: Policy, where: str, tolerance: float) -> tuple[Check, .
               abs(effective - replayed.effective_accuracy) <= error + half_width),
         Check("violation rate in simulation", stated.violation_rate, violations,
               abs(stated.violation_rate - violations) <= 2 * error + half_width),
-        *_bound_checks(policy, tolerance),
+        *_bound_checks(policy, problem, tolerance),
     )
 
 
-def _bound_checks(policy: Policy, tolerance: float) -> tuple[Check, ...]:
-    bound, effective = _bound(policy), policy.expectations.effective_accuracy
+def _bound_checks(
+    policy: Policy, problem: FleetProblem, tolerance: float
+) -> tuple[Check, ...]:
+    bound, effective = dual_bound(problem), policy.expectations.effective_accuracy
     gap = None if bound <= 0 else 1.0 - effective / bound
     return (
         close("upper bound", policy.expectations.upper_bound, bound, tolerance),
@@ -92,10 +89,9 @@ def _bound_checks(policy: Policy, tolerance: float) -> tuple[Check, ...]:
     )
 
 
-def _bound(policy: Policy) -> float:
+def dual_bound(problem: FleetProblem) -> float:
     """The fluid bound by its dual, one number found by bisection."""
-    problem = fleet_problem_of(policy)
-    classes = problem.classes or (SloClass(policy.slo_ms),)
+    classes = problem.classes or (SloClass(problem.slo_ms),)
     return least_dual_of_classes([(one.share, *_columns(problem, one.slo_ms)) for one in classes])
 
 

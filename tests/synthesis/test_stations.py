@@ -1,4 +1,4 @@
-"""Mixed fleets: reductions to one type and one class, never worse than the best part."""
+"""Stations of a cluster: reductions to one type and one class, never worse than the best part."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.cluster import SloClass, WorkerType
+from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
 from ramsis.policy import Level, Policy, Rates, validate_set
 from ramsis.profiles import ProfileSet
 from ramsis.sim.stations import simulate_set
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings, choose_loads, generate_policy, generate_set
 from ramsis.synthesis.division import best_division, rounded
-from ramsis.synthesis.mix import MixProblem, generate_mix
+from ramsis.synthesis.stations import ClusterProblem
+from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
 from tests.synthesis.samples import linear_profile, tiny_profile
 
 FLEET = SynthesisSettings(
@@ -38,7 +39,7 @@ def level(
     chosen: SynthesisSettings = FLEET,
 ) -> Level[Policy]:
     named = [WorkerType("abc"[i], profile, count) for i, (profile, count) in enumerate(types)]
-    return MixProblem(named, classes, chosen).level(load_qps)
+    return ClusterProblem(Cluster(tuple(named), tuple(classes)), chosen).level(load_qps)
 
 
 def rates(found: Level[Policy], which: str = "expected") -> Rates:
@@ -95,8 +96,8 @@ def test_the_better_of_sharing_and_being_apart_is_made() -> None:
 
 def test_the_division_of_workers_is_the_best_of_all() -> None:
     tiny = tiny_profile()
-    problem = MixProblem([WorkerType("a", tiny, 5)], TWO, FLEET)
-    apart = problem._within(0, (450.0, 1050.0)).apart
+    workers = LikeWorkers(("a",), tiny, ServiceTimes.of(tiny, "p95", FLEET.max_queue), 5)
+    apart = TypeLoads([workers], TWO, FLEET, 1500.0).ways(0, (450.0, 1050.0)).apart
     assert apart is not None
     gains = []
     for first in range(1, 5):
@@ -159,7 +160,7 @@ TYPES = (WorkerType("a", tiny_profile(), 16), WorkerType("b", fast_profile(), 16
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "mix"
-    generate_mix(TYPES, TWO, (1200.0, 6000.0), FLEET, folder)
+    generate_set(Cluster(TYPES, tuple(TWO)), (1200.0, 6000.0), FLEET, folder)
     return folder
 
 
@@ -177,15 +178,16 @@ def test_a_written_mix_does_what_it_promises(made: Path) -> None:
         assert effective.mean <= one.expected["upper_bound"] + 2 * effective.half_width + 1e-9
     with pytest.raises(InvalidValueError, match="no profile for a worker type: got 'b'"):
         simulate_set(mix, {"a": tiny_profile()}, load_qps=300.0, duration_ms=1.0)
-    with pytest.raises(OutputError, match="holds policies already"):
-        generate_mix(TYPES, TWO, (300.0,), FLEET, made)
+    other = replace(FLEET, violation_price=0.5)
+    with pytest.raises(OutputError, match="made from another profile or other settings"):
+        generate_set(Cluster(TYPES, tuple(TWO)), (300.0,), other, made)
 
 
 def test_overwriting_leaves_nothing_of_the_old_mix(tmp_path: Path) -> None:
     folder = tmp_path / "mix"
     one = (WorkerType("a", tiny_profile(), 20),)
-    generate_mix(one, ONE, (1000.0,), FLEET, folder)
-    generate_mix(one, [SloClass(60.0)], (2000.0,), FLEET, folder, overwrite=True)
+    generate_set(Cluster(one, tuple(ONE)), (1000.0,), FLEET, folder)
+    generate_set(Cluster(one, (SloClass(60.0),)), (2000.0,), FLEET, folder, overwrite=True)
     assert sorted(path.name for path in folder.rglob("*.json")) == [
         "central-queue-02000qps.json", "manifest.json"]
     (level,) = validate_set(folder).levels
@@ -228,8 +230,8 @@ def test_a_mix_that_contradicts_itself_is_refused(made: Path, tmp_path: Path) ->
 
 def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path: Path) -> None:
     with pytest.raises(InfeasibleError, match=r"got 1.0; allowed: at least 4 ms"):
-        generate_mix([WorkerType("a", tiny_profile(), 4)], [SloClass(1.0, 0.5),
-                     SloClass(100.0, 0.5)], (300.0,), FLEET, tmp_path / "mix")
+        generate_set(Cluster((WorkerType("a", tiny_profile(), 4),), (SloClass(1.0, 0.5),
+                     SloClass(100.0, 0.5))), (300.0,), FLEET, tmp_path / "mix")
     assert not (tmp_path / "mix").exists()
 
 
@@ -240,7 +242,8 @@ def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path: Path) -
 ])
 def test_bad_types_are_named(types: list[tuple[str, int]], match: str) -> None:
     with pytest.raises(InvalidValueError, match=match):
-        MixProblem([WorkerType(name, tiny_profile(), count) for name, count in types], ONE, FLEET)
+        Cluster(tuple(WorkerType(name, tiny_profile(), count) for name, count in types),
+                tuple(ONE))
 
 
 def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
@@ -261,3 +264,55 @@ def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
         found.route(70.0, 0.5)
     with pytest.raises(InvalidValueError, match="not a load"):
         mix.at(-1.0)
+
+
+def test_a_set_of_several_stations_is_extended(tmp_path: Path) -> None:
+    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
+    cluster = Cluster(types, tuple(ONE))
+    generate_set(cluster, (1500.0, 2500.0), WORKER, tmp_path / "one")
+    generate_set(cluster, (2500.0,), WORKER, tmp_path / "two")
+    generate_set(cluster, (1500.0,), WORKER, tmp_path / "two")
+    assert [level.load_qps for level in validate_set(tmp_path / "two").levels] == [1500.0, 2500.0]
+    one, two = ({str(path.relative_to(tmp_path / name)): path.read_bytes()
+                 for path in (tmp_path / name).rglob("*.json")} for name in ("one", "two"))
+    assert one == two
+    fewer = Cluster((types[0],), tuple(ONE))
+    with pytest.raises(OutputError, match="made from another profile or other settings"):
+        generate_set(fewer, (1500.0,), WORKER, tmp_path / "two")
+
+
+@pytest.mark.parametrize("arrivals", ["negative-binomial:3",
+                                      "mmpp:ratio=3,burst-ms=200,share=0.2"])
+def test_what_comes_to_a_station_is_what_is_left_of_the_process(
+    tmp_path: Path, arrivals: str
+) -> None:
+    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
+    cluster = Cluster(types, tuple(ONE))
+    (made,) = generate_set(cluster, (2500.0,), replace(WORKER, arrivals=arrivals),
+                           tmp_path).levels
+    assert len(made.stations) == 2
+    (found,) = validate_set(tmp_path).levels
+    assert found.arrivals == made.arrivals
+    for station in found.stations:
+        known = station.policy.arrivals
+        if known["process"] == "negative-binomial":
+            assert known["dispersion"] == pytest.approx(1.0 + 2.0 * station.load_qps / 2500.0)
+        else:
+            assert (known["ratio"], known["burst_ms"], known["share"]) == (3.0, 200.0, 0.2)
+
+
+def test_a_process_of_ones_own_is_not_split() -> None:
+    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
+    own = replace(WORKER, arrivals="tests.arrivals.processes:Pairs")
+    with pytest.raises(InvalidValueError, match="arrivals"):
+        ClusterProblem(Cluster(types, tuple(ONE)), own)
+
+
+def test_levels_by_the_accuracy_of_the_set() -> None:
+    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
+    cluster = Cluster(types, tuple(ONE))
+    problem = ClusterProblem(cluster, WORKER)
+    loads = choose_loads(cluster, 1000.0, 1010.0, WORKER, 0.2)
+    assert loads == (1000.0, 1010.0)
+    steps = [problem.level(load).expected["expected_accuracy"] for load in loads]
+    assert abs(steps[0] - steps[1]) <= 0.2

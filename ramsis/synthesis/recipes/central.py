@@ -1,0 +1,227 @@
+"""Policies for a central queue, which all workers take from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ramsis import __version__
+from ramsis.cluster.checks import check_reachable
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
+from ramsis.errors import InputFileError, NotConvergedError, describe
+from ramsis.policy import (
+    CertificateRecord,
+    Inputs,
+    Policy,
+    PolicyModel,
+)
+from ramsis.profiles import ProfileSet
+from ramsis.runtime.table import DROP_CODE
+from ramsis.synthesis.checks import Check
+from ramsis.synthesis.inputs import inputs_of
+from ramsis.synthesis.recipes.central_promise import promise_of
+from ramsis.synthesis.recipes.recipe import Recipe
+from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.simulated import SETTLES, simulated
+
+if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
+    from ramsis.analysis.central import CentralAnalysis
+    from ramsis.central.problem import FleetProblem
+
+__all__ = ["Central", "policy_of_regular_ends"]
+
+CENTRAL_QUEUE = "central-queue"
+
+_QUERIES, _RUNS = 100_000, 4  # of the simulation that a policy is replayed in
+_NO_MATTER = 6e-4  # of accuracy that may be missing there
+_LEAST_VARIABILITY = 1e-3
+_MOST_QUERIES = 2e6  # of a run until the fleet has settled; longer ones take too long
+
+
+class Central(Recipe["FleetProblem"]):
+    """One queue that all workers take from."""
+
+    def problem(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+    ) -> FleetProblem:
+        """See :meth:`Recipe.problem`."""
+        law = ServiceTimes.of(profile, settings.chosen_service(profile), settings.max_queue)
+        from ramsis.central.classes import ClassesProblem
+        from ramsis.central.problem import FleetProblem
+
+        problem = FleetProblem.create(
+            law.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
+            load_qps=load_qps, price=settings.violation_price, steps=_steps(settings.grid),
+        )
+        if not settings.slo_classes:
+            return problem
+        check_reachable([law], settings.slo_classes)
+        return ClassesProblem.of(problem, settings.slo_classes)
+
+    def policy(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        problem: FleetProblem,
+    ) -> Policy:
+        """See :meth:`Recipe.policy`.
+
+        The policy of several workers is replayed in simulation, but for so many that this would
+        take millions of queries. Where it earns less there than it promises, batches do not end
+        as evenly as the model has it. Then another is made for batches that end at random, and
+        the one that earns more in simulation is the answer.
+        """
+        inputs = inputs_of(profile, settings)
+        made = _solved(problem, inputs)
+        if problem.workers == 1 or not _settles(problem):
+            return made
+        earned, error = _in_simulation(made)
+        if earned >= made.certificate.gain - error:
+            return made
+        try:
+            other = _solved(replace(problem, uneven=True), inputs)
+        except NotConvergedError:
+            return made
+        return other if _in_simulation(other)[0] > earned else made
+
+    def problem_of(
+        self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
+    ) -> FleetProblem:
+        """See :meth:`Recipe.problem_of`; the arrivals must be Poisson."""
+        from ramsis.central.classes import ClassesProblem
+        from ramsis.central.problem import FleetProblem
+
+        if policy.arrivals_label != "poisson":
+            raise InputFileError(describe("no fleet problem for this arrival process",
+                                          where=f"{where}: arrivals", value=policy.arrivals_label,
+                                          allowed="poisson"))
+        law = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
+                         policy.service_ms, policy.service)
+        problem = FleetProblem(
+            law=law, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,
+            price=policy.violation_price, option_model=policy.actions[:, 0].copy(),
+            option_batch=policy.actions[:, 1].copy(), slack_ms=policy.slack_ms.copy(),
+            idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
+            uneven=policy.random_ends,
+        )
+        return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem
+
+    def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> CentralAnalysis:
+        """See :meth:`Recipe.analysis`; of the model's optimal policy, which the table improves on.
+
+        Raises
+        ------
+        InputFileError
+            The table is not that of the model, as within a budget of violations.
+        """
+        from ramsis.analysis.central import CentralAnalysis
+        from ramsis.central.solve import solve_fleet
+
+        problem = self.problem_of(policy)
+        solution = solve_fleet(problem)
+        if not np.array_equal(solution.table, policy.codes):
+            raise InputFileError(describe("the model has the behaviour of its own table only",
+                                          where="policy"))
+        return CentralAnalysis(problem, solution.totals)
+
+    def claims(
+        self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
+    ) -> tuple[Check, ...]:
+        """See :meth:`Recipe.claims`."""
+        from ramsis.synthesis.recipes.central_claims import central_claims
+
+        return central_claims(policy, self.problem_of(policy, where), tolerance)
+
+
+def _steps(grid: str | None) -> int | None:
+    """Number of equal slack bins; None for the default of the service times."""
+    return int(grid.partition(":")[2]) if grid and grid != "model" else None
+
+
+def policy_of_regular_ends(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+) -> Policy:
+    """The best policy where service times are fixed and the load is near the capacity.
+
+    The more of the time workers are busy, the more evenly their batches end: the departures of a
+    queue with Poisson arrivals and fixed service times have a squared coefficient of variation of
+    1 - ρ², ρ being the utilisation (W. Whitt, "The Queueing Network Analyzer", Bell System
+    Technical Journal 62, 1983). By that factor the spacings of ends vary less than
+    :mod:`ramsis.central.problem` has them, ρ being that of its own policy. Both policies are
+    replayed in simulation on the same arrivals, and the one for more regular ends is the answer
+    unless it earns less there: it may count on a regularity that its own waiting destroys.
+
+    Raises
+    ------
+    InvalidValueError, InfeasibleError, NotConvergedError
+        As :meth:`Central.problem` and :meth:`Central.policy`.
+    """
+    recipe = Central()
+    problem = recipe.problem(profile, load_qps, settings)
+    made = recipe.policy(profile, load_qps, settings, problem)
+    if problem.workers == 1 or not _settles(problem):
+        return made
+    variability = max(1.0 - made.expectations.utilisation**2, _LEAST_VARIABILITY)
+    regular = _solved(replace(problem, end_variability=variability), made.inputs)
+    worse = _in_simulation(regular)[0] < _in_simulation(made)[0] - _NO_MATTER
+    return made if worse else regular
+
+
+def _settles(problem: FleetProblem) -> bool:
+    """Whether a simulation until the workers have settled is short enough."""
+    return problem.load * problem.slo_ms * SETTLES <= _MOST_QUERIES
+
+
+def _in_simulation(policy: Policy) -> tuple[float, float]:
+    """The gain in simulation, and what it may err by."""
+    found = simulated(policy, queries=_QUERIES, runs=_RUNS, seed=0)
+    gain = found.effective_accuracy - policy.violation_price * found.violation_rate
+    return gain, max(found.effective_half_width, _NO_MATTER)
+
+
+def _solved(problem: FleetProblem, inputs: Inputs) -> Policy:
+    """The policy that is optimal in the model."""
+    expectations, solution = promise_of(problem)
+    totals, law = solution.totals, problem.law
+    return Policy(
+        models=tuple(_model(law, m) for m in range(len(law.models))),
+        slo_ms=problem.slo_ms,
+        workers=problem.workers,
+        load_qps=problem.load_qps,
+        service=law.service,
+        arrivals={"process": "poisson"},
+        dispatch=CENTRAL_QUEUE,
+        batching="variable",
+        late="drop",
+        objective="per-query",
+        idle_levels=problem.idle,
+        queue_levels=problem.queue,
+        slack_ms=problem.slack_ms,
+        actions=np.stack([problem.option_model, problem.option_batch], axis=1),
+        codes=solution.table.astype(np.int64),
+        longer_queue=DROP_CODE,
+        expectations=expectations,
+        certificate=CertificateRecord(
+            solver="policy-iteration", converged=True, iterations=solution.rounds,
+            bellman_residual=solution.residual, gain=totals.gain, gain_lower=None,
+            gain_upper=expectations.upper_bound, truncated_mass=totals.restart,
+        ),
+        inputs=inputs,
+        created_by=f"ramsis {__version__}",
+        violation_price=problem.price,
+        slo_classes=problem.classes,
+        spare_idle=solution.spare_idle,
+        random_ends=problem.uneven,
+    )
+
+
+def _model(law: ServiceTimes, m: int) -> PolicyModel:
+    """A model with the batches that may be in time."""
+    rows = law.quantiles_ms[m]
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    means = np.maximum.accumulate(rows.mean(axis=1))
+    drawn = law.service == DISTRIBUTION
+    return PolicyModel(
+        law.models[m], float(law.accuracy[m]),
+        tuple((means if drawn else rows[:, 0]).tolist()),
+        quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None)

@@ -1,0 +1,221 @@
+"""Policies of workers that have a queue each: the table is that of one worker.
+
+The steps: profile → latency table → Pareto pruning → worker problem → solver → stationary
+analysis and fluid bound → policy.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ramsis import __version__
+from ramsis.analysis import WorkerAnalysis, analyse_worker
+from ramsis.arrivals import Arrivals, describe_process, is_orderly
+from ramsis.bounds import fluid_bound
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.policy import CertificateRecord, Policy, PolicyModel, encoded
+from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.synthesis.checks import Check
+from ramsis.synthesis.inputs import inputs_of
+from ramsis.synthesis.recipes.recipe import Recipe
+from ramsis.synthesis.service import bounded_by, service_times
+from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.worker.actions import LateRule
+from ramsis.worker.grid import DEFAULT_GRID
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.shortest_queue import check_shortest_queue
+from ramsis.worker.solve import WorkerSolution, evaluate_table, solve_worker
+
+__all__ = ["RoundRobin", "ShortestQueue"]
+
+_ORIGINS = "mpie"
+"""A letter for each origin of a latency."""
+
+
+class RoundRobin(Recipe[WorkerProblem]):
+    """Requests go to the workers in turn."""
+
+    def check(self, problem: WorkerProblem) -> None:
+        """Refuse a problem that the dispatch rule is not modelled for.
+
+        Raises
+        ------
+        InvalidValueError
+        """
+
+    def nodes_per_bin(self, solution: WorkerSolution) -> int | None:
+        """Quadrature nodes that the promise rests on; None where there are none."""
+        on_nodes = solution.solver in ("policy-iteration", "value-iteration")
+        return 2 if on_nodes and is_orderly(solution.problem.arrivals) else None
+
+    def problem(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+    ) -> WorkerProblem:
+        """See :meth:`Recipe.problem`."""
+        table, quantiles_ms = service_times(profile, settings)
+        problem = WorkerProblem.create(
+            table,
+            slo_ms=settings.slo_ms,
+            workers=settings.workers,
+            arrivals=Arrivals.parse(settings.arrivals).counted(load_qps),
+            grid=settings.grid or DEFAULT_GRID,
+            max_queue=settings.max_queue,
+            objective=settings.objective,
+            late=settings.late,
+            batching=settings.batching,
+            violation_price=settings.violation_price,
+            quantiles_ms=quantiles_ms,
+        )
+        self.check(problem)
+        return problem
+
+    def policy(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        problem: WorkerProblem,
+    ) -> Policy:
+        """See :meth:`Recipe.policy`."""
+        table = problem.latency
+        solution = solve_worker(problem, settings.solver, dispatch=settings.dispatch)
+        solution.certificate.require_converged(f"load {load_qps:g} QPS")
+        bound = fluid_bound(
+            bounded_by(problem),
+            slo_ms=settings.slo_ms,
+            workers=settings.workers,
+            load_qps=load_qps,
+            max_batch=settings.max_queue,
+        )
+        analysis = analyse_worker(problem, solution.policy, solution.frequency, solution.excess)
+        expectations = analysis.expectations(
+            capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy
+        )
+        model, batch = problem.model_and_batch(solution.policy)
+        last = 0 if problem.late is LateRule.DROP else problem.max_queue
+        actions, codes, longer_queue = encoded(model, batch, (table.fastest, last))
+        return Policy(
+            models=_models(problem),
+            slo_ms=problem.slo_ms,
+            workers=problem.workers,
+            load_qps=load_qps,
+            arrivals=_arrivals(problem, settings),
+            service=table.statistic,
+            dispatch=settings.dispatch,
+            batching=problem.batching.value,
+            late=problem.late.value,
+            objective=problem.objective.value,
+            idle_levels=np.arange(2),
+            queue_levels=np.arange(problem.max_queue + 1),
+            slack_ms=problem.slack_ms,
+            actions=actions,
+            codes=codes,
+            longer_queue=longer_queue,
+            expectations=expectations,
+            certificate=_certificate(solution, self.nodes_per_bin(solution)),
+            inputs=inputs_of(profile, settings),
+            created_by=f"ramsis {__version__}",
+            violation_price=problem.violation_price,
+        )
+
+    def problem_of(
+        self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
+    ) -> WorkerProblem:
+        """See :meth:`Recipe.problem_of`."""
+        letters = np.array([[_ORIGINS.index(c) for c in m.latency_origin or ()]
+                            for m in policy.models])
+        try:
+            latency = LatencyTable(
+                tuple(m.name for m in policy.models), policy.accuracy, policy.latency_ms,
+                letters.astype(np.int8), policy.service,
+            )
+            problem = WorkerProblem.create(
+                latency,
+                slo_ms=policy.slo_ms,
+                workers=policy.workers,
+                arrivals=Arrivals.of(policy.arrivals, own=own_arrivals).counted(policy.load_qps),
+                grid=policy.slack_ms,
+                max_queue=policy.max_queue,
+                objective=policy.objective,
+                late=policy.late,
+                batching=policy.batching,
+                violation_price=policy.violation_price,
+                quantiles_ms=policy.quantiles_ms,
+            )
+            self.check(problem)
+        except InvalidValueError as error:
+            raise InputFileError(
+                describe(f"no problem can be made of it ({error})", where=where)
+            ) from error
+        return problem
+
+    def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> WorkerAnalysis:
+        """See :meth:`Recipe.analysis`."""
+        problem = self.problem_of(policy, own_arrivals=own_arrivals)
+        model, batch = policy.model_and_batch()
+        table = problem.policy_of(model[0], batch[0])
+        found = evaluate_table(problem, table, policy.dispatch)
+        return analyse_worker(problem, table, found.frequency, found.excess)
+
+    def claims(
+        self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
+    ) -> tuple[Check, ...]:
+        """See :meth:`Recipe.claims`."""
+        from ramsis.synthesis.recipes.per_worker_claims import worker_claims
+
+        problem = self.problem_of(policy, where, own_arrivals=own_arrivals)
+        return worker_claims(policy, problem, tolerance, own_arrivals)
+
+
+class ShortestQueue(RoundRobin):
+    """A request goes to the worker with the fewest: arrival rates in equilibrium."""
+
+    def check(self, problem: WorkerProblem) -> None:
+        """See :func:`ramsis.worker.shortest_queue.check_shortest_queue`."""
+        check_shortest_queue(problem)
+
+    def nodes_per_bin(self, solution: WorkerSolution) -> int | None:
+        """None: the states are bins."""
+        return None
+
+
+def _arrivals(problem: WorkerProblem, settings: SynthesisSettings) -> dict[str, Any]:
+    """What the process says of itself, else the name that it was made by."""
+    if hasattr(problem.arrivals, "describe"):
+        return describe_process(problem.arrivals)
+    return {"process": settings.arrivals}
+
+
+def _models(problem: WorkerProblem) -> tuple[PolicyModel, ...]:
+    table = problem.latency
+    return tuple(
+        PolicyModel(
+            name=name,
+            accuracy=float(table.accuracy[m]),
+            latency_ms=tuple(table.latency_ms[m].tolist()),
+            latency_origin="".join(_ORIGINS[o] for o in table.origin[m]),
+            quantiles_ms=_finite_rows(problem, m),
+        )
+        for m, name in enumerate(table.models)
+    )
+
+
+def _finite_rows(problem: WorkerProblem, model: int) -> tuple[tuple[float, ...], ...] | None:
+    if problem.quantiles_ms is None:
+        return None
+    rows = problem.quantiles_ms[model]
+    return tuple(tuple(row.tolist()) for row in rows[np.isfinite(rows[:, -1])])
+
+
+def _certificate(solution: WorkerSolution, nodes_per_bin: int | None) -> CertificateRecord:
+    found = solution.certificate
+    return CertificateRecord(
+        solver=solution.solver,
+        converged=found.converged,
+        iterations=found.iterations,
+        bellman_residual=found.bellman_residual,
+        gain=solution.gain,
+        gain_lower=found.lower_bound,
+        gain_upper=found.upper_bound,
+        truncated_mass=found.truncated_mass,
+        nodes_per_bin=nodes_per_bin,
+    )

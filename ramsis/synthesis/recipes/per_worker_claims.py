@@ -1,0 +1,333 @@
+"""Re-deriving a policy file's claims from what the file holds, by a slower, independent path.
+
+The worker's MDP is written out in full (explicit rows, four-interval sums), where the file's
+policy was found on slack nodes. Then
+
+- the file's table is held against the model: admissible choices, late states, batches;
+- power iteration gives its stationary distribution, hence every expectation;
+- value iteration gives the optimal gain, which the policy's gain must reach;
+- the fluid bound is computed again from its dual, min over y >= 0 of
+  y + max(0, max_{m,b} accuracy(m) − y·p_{m,b}), p the share of the fleet's time that serving
+  every query by (m, b) would take; it is convex in y, so bisection by its slope finds it.
+
+Under shortest-queue dispatch the arrival rates are settled anew for the file's table; power
+iteration then gives its gain, and value iteration what one worker may gain by leaving it.
+
+Under Markov-modulated arrivals the rows have the hidden mode in their states, for the file's table
+alone. That it is a local optimum is not checked; the bound on its gain is found again by policy
+iteration on finer nodes.
+
+A claim stands when it is within the tolerance of what was derived; the file's quadrature alone
+accounts for about 1e-6 at D = 100, and for much more in overload with a small table. Held less
+strictly are therefore the distributions, the models' shares and the utilisation, and everything
+in overload (ten times each); the accuracy of the queries in time, where hardly any is (1 in 100
+or fewer); and utilisation and full queues in overload, as requests beyond the table are counted
+to some per cent only. A policy within a budget of violations promises what was measured; see
+:mod:`ramsis.synthesis.verify_budget`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from ramsis.analysis import WorkerAnalysis, analyse_worker
+from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
+from ramsis.arrivals import MarkovModulated
+from ramsis.mdp.result import Certificate
+from ramsis.mdp.stationary import power_iteration, stationary_distribution
+from ramsis.policy import Expectations, Policy, Spread
+from ramsis.synthesis.checks import Check, close, least_dual
+from ramsis.synthesis.service import bounded_by
+from ramsis.synthesis.verify_budget import budget_checks
+from ramsis.worker.actions import LateRule
+from ramsis.worker.modes import is_modulated
+from ramsis.worker.problem import WorkerProblem
+
+if TYPE_CHECKING:
+    from ramsis.worker.explicit import ExplicitWorkerMDP
+
+__all__ = ["worker_claims"]
+
+_FEW_IN_TIME = 0.01
+_LOOSER = 10.0
+_BEYOND_THE_TABLE = 0.05
+_POWER_STEPS = 2_000
+_FINER = 200
+
+FloatArray = NDArray[np.float64]
+
+
+def worker_claims(
+    policy: Policy, problem: WorkerProblem, tolerance: float, own_arrivals: str | None
+) -> tuple[Check, ...]:
+    """Every claim of a policy's file, checked against its problem."""
+    table = _table_check(policy, problem)
+    if not table.holds:
+        return (table,)
+    bound, capacity = _dual_bound(policy, problem)
+    bounds = (
+        close("upper bound", policy.expectations.upper_bound, bound, tolerance),
+        close("capacity (QPS)", policy.expectations.capacity_qps, capacity, 1e-6 * capacity),
+        Check("effective accuracy within the bound", policy.expectations.effective_accuracy,
+              bound, policy.expectations.effective_accuracy <= bound + tolerance),
+    )
+    if policy.budget is not None:
+        return (table, _overflow_check(policy, problem),
+                *budget_checks(policy, tolerance, own_arrivals), *bounds)
+    derive = _BY_DISPATCH.get(policy.dispatch) or (
+        _modulated if is_modulated(problem.arrivals) else _memoryless)
+    analysis, gain, proofs = derive(problem, policy, tolerance)
+    derived = analysis.expectations(capacity_qps=capacity, upper_bound=bound)
+    if derived.overloaded:
+        tolerance *= _LOOSER
+    return (
+        table,
+        _overflow_check(policy, problem),
+        *_expectation_checks(policy.expectations, derived, tolerance),
+        *_spread_checks(policy.expectations, analysis, _LOOSER * tolerance),
+        close("gain", policy.certificate.gain, gain, tolerance),
+        *proofs,
+        *bounds,
+    )
+
+
+def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
+    """Share of the table's entries that are allowed by the model: all of them."""
+    tables = [policy]
+    if policy.randomised is not None:
+        codes = policy.codes.copy()
+        codes[policy.randomised.place] = policy.randomised.code
+        tables.append(replace(policy, codes=codes))
+    share = float(np.mean([
+        problem.admissible(_table(problem, one))[:-1]
+        for one in tables
+    ]))
+    return Check("table entries that the model allows", 1.0, share, share == 1.0)
+
+
+def _table(problem: WorkerProblem, policy: Policy) -> NDArray[np.int64]:
+    """The file's table in the problem's terms."""
+    model, batch = policy.model_and_batch()
+    return problem.policy_of(model[0], batch[0])
+
+
+def _overflow_check(policy: Policy, problem: WorkerProblem) -> Check:
+    """A longer queue than the table's is treated as the promise assumes.
+
+    The fastest model serves it; under the rule ``drop`` its earliest request is dropped.
+    """
+    model, batch = (policy.actions[policy.longer_queue].tolist() if policy.longer_queue >= 0
+                    else (0, 0))
+    if problem.late is LateRule.DROP:
+        return Check("overflow drops", 0.0, float(batch), batch == 0)
+    fastest = problem.latency.fastest
+    holds = model == fastest and batch >= problem.max_queue
+    return Check("overflow model", float(model), float(fastest), holds)
+
+
+def _memoryless(
+    problem: WorkerProblem, policy: Policy, tolerance: float
+) -> tuple[WorkerAnalysis, float, list[Check]]:
+    """The table's behaviour and gain, and what the optimum says of the certificate."""
+    # Imported here: loading their compiled loops takes longer than making a policy.
+    from ramsis.mdp.value_iteration import value_iteration
+    from ramsis.worker.explicit import build_explicit
+
+    explicit = build_explicit(problem)
+    analysis, gain = _stationary(explicit, policy)
+    optimum = value_iteration(explicit.mdp, tolerance=tolerance / 100).certificate
+    if analysis.expectations().overloaded:
+        tolerance *= _LOOSER
+    return analysis, gain, _gain_checks(policy, optimum, tolerance)
+
+
+def _shortest_queue(
+    problem: WorkerProblem, policy: Policy, tolerance: float
+) -> tuple[WorkerAnalysis, float, list[Check]]:
+    """The table at the rates that it brings about, and what a worker that leaves it may gain."""
+    from ramsis.mdp.value_iteration import value_iteration
+    from ramsis.worker.shortest_queue import build_shortest_queue
+    from ramsis.worker.shortest_queue_rates import equilibrium_rates
+
+    table = policy.model_and_batch()[0][0]
+    settled = equilibrium_rates(problem, table)
+    model = build_shortest_queue(problem, settled.model.rates_per_ms, table, full=True)
+    rows = model.mdp.pairs_of(model.labels(table))
+    start = np.zeros(model.mdp.n_states)
+    start[0] = 1.0
+    law = _long_run(model.mdp.transition[rows], start)
+    gain = float(law @ model.mdp.reward[rows]) / float(law @ model.mdp.costs[rows])
+    analysis = analyse_worker(problem, table, settled.frequency, settled.excess)
+    best = value_iteration(model.mdp, tolerance=tolerance / 100).certificate
+    if analysis.expectations().overloaded:
+        tolerance *= _LOOSER
+    upper, lower = policy.certificate.gain_upper, policy.certificate.gain_lower
+    return analysis, gain, [
+        Check("upper bound on the gain", upper, best.lower_bound,
+              upper is None or upper >= best.lower_bound - tolerance),
+        Check("lower bound on the gain", lower, gain, lower is None or lower <= gain + tolerance),
+    ]
+
+
+def _modulated(
+    problem: WorkerProblem, policy: Policy, tolerance: float
+) -> tuple[WorkerAnalysis, float, list[Check]]:
+    """The same with the arrivals' mode in the states; the bound is solved on finer nodes."""
+    from ramsis.worker.explicit_modulated import build_modulated_chain
+    from ramsis.worker.modulated import build_modulated
+    from ramsis.worker.policy_iteration import solve_on_nodes
+
+    assert isinstance(problem.arrivals, MarkovModulated)
+    table = _table(problem, policy)
+    chain = build_modulated_chain(problem, table)
+    shape = (problem.max_queue + 1, problem.bins + 1, -1)
+    start = np.zeros(len(chain.reward))
+    start.reshape(shape)[0, -1] = problem.arrivals.at_arrivals  # (1, SLO)
+    law = _long_run(chain.transition, start)
+    excess = float(law @ chain.excess)
+    by_mode = law.reshape(shape)
+    analysis = analyse_worker(problem, table, by_mode.sum(axis=2), excess)
+    gain = float(law @ chain.reward) / float(law @ chain.cost)
+    seeing = solve_on_nodes(build_modulated(problem, problem.arrivals, cells_per_slo=_FINER))
+    if analysis.expectations().overloaded:
+        tolerance *= _LOOSER
+    best = seeing.certificate.upper_bound
+    upper, lower = policy.certificate.gain_upper, policy.certificate.gain_lower
+    return analysis, gain, [
+        Check("upper bound on the gain", upper, best,
+              upper is None or upper >= seeing.certificate.lower_bound - tolerance),
+        Check("lower bound on the gain", lower, gain, lower is None or lower <= gain + tolerance),
+    ]
+
+
+def _stationary(
+    explicit: ExplicitWorkerMDP, policy: Policy
+) -> tuple[WorkerAnalysis, float]:
+    """Behaviour and gain of the file's table, by power iteration on the explicit rows."""
+    table = _table(explicit.problem, policy)
+    rows = explicit.mdp.pairs_of(explicit.labels(table))
+    chain = explicit.mdp.transition[rows]
+    start = np.zeros(explicit.mdp.n_states)
+    start[0] = 1.0  # empty; matters where the chain falls into parts up to rounding
+    law = _long_run(chain, start)
+    gain = float(law @ explicit.mdp.reward[rows]) / float(law @ explicit.mdp.costs[rows])
+    analysis = analyse_worker(
+        explicit.problem,
+        table,
+        explicit.by_queue_and_bin(law),
+        float(law @ explicit.excess[rows]),
+    )
+    return analysis, gain
+
+
+def _long_run(chain: csr_array, start: FloatArray) -> FloatArray:
+    """Stationary law by power iteration; directly where the chain hardly mixes."""
+    found = power_iteration(chain, max_iterations=_POWER_STEPS, start=start)
+    if not found.converged:
+        found = stationary_distribution(chain, start=start)
+    return found.distribution
+
+
+def _expectation_checks(
+    stated: Expectations, derived: Expectations, tolerance: float
+) -> list[Check]:
+    mine, other = stated.per_decision, derived.per_decision
+    loose = _LOOSER * tolerance
+    if derived.overloaded:
+        loose = max(loose, _BEYOND_THE_TABLE)
+    models = sorted({*stated.model_share, *derived.model_share})
+    return [
+        _accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
+                        1.0 - derived.violation_rate, tolerance),
+        close("expected violation rate", stated.violation_rate, derived.violation_rate,
+               tolerance),
+        close("expected effective accuracy", stated.effective_accuracy,
+               derived.effective_accuracy, tolerance),
+        _accuracy_check("accuracy per decision", mine.accuracy, other.accuracy,
+                        1.0 - other.violation_rate, tolerance),
+        close("violation rate per decision", mine.violation_rate, other.violation_rate,
+               tolerance),
+        close("utilisation", stated.utilisation, derived.utilisation, loose),
+        close("full queue rate", stated.full_queue_rate, derived.full_queue_rate, loose),
+        _overload_check(stated, derived, tolerance),
+        *(close(f"share of {name}", stated.model_share.get(name, 0.0),
+                derived.model_share.get(name, 0.0), _LOOSER * tolerance) for name in models),
+    ]
+
+
+def _accuracy_check(
+    claim: str, stated: float | None, derived: float | None, in_time: float, tolerance: float
+) -> Check:
+    """An accuracy among the share ``in_time``, which may be too small to have one."""
+    allowed = tolerance * _FEW_IN_TIME / max(in_time, 1e-300)
+    if allowed >= 1.0:
+        return Check(claim, stated, derived, True)
+    return close(claim, stated, derived, max(tolerance, allowed))
+
+
+def _overload_check(stated: Expectations, derived: Expectations, tolerance: float) -> Check:
+    near = abs(derived.violation_rate - OVERLOAD_VIOLATION_RATE) <= tolerance
+    return Check("overloaded", float(stated.overloaded), float(derived.overloaded),
+                 near or stated.overloaded == derived.overloaded)
+
+
+def _spread_checks(
+    stated: Expectations, analysis: WorkerAnalysis, tolerance: float
+) -> list[Check]:
+    """Means, to the tolerance times the largest value, and quantiles of the distributions."""
+    checks = []
+    for name, (values, probabilities) in analysis.distributions().items():
+        claimed: Spread = getattr(stated, name)
+        what = name.removesuffix("_ms").replace("_", " ")
+        mean = float(values @ probabilities)
+        checks.append(close(f"mean {what}", claimed.mean, mean, tolerance * values[-1]))
+        upto = np.cumsum(probabilities)
+        for level, value in ((0.5, claimed.p50), (0.99, claimed.p99)):
+            below = float(probabilities[values < value].sum())
+            within = float(probabilities[values <= value].sum())
+            found = float(values[min(int(np.searchsorted(upto, level)), len(values) - 1)])
+            checks.append(
+                Check(f"{what} p{100 * level:.0f}", value, found,
+                      level - within <= tolerance and below - level <= tolerance)
+            )
+    return checks
+
+
+def _gain_checks(
+    policy: Policy, optimum: Certificate, tolerance: float
+) -> list[Check]:
+    """No policy of this model has more than the stated gain and bounds."""
+    stated = policy.certificate
+    upper = stated.gain if stated.gain_upper is None else stated.gain_upper
+    lower = stated.gain if stated.gain_lower is None else stated.gain_lower
+    return [
+        Check("gain against the optimum", stated.gain, optimum.upper_bound,
+              stated.gain >= optimum.lower_bound - tolerance),
+        Check("stated upper bound on the gain", upper, optimum.lower_bound,
+              upper >= optimum.lower_bound - tolerance),
+        Check("stated lower bound on the gain", lower, optimum.upper_bound,
+              lower <= optimum.upper_bound + tolerance),
+    ]
+
+
+def _dual_bound(policy: Policy, problem: WorkerProblem) -> tuple[float, float]:
+    """The fluid bound and the capacity in queries per second, without a linear program."""
+    batch = np.arange(1, problem.max_queue + 1)
+    times = bounded_by(problem)
+    service_ms = times.mean_ms[:, : problem.max_queue]
+    in_time = times.cdf(problem.slo_ms)[:, : problem.max_queue]
+    usable = in_time > 0.0
+    reward = (problem.latency.accuracy[:, None] * in_time)[usable]
+    rate = (np.broadcast_to(batch, service_ms.shape)[usable]) / service_ms[usable]
+    capacity = 1000.0 * policy.workers * float(rate.max())
+    price = policy.load_qps / (1000.0 * policy.workers * rate)
+    return least_dual(reward, price), capacity
+
+
+_BY_DISPATCH = {"shortest-queue": _shortest_queue}
+"""How behaviour and gain are derived; elsewhere by the arrivals."""

@@ -1,0 +1,167 @@
+"""Policy sets: for each load the stations of a cluster, written to a folder."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from ramsis import __version__
+from ramsis.cluster import Cluster
+from ramsis.errors import InvalidValueError, OutputError, describe
+from ramsis.policy import (
+    MANIFEST_NAME,
+    Level,
+    Policy,
+    PolicySet,
+    SetFolder,
+    read_set,
+    remove_set,
+)
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis.levels import adaptive_levels
+from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.stations import ClusterProblem
+
+__all__ = ["choose_loads", "generate_set"]
+
+_HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the rest says nothing
+
+
+def generate_set(
+    cluster: Cluster | ProfileSet,
+    loads_qps: Sequence[float],
+    settings: SynthesisSettings,
+    folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    on_level: Callable[[Level[Policy]], object] | None = None,
+) -> PolicySet[Policy]:
+    """Write the policies of a cluster's stations for some loads, and the manifest of the folder.
+
+    A file is written before the manifest that names it, so an interruption leaves a valid set of
+    the loads that are finished. Where the load is divided among stations, all files are written
+    at the end. A folder that holds a set made from the same cluster and settings is extended,
+    with other loads or another arrival process; what it has already is made anew.
+
+    Parameters
+    ----------
+    cluster : Cluster or ProfileSet
+        A profile stands for like workers and one SLO, those of the settings.
+    loads_qps : sequence of float
+        Of all queries, > 0.
+    settings : SynthesisSettings
+        Workers and SLOs are the cluster's.
+    folder : path
+        Made when missing.
+    overwrite : bool
+        Remove the set that the folder holds, whatever it was made from, before writing.
+    on_level : callable, optional
+        Told each level as it is finished.
+
+    Returns
+    -------
+    PolicySet
+        The levels for these loads.
+
+    Raises
+    ------
+    InvalidValueError, InfeasibleError, NotConvergedError
+        As :class:`~ramsis.synthesis.stations.ClusterProblem` and its levels; a load out of range
+        before anything is written.
+    OutputError
+        The folder cannot be written, or holds a set made from something else.
+    """
+    if not loads_qps:
+        raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
+    problem = ClusterProblem(_cluster(cluster, settings), settings)
+    # All of them, before anything is touched.
+    prepared = [problem.prepared(load_qps) for load_qps in loads_qps]
+    folder = Path(folder)
+    present = os.path.exists(folder / MANIFEST_NAME)
+    if present and not overwrite:
+        _check_same(problem, folder)
+    made: Iterable[Level[Policy]] = (make() for make in prepared)
+    flat = problem.one_station
+    if not flat:  # then where files stand depends on all levels
+        made = list(made)
+        flat = all(len(level.stations) == 1 for level in made)
+    target: SetFolder | None = None
+    levels = []
+    for level in made:
+        if target is None:  # nothing is removed before there is something to write
+            target = _target(problem, folder, flat, keep=present and not overwrite,
+                             remove=present and overwrite)
+        target.add(level)
+        levels.append(level)
+        if on_level is not None:
+            on_level(level)
+    return PolicySet(levels, *_header(problem.cluster))
+
+
+def choose_loads(
+    cluster: Cluster | ProfileSet,
+    lowest_qps: float,
+    highest_qps: float,
+    settings: SynthesisSettings,
+    max_accuracy_step: float,
+) -> tuple[float, ...]:
+    """The fewest load levels whose expected accuracies differ by at most a step.
+
+    See :func:`ramsis.synthesis.levels.adaptive_levels`; policies are made for each load tried.
+    It is the accuracy of the queries in time, so overload, where the fastest model does all
+    work, takes few levels; where hardly any is in time it is that model's.
+
+    Raises
+    ------
+    InvalidValueError, NotConvergedError
+        As :func:`generate_set`, and for a range or a step out of range.
+    """
+    problem = ClusterProblem(_cluster(cluster, settings), settings)
+
+    def accuracy_at(load_qps: float) -> float:
+        level = problem.level(load_qps)
+        accuracy = level.expected["expected_accuracy"]
+        if accuracy is None or level.expected["expected_violation_rate"] > _HARDLY_ANY_IN_TIME:
+            return math.fsum(one.load_qps / load_qps * one.policy.models[0].accuracy
+                             for one in level.stations)
+        return float(accuracy)
+
+    return adaptive_levels(accuracy_at, lowest_qps, highest_qps, max_accuracy_step)
+
+
+def _cluster(cluster: Cluster | ProfileSet, settings: SynthesisSettings) -> Cluster:
+    if isinstance(cluster, Cluster):
+        return cluster
+    return Cluster.of(cluster, workers=settings.workers, slo_ms=settings.slo_ms)
+
+
+def _header(cluster: Cluster) -> tuple[dict[str, int], dict[float, float]]:
+    """Workers by type, and shares of the queries by SLO."""
+    return ({one.name: int(one.count or 0) for one in cluster.worker_types},
+            {float(one.slo_ms): one.share for one in cluster.classes})
+
+
+def _check_same(problem: ClusterProblem, folder: Path) -> None:
+    """Refuse a folder with policies made from something else."""
+    found = read_set(folder)
+    same = (dict(found.worker_types), dict(found.slo_classes)) == _header(problem.cluster)
+    if not (same and all(station.policy.inputs == problem.inputs(station)
+                         for level in found.levels for station in level.stations)):
+        raise OutputError(describe(
+            "the folder holds policies made from another profile or other settings",
+            where=str(folder), value=found.levels[0].stations[0].policy.inputs.profile_name,
+            allowed="an empty folder, or --overwrite"))
+
+
+def _target(
+    problem: ClusterProblem, folder: Path, flat: bool, *, keep: bool, remove: bool
+) -> SetFolder:
+    """The folder of a set, with what it has already or without."""
+    target = SetFolder(folder, *_header(problem.cluster), f"ramsis {__version__}", flat=flat)
+    if remove:
+        remove_set(folder)
+    if keep:
+        target.keep_present()
+    return target

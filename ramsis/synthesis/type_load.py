@@ -1,0 +1,230 @@
+"""Serving some load of each SLO class by the workers of one type.
+
+The classes share all workers by one queue in the order of deadlines
+(:mod:`ramsis.central.classes`), or each has workers of its own, the best division of the workers
+being found by exchanges from that of the fluid bounds. While loads are divided the one that
+promises more counts; in the end the one that does better in simulation is made, as promises of
+shared queues err more than others. Policies of workers with queues of their own know one deadline
+only, so for them classes are always apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from ramsis.arrivals import Arrivals
+from ramsis.arrivals.process import ShippedProcess
+from ramsis.arrivals.registry import format_process
+from ramsis.bounds import fluid_bound
+from ramsis.cluster.routing import ROUND_ROBIN, split
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import SloClass
+from ramsis.policy import Policy, Rates, Station, station_name
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis.division import Division, best_division, rounded
+from ramsis.synthesis.generate import generate_policy
+from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.simulated import simulated
+
+__all__ = ["LikeWorkers", "TypeLoads", "Ways"]
+
+_QUERIES, _RUNS = 800_000, 8
+_SEED = 1 << 21  # away from those that are used for checks
+
+Loads = tuple[float, ...]
+"""Of each class, in QPS."""
+Stations = tuple[Station[Policy], ...]
+"""With loads in QPS by SLO in place of shares."""
+
+
+@dataclass(frozen=True, eq=False)
+class LikeWorkers:
+    """Workers of one type, or of several that run alike.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Of the types.
+    profile : ProfileSet
+    times : ServiceTimes
+    workers : int
+    """
+
+    names: tuple[str, ...]
+    profile: ProfileSet
+    times: ServiceTimes
+    workers: int
+
+
+@dataclass(frozen=True, eq=False)
+class Ways:
+    """The two ways to serve some loads by one type, each some stations or None."""
+
+    shared: Stations | None
+    apart: Stations | None
+
+
+class TypeLoads:
+    """Stations for any loads of the kinds of workers, each made once.
+
+    Parameters
+    ----------
+    kinds : sequence of LikeWorkers
+    classes : sequence of SloClass
+    settings : SynthesisSettings
+        All but workers and SLOs.
+    load_qps : float
+        Of all queries.
+    """
+
+    def __init__(
+        self, kinds: Sequence[LikeWorkers], classes: Sequence[SloClass],
+        settings: SynthesisSettings, load_qps: float,
+    ) -> None:
+        self.kinds, self.classes = tuple(kinds), tuple(classes)
+        self.settings, self.load_qps = settings, load_qps
+        self.shares_queues = not settings.rule.own_queues
+        self.ways = cache(self._ways)
+        self.at_most = cache(self._at_most)
+        self._policy = cache(self._made)
+        self._one_class = cache(self._one_class_at_most)
+        self._in_simulation = cache(lambda policy: simulated(
+            policy, queries=_QUERIES, runs=_RUNS, seed=_SEED))
+
+    def arrivals_at(self, share: float) -> str:
+        """What arrives where each query comes with a probability; as settings name it.
+
+        Raises
+        ------
+        InvalidValueError
+            A process of which that is not known.
+        """
+        arrivals = Arrivals.parse(self.settings.arrivals)
+        process = split(arrivals.counted(self.load_qps), ROUND_ROBIN, share=share).process
+        return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text
+
+    def worth(self, t: int, loads: Loads) -> float:
+        """Load × promise of the way that promises more, in accuracy per second."""
+        if self.at_most(t, loads) == -math.inf:
+            return -math.inf
+        return _worth(_better(self.ways(t, loads)))
+
+    def better_simulated(self, way: Ways) -> Stations:
+        """The way that does better in simulation."""
+        if way.shared is None or way.apart is None or way.shared == way.apart:
+            return _better(way)
+        gains = []
+        for stations in (way.shared, way.apart):
+            price = stations[0].policy.violation_price
+            total = sum(one.policy.load_qps for one in stations)
+            found = self.simulated(stations, total)
+            gains.append(found.effective_accuracy - price * found.violation_rate)
+        return way.shared if gains[0] >= gains[1] else way.apart
+
+    def simulated(self, stations: Sequence[Station[Policy]], load_qps: float | None = None
+                  ) -> Rates:
+        """What stations do together in simulation; of all queries unless of ``load_qps``."""
+        total = self.load_qps if load_qps is None else load_qps
+        found = [(one.policy.load_qps / total, self._in_simulation(one.policy))
+                 for one in stations]
+        return Rates(math.fsum(share * one.effective_accuracy for share, one in found),
+                     math.fsum(share * one.violation_rate for share, one in found))
+
+    def within_budget(self, station: Station[Policy]) -> Station[Policy]:
+        """The station with the best policy within the budget of violations, if there is one."""
+        if self.settings.max_violation is None:
+            return station
+        t = [kind.names for kind in self.kinds].index(station.worker_types)
+        policy = self._made(t, station.workers, tuple(sorted(station.share.items())),
+                            self.settings.max_violation)
+        return _station(station.worker_types, station.share, policy)
+
+    def _at_most(self, t: int, loads: Loads) -> float:
+        """Accuracy per second that a type reaches at most with some loads."""
+        total, kind = sum(loads), self.kinds[t]
+        own = [SloClass(one.slo_ms, load / total)
+               for one, load in zip(self.classes, loads, strict=True) if load > 0]
+        fastest = float(kind.times.quantiles_ms[:, :, 0].min())
+        if own[0].slo_ms < fastest or not (self.shares_queues or kind.workers >= len(own)):
+            return -math.inf
+        return total * fluid_bound(kind.times, slo_ms=own, workers=kind.workers,
+                                   load_qps=total).effective_accuracy
+
+    def _ways(self, t: int, loads: Loads) -> Ways:
+        """Serve some loads by one type, both ways."""
+        total, workers = sum(loads), self.kinds[t].workers
+        own = tuple((one.slo_ms, load)
+                    for one, load in zip(self.classes, loads, strict=True) if load > 0)
+        if len(own) == 1:
+            one = (self._serving(t, workers, own),)
+            return Ways(one, one)
+        shared = (self._serving(t, workers, own),) if self.shares_queues else None
+        if workers < len(own):
+            return Ways(shared, None)
+
+        def stations(division: Division) -> Stations:
+            return tuple(self._serving(t, count, (one,))
+                         for one, count in zip(own, division[0], strict=True))
+
+        def most(division: Division) -> float:
+            if min(division[0]) < 1:
+                return -math.inf
+            return sum(self._one_class(t, count, *one)
+                       for one, count in zip(own, division[0], strict=True))
+
+        start: Division = (rounded([load / total for _, load in own], workers, least=1),)
+        steps = [step for step in (64, 16, 4, 1) if step < workers]
+        start = best_division(most, most, [start], steps)
+        best = best_division(lambda d: _worth(stations(d)), most, [start], steps[-2:])
+        return Ways(shared, stations(best))
+
+    def _one_class_at_most(self, t: int, workers: int, slo_ms: float, load_qps: float) -> float:
+        """Accuracy per second that some workers reach at most with one class."""
+        return load_qps * fluid_bound(self.kinds[t].times, slo_ms=slo_ms, workers=workers,
+                                      load_qps=load_qps).effective_accuracy
+
+    def _serving(
+        self, t: int, workers: int, own: tuple[tuple[float, float], ...]
+    ) -> Station[Policy]:
+        return _station(self.kinds[t].names, dict(own), self._policy(t, workers, own))
+
+    def _made(
+        self, t: int, workers: int, own: tuple[tuple[float, float], ...],
+        max_violation: float | None = None,
+    ) -> Policy:
+        """The policy of a type for loads in QPS by SLO in ms."""
+        total = sum(load for _, load in own)
+        classes = tuple(SloClass(slo, load / total) for slo, load in own) if len(own) > 1 else ()
+        settings = replace(
+            self.settings, slo_ms=own[-1][0], workers=workers, max_violation=max_violation,
+            arrivals=self.arrivals_at(min(1.0, total / self.load_qps)), slo_classes=classes)
+        return generate_policy(self.kinds[t].profile, total, settings)
+
+
+def _station(
+    types: tuple[str, ...], share: Mapping[float, float], policy: Policy
+) -> Station[Policy]:
+    """Workers of a type with their policy."""
+    return Station(station_name(types, policy), types, policy.workers, policy.load_qps, share,
+                   policy)
+
+
+def _better(way: Ways) -> Stations:
+    """Sharing, unless being apart promises more."""
+    shared, apart = way.shared or (), way.apart or ()
+    if not shared or (apart and _worth(apart) > _worth(shared)):
+        return apart
+    return shared
+
+
+def _worth(stations: Sequence[Station[Policy]]) -> float:
+    """Load × promise, summed; in accuracy per second."""
+    total = 0.0
+    for station in stations:
+        expected, policy = station.policy.expectations, station.policy
+        total += policy.load_qps * (expected.effective_accuracy
+                                    - policy.violation_price * expected.violation_rate)
+    return total
