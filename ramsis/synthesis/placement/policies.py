@@ -3,7 +3,7 @@
 A station gets a policy for one central queue. Where that promises clearly less than the fluid
 bound, one for round robin, with batches of any size, is made too, and the policy that promises
 more is taken: with small batches of fixed length round robin keeps workers as busy as a central
-queue does, and its model is exact, while that of the central queue is cautious.
+queue does, and its model is closer, while that of the central queue is cautious.
 """
 
 from __future__ import annotations

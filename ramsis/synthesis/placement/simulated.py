@@ -172,10 +172,7 @@ def simulate_placement(
         A policy could not be computed.
     """
     stations = placed_stations(problem, groups)
-    wanted = [None if fixed and station.uses[0].batch is not None else station
-              for station in stations]
-    policies = tuple(
-        None if one is None else station_policies((one,), on_step)[0] for one in wanted)
+    policies = _policies(stations, fixed, on_step)
     served = [_served(station, policy, drop=not fixed)
               for station, policy in zip(stations, policies, strict=True)]
     streams, settled_ms = _streams(problem, stations), SETTLES * max(
@@ -195,6 +192,19 @@ def simulate_placement(
                       tuple(result.families[i] for result in results))
               for i, family in enumerate(problem.families)),
         tuple(_outcome(stations, policies, i, results) for i in range(len(stations))), first)
+
+
+def _policies(
+    stations: Sequence[PlacedStation], fixed: bool, on_step: Callable[[], object] | None
+) -> tuple[Policy | None, ...]:
+    """The policy of each station that is not to run the placement's batches."""
+    by_policy = [not fixed or station.uses[0].batch is None for station in stations]
+    made = iter(station_policies(
+        [station for station, wanted in zip(stations, by_policy, strict=True) if wanted], on_step))
+    for wanted in by_policy:
+        if not wanted and on_step is not None:
+            on_step()
+    return tuple(next(made) if wanted else None for wanted in by_policy)
 
 
 def _served(
