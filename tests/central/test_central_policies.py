@@ -19,7 +19,7 @@ from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load
 from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan, simulate_profile
-from ramsis.synthesis import SynthesisSettings, generate_policy, problem_of
+from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy, problem_of
 from ramsis.synthesis.simulated import simulated as settled
 from tests.central import samples
 from tests.central.evaluation import evaluated
