@@ -19,8 +19,8 @@ from ramsis.cli.params import (
     COSTS,
     FIGURE,
     LIMITS,
-    POLICY_SCHEME,
     PROFILES,
+    SCHEME,
     SLOS,
     ByType,
     NamedScheme,
@@ -88,7 +88,7 @@ _OF_ONE_TYPE = {
               help="What one worker of each type costs: gpu=3,cpu=0.5.  [default: 1]")
 @click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
               help="How many workers of a type there are: gpu=8.  [default: any number]")
-@click.option("--scheme", "schemes", type=POLICY_SCHEME, multiple=True, metavar="NAME",
+@click.option("--scheme", "schemes", type=SCHEME, multiple=True, metavar="NAME",
               default=("central-queue",),
               help="Policies by their dispatch, central-queue, round-robin or shortest-queue, "
               "with settings as round-robin:grid=model, or a scheme of `simulate`, as "

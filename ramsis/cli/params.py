@@ -32,7 +32,7 @@ else:
     _ParamType = click.ParamType
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
-           "MODELS", "OWN_ARRIVALS", "POLICY_SCHEME", "PROFILES", "SCHEME", "SLOS", "TRACE",
+           "MODELS", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS", "TRACE",
            "WORKERS", "ByType", "NamedScheme", "TraceName"]
 
 T = TypeVar("T")
@@ -136,12 +136,6 @@ def _trace(text: str, where: str) -> TraceName:
 
 
 def _scheme(text: str, where: str) -> NamedScheme:
-    from ramsis.sim import scheme
-
-    return NamedScheme(text, scheme(text))
-
-
-def _policy_scheme(text: str, where: str) -> NamedScheme:
     from ramsis.synthesis.schemes import policy_scheme
 
     return NamedScheme(text, policy_scheme(text))
@@ -310,9 +304,7 @@ GRID = Word("grid", _grid)
 TRACE = Word("trace", _trace)
 """A trace's file or name: :class:`TraceName`."""
 SCHEME = Word("scheme", _scheme)
-"""A scheme of :mod:`ramsis.sim`, with its parameters: :class:`NamedScheme`."""
-POLICY_SCHEME = Word("scheme", _policy_scheme)
-"""The same, or policies to make: :class:`NamedScheme`."""
+"""A scheme of :mod:`ramsis.sim` with its parameters, or policies to make: :class:`NamedScheme`."""
 FIGURE = FigureFile()
 """A file name that ends in .png, .pdf or .svg: a path."""
 MODELS = Word("models", _models)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product, zip_longest
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -43,6 +43,8 @@ from ramsis.sim import (
 )
 from ramsis.sim.experiment import largest_batch
 from ramsis.sim.timeline import write_timeline
+from ramsis.synthesis import trial
+from ramsis.synthesis.schemes import PolicyScheme
 
 __all__ = ["simulate_command"]
 
@@ -68,6 +70,7 @@ class _Entry:
     label: str
     plan: ClusterPlan
     policies: Policies | None
+    path: str | None
 
 
 @click.command("simulate")
@@ -81,7 +84,9 @@ class _Entry:
               help="Policies to replay; repeat to compare.")
 @click.option("--scheme", "schemes", type=SCHEME, multiple=True, metavar="NAME",
               help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
-              "parameters as jellyfish-plus:headroom=1.05; repeat to compare.")
+              "parameters as jellyfish-plus:headroom=1.05; or policies, made for the loads, by "
+              "their dispatch: round-robin, shortest-queue or central-queue, with settings as "
+              "central-queue:violation_price=0; repeat to compare.")
 @workload_options
 @seed_options(1)
 @simulated_service_option
@@ -156,16 +161,17 @@ def simulate_command(
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
         seeds=range(seed, seed + seeds))
     sets = [Policies.load(path) for path in policies]
-    specs = [*sets, *(cast(SchemeSpec, one.spec) for one in schemes)]
-    fleets = Fleets.of(cluster, service=service, network_ms=network_ms,
-                       max_batch=largest_batch(specs))
+    largest = max([largest_batch(sets), *(trial.largest_batch(one.spec) for one in schemes)])
+    fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest)
     workloads = workload.workloads(fleets)
     for one in workloads:
         check_load(fleets, one)
-    labels = [*(f"{spec.name} {path}" for spec, path in zip(specs, policies, strict=False)),
+    specs = [*sets, *_ready(schemes, cluster, workloads, service, told)]
+    labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
               *(one.text for one in schemes)]
-    entries = [_Entry(label, spec.on_cluster(fleets), own)
-               for label, spec, own in zip_longest(labels, specs, sets)]
+    entries = [_Entry(label, spec.on_cluster(fleets),
+                      spec if isinstance(spec, Policies) else None, path)
+               for label, spec, path in zip_longest(labels, specs, policies)]
     results, first = _simulated(cluster, entries, workloads, settings,
                                 keep_first=plot is not None or timeline is not None)
     bound = _bounds(fleets)
@@ -177,6 +183,23 @@ def simulate_command(
         print_json([{k: v for k, v in row.items() if k != "models"} for row in rows])
     else:
         print_rows(_COLUMNS, rows)
+
+
+def _ready(
+    schemes: Sequence[NamedScheme], cluster: Cluster, workloads: Sequence[Workload], service: str,
+    stated_load: float,
+) -> list[Policies | SchemeSpec]:
+    """The schemes, policies made for the loads that arrive and for those that are stated."""
+    def levels(spec: PolicyScheme) -> list[float]:
+        return sorted({load * factor for workload in workloads
+                       for load in trial.levels_for(spec, workload)
+                       for factor in ({1.0} if workload.varies else {1.0, stated_load})})
+
+    made = [one.spec for one in schemes if isinstance(one.spec, PolicyScheme)]
+    with progress("policies", sum(len(levels(spec)) for spec in made)) as advance:
+        return [trial.policies_for(one.spec, cluster, levels(one.spec), service=service,
+                                   source=one.text, on_level=advance)
+                if isinstance(one.spec, PolicyScheme) else one.spec for one in schemes]
 
 
 _Results = list[tuple[_Entry, SimulationResult]]
@@ -226,16 +249,13 @@ def _row(entry: _Entry, result: SimulationResult, bound: _Bound) -> dict[str, An
     """A result under the names that every command uses, with what was promised for this load."""
     row = result.row()
     promise: dict[str, Any] = dict.fromkeys(f"expected_{name}" for name in _PROMISE)
-    policy = None
-    if entry.policies is not None:
-        policy = entry.policies.source
-        if result.told_qps is not None:
-            used = entry.policies.at(result.told_qps)
-            if used.load_qps == result.load_qps:
-                promise = {name: used.expected.get(name) for name in promise}
+    if entry.policies is not None and result.told_qps is not None:
+        used = entry.policies.at(result.told_qps)
+        if used.load_qps == result.load_qps:
+            promise = {name: used.expected.get(name) for name in promise}
     models = ", ".join(f"{name} ({share:.0%})" for name, share
                        in list(row["model_share"].items())[:3])
-    return {**row, "label": entry.label, "policy": policy, "upper_bound": bound(result),
+    return {**row, "label": entry.label, "policy": entry.path, "upper_bound": bound(result),
             **promise, "models": models}
 
 

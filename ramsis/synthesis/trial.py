@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ramsis.bounds import Targets
 from ramsis.cluster import Cluster
-from ramsis.errors import InfeasibleError
+from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import PolicySet
 from ramsis.sim import (
     Policies,
@@ -23,7 +23,7 @@ from ramsis.sim import (
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
-__all__ = ["FIGURES", "Trial", "largest_batch", "try_workers"]
+__all__ = ["FIGURES", "Trial", "largest_batch", "levels_for", "policies_for", "try_workers"]
 
 FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
 """What is promised and simulated."""
@@ -130,14 +130,12 @@ def try_workers(
     """
     ready, promise = policy_scheme(scheme), None
     if isinstance(ready, PolicyScheme):
-        settings = ready.settings(slo_ms=cluster.slo_ms, workers=cluster.workers, service=service)
         try:
-            problem = ClusterProblem(cluster, settings)
-            levels = [problem.level(load_qps) for load_qps in _levels(ready, workload)]
+            made = policies_for(ready, cluster, levels_for(ready, workload), service=service,
+                                source=scheme)
         except InfeasibleError as error:
             return Trial(cluster.workers, None, None, targets, str(error))
-        promise = None if workload.varies else levels[0].expected
-        ready = Policies(PolicySet(levels, *set_header(cluster)), scheme)
+        ready, promise = made, None if workload.varies else made.levels.levels[0].expected
     result = simulate(cluster, ready, workload, SimulationSettings(service=service, seeds=seeds))
     return Trial(cluster.workers, promise, result, targets)
 
@@ -149,11 +147,47 @@ def largest_batch(spec: PolicyScheme | SchemeSpec) -> int:
     return int(getattr(spec, "max_batch", 1))
 
 
-def _levels(spec: PolicyScheme, workload: Workload) -> tuple[float, ...]:
-    """Loads that policies are made for."""
+def levels_for(spec: PolicyScheme, workload: Workload) -> tuple[float, ...]:
+    """Loads in queries per second that policies are made for."""
     if isinstance(workload, RateTrace) and workload.varies:
         return spec.loads(workload)
     if isinstance(workload, Recorded):
         return spec.levels_between(0.0, workload.peak_qps)
-    assert workload.load_qps is not None  # refused with the bound
+    if workload.load_qps is None:
+        raise InvalidValueError(describe("no policies can be made: the load is not known",
+                                         where="workload", value=workload))
     return (workload.load_qps,)
+
+
+def policies_for(
+    spec: PolicyScheme, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
+    on_level: Callable[[], object] | None = None,
+) -> Policies:
+    """The policies of a scheme for a cluster, ready to be simulated.
+
+    Parameters
+    ----------
+    spec : PolicyScheme
+    cluster : Cluster
+    loads_qps : sequence of float
+        Levels, > 0; each once.
+    service : str
+        Service times of the simulation, which policies are made from where they can be.
+    source : str
+        Names the policies in messages.
+    on_level : callable, optional
+        Called as each level is finished.
+
+    Raises
+    ------
+    InvalidValueError, InfeasibleError, NotConvergedError
+        As of :func:`ramsis.synthesis.generate_set`.
+    """
+    settings = spec.settings(slo_ms=cluster.slo_ms, workers=cluster.workers, service=service)
+    problem = ClusterProblem(cluster, settings)
+    levels = []
+    for load_qps in loads_qps:
+        levels.append(problem.level(load_qps))
+        if on_level is not None:
+            on_level()
+    return Policies(PolicySet(levels, *set_header(cluster)), source)

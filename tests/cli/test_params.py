@@ -44,7 +44,7 @@ def read(word: Any, text: str) -> Any:
     (params.TRACE, "nowhere.txt", TraceName("nowhere.txt", Path("nowhere.txt"))),
     (params.SCHEME, "jellyfish-plus:headroom=1.1",
      NamedScheme("jellyfish-plus:headroom=1.1", JellyfishPlus(headroom=1.1))),
-    (params.POLICY_SCHEME, "jellyfish-plus", NamedScheme("jellyfish-plus", JellyfishPlus())),
+    (params.SCHEME, "jellyfish-plus", NamedScheme("jellyfish-plus", JellyfishPlus())),
     (params.FIGURE, "a/figure.png", Path("a/figure.png")),
     (params.MODELS, "b, a", ["b", "a"]),
     (params.BATCH_SIZES, "8,1:4", (1, 2, 3, 4, 8)),
@@ -58,7 +58,7 @@ def test_a_word_stands_for_an_object(word: Any, text: str, meant: object) -> Non
 
 
 def test_a_policy_scheme_is_read_with_its_settings() -> None:
-    found = read(params.POLICY_SCHEME, "round-robin:grid=fixed:10")
+    found = read(params.SCHEME, "round-robin:grid=fixed:10")
     assert isinstance(found.spec, PolicyScheme)
     assert found.spec.given == {"grid": "fixed:10"}
 
@@ -93,7 +93,7 @@ def test_a_shipped_trace_is_found_by_its_name() -> None:
     (params.GRID, "fixed:many", ("grid", "'fixed:many'", "fixed:D")),
     (params.SCHEME, "fastest", ("scheme", "'fastest'", "jellyfish-plus")),
     (params.SCHEME, "jellyfish-plus:speed=2", ("jellyfish-plus", "speed", "headroom")),
-    (params.POLICY_SCHEME, "round-robin:grip=1", ("round-robin", "grip", "grid")),
+    (params.SCHEME, "round-robin:grip=1", ("round-robin", "grip", "grid")),
     (params.FIGURE, "figure.doc", ("plot", "figure.doc", ".png, .pdf, .svg")),
     (params.MODELS, "a,,b", ("--that", "'a,,b'", "each once")),
     (params.MODELS, "a,a", ("--that", "'a,a'", "each once")),

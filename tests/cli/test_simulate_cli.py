@@ -264,3 +264,37 @@ def test_policies_made_for_something_else_exit_with_3(
                                         (tiny_file, 4, 90, "SLO"), (part, 4, 100, "models")):
         refused(run("simulate", "--profiles", file, "--workers", workers, "--slo-ms", slo_ms,
                     "--policy", policies, "--load", 100), 3, said, str(policies))
+
+
+def test_policies_are_made_for_the_loads_and_compared(run: Run, base: list[Any]) -> None:
+    labels = ("round-robin:grid=fixed:10", "central-queue:violation_price=0", "greedy")
+    ran = run(*base, "--load", "300,600", "--duration-s", 3, "--scheme", labels[0],
+              "--scheme", labels[1], "--scheme", labels[2], "--json")
+    assert ran.code == 0, ran.err
+    found = rows(ran.out)
+    assert [(row["load_qps"], row["label"]) for row in found] == [
+        (load, label) for load in (300.0, 600.0) for label in labels]
+    for row in found:
+        promised = row["expected_effective_accuracy"]
+        assert (promised is None) == (row["label"] == "greedy")
+        if promised is not None:
+            assert promised == pytest.approx(row["effective_accuracy"], abs=0.03)
+        assert row["policy"] is None
+
+
+def test_made_policies_are_told_a_wrong_load(run: Run, base: list[Any]) -> None:
+    scheme = ["--load", 800, "--duration-s", 3, "--scheme", "round-robin:grid=fixed:10", "--json"]
+    (wrong,) = rows(run(*base, *scheme, "--told", 0.25).out)
+    (right,) = rows(run(*base, *scheme).out)
+    assert wrong["model_share"] != right["model_share"]  # the policy for a quarter serves
+    assert wrong["violation_rate"] > right["violation_rate"]
+
+
+@pytest.mark.parametrize(("scheme", "word"), [("worker", "round-robin"),
+                                              ("fleet", "central-queue")])
+def test_former_names_of_policies_say_the_new_ones(
+    run: Run, base: list[Any], scheme: str, word: str
+) -> None:
+    ran = run(*base, "--load", 300, "--scheme", scheme)
+    assert ran.code == 2
+    assert word in ran.err
