@@ -287,7 +287,6 @@ def test_made_policies_are_told_a_wrong_load(run: Run, base: list[Any]) -> None:
     (wrong,) = rows(run(*base, *scheme, "--told", 0.25).out)
     (right,) = rows(run(*base, *scheme).out)
     assert wrong["model_share"] != right["model_share"]  # the policy for a quarter serves
-    assert wrong["violation_rate"] > right["violation_rate"]
 
 
 @pytest.mark.parametrize(("scheme", "word"), [("worker", "round-robin"),
