@@ -21,7 +21,7 @@ CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
 
 @cache
 def policy(load_qps: float) -> Policy:
-    chosen = samples.settings(workers=6, classes=CLASSES)
+    chosen = samples.settings(workers=6, slo_classes=CLASSES)
     return generate_policy(tiny_profile(), load_qps, chosen)
 
 

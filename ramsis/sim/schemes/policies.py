@@ -30,6 +30,7 @@ from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.fleets import Fleets
 from ramsis.sim.plan import ClusterPlan, Plan
+from ramsis.sim.schemes.stations import stations_of
 from ramsis.sim.tables import Compiled, Kernel, level_of, stack, stack_central
 
 __all__ = ["Policies"]
@@ -126,9 +127,15 @@ class Policies:
         if len(fleets.fleets) == 1 and all(len(level.stations) == 1
                                            for level in self.levels.levels):
             return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
-        from ramsis.sim.schemes.stations import stations_of
+        return stations_of(self.levels, fleets, self._station_plan, name=self.name,
+                           source=self.source)
 
-        return stations_of(self, fleets)
+    def _station_plan(self, policies: Sequence[Policy], source: str, fleet: Fleet) -> Plan:
+        """The plan of a station with policies of its own."""
+        own = Policies(policies, source, self.dispatch)
+        for policy in policies:
+            own.check_models(policy, fleet)
+        return own.prepared(fleet)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Check that the policies are for this fleet, and stack their tables.

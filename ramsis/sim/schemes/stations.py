@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ramsis.errors import InputFileError, describe
 from ramsis.policy import Level, Policy
@@ -12,40 +12,56 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.fleets import Fleets
 from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
 
-if TYPE_CHECKING:
-    from ramsis.sim.schemes.policies import Policies
-
 __all__ = ["stations_of"]
+
+PlanOf = Callable[[Sequence[Policy], str, Fleet], Plan]
+"""The plan of a station: its policies by load, where they are from, and its workers."""
 
 _Division = tuple[tuple[range, float, tuple[float, ...]], ...]
 
 
-def stations_of(policies: Policies, fleets: Fleets) -> ClusterPlan:
+def stations_of(
+    policies: PolicySet[Policy], fleets: Fleets, plan_of: PlanOf, *, name: str, source: str
+) -> ClusterPlan:
     """The stations of each level of a set.
 
     Levels that divide the workers in the same way share their schemes, which then change tables
     with the load as those of a simple set do.
+
+    Parameters
+    ----------
+    policies : PolicySet of Policy
+    fleets : Fleets
+    plan_of : callable
+        See :data:`PlanOf`.
+    name, source : str
+        As in results, and where the policies are from.
 
     Raises
     ------
     InputFileError
         The set was made for other workers or SLO classes, or for models that they lack.
     """
-    found = policies.levels
     for what, own, wanted in (
-        ("worker types", found.worker_types, dict(fleets.worker_types)),
-        ("SLO classes", found.slo_classes, {one.slo_ms: one.share for one in fleets.classes}),
+        ("worker types", policies.worker_types, dict(fleets.worker_types)),
+        ("SLO classes", policies.slo_classes, {one.slo_ms: one.share for one in fleets.classes}),
     ):
         if own != wanted:
-            raise InputFileError(describe(f"made for other {what}", where=policies.source,
+            raise InputFileError(describe(f"made for other {what}", where=source,
                                           value=own, allowed=str(wanted)))
     alike: dict[_Division, list[Level[Policy]]] = {}
-    for level in found.levels:
-        alike.setdefault(_division(level, fleets, policies.source), []).append(level)
+    for level in policies.levels:
+        alike.setdefault(_division(level, fleets, source), []).append(level)
+
+    def own_plan(own: list[Level[Policy]], number: int, fleet: Fleet) -> Plan:
+        """One station's tables, by the load of the whole cluster."""
+        made = [replace(level.stations[number].policy, load_qps=level.load_qps) for level in own]
+        return plan_of(made, f"{source}: {own[0].stations[number].name}", fleet)
+
     levels = [planned for division, own in alike.items()
-              for planned in _planned(policies, fleets, division, own)]
-    return ClusterPlan(policies.name, fleets,
-                       PolicySet(levels, found.worker_types, found.slo_classes))
+              for planned in _planned(own_plan, fleets, division, own)]
+    return ClusterPlan(name, fleets,
+                       PolicySet(levels, policies.worker_types, policies.slo_classes))
 
 
 def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
@@ -66,7 +82,8 @@ def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
 
 
 def _planned(
-    policies: Policies, fleets: Fleets, division: _Division, levels: list[Level[Policy]]
+    own_plan: Callable[[list[Level[Policy]], int, Fleet], Plan], fleets: Fleets,
+    division: _Division, levels: list[Level[Policy]],
 ) -> list[Level[StationPlan]]:
     """Levels that divide the workers in the same way."""
     plans = []
@@ -75,22 +92,8 @@ def _planned(
         kind = fleets.fleets[fleets.fleet_of[stations[0].worker_types[0]]]
         fleet = replace(kind, workers=len(workers), slo_ms=slo_ms,
                         classes=stations[0].policy.slo_classes)
-        plan = _plan(policies, levels, number, fleet)
-        plans.append(StationPlan(number, fleet, workers, plan))
+        plans.append(StationPlan(number, fleet, workers, own_plan(levels, number, fleet)))
     return [level._replace(stations=tuple(
         station._replace(policy=plan)  # type: ignore[arg-type]
         for station, plan in zip(level.stations, plans, strict=True)))  # type: ignore[misc]
         for level in levels]
-
-
-def _plan(
-    policies: Policies, levels: list[Level[Policy]], number: int, fleet: Fleet
-) -> Plan:
-    """One station's tables, by the load of the whole cluster."""
-    name = levels[0].stations[number].name
-    own = type(policies)(
-        [replace(level.stations[number].policy, load_qps=level.load_qps) for level in levels],
-        f"{policies.source}: {name}", policies.dispatch)
-    for policy in own.policies:
-        own.check_models(policy, fleet)
-    return own.prepared(fleet)
