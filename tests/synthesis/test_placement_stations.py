@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +154,12 @@ def test_policies_keep_their_promises_on_the_shipped_problem() -> None:
     _kept(read_problem("digits"), 2)
 
 
+_LONG = pytest.mark.skipif("RAMSIS_LONG_TESTS" not in os.environ,
+                           reason="takes a minute or more; set RAMSIS_LONG_TESTS to run it")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [20, 100])
+@pytest.mark.parametrize("workers", [20, pytest.param(100, marks=_LONG)])
 def test_policies_keep_their_promises_on_the_reference_problems(
     reference_dir: Path, workers: int
 ) -> None:
