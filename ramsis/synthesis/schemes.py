@@ -27,6 +27,7 @@ DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
 _FORMER = {"worker": "round-robin or shortest-queue", "fleet": "central-queue"}
+_SAME = {("central-queue", "max_batch"): "max_queue"}  # the longest batch of a central queue
 _WHOLE = {"max_queue": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]"}
 _NOT_OF_SCHEMES = ("slo_ms", "workers", "slo_classes", "dispatch")
@@ -114,8 +115,9 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
     known = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
                                if item.name not in _NOT_OF_SCHEMES))
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
-    for part in filter(None, re.split(rf",(?=(?:{'|'.join(known)})=)", rest)):
+    for part in filter(None, re.split(rf",(?=(?:{'|'.join((*known, 'max_batch'))})=)", rest)):
         key, equals, value = part.partition("=")
+        key = _SAME.get((name, key), key)
         if not (equals and value) or key in given or key not in known:
             raise InvalidValueError(describe("not a parameter of the scheme", where=name,
                                              value=part, allowed=", ".join(known)))
