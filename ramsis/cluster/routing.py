@@ -18,11 +18,9 @@ from dataclasses import dataclass, replace
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, Poisson
 from ramsis.errors import InvalidValueError, check_number_of, describe
+from ramsis.runtime.routing import DISPATCHES
 
-__all__ = ["CENTRAL_QUEUE", "ROUND_ROBIN", "SHORTEST_QUEUE", "StationArrivals", "split"]
-
-ROUND_ROBIN, SHORTEST_QUEUE, CENTRAL_QUEUE = "round-robin", "shortest-queue", "central-queue"
-"""How requests reach the workers of some like stations."""
+__all__ = ["StationArrivals", "split"]
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,8 @@ class StationArrivals:
 
 
 def split(
-    process: ArrivalProcess, dispatch: str, *, share: float = 1.0, stations: int = 1
+    process: ArrivalProcess, dispatch: str = "round-robin", *, share: float = 1.0,
+    stations: int = 1,
 ) -> StationArrivals:
     """What arrives at one of some like stations.
 
@@ -76,16 +75,18 @@ def split(
     StationArrivals(process=Poisson(load_qps=400.0), every=4, exact=True)
     """
     check_number_of("stations", stations)
-    known = (ROUND_ROBIN, SHORTEST_QUEUE, CENTRAL_QUEUE)
-    if dispatch not in known:
+    if dispatch not in DISPATCHES:
         raise InvalidValueError(describe("unknown dispatch", where="dispatch", value=dispatch,
-                                         allowed=", ".join(known)))
-    if dispatch == CENTRAL_QUEUE and stations > 1:
+                                         allowed=", ".join(DISPATCHES)))
+    rule = DISPATCHES[dispatch]
+    if not rule.own_queues and stations > 1:
         raise InvalidValueError(describe("several stations have several queues",
                                          where="dispatch", value=dispatch,
-                                         allowed=f"{ROUND_ROBIN}, {SHORTEST_QUEUE}"))
+                                         allowed=", ".join(
+                                             name for name, one in DISPATCHES.items()
+                                             if one.own_queues)))
     return StationArrivals(_thinned(process, share), stations,
-                           exact=dispatch != SHORTEST_QUEUE or stations == 1)
+                           exact=rule.in_turn or stations == 1)
 
 
 def _thinned(process: ArrivalProcess, share: float) -> ArrivalProcess:

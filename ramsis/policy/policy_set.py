@@ -312,10 +312,10 @@ def _thinned(level: Level[Policy], share: float) -> dict[str, Any]:
     """What arrives where each request comes with a probability."""
     # Here, as arrival processes take long to load and few sets need them.
     from ramsis.arrivals import Arrivals, describe_process
-    from ramsis.cluster.routing import ROUND_ROBIN, split
+    from ramsis.cluster.routing import split
 
     process = Arrivals.parse(level.arrivals).counted(level.load_qps)
-    return describe_process(split(process, ROUND_ROBIN, share=share).process)
+    return describe_process(split(process, share=share).process)
 
 
 def _check_expected(fields: Fields) -> None:

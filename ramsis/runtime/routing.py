@@ -86,10 +86,13 @@ class DispatchRule(NamedTuple):
         Whether each worker has a queue of its own, so that its table is for one worker.
     routing
         Makes the routing for a number of queues.
+    in_turn
+        Whether one of k queues gets exactly every k-th request, whatever their lengths are.
     """
 
     own_queues: bool
     routing: Callable[[int], Routing]
+    in_turn: bool
 
     def station_workers(self, workers: int) -> int:
         """Workers that take from one queue, where so many serve."""
@@ -101,9 +104,9 @@ class DispatchRule(NamedTuple):
 
 
 DISPATCHES: Mapping[str, DispatchRule] = {
-    "round-robin": DispatchRule(True, RoundRobin),
-    "shortest-queue": DispatchRule(True, ShortestQueue),
-    "central-queue": DispatchRule(False, CentralQueue),
+    "round-robin": DispatchRule(True, RoundRobin, in_turn=True),
+    "shortest-queue": DispatchRule(True, ShortestQueue, in_turn=False),
+    "central-queue": DispatchRule(False, CentralQueue, in_turn=True),
 }
 """The dispatch rules by name."""
 

@@ -19,7 +19,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import ShippedProcess
 from ramsis.arrivals.registry import format_process
 from ramsis.bounds import fluid_bound
-from ramsis.cluster.routing import ROUND_ROBIN, split
+from ramsis.cluster.routing import split
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.policy import Policy, Rates, Station, station_name
@@ -103,7 +103,7 @@ class TypeLoads:
             A process of which that is not known.
         """
         arrivals = Arrivals.parse(self.settings.arrivals)
-        process = split(arrivals.counted(self.load_qps), ROUND_ROBIN, share=share).process
+        process = split(arrivals.counted(self.load_qps), share=share).process
         return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text
 
     def worth(self, t: int, loads: Loads) -> float:
