@@ -12,6 +12,8 @@ import pytest
 from ramsis.arrivals import (
     ArrivalProcess,
     Arrivals,
+    Arrivals,
+    Arrivals,
     MarkovModulated,
     NegativeBinomial,
     Poisson,
