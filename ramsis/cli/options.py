@@ -17,7 +17,7 @@ from ramsis.cli.params import ARRIVALS, LOADS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.sim.fleet import SERVICES
 
-__all__ = ["fleet_options", "load_option", "mixed_fleet_options",
+__all__ = ["fleet_options", "load_option", "mixed_fleet_options", "overhead_option",
            "seed_options", "simulated_service_option", "workload_options"]
 
 _Command = Callable[..., Any]
@@ -108,6 +108,11 @@ def seed_options(seeds: int) -> Callable[[_Command], _Command]:
 
     return add
 
+
+overhead_option = click.option(
+    "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS",
+    help="What every batch takes besides the model, as to dispatch it; added to all service "
+         "times.")
 
 simulated_service_option = click.option(
     "--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,

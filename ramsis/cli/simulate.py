@@ -17,6 +17,7 @@ from ramsis.bounds import realised_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
     mixed_fleet_options,
+    overhead_option,
     seed_options,
     simulated_service_option,
     workload_options,
@@ -92,6 +93,7 @@ class _Entry:
 @simulated_service_option
 @click.option("--network-ms", type=float, default=0.0, show_default=True,
               help="Delay of each batch on its way.")
+@overhead_option
 @click.option("--monitor", type=click.Choice(["on", "off"]),
               help="Anticipate the load by the load monitor, or be told the mean load.  "
               "[default: on for a trace]")
@@ -120,6 +122,7 @@ def simulate_command(
     seeds: int,
     service: str,
     network_ms: float,
+    overhead_ms: float,
     monitor: str | None,
     monitor_ms: float,
     told: float,
@@ -155,7 +158,7 @@ def simulate_command(
     if not (policies or schemes):
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
     workload.check()
-    cluster = cluster_of(profile_names, slo_ms, workers)
+    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
