@@ -54,7 +54,8 @@ def test_a_policy_states_the_overhead_and_keeps_to_it(way: str, tmp_path: Path) 
     for name in ("effective_accuracy", "violation_rate", "utilisation", "upper_bound"):
         assert getattr(policy.expectations, name) == pytest.approx(
             getattr(slower.expectations, name), abs=1e-5)
-    assert policy.expectations.utilisation > none.expectations.utilisation
+    assert policy.expectations.capacity_qps < none.expectations.capacity_qps
+    assert policy.expectations.effective_accuracy < none.expectations.effective_accuracy
     path = tmp_path / "policy.json"
     write(policy, path)
     assert read(path).to_document() == policy.to_document()
