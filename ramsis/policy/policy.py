@@ -215,7 +215,6 @@ class Policy:
             "late": self.late,
             "objective": self.objective,
             "violation_price": float(self.violation_price),
-            "overhead_ms": float(self.overhead_ms),
             "spare_idle": self.spare_idle,
             "table": self._table_document(),
             "expectations": _plain(asdict(self.expectations)),
@@ -245,6 +244,8 @@ class Policy:
             found["budget"] = asdict(self.budget)
         if self.random_ends:
             found["random_ends"] = True
+        if self.overhead_ms:
+            found["overhead_ms"] = float(self.overhead_ms)
         return found
 
     @classmethod
