@@ -1,17 +1,18 @@
 """The dispatcher: which requests run when, on which worker and model, as a policy set says.
 
-It is the loop around the lookup. Events go in: requests arrive, a batch ends, a time comes that was
-asked for, a worker fails or is back, other policies are to serve. After each event come *orders*:
-batches to start and requests that are given up; and :attr:`Dispatcher.wake_ms` is when to call
-:meth:`Dispatcher.timer` if nothing happens before. It has no threads, no clock and no queues but
-its own: whoever calls it passes the time, which must not go back, so that an event loop
+It is the loop around the lookup. Events go in: requests arrive, a batch ends, a time comes that
+was asked for, a worker fails or is back, other policies are to serve. After each event come
+*orders*: batches to start and requests that are given up; and :attr:`Dispatcher.wake_ms` is when
+to call :meth:`Dispatcher.timer` if nothing happens before. It has no threads and no clock: whoever
+calls it passes the time, which must not go back, so that an event loop
 (:class:`~ramsis.runtime.fronts.AsyncFront`), threads (:class:`~ramsis.runtime.fronts.ThreadFront`)
 and a simulation can all drive it.
 
 Requests go to the stations of the level for the stated or anticipated load, there to a queue by
 the dispatch rule, and stand by deadline. When the load comes to a level that divides the workers
-in another way, or such policies are swapped in, all that wait are routed anew; a busy worker serves
-its new station once it has finished. Nothing that waits is lost by either. Standard library only.
+in another way, or such policies are swapped in, all that wait are routed anew; a busy worker
+serves its new station once it has finished. Nothing that waits is lost by either. Standard
+library only.
 """
 
 from __future__ import annotations

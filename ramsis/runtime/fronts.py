@@ -1,10 +1,10 @@
 """What drives a dispatcher while requests are served: an event loop, or threads.
 
 A front reads the clock, passes events to the :class:`~ramsis.runtime.dispatcher.Dispatcher`, hands
-its orders to two functions, and sets the timer that the dispatcher asks for. The functions start a
-batch on a worker and tell a request that it is given up; they must return at once and may not raise.
-When a batch has ended, call ``finished``. Times are in ms on the front's clock, which never goes
-back. Standard library only.
+its orders to two functions, and sets the timer that the dispatcher asks for. The functions start
+a batch on a worker and tell a request that it is given up; they must return at once and may not
+raise. When a batch has ended, call ``finished``. Times are in ms on the front's clock, which never
+goes back. Standard library only.
 """
 
 from __future__ import annotations

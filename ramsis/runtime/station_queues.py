@@ -1,8 +1,8 @@
 """The queues of one station while it serves: who waits, who is idle, and what its table says.
 
-The rules are those of ``docs/lookup.md``: requests stand by deadline; the table is asked after each
-event, and again after each batch or drop; a worker with a queue of its own asks only while it is
-idle. Standard library only.
+The rules are those of ``docs/lookup.md``: requests stand by deadline; the table is asked after
+each event, and again after each batch or drop; a worker with a queue of its own asks only while it
+is idle. Standard library only.
 """
 
 from __future__ import annotations
