@@ -21,6 +21,7 @@ __all__ = [
     "cluster_options",
     "like_workers_options",
     "load_option",
+    "overhead_option",
     "seed_options",
     "simulated_service_option",
     "workload_options",
@@ -114,6 +115,11 @@ def seed_options(seeds: int) -> Callable[[_Command], _Command]:
 
     return add
 
+
+overhead_option = click.option(
+    "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS",
+    help="What every batch takes besides the model, as to dispatch it; added to all service "
+         "times.")
 
 simulated_service_option = click.option(
     "--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,

@@ -23,6 +23,7 @@ from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.central_promise import promise_of
 from ramsis.synthesis.recipes.recipe import Recipe
+from ramsis.synthesis.service import as_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import SETTLES, simulated
 
@@ -47,7 +48,10 @@ class Central(Recipe["CentralProblem"]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
     ) -> CentralProblem:
         """See :meth:`Recipe.problem`."""
-        times = ServiceTimes.of(profile, settings.chosen_service(profile), settings.max_queue)
+        overhead_ms = settings.overhead_ms
+        times = ServiceTimes.of(profile.with_overhead(overhead_ms),
+                                settings.chosen_service(profile), settings.max_queue)
+        times = replace(times, quantiles_ms=as_stated(times.quantiles_ms, overhead_ms))
         from ramsis.central.classes import ClassesProblem
         from ramsis.central.problem import CentralProblem
 
@@ -72,14 +76,14 @@ class Central(Recipe["CentralProblem"]):
         the one that earns more in simulation is the answer.
         """
         inputs = inputs_of(profile, settings)
-        made = _solved(problem, inputs)
+        made = _solved(problem, inputs, settings.overhead_ms)
         if problem.workers == 1 or not _settles(problem):
             return made
         earned, error = _in_simulation(made)
         if earned >= made.certificate.gain - error:
             return made
         try:
-            other = _solved(replace(problem, random_ends=True), inputs)
+            other = _solved(replace(problem, random_ends=True), inputs, settings.overhead_ms)
         except NotConvergedError:
             return made
         return other if _in_simulation(other)[0] > earned else made
@@ -163,7 +167,8 @@ def policy_of_regular_ends(
     if problem.workers == 1 or not _settles(problem):
         return made
     variability = max(1.0 - made.expectations.utilisation**2, _LEAST_VARIABILITY)
-    regular = _solved(replace(problem, end_variability=variability), made.inputs)
+    regular = _solved(replace(problem, end_variability=variability), made.inputs,
+                      settings.overhead_ms)
     worse = _in_simulation(regular)[0] < _in_simulation(made)[0] - _NO_MATTER
     return made if worse else regular
 
@@ -180,12 +185,12 @@ def _in_simulation(policy: Policy) -> tuple[float, float]:
     return gain, max(found.effective_half_width, _NO_MATTER)
 
 
-def _solved(problem: CentralProblem, inputs: Inputs) -> Policy:
+def _solved(problem: CentralProblem, inputs: Inputs, overhead_ms: float) -> Policy:
     """The policy that is optimal in the model."""
     expectations, solution = promise_of(problem)
     steady, times = solution.steady_state, problem.times
     return Policy(
-        models=tuple(_model(times, m) for m in range(len(times.models))),
+        models=tuple(_model(times, m, overhead_ms) for m in range(len(times.models))),
         slo_ms=problem.slo_ms,
         workers=problem.workers,
         load_qps=problem.load_qps,
@@ -213,13 +218,14 @@ def _solved(problem: CentralProblem, inputs: Inputs) -> Policy:
         slo_classes=problem.classes,
         spare_idle=solution.spare_idle,
         random_ends=problem.random_ends,
+        overhead_ms=overhead_ms,
     )
 
 
-def _model(times: ServiceTimes, m: int) -> PolicyModel:
-    """A model with the batches that may be in time."""
+def _model(times: ServiceTimes, m: int, overhead_ms: float) -> PolicyModel:
+    """A model with the batches that may be in time, without the overhead."""
     rows = times.quantiles_ms[m]
-    rows = rows[np.isfinite(rows).all(axis=1)]
+    rows = without_overhead(rows[np.isfinite(rows).all(axis=1)], overhead_ms)
     means = np.maximum.accumulate(rows.mean(axis=1))
     drawn = times.service == DISTRIBUTION
     return PolicyModel(
