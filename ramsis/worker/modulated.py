@@ -31,8 +31,8 @@ from scipy.sparse import csr_array
 from ramsis.arrivals import Poisson
 from ramsis.arrivals.counts import counts_support
 from ramsis.errors import InvalidValueError, describe
-from ramsis.worker.evaluation import NodeEvaluation, StateFrequency, state_frequency
 from ramsis.worker.actions import LateRule
+from ramsis.worker.evaluation import NodeEvaluation, StateFrequency, state_frequency
 from ramsis.worker.first_passage import Passage, quadrature_passage, truncated_mass
 from ramsis.worker.modes import MODES, ModulatedProcess
 from ramsis.worker.problem import WorkerProblem
