@@ -85,6 +85,9 @@ class Policy:
         The budget of violations that the policy was made for, if any.
     random_ends
         Whether the model took batches to end at random instants.
+    overhead_ms
+        What every batch takes besides its model, >= 0; the models' own times are without it,
+        :attr:`latency_ms` and the other times of this class with it.
     """
 
     models: tuple[PolicyModel, ...]
@@ -113,6 +116,7 @@ class Policy:
     spare_idle: int | None = None
     budget: BudgetRecord | None = None
     random_ends: bool = False
+    overhead_ms: float = 0.0
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -158,7 +162,7 @@ class Policy:
         result = np.full((len(self.models), longest), np.inf)
         for row, model in zip(result, self.models, strict=True):
             row[: len(model.latency_ms)] = model.latency_ms
-        return result
+        return result + self.overhead_ms
 
     @property
     def service_ms(self) -> FloatArray:
@@ -170,7 +174,7 @@ class Policy:
         result = np.full((len(rows), max(map(len, rows)), len(rows[0][0])), np.inf)
         for one, known in zip(result, rows, strict=True):
             one[: len(known)] = known
-        return result
+        return result + self.overhead_ms
 
     @property
     def quantiles_ms(self) -> FloatArray | None:
@@ -240,6 +244,8 @@ class Policy:
             found["budget"] = asdict(self.budget)
         if self.random_ends:
             found["random_ends"] = True
+        if self.overhead_ms:
+            found["overhead_ms"] = float(self.overhead_ms)
         return found
 
     @classmethod
@@ -256,6 +262,7 @@ class Policy:
         fields.only(_KEYS)
         service = fields.text("service", SERVICES)
         price = fields.number_or_none("violation_price", NON_NEGATIVE)
+        overhead = fields.number_or_none("overhead_ms", NON_NEGATIVE)
         return cls(
             models=models_in(fields, table, drawn=service == "distribution"),
             slo_ms=table.slo_ms,
@@ -283,6 +290,7 @@ class Policy:
             spare_idle=table.spare_idle,
             budget=budget_in(fields),
             random_ends="random_ends" in fields and fields.flag("random_ends"),
+            overhead_ms=0.0 if overhead is None else overhead,
         )
 
 
