@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.profiles import LatencyTable, ProfileSet, Statistic, prune
@@ -13,8 +13,6 @@ from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.problem import WorkerProblem
 
 __all__ = ["bounded_by", "latency_table", "service_times"]
-
-FloatArray = NDArray[np.float64]
 
 _DIGITS = 4  # of quantiles in ms
 
@@ -26,8 +24,8 @@ def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTa
 
 def service_times(
     profile: ProfileSet, settings: SynthesisSettings
-) -> tuple[LatencyTable, FloatArray | None]:
-    """Latencies, and quantiles of shape (M, N+1, Q) where times are drawn.
+) -> tuple[LatencyTable, ServiceTimes | None]:
+    """Latencies, and their distributions where times are drawn.
 
     These are of the models that may be in time; batches that never are stand as infinite, but for
     those of the fastest model. Quantiles are rounded to 0.1 µs, as policy files hold them.
@@ -36,17 +34,17 @@ def service_times(
     if service != DISTRIBUTION:
         return prune(profile.latency_table(cast(Statistic, service), batches)), None
     law = ServiceTimes.of(profile, DISTRIBUTION, batches)
-    quantiles = np.round(law.quantiles_ms, _DIGITS)
+    law = replace(law, quantiles_ms=np.round(law.quantiles_ms, _DIGITS))
+    quantiles = law.quantiles_ms
     usable = quantiles[:, :, 0] <= settings.slo_ms
     last = np.where(usable.any(axis=1), batches - np.argmax(usable[:, ::-1], axis=1), 0)
     last[0] = batches
     beyond = np.arange(batches) >= last[:, None]
     origin = profile.latency_table("p95", batches).select(law.models).origin
-    means = np.maximum.accumulate(quantiles.mean(axis=2), axis=1)
-    keep = last > 0
-    names = tuple(name for name, kept in zip(law.models, keep.tolist(), strict=True) if kept)
-    table = LatencyTable(names, law.accuracy[keep], means[keep], origin[keep], DISTRIBUTION)
-    return table, np.where(beyond[:, :, None], np.inf, quantiles)[keep]
+    means = np.maximum.accumulate(law.mean_ms, axis=1)
+    keep = np.flatnonzero(last > 0)
+    kept = replace(law, quantiles_ms=np.where(beyond[:, :, None], np.inf, quantiles)).select(keep)
+    return LatencyTable(kept.models, kept.accuracy, means[keep], origin[keep], DISTRIBUTION), kept
 
 
 def bounded_by(problem: WorkerProblem) -> ServiceTimes:
@@ -55,4 +53,4 @@ def bounded_by(problem: WorkerProblem) -> ServiceTimes:
     if problem.quantiles_ms is None:
         return ServiceTimes.of_table(table)
     return ServiceTimes(table.models, table.accuracy, problem.quantiles_ms[:, :batches],
-                        DISTRIBUTION)
+                        DISTRIBUTION, problem.quantile_levels)

@@ -96,7 +96,7 @@ class Central(Recipe["FleetProblem"]):
                                           where=f"{where}: arrivals", value=policy.arrivals_label,
                                           allowed="poisson"))
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
-                         policy.service_ms, policy.service)
+                         policy.service_ms, policy.service, policy.levels, policy.samples)
         problem = FleetProblem(
             law=times, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,
             price=policy.violation_price, option_model=policy.actions[:, 0].copy(),
@@ -212,16 +212,18 @@ def _solved(problem: FleetProblem, inputs: Inputs) -> Policy:
         slo_classes=problem.classes,
         spare_idle=solution.spare_idle,
         random_ends=problem.uneven,
+        quantile_levels=times.levels if times.service == DISTRIBUTION else None,
     )
 
 
 def _model(times: ServiceTimes, m: int) -> PolicyModel:
     """A model with the batches that may be in time."""
-    rows = times.quantiles_ms[m]
-    rows = rows[np.isfinite(rows).all(axis=1)]
-    means = np.maximum.accumulate(rows.mean(axis=1))
+    finite = np.isfinite(times.quantiles_ms[m]).all(axis=1)
+    rows = times.quantiles_ms[m][finite]
     drawn = times.service == DISTRIBUTION
+    means = np.maximum.accumulate(times.mean_ms[m][finite])
     return PolicyModel(
         times.models[m], float(times.accuracy[m]),
         tuple((means if drawn else rows[:, 0]).tolist()),
-        quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None)
+        quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None,
+        samples=tuple(times.samples[m][finite].tolist()) if drawn else None)
