@@ -89,6 +89,9 @@ class Policy:
     quantile_levels
         Where service times are drawn, the levels of the models' quantiles, rising, in (0, 1];
         null for the midpoints of as many equal parts.
+    overhead_ms
+        What every batch takes besides its model, >= 0; the models' own times are without it,
+        :attr:`latency_ms` and the other times of this class with it.
     """
 
     models: tuple[PolicyModel, ...]
@@ -118,6 +121,7 @@ class Policy:
     budget: BudgetRecord | None = None
     random_ends: bool = False
     quantile_levels: FloatArray | None = None
+    overhead_ms: float = 0.0
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -165,7 +169,7 @@ class Policy:
         result = np.full((len(self.models), longest), np.inf)
         for row, model in zip(result, self.models, strict=True):
             row[: len(model.latency_ms)] = model.latency_ms
-        return result
+        return result + self.overhead_ms
 
     @property
     def service_ms(self) -> FloatArray:
@@ -177,7 +181,7 @@ class Policy:
         result = np.full((len(rows), max(map(len, rows)), len(rows[0][0])), np.inf)
         for one, known in zip(result, rows, strict=True):
             one[: len(known)] = known
-        return result
+        return result + self.overhead_ms
 
     @property
     def quantiles_ms(self) -> FloatArray | None:
@@ -266,6 +270,8 @@ class Policy:
             found["random_ends"] = True
         if self.quantile_levels is not None:
             found["quantile_levels"] = self.quantile_levels.tolist()
+        if self.overhead_ms:
+            found["overhead_ms"] = float(self.overhead_ms)
         return found
 
     @classmethod
@@ -283,6 +289,7 @@ class Policy:
         service = fields.text("service", SERVICES)
         price = fields.number_or_none("violation_price", NON_NEGATIVE)
         models = models_in(fields, table, drawn=service == "distribution")
+        overhead = fields.number_or_none("overhead_ms", NON_NEGATIVE)
         return cls(
             models=models,
             slo_ms=table.slo_ms,
@@ -311,6 +318,7 @@ class Policy:
             budget=budget_in(fields),
             random_ends="random_ends" in fields and fields.flag("random_ends"),
             quantile_levels=levels_in(fields, models),
+            overhead_ms=0.0 if overhead is None else overhead,
         )
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -140,6 +140,15 @@ class BatchProfile:
         if self.quantile_levels is not None:
             return np.array(self.quantile_levels)
         return midpoint_levels(len(self.quantiles_ms or ()))
+
+    def longer(self, by_ms: float) -> BatchProfile:
+        """The same latencies, each longer by ``by_ms`` >= 0; their spread stays."""
+        known = {one.name: getattr(self, one.name) for one in fields(self)
+                 if one.name.endswith("_ms") and one.name != "std_ms"}
+        longer: dict[str, Any] = {
+            name: tuple(one + by_ms for one in value) if isinstance(value, tuple)
+            else value + by_ms for name, value in known.items() if value is not None}
+        return replace(self, **longer)
 
     def _derive(self, quantiles_ms: tuple[float, ...]) -> None:
         """Fill what is not stated from the sketch, kept in order with what is."""
