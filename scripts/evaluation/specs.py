@@ -17,7 +17,8 @@ GREEDY = "greedy:late=drop"
 LEVELS = 8
 """Load levels of central-queue policies on a trace."""
 LABELS = {CENTRAL: "central-queue policies", WORKER: "per-worker policies",
-          "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching"}
+          "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching",
+          "greedy": "greedy"}
 """Names of schemes in figures and tables."""
 
 Document = dict[str, Any]
