@@ -12,8 +12,6 @@ import pytest
 from ramsis.arrivals import (
     ArrivalProcess,
     Arrivals,
-    Arrivals,
-    Arrivals,
     MarkovModulated,
     NegativeBinomial,
     Poisson,
