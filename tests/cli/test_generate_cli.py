@@ -227,7 +227,7 @@ def test_one_word_is_what_the_paper_does(generate: Any, tmp_path: Path) -> None:
                   for folder in (tmp_path / "out", tmp_path / "words"))
     assert one == other
     before = snapshot(tmp_path)
-    refused(generate("--paper", grid=None, late="drop"), 2, "late", "not what the paper does", "'drop'")
+    refused(generate("--paper", grid=None, late="drop"), 2, "late", "not what the paper does")
     refused(generate("--paper", grid=None, dispatch="central-queue"), 2, "objective",
             "per-query")
     assert snapshot(tmp_path) == before

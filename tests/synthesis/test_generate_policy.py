@@ -150,7 +150,7 @@ def test_the_file_says_what_it_was_made_of(tiny: ProfileSet) -> None:
     assert [m.name for m in policy.models] == ["small", "medium", "large"]
     assert policy.models[0].latency_ms[:4] == (4.0, 6.0, 8.0, 10.0)
     assert policy.models[0].latency_origin == "mmimiiime"
-    np.testing.assert_array_equal(tables(policy)[1][:, 0], np.arange(1, 9))
+    np.testing.assert_array_equal(tables(policy)[1][:, -1], np.arange(1, 9))
     assert (policy.slo_ms, policy.workers, policy.load_qps) == (100.0, 4, 600.0)
     assert policy.certificate.nodes_per_bin == 2
 
