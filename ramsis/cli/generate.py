@@ -29,7 +29,8 @@ __all__ = ["generate"]
               help="Choose the fewest levels between the lowest and the highest --load whose "
                    "expected accuracies differ by at most X, such as 0.01.")
 @click.option("--overwrite", is_flag=True,
-              help="Remove the set that DIR holds before writing, whatever it was made from.")
+              help="Replace the set that DIR holds, whatever it was made from, once the new one "
+                   "is whole.")
 @json_option
 def generate(
     profile_names: ByType[str],

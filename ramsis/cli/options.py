@@ -97,10 +97,13 @@ def workload_options(command: _Command) -> _Command:
     return made
 
 
+_MOST_SEEDS = 100_000
+
+
 def seed_options(seeds: int) -> Callable[[_Command], _Command]:
     """``--seed`` and ``--seeds``, of which there are ``seeds`` by default."""
     def add(command: _Command) -> _Command:
-        command = click.option("--seeds", type=click.IntRange(min=1), default=seeds,
+        command = click.option("--seeds", type=click.IntRange(1, _MOST_SEEDS), default=seeds,
                                show_default=True,
                                help="Runs to average over, of seed, seed+1, ...")(command)
         return click.option("--seed", type=click.IntRange(min=0), default=0,

@@ -267,7 +267,8 @@ class Replanner:
             try:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE, text=True, errors="replace")
+                    stderr=subprocess.PIPE, text=True, errors="replace",
+                    start_new_session=True)
             except OSError as error:
                 raise RamsisError(describe(f"cannot run the generator ({error.strerror})",
                                            where=command[0])) from error

@@ -37,9 +37,9 @@ def _not_negative(value: Any) -> float:
     return _number(value, "a finite number >= 0", lambda x: x >= 0)
 
 
-def _whole(value: Any, lowest: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-        raise _RefusedError(value, f"a whole number >= {lowest}")
+def _whole(value: Any, lowest: int, highest: int = 10**15) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
+        raise _RefusedError(value, f"a whole number from {lowest} to {highest:g}")
     return value
 
 
@@ -106,7 +106,7 @@ AXES: Mapping[str, _Check] = {
 SETTINGS: Mapping[str, _Check] = {
     "duration_s": _not_negative,
     "seed": lambda value: _whole(value, 0),
-    "seeds": lambda value: _whole(value, 1),
+    "seeds": lambda value: _whole(value, 1, 100_000),
     "monitor": _one_of("on", "off"),
     "monitor_ms": _positive,
     "told": _positive,

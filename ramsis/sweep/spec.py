@@ -12,11 +12,11 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from ramsis.arrivals import Arrivals
 from ramsis.errors import InputFileError, describe
+from ramsis.files import read_text
 from ramsis.policy import DISPATCHES
 from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
@@ -103,11 +103,10 @@ class SweepSpec:
             The file cannot be read, is not TOML, or breaks the rules; the message names the key.
         """
         try:
-            document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputFileError(describe(f"cannot read file ({error.strerror})",
-                                          where=str(path))) from None
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            document = tomllib.loads(read_text(path))
+        except InputFileError:
+            raise
+        except (ValueError, RecursionError) as error:
             raise InputFileError(describe(f"not valid TOML ({error})", where=str(path))) from None
         return cls.of(document, str(path))
 
