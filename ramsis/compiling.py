@@ -7,19 +7,21 @@ written (a read-only installation of a user without a home), kernels are compile
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numba
 
 __all__ = ["njit"]
 
+F = TypeVar("F", bound=Callable[..., Any])
 
-def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+
+def njit(**options: Any) -> Callable[[F], F]:
     """As :func:`numba.njit` with options; ``cache`` is a wish."""
-    def compiled(function: Callable[..., Any]) -> Any:
+    def compiled(function: F) -> F:
         try:
-            return numba.njit(**options)(function)
+            return numba.njit(**options)(function)  # type: ignore[no-any-return]
         except RuntimeError:  # no place for a cache
-            return numba.njit(**{**options, "cache": False})(function)
+            return numba.njit(**{**options, "cache": False})(function)  # type: ignore[no-any-return]
 
     return compiled
