@@ -51,9 +51,11 @@ def _keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_text(
-    path: str | os.PathLike[str], *, limit: int = MAX_FILE_BYTES, encoding: str = "utf-8"
+    path: str | os.PathLike[str], *, limit: int | None = None, encoding: str = "utf-8"
 ) -> str:
-    """The text of a file of at most ``limit`` bytes; sources that never end are refused too.
+    """The text of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
+
+    Sources that never end are refused too.
 
     Raises
     ------
@@ -61,6 +63,7 @@ def read_text(
         When the file is missing, unreadable, too large, or not UTF-8.
     """
     where = str(path)
+    limit = MAX_FILE_BYTES if limit is None else limit
     try:
         with open(path, "rb") as stream:
             content = stream.read(limit + 1)  # some sources do not know their size

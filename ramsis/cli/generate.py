@@ -10,7 +10,7 @@ import click
 from ramsis.cli.clusters import cluster_of
 from ramsis.cli.levels import print_levels
 from ramsis.cli.options import cluster_options, load_option
-from ramsis.cli.params import ByType
+from ramsis.cli.params import OUT_FOLDER, ByType
 from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import json_option, progress
 from ramsis.cluster.slo_class import SloClass
@@ -22,7 +22,7 @@ __all__ = ["generate"]
 @click.command("generate")
 @cluster_options
 @load_option()
-@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
+@click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
               help="Folder for the policy files and their manifest.")
 @policy_options()
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",

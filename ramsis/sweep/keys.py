@@ -37,9 +37,11 @@ def _not_negative(value: Any) -> float:
     return _number(value, "a finite number >= 0", lambda x: x >= 0)
 
 
-def _whole(value: Any, lowest: int, highest: int = 10**15) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-        raise _RefusedError(value, f"a whole number from {lowest} to {highest:g}")
+def _whole(value: Any, lowest: int, highest: int | None = None) -> int:
+    if (isinstance(value, bool) or not isinstance(value, int) or value < lowest
+            or (highest is not None and value > highest)):
+        upto = "" if highest is None else f" and <= {highest}"
+        raise _RefusedError(value, f"a whole number >= {lowest}{upto}")
     return value
 
 
