@@ -22,6 +22,7 @@ __all__ = [
     "like_workers_options",
     "load_option",
     "overhead_option",
+    "padding_option",
     "seed_options",
     "simulated_service_option",
     "workload_options",
@@ -123,6 +124,11 @@ overhead_option = click.option(
     "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS",
     help="What every batch takes besides the model, as to dispatch it; added to all service "
          "times.")
+
+padding_option = click.option(
+    "--no-padding", "padding", flag_value=False, default=True, type=bool,
+    help="The servers cannot run a batch as a larger one that is faster: every size at its own "
+         "latency.")
 
 simulated_service_option = click.option(
     "--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
