@@ -16,7 +16,8 @@ import click
 from ramsis.bounds import realised_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
-    mixed_fleet_options,
+    cluster_options,
+    overhead_option,
     seed_options,
     simulated_service_option,
     workload_options,
@@ -76,7 +77,7 @@ class _Entry:
 
 
 @click.command("simulate")
-@partial(mixed_fleet_options, required=False)  # a placement says what serves
+@partial(cluster_options, required=False)  # a placement says what serves
 @click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
               help="Simulate a placement that `place` wrote, in place of --profiles, --slo-ms, "
               "--workers and all that is compared.")
@@ -94,6 +95,7 @@ class _Entry:
 @simulated_service_option
 @click.option("--network-ms", type=float, default=0.0, show_default=True,
               help="Delay of each batch on its way.")
+@overhead_option
 @click.option("--monitor", type=click.Choice(["on", "off"]),
               help="Anticipate the load by the load monitor, or be told the mean load.  "
               "[default: on for a trace]")
@@ -125,6 +127,7 @@ def simulate_command(
     seeds: int,
     service: str,
     network_ms: float,
+    overhead_ms: float,
     monitor: str | None,
     monitor_ms: float,
     told: float,
@@ -163,7 +166,7 @@ def simulate_command(
     if request_log is not None and len(policies) + len(schemes) > 1:
         raise click.UsageError("--request-log is for a single --policy or --scheme.")
     workload.check()
-    cluster = cluster_of(profile_names, slo_ms, workers)
+    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
