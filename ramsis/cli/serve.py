@@ -16,7 +16,7 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 
 
 @click.command("serve")
-@click.argument("policies", metavar="POLICIES")
+@click.argument("policies", metavar="DIR|FILE")
 @click.option("--variants", required=True, metavar="FILE",
               help="TOML file of the models to run, by the names in the policies.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
@@ -42,6 +42,8 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 @click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
 @click.option("--pin/--no-pin", default=True, show_default=True,
               help="Give each worker a core of its own where there are enough.")
+@click.option("--check", is_flag=True,
+              help="Load and run each variant, say whether all fits, and end.")
 def serve_command(policies: str, variants: str, **given: Any) -> None:
     """Serve models over HTTP, by the policies of a folder or file.
 
@@ -51,7 +53,7 @@ def serve_command(policies: str, variants: str, **given: Any) -> None:
 
     \b
     Examples:
-      $ ramsis serve policies --variants variants.toml --port 8000
+      $ ramsis serve policies_out/example --variants variants.toml --check
     """
     for library in _LIBRARIES:
         try:
@@ -66,7 +68,8 @@ def serve_command(policies: str, variants: str, **given: Any) -> None:
 def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.runtime.dispatcher import DispatchSettings
     from ramsis.serving.http_server import HttpSettings, bound_socket, new_event_loop, serve
-    from ramsis.serving.policies import read_policies
+    from ramsis.serving.policies import check_served, largest_batch, read_policies
+    from ramsis.serving.pool import checked
     from ramsis.serving.server import Server, ServerSettings
     from ramsis.serving.variants import read_variants
 
@@ -78,6 +81,15 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
         pin=given["pin"], memory_mb=given["worker_memory_mb"], drain_s=given["drain_s"],
         request_log=given["request_log"])
     found, models = read_policies(policies), read_variants(variants)
+    if given["check"]:
+        check_served(found, [one.name for one in models.variants], None, variants)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            inputs, outputs = runner.run(checked(models, largest_batch(found)))
+        for what, specs in (("takes", inputs), ("gives", outputs)):
+            for spec in specs:
+                click.echo(f"{models.name} {what} {spec.name}: {spec.datatype} "
+                           f"{['n', *spec.shape]}")
+        return
     listening = bound_socket(http)
 
     async def run() -> None:

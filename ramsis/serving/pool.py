@@ -27,7 +27,7 @@ from ramsis.serving.messages import Ended, RunBatch, Unframed, framed, send_json
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile
 
-__all__ = ["PoolSettings", "WorkerEvents", "WorkerPool"]
+__all__ = ["PoolSettings", "WorkerEvents", "WorkerPool", "checked"]
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 _READ = 65536
@@ -316,3 +316,29 @@ def _is_file(stream: Any) -> bool:
         return isinstance(stream.fileno(), int)
     except (AttributeError, OSError, ValueError):
         return False
+
+
+async def checked(
+    variants: VariantsFile, max_batch: int
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Load the variants in a worker, and run each as a batch of 1 and as the largest.
+
+    Returns
+    -------
+    tuple
+        The inputs and the outputs of all of them.
+
+    Raises
+    ------
+    InputFileError
+        One does not load or run.
+    """
+    pool = WorkerPool(variants, PoolSettings(1, max_batch, (1, max_batch), slots=1),
+                      WorkerEvents(_nothing, _nothing, _nothing))
+    await pool.start()
+    await pool.stop()
+    return pool.inputs, pool.outputs
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing."""
