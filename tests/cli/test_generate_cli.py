@@ -326,7 +326,7 @@ def test_a_real_interrupt_leaves_finished_files_and_no_others(
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + 60
-        while len(list(out.glob("worker-*.json"))) < 5 and time.monotonic() < deadline:
+        while len(list(out.glob("round-robin-*.json"))) < 5 and time.monotonic() < deadline:
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
