@@ -10,7 +10,7 @@ import click
 
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
-from ramsis.cli.options import load_option, mixed_fleet_options
+from ramsis.cli.options import cluster_options, load_option, overhead_option
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
@@ -38,7 +38,7 @@ _BY_TYPE = (
 
 
 @click.command("bound")
-@mixed_fleet_options
+@cluster_options
 @load_option()
 @click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0],
               show_default=True,
@@ -46,6 +46,7 @@ _BY_TYPE = (
                    "distribution.")
 @click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
               help="Largest batch.")
+@overhead_option
 @json_option
 def bound(
     profile_names: ByType[str],
@@ -54,6 +55,7 @@ def bound(
     loads: tuple[float, ...],
     service: str,
     max_batch: int,
+    overhead_ms: float,
     as_json: bool,
 ) -> None:
     """Bound the effective accuracy of every scheme with batches up to --max-batch.
@@ -72,7 +74,7 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
     """
-    cluster = cluster_of(profile_names, slo_ms, workers)
+    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms)
     times = [one.service_times(service, max_batch) for one in cluster.worker_types]
     bounds = _Bounds(cluster, times, max_batch)
     rows = [bounds.row(load_qps) for load_qps in loads]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import click
 
 from ramsis import profiles
 from ramsis.cli.options import (
+    overhead_option,
     seed_options,
     simulated_service_option,
     workload_options,
@@ -102,6 +104,7 @@ _OF_ONE_TYPE = {
 @workload_options
 @seed_options(5)
 @simulated_service_option
+@overhead_option
 @json_option
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw workers over loads: .png, .pdf or .svg.")
@@ -120,6 +123,7 @@ def capacity(
     seed: int,
     seeds: int,
     service: str,
+    overhead_ms: float,
     as_json: bool,
     plot: Path | None,
 ) -> None:
@@ -160,13 +164,15 @@ def capacity(
     runs = {"seeds": range(seed, seed + seeds), **terms}
     types = _offered_types(profile_names, cost, max_workers)
     if types:
+        types = tuple(replace(one, profile=one.profile.with_overhead(overhead_ms))
+                      for one in types)
         _refuse_beside_types(context)
         workloads: Any = [ConstantLoad(qps, 1000.0 * workload.constant_s)
                           for qps in workload.loads or ()]
         for one in workloads:  # refuses what nothing reaches before anything is simulated
             fluid_mixes(types, one.load_qps, targets, **terms)
     else:
-        profile = profiles.load(profile_names.one)
+        profile = profiles.load(profile_names.one).with_overhead(overhead_ms)
         workloads = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, **terms))
         for one in workloads:
             fewest_by_bound(profile, one, targets, **terms)

@@ -13,14 +13,16 @@ __all__ = ["cluster_of", "cluster_terms", "cluster_terms_if_several"]
 
 
 def cluster_of(
-    profile_names: ByType[str], classes: tuple[SloClass, ...], workers: ByType[int]
+    profile_names: ByType[str], classes: tuple[SloClass, ...], workers: ByType[int],
+    overhead_ms: float = 0.0,
 ) -> Cluster:
-    """The cluster that the options name, its profiles read.
+    """The cluster that the options name, its profiles read, with an overhead of each batch.
 
     Raises
     ------
     InvalidValueError
-        A type without workers or without a profile, or shares that do not sum to 1.
+        A type without workers or without a profile, shares that do not sum to 1, or an overhead
+        below 0.
     InputFileError
         A profile that cannot be read.
     """
@@ -40,7 +42,7 @@ def cluster_of(
                                                  where="--workers", value=name,
                                                  allowed=", ".join(files)))
     classes = merged_classes(classes)
-    read = {file: profiles.load(file) for file in files.values()}
+    read = {file: profiles.load(file).with_overhead(overhead_ms) for file in files.values()}
     types = tuple(
         WorkerType(name, read[files[name] if profile_names.typed else profile_names.one], count)
         for name, count in workers.values.items())

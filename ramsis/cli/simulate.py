@@ -16,7 +16,8 @@ import click
 from ramsis.bounds import realised_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
-    mixed_fleet_options,
+    cluster_options,
+    overhead_option,
     seed_options,
     simulated_service_option,
     workload_options,
@@ -28,6 +29,8 @@ from ramsis.cli.workloads import WorkloadOptions
 from ramsis.cluster import Cluster, SloClass
 from ramsis.files import write_atomic
 from ramsis.runtime.monitor import WINDOW_MS
+from ramsis.serving.request_log import write_request_log
+from ramsis.serving.simulated import requests_of_run
 from ramsis.sim import (
     ClusterPlan,
     Fleets,
@@ -74,7 +77,7 @@ class _Entry:
 
 
 @click.command("simulate")
-@partial(mixed_fleet_options, required=False)  # a placement says what serves
+@partial(cluster_options, required=False)  # a placement says what serves
 @click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
               help="Simulate a placement that `place` wrote, in place of --profiles, --slo-ms, "
               "--workers and all that is compared.")
@@ -92,6 +95,7 @@ class _Entry:
 @simulated_service_option
 @click.option("--network-ms", type=float, default=0.0, show_default=True,
               help="Delay of each batch on its way.")
+@overhead_option
 @click.option("--monitor", type=click.Choice(["on", "off"]),
               help="Anticipate the load by the load monitor, or be told the mean load.  "
               "[default: on for a trace]")
@@ -107,6 +111,9 @@ class _Entry:
               help="Draw the comparison: .png, .pdf or .svg.")
 @click.option("--timeline", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write the batches of the first seed at the first load for Perfetto.")
+@click.option("--request-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write what became of each request of the first seed at the first load, of "
+              "the only scheme, as `audit` reads it.")
 def simulate_command(
     profile_names: ByType[str],
     placement: str | None,
@@ -120,6 +127,7 @@ def simulate_command(
     seeds: int,
     service: str,
     network_ms: float,
+    overhead_ms: float,
     monitor: str | None,
     monitor_ms: float,
     told: float,
@@ -127,6 +135,7 @@ def simulate_command(
     csv_file: Path | None,
     plot: Path | None,
     timeline: Path | None,
+    request_log: Path | None,
 ) -> None:
     """Replay policy files and other schemes on the same arrivals, side by side.
 
@@ -154,8 +163,10 @@ def simulate_command(
     require_fleet(click.get_current_context())
     if not (policies or schemes):
         raise click.UsageError("Nothing to simulate: give --policy or --scheme.")
+    if request_log is not None and len(policies) + len(schemes) > 1:
+        raise click.UsageError("--request-log is for a single --policy or --scheme.")
     workload.check()
-    cluster = cluster_of(profile_names, slo_ms, workers)
+    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
@@ -173,12 +184,14 @@ def simulate_command(
                       spec if isinstance(spec, Policies) else None, path)
                for label, spec, path in zip_longest(labels, specs, policies)]
     results, first = _simulated(cluster, entries, workloads, settings,
-                                keep_first=plot is not None or timeline is not None)
+                                keep_first=any((plot, timeline, request_log)))
     bound = _bounds(fleets)
     rows = [{**_row(entry, result, bound), **cluster_terms_if_several(cluster)}
             for entry, result in results]
     _warn_above_highest(results)
     _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
+    if request_log is not None:
+        write_request_log(request_log, requests_of_run(next(iter(first.values()))))
     if as_json:
         print_json([{k: v for k, v in row.items() if k != "models"} for row in rows])
     else:

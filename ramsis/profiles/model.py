@@ -8,8 +8,9 @@ importer) can put its own place in front.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from ramsis.profiles.values import ProfileError, number, positive, text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ModelProfile", "ProfileSet"]
+__all__ = ["ModelProfile", "ProfileSet", "check_overhead"]
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,26 @@ class ProfileSet:
             chosen.append(by_name[name])
         return ProfileSet(self.name, tuple(chosen), self.hardware, self.measurement)
 
+    def with_overhead(self, overhead_ms: float) -> ProfileSet:
+        """The set with every latency longer by what a batch takes besides the model.
+
+        Parameters
+        ----------
+        overhead_ms : float
+            Time to dispatch a batch and to hand its answers over, >= 0.
+
+        Raises
+        ------
+        InvalidValueError
+            The overhead is not a finite number >= 0.
+        """
+        check_overhead(overhead_ms)
+        if not overhead_ms:
+            return self
+        return replace(self, models=tuple(
+            replace(model, batches=tuple(item.longer(overhead_ms) for item in model.batches))
+            for model in self.models))
+
     @property
     def statistics(self) -> tuple[str, ...]:
         """Those latency statistics that every model has at every batch size."""
@@ -182,7 +203,8 @@ class ProfileSet:
         """One row per model and batch size, every statistic a column (quantiles aside)."""
         import pandas as pd
 
-        names = [item.name for item in fields(BatchProfile) if item.name != "quantiles_ms"]
+        names = [item.name for item in fields(BatchProfile)
+                 if item.name not in ("quantiles_ms", "quantile_levels")]
         rows = [
             {"model": model.name, "accuracy": model.accuracy, "memory_mb": model.memory_mb,
              "load_ms": model.load_ms, **{name: getattr(batch, name) for name in names}}
@@ -190,6 +212,18 @@ class ProfileSet:
             for batch in model.batches
         ]
         return pd.DataFrame(rows)
+
+
+def check_overhead(overhead_ms: float) -> None:
+    """Refuse what is not a time that every batch takes besides the model.
+
+    Raises
+    ------
+    InvalidValueError
+    """
+    if not (math.isfinite(overhead_ms) and overhead_ms >= 0):
+        raise InvalidValueError(describe("not an overhead", where="overhead_ms",
+                                         value=overhead_ms, allowed="a finite number >= 0"))
 
 
 def _statistics_ms(model: ModelProfile, statistic: str) -> Sequence[float]:

@@ -94,6 +94,7 @@ AXES: Mapping[str, _Check] = {
     "slo_ms": _positive,
     "service": _one_of(*SERVICES),
     "network_ms": _not_negative,
+    "overhead_ms": _not_negative,
     "arrivals": _arrivals,
     "cv": _positive,
     "load_qps": _loads,
@@ -114,7 +115,7 @@ SETTINGS: Mapping[str, _Check] = {
 """Keys that take one value."""
 
 DEFAULTS: Mapping[str, Any] = {
-    "models": "all", "service": "p95", "network_ms": 0.0, "trace_scale": 1.0,
+    "models": "all", "service": "p95", "network_ms": 0.0, "overhead_ms": 0.0, "trace_scale": 1.0,
     "seed": 0, "seeds": 1, "monitor_ms": WINDOW_MS, "told": 1.0,
 }
 

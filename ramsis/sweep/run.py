@@ -186,16 +186,18 @@ class _Inputs:
     def __init__(self, spec: SweepSpec) -> None:
         self.spec = spec
         self._profiles: dict[str, ProfileSet] = {}
-        self._models: dict[tuple[str, str, str], Models] = {}
+        self._models: dict[tuple[str, str, str, float], Models] = {}
         self._traces: dict[tuple[Any, ...], RateTrace] = {}
 
     def models(self, cell: Cell) -> Models:
         key = (cell.profile, cell.model_set,
-               cell.service if cell.model_set.startswith("interpolate:") else "")
+               cell.service if cell.model_set.startswith("interpolate:") else "",
+               cell.overhead_ms)
         if key not in self._models:
             if cell.profile not in self._profiles:
                 self._profiles[cell.profile] = profiles.load(cell.profile)
-            self._models[key] = Models.of(self._subset(self._profiles[cell.profile], cell))
+            chosen = self._subset(self._profiles[cell.profile], cell)
+            self._models[key] = Models.of(chosen.with_overhead(cell.overhead_ms))
         return self._models[key]
 
     def _subset(self, profile: ProfileSet, cell: Cell) -> ProfileSet:

@@ -38,6 +38,8 @@ class Cell:
     profile, model_set : str
     workers, slo_ms, service, network_ms
         As in :func:`ramsis.sim.simulate`.
+    overhead_ms : float
+        What every batch takes besides the model.
     arrivals : str
         The arrival process, as :meth:`ramsis.arrivals.Arrivals.parse` takes it.
     cv : float or None
@@ -61,6 +63,7 @@ class Cell:
     slo_ms: float
     service: str
     network_ms: float
+    overhead_ms: float
     arrivals: str
     cv: float | None
     load_qps: float | None

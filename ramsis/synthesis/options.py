@@ -97,6 +97,7 @@ _PER_WORKER: Mapping[str, Any] = {
     "max_violation": None,
     "solver": SOLVERS[0],
     "slo_classes": (),
+    "overhead_ms": 0.0,
 }
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
@@ -118,6 +119,8 @@ VALUES: Mapping[str, Allowed] = {
                                "not a price"),
     "max_violation": Allowed("a fraction in (0, 1]", lambda x: 0 < x <= 1, "not a violation rate"),
     "solver": _words(*SOLVERS, wrong="unknown solver"),
+    "overhead_ms": Allowed("a finite number >= 0", lambda x: math.isfinite(x) and x >= 0,
+                           "not an overhead"),
 }
 """What an option may be where nothing limits it; arrivals, grids and SLOs are parsed elsewhere."""
 

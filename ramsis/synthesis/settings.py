@@ -65,6 +65,9 @@ class SynthesisSettings:
     max_violation : float, optional
         Budget of violations, in (0, 1]: the price is found at which the policy is the most
         accurate one whose violation rate stays within it; see :mod:`ramsis.synthesis.budget`.
+    overhead_ms : float
+        What every batch takes besides the model, as to dispatch it, >= 0: added to all service
+        times.
     slo_classes : tuple of SloClass
         Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
         shares that sum to 1. Else none.
@@ -90,6 +93,7 @@ class SynthesisSettings:
     solver: SolverName = _OF_DISPATCH
     max_violation: float | None = None
     slo_classes: tuple[SloClass, ...] = ()
+    overhead_ms: float = _OF_DISPATCH
 
     def __post_init__(self) -> None:
         for name, value in DEFAULTS.get(self.dispatch, {}).items():
@@ -135,6 +139,7 @@ class SynthesisSettings:
             "workers": int(self.workers),
             "max_queue": int(self.max_queue),
             "violation_price": float(self.violation_price),
+            "overhead_ms": float(self.overhead_ms),
         }
 
 

@@ -86,12 +86,15 @@ class ClusterProblem:
     @cached_property
     def kinds(self) -> tuple[LikeWorkers, ...]:
         """The worker types, those that are alike as one."""
-        types, settings = self.cluster.worker_types, self.settings
+        settings = self.settings
+        types = [replace(one, profile=one.profile.with_overhead(settings.overhead_ms))
+                 for one in self.cluster.worker_types]
         times = [one.service_times(settings.chosen_service(one.profile), settings.max_queue)
                  for one in types]
         alike = numbered_alike(times)
         return tuple(
-            LikeWorkers(tuple(types[i].name for i in members), types[members[0]].profile,
+            LikeWorkers(tuple(types[i].name for i in members),
+                        self.cluster.worker_types[members[0]].profile,
                         times[members[0]], sum(types[i].count or 0 for i in members))
             for kind in range(max(alike) + 1)
             for members in [[i for i, own in enumerate(alike) if own == kind]])

@@ -73,7 +73,7 @@ def test_sixty_policies_in_three_runs(
         policies = [level.policy for level in read_set(folder).levels]
         assert [p.load_qps for p in policies] == [200.0 * i for i in range(1, 21)]
         assert all(p.certificate.converged for p in policies)
-        assert len(list(folder.glob("worker-*.json"))) == 20
+        assert len(list(folder.glob("round-robin-*.json"))) == 20
     timing = Timing.of(times)
     ledger.time("ramsis generate, three runs of 20 loads", timing, 8.0)
     solving = several(lambda: solve(table, LOAD_QPS), 15).scaled(60)

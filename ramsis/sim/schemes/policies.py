@@ -238,7 +238,8 @@ class _Run(Scheme):
         self.head = self.drawn = 0
         chance = self.chance_of_head if rule.own_queues else self.next_chance
         self.policies = set_of_selectors([Selector(table, chance) for table in tables()])
-        known_qps = 0.0 if engine.monitored else engine.load_qps()
+        self.monitored = engine.monitored
+        known_qps = 0.0 if self.monitored else engine.load_qps()
         self.selector = self.policies.at(known_qps).selector
         idle = engine.idle_workers()
         self.serving = engine.in_service()
@@ -260,7 +261,9 @@ class _Run(Scheme):
         return coins[drawn % len(coins)]
 
     def on_arrival(self, query: int) -> None:
-        self.act(self.join(query))
+        queue = self.join(query)
+        if queue.idle or not self.own_queues:
+            self.act(queue)
 
     def on_arrivals(self, queries: Sequence[int]) -> None:
         for query in queries:
@@ -269,8 +272,9 @@ class _Run(Scheme):
             self.act(queue)
 
     def join(self, query: int) -> _Queue:
-        chosen = self.route(self.in_system)
-        self.in_system[chosen] += 1
+        in_system = self.in_system
+        chosen = self.route(in_system)
+        in_system[chosen] += 1
         queue = self.queues[chosen]
         heappush(queue.waiting, (self.engine.deadline_ms(query), query))
         return queue
@@ -279,7 +283,8 @@ class _Run(Scheme):
         queue = self.queue_of[worker]
         self.in_system[worker if self.own_queues else 0] -= self.serving[worker]
         queue.idle.append(worker)
-        self.act(queue)
+        if queue.waiting:
+            self.act(queue)
 
     def on_timer(self, token: object) -> None:
         queue, asked, slack_ms = cast(tuple[_Queue, int, float], token)
@@ -293,18 +298,22 @@ class _Run(Scheme):
         if not waiting or (self.own_queues and not idle):
             return
         selector = self.selector
-        if engine.monitored:
+        if self.monitored:
             selector = self.policies.at(engine.load_qps()).selector
         while waiting:
             deadline_ms, self.head = waiting[0]
-            slack_ms = min(deadline_ms - engine.now_ms, at_most_ms)
-            answer = selector(len(waiting), slack_ms, len(idle))
+            slack_ms = deadline_ms - engine.now_ms
+            if at_most_ms < slack_ms:
+                slack_ms = at_most_ms
             at_most_ms = inf
+            answer = selector(len(waiting), slack_ms, len(idle))
             if isinstance(answer, Decision):
+                model, batch = answer
                 worker = idle.popleft()
-                self.serving[worker] = answer.batch
-                queries = [heappop(waiting)[1] for _ in range(answer.batch)]
-                engine.dispatch(worker, queries, self.index[answer.model])
+                self.serving[worker] = batch
+                queries = ([heappop(waiting)[1]] if batch == 1
+                           else [heappop(waiting)[1] for _ in range(batch)])
+                engine.dispatch(worker, queries, self.index[model])
                 if self.own_queues:
                     return
             elif isinstance(answer, Drop):

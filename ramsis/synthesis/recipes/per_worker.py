@@ -20,7 +20,7 @@ from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
-from ramsis.synthesis.service import bounded_by, service_times
+from ramsis.synthesis.service import bounded_by, service_times, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
@@ -54,7 +54,7 @@ class RoundRobin(Recipe[WorkerProblem]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
     ) -> WorkerProblem:
         """See :meth:`Recipe.problem`."""
-        table, quantiles_ms = service_times(profile, settings)
+        table, law = service_times(profile, settings)
         problem = WorkerProblem.create(
             table,
             slo_ms=settings.slo_ms,
@@ -66,7 +66,9 @@ class RoundRobin(Recipe[WorkerProblem]):
             late=settings.late,
             batching=settings.batching,
             violation_price=settings.violation_price,
-            quantiles_ms=quantiles_ms,
+            quantiles_ms=None if law is None else law.quantiles_ms,
+            levels=None if law is None else law.levels,
+            samples=None if law is None else law.samples,
         )
         self.check(problem)
         return problem
@@ -94,7 +96,7 @@ class RoundRobin(Recipe[WorkerProblem]):
         last = 0 if problem.late is LateRule.DROP else problem.max_queue
         actions, codes, longer_queue = encoded(model, batch, (table.fastest, last))
         return Policy(
-            models=_models(problem),
+            models=_models(problem, settings.overhead_ms),
             slo_ms=problem.slo_ms,
             workers=problem.workers,
             load_qps=load_qps,
@@ -115,6 +117,8 @@ class RoundRobin(Recipe[WorkerProblem]):
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
+            quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
+            overhead_ms=settings.overhead_ms,
         )
 
     def problem_of(
@@ -140,6 +144,8 @@ class RoundRobin(Recipe[WorkerProblem]):
                 batching=policy.batching,
                 violation_price=policy.violation_price,
                 quantiles_ms=policy.quantiles_ms,
+                levels=policy.levels,
+                samples=policy.samples,
             )
             self.check(problem)
         except InvalidValueError as error:
@@ -185,25 +191,38 @@ def _arrivals(problem: WorkerProblem, settings: SynthesisSettings) -> dict[str, 
     return {"process": settings.arrivals}
 
 
-def _models(problem: WorkerProblem) -> tuple[PolicyModel, ...]:
+def _models(problem: WorkerProblem, overhead_ms: float) -> tuple[PolicyModel, ...]:
+    """The models as the file states them: without the overhead."""
     table = problem.latency
+    latency_ms = without_overhead(table.latency_ms, overhead_ms)
     return tuple(
         PolicyModel(
             name=name,
             accuracy=float(table.accuracy[m]),
-            latency_ms=tuple(table.latency_ms[m].tolist()),
+            latency_ms=tuple(latency_ms[m].tolist()),
             latency_origin="".join(_ORIGINS[o] for o in table.origin[m]),
-            quantiles_ms=_finite_rows(problem, m),
+            quantiles_ms=_finite_rows(problem, m, overhead_ms),
+            samples=_samples(problem, m),
         )
         for m, name in enumerate(table.models)
     )
 
 
-def _finite_rows(problem: WorkerProblem, model: int) -> tuple[tuple[float, ...], ...] | None:
+def _finite_rows(
+    problem: WorkerProblem, model: int, overhead_ms: float
+) -> tuple[tuple[float, ...], ...] | None:
     if problem.quantiles_ms is None:
         return None
     rows = problem.quantiles_ms[model]
-    return tuple(tuple(row.tolist()) for row in rows[np.isfinite(rows[:, -1])])
+    rows = without_overhead(rows[np.isfinite(rows[:, -1])], overhead_ms)
+    return tuple(tuple(row.tolist()) for row in rows)
+
+
+def _samples(problem: WorkerProblem, model: int) -> tuple[int, ...] | None:
+    if problem.samples is None or problem.quantiles_ms is None:
+        return None
+    finite = np.isfinite(problem.quantiles_ms[model, :, -1])
+    return tuple(problem.samples[model, : len(finite)][finite].tolist())
 
 
 def _certificate(solution: WorkerSolution, nodes_per_bin: int | None) -> CertificateRecord:

@@ -1,0 +1,417 @@
+"""The dispatcher: which requests run when, on which worker and model, as a policy set says.
+
+It is the loop around the lookup. Events go in: requests arrive, a batch ends, a time comes that
+was asked for, a worker fails or is back, other policies are to serve. After each event come
+*orders*: batches to start and requests that are given up; and :attr:`Dispatcher.wake_ms` is when
+to call :meth:`Dispatcher.timer` if nothing happens before. It has no threads and no clock: whoever
+calls it passes the time, which must not go back, so that an event loop
+(:class:`~ramsis.runtime.fronts.AsyncFront`), threads (:class:`~ramsis.runtime.fronts.ThreadFront`)
+and a simulation can all drive it.
+
+Requests go to the stations of the level for the stated or anticipated load, there to a queue by
+the dispatch rule, and stand by deadline. When the load comes to a level that divides the workers
+in another way, or such policies are swapped in, all that wait are routed anew; a busy worker
+serves its new station once it has finished. Nothing that waits is lost by either. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from operator import attrgetter
+from typing import Generic, TypeVar
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.runtime.monitor import WINDOW_MS, LoadMonitor
+from ramsis.runtime.policy_set import Level, PolicySet
+from ramsis.runtime.randomised import Uniform, drawn_from
+from ramsis.runtime.selector import Selector
+from ramsis.runtime.station_queues import Orders, QueueState, Start, StationQueues, Ticket
+
+__all__ = ["DispatchSettings", "Dispatcher", "Orders", "Start", "Ticket"]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class DispatchSettings:
+    """How a dispatcher works.
+
+    Parameters
+    ----------
+    overhead_ms
+        Taken from every slack: what dispatch and network take and service times do not contain.
+    timer_ms
+        A wait that ends within so short a time ends now; the resolution of the caller's timers.
+    load_qps
+        The load, where it is known; by default the load monitor anticipates it.
+    window_ms
+        The monitor's window.
+    process
+        Label of the arrival process whose levels serve; needed where a set has several.
+    uniform
+        Source of chance for the routing among stations.
+
+    Raises
+    ------
+    InvalidValueError
+        A time that is negative or not finite.
+    """
+
+    overhead_ms: float = 0.0
+    timer_ms: float = 0.0
+    load_qps: float | None = None
+    window_ms: float = WINDOW_MS
+    process: str | None = None
+    uniform: Uniform | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("overhead_ms", "timer_ms"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value >= 0):
+                raise InvalidValueError(describe("not a length of time", where=name, value=value,
+                                                 allowed="a finite number >= 0"))
+
+
+class Dispatcher(Generic[R]):
+    """Decides for the workers of a policy set.
+
+    Workers are numbered from 0 through the set's worker types, in their order. All are idle at
+    first.
+
+    Parameters
+    ----------
+    policies
+    settings
+
+    Attributes
+    ----------
+    policies
+        The set that serves.
+    level
+        Its level that serves.
+    monitor
+        Of the load; fed by arrivals.
+
+    Raises
+    ------
+    InvalidValueError
+        The set has no such process, or a level more workers than there are.
+
+    Examples
+    --------
+    >>> from ramsis.runtime import DecisionTable, Selector, set_of_selectors
+    >>> table = DecisionTable(
+    ...     models=("small",), slo_ms=100.0, load_qps=50.0, workers=1, dispatch="round-robin",
+    ...     arrivals="poisson", idle=(0, 1), queued=(0, 1, 2), slack_ms=(0.0,),
+    ...     actions=[[0, 1], [0, 2]], rows=[[0, 0], [0, 1]], row_of=[[0, 1]], longer_queue=1)
+    >>> dispatcher = Dispatcher(set_of_selectors([Selector(table)]))
+    >>> [(start.worker, start.model, start.requests)
+    ...  for start in dispatcher.arrive(0.0, ["a"], deadline_ms=100.0).starts]
+    [(0, 'small', ['a'])]
+    >>> dispatcher.arrive(1.0, ["b", "c"], deadline_ms=101.0).starts
+    []
+    >>> dispatcher.finished(5.0, worker=0).starts[0].requests
+    ['b', 'c']
+    """
+
+    def __init__(
+        self, policies: PolicySet[Selector], settings: DispatchSettings | None = None
+    ) -> None:
+        self.settings = settings or DispatchSettings()
+        self.policies = policies
+        self.monitor = LoadMonitor(self.settings.window_ms)
+        self.level = self._level_at(0.0)
+        self._worker_types = dict(policies.worker_types)
+        self._uniform = drawn_from(self.settings.uniform)
+        workers = sum(self._worker_types.values())
+        self._serving = [0] * workers
+        self._up, self._busy = [True] * workers, [False] * workers
+        self._idle_since, self._ends = list(range(workers)), workers
+        self._arrived, self._now_ms = 0, -inf
+        for level in policies.levels:
+            self._division(level)
+        self._stations: list[StationQueues[R]] = []
+        self._open([])
+
+    @property
+    def workers(self) -> int:
+        """How many there are."""
+        return len(self._up)
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait, late ones included."""
+        return sum(len(queue.waiting) + len(queue.late) for queue in self._queues())
+
+    @property
+    def wake_ms(self) -> float:
+        """When to call :meth:`timer`, infinite if never; it changes with every call."""
+        return min(queue.wake_ms for queue in self._queues())
+
+    def load_qps(self, now_ms: float) -> float:
+        """The load in queries per second, as known or as anticipated."""
+        known = self.settings.load_qps
+        return self.monitor.load_qps(self._clock(now_ms)) if known is None else known
+
+    def slo_class(self, slo_ms: float) -> float:
+        """The longest SLO of a class that does not pass a request's own; else the shortest."""
+        classes = sorted(self.policies.slo_classes)
+        return classes[max(bisect_right(classes, slo_ms) - 1, 0)]
+
+    def arrive(
+        self, now_ms: float, requests: Sequence[R], deadline_ms: float,
+        slo_ms: float | None = None, late_until_ms: float = -inf,
+    ) -> Orders[R]:
+        """Requests have come, all with one deadline; the table is asked when all have joined.
+
+        Parameters
+        ----------
+        now_ms
+        requests
+            One or more, of any kind.
+        deadline_ms
+            When their answers are due.
+        slo_ms
+            Their class; by default that of the time to the deadline, see :meth:`slo_class`.
+        late_until_ms
+            Until when an answer is still of use when the deadline cannot be kept.
+
+        Raises
+        ------
+        InvalidValueError
+            A deadline that is not a number, or no class of this SLO.
+        """
+        if not (deadline_ms <= inf and deadline_ms > -inf):
+            raise InvalidValueError(describe("not a time", where="deadline_ms",
+                                             value=deadline_ms, allowed="any number but NaN"))
+        now_ms = self._clock(now_ms)
+        if slo_ms is None:
+            slo_ms = self.slo_class(deadline_ms - now_ms)
+        if self.settings.load_qps is None:
+            self.monitor.record(now_ms, len(requests))
+        tickets = []
+        several = len(self.policies.worker_types) * len(self.policies.slo_classes) > 1
+        for request in requests:
+            tickets.append(Ticket(request, self._arrived, now_ms, deadline_ms, slo_ms,
+                                  late_until_ms, self._uniform() if several else 0.0))
+            self._arrived += 1
+        orders: Orders[R] = Orders([], [])
+        if not self._divided_anew(now_ms, orders, tickets):
+            self._join(now_ms, tickets, orders)
+        return orders
+
+    def finished(self, now_ms: float, worker: int) -> Orders[R]:
+        """A worker has finished its batch and is idle.
+
+        Raises
+        ------
+        InvalidValueError
+            It was idle.
+        """
+        if self._up[worker] and not self._busy[worker]:
+            raise InvalidValueError(describe("the end of a batch that was not started",
+                                             where="worker", value=worker,
+                                             allowed="a worker that is busy"))
+        now_ms = self._clock(now_ms)
+        self._end(worker)
+        self._up[worker] = True
+        orders: Orders[R] = Orders([], [])
+        if not self._divided_anew(now_ms, orders):
+            for station in self._stations:
+                if worker in station.queue_of:
+                    queue = station.queue_of[worker]
+                    queue.idle.append(worker)
+                    self._act(station, queue, now_ms, orders)
+        return orders
+
+    def down(self, now_ms: float, worker: int, again: Start[R] | None = None) -> Orders[R]:
+        """A worker has failed, idle or in the middle of a batch; it gets nothing until it is up.
+
+        While all workers of a queue are down, its requests are given up when they are due.
+
+        Parameters
+        ----------
+        again
+            The batch that it ran, if its requests are to wait once more.
+        """
+        now_ms = self._clock(now_ms)
+        orders: Orders[R] = Orders([], [])
+        if not self._up[worker]:
+            return orders
+        idle = not self._busy[worker]
+        self._end(worker)
+        self._up[worker] = False
+        for station in self._stations:
+            if worker in station.queue_of:
+                queue = station.queue_of[worker]
+                queue.up -= 1
+                if idle:
+                    queue.idle.remove(worker)
+                if not queue.up:
+                    self._act(station, queue, now_ms, orders)
+        if again is not None:
+            self._join(now_ms, again.tickets, orders)
+        return orders
+
+    def up(self, now_ms: float, worker: int) -> Orders[R]:
+        """A worker that was down serves again."""
+        if self._up[worker]:
+            return Orders([], [])
+        for station in self._stations:
+            if worker in station.queue_of:
+                station.queue_of[worker].up += 1
+        return self.finished(now_ms, worker)
+
+    def timer(self, now_ms: float) -> Orders[R]:
+        """A time has come at which to ask again; call it at :attr:`wake_ms` or later."""
+        now_ms = self._clock(now_ms)
+        orders: Orders[R] = Orders([], [])
+        if not self._divided_anew(now_ms, orders):
+            due_ms = now_ms + self.settings.timer_ms
+            for station in self._stations:
+                for queue in station.queues:
+                    if queue.wake_ms <= due_ms:
+                        self._act(station, queue, now_ms, orders, queue.wake_slack)
+        return orders
+
+    def swap(self, now_ms: float, policies: PolicySet[Selector]) -> Orders[R]:
+        """Serve by another set from now on; whatever waits or runs goes on.
+
+        Raises
+        ------
+        InvalidValueError
+            The set is for other workers or lacks the process; the one that serves stays.
+        """
+        now_ms = self._clock(now_ms)
+        if dict(policies.worker_types) != self._worker_types:
+            raise InvalidValueError(describe("policies for other workers", where="worker_types",
+                                             value=dict(policies.worker_types),
+                                             allowed=str(self._worker_types)))
+        policies.loads(self.settings.process)
+        for level in policies.levels:
+            self._division(level)
+        self.policies = policies
+        orders: Orders[R] = Orders([], [])
+        if not self._divided_anew(now_ms, orders):
+            for station in self._stations:
+                for queue in station.queues:
+                    self._act(station, queue, now_ms, orders)
+        return orders
+
+    def abandon(self) -> list[Ticket[R]]:
+        """Empty the queues, and return what waited in them."""
+        found = self._waiting()
+        for queue in self._queues():
+            queue.waiting.clear()
+            queue.late.clear()
+            queue.wake_ms = inf
+        for station in self._stations:
+            station.in_system = [sum(self._serving[w] for w in station.workers
+                                     if station.queue_of[w] is queue) for queue in station.queues]
+        return found
+
+    def _clock(self, now_ms: float) -> float:
+        """The time, which does not go back though two readings may be out of order."""
+        self._now_ms = max(now_ms, self._now_ms)
+        return self._now_ms
+
+    def _queues(self) -> list[QueueState[R]]:
+        return [queue for station in self._stations for queue in station.queues]
+
+    def _waiting(self) -> list[Ticket[R]]:
+        """All that wait, in the order in which they came."""
+        found = [entry[2] for queue in self._queues() for heap in (queue.waiting, queue.late)
+                 for entry in heap]
+        return sorted(found, key=attrgetter("number"))
+
+    def _level_at(self, load_qps: float) -> Level[Selector]:
+        return self.policies.at(load_qps, self.settings.process).level
+
+    def _division(self, level: Level[Selector]) -> list[tuple[str, list[int], list[float]]]:
+        """By station: the dispatch rule, the numbers of its workers, and the classes it serves."""
+        free: dict[str, list[int]] = {}
+        first = 0
+        for name, count in self._worker_types.items():
+            free[name] = list(range(first, first + count))
+            first += count
+        found = []
+        for station in level.stations:
+            here: list[int] = []
+            for name in station.worker_types:
+                missing = station.workers - len(here)
+                here, free[name] = here + free[name][:missing], free[name][missing:]
+            if len(here) < station.workers:
+                raise InvalidValueError(describe(
+                    "more workers than there are", value=station.workers,
+                    where=f"station {station.name} at {level.load_qps:g} QPS",
+                    allowed=str(len(here))))
+            found.append((station.policy.table.dispatch, here, sorted(station.share)))
+        return found
+
+    def _divided_anew(
+        self, now_ms: float, orders: Orders[R], newcomers: Sequence[Ticket[R]] = ()
+    ) -> bool:
+        """Take the level of the load; whether it divides the workers otherwise than the last."""
+        level = self._level_at(self.load_qps(now_ms))
+        if level is self.level:
+            return False
+        before, self.level = self.level, level
+        if self._division(before) == self._division(level):
+            return False
+        self._open([*self._waiting(), *newcomers], now_ms, orders)
+        return True
+
+    def _open(
+        self, tickets: Sequence[Ticket[R]], now_ms: float = -inf, orders: Orders[R] | None = None
+    ) -> None:
+        """Let the stations of the level serve, and route to them all that wait."""
+        idle = sorted((w for w in range(self.workers) if self._up[w] and not self._busy[w]),
+                      key=self._idle_since.__getitem__)
+        self._stations = [
+            StationQueues(dispatch, workers, [w for w in idle if w in set(workers)],
+                          self._serving, self._up, self.settings.overhead_ms)
+            for dispatch, workers, _ in self._division(self.level)]
+        for ticket in tickets:
+            self._station_of(ticket).join(ticket)
+        if orders is not None:
+            for station in self._stations:
+                for queue in station.queues:
+                    self._act(station, queue, now_ms, orders)
+
+    def _station_of(self, ticket: Ticket[R]) -> StationQueues[R]:
+        if len(self._stations) == 1:
+            return self._stations[0]
+        chosen = self.level.route(self.slo_class(ticket.slo_ms), ticket.uniform)
+        return next(station for station, one in zip(self._stations, self.level.stations,
+                                                    strict=True) if one is chosen)
+
+    def _join(self, now_ms: float, tickets: Sequence[Ticket[R]], orders: Orders[R]) -> None:
+        """Route requests to queues, and then ask about each queue that some have joined."""
+        joined = dict.fromkeys((station, station.join(ticket)) for ticket in tickets
+                               for station in (self._station_of(ticket),))
+        for station, queue in joined:
+            self._act(station, queue, now_ms, orders)
+
+    def _act(
+        self, station: StationQueues[R], queue: QueueState[R], now_ms: float, orders: Orders[R],
+        at_most_ms: float = inf,
+    ) -> None:
+        """Ask about a queue, and note which workers start."""
+        selector = self.level.stations[self._stations.index(station)].policy
+        first = len(orders.starts)
+        station.act(queue, selector, now_ms, orders, at_most_ms)
+        for start in orders.starts[first:]:
+            self._busy[start.worker] = True
+            self._serving[start.worker] = len(start.tickets)
+
+    def _end(self, worker: int) -> None:
+        """A worker no longer runs what it ran."""
+        for station in self._stations:
+            if worker in station.queue_of:
+                station.ended(worker, self._serving[worker])
+        self._serving[worker], self._busy[worker] = 0, False
+        self._idle_since[worker] = self._ends = self._ends + 1

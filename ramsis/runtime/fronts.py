@@ -1,0 +1,179 @@
+"""What drives a dispatcher while requests are served: an event loop, or threads.
+
+A front reads the clock, passes events to the :class:`~ramsis.runtime.dispatcher.Dispatcher`, hands
+its orders to two functions, and sets the timer that the dispatcher asks for. The functions start
+a batch on a worker and tell a request that it is given up; they must return at once and may not
+raise. When a batch has ended, call ``finished``. Times are in ms on the front's clock, which never
+goes back. Standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Generic, Self, TypeVar
+
+from ramsis.runtime.dispatcher import Dispatcher
+from ramsis.runtime.policy_set import PolicySet
+from ramsis.runtime.selector import Selector
+from ramsis.runtime.station_queues import Orders, Start, Ticket
+
+__all__ = ["AsyncFront", "Front", "ThreadFront"]
+
+R = TypeVar("R")
+
+
+class Front(Generic[R]):
+    """Events in, orders out; the subclass has the timer.
+
+    Parameters
+    ----------
+    dispatcher
+    start
+        Starts a batch on its worker.
+    drop
+        Told each request that is given up.
+    clock_s
+        In seconds; it must not go back.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher[R], start: Callable[[Start[R]], object],
+        drop: Callable[[Ticket[R]], object], clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.dispatcher, self._clock_s = dispatcher, clock_s
+        self._start, self._drop = start, drop
+
+    def now_ms(self) -> float:
+        """The present time on the front's clock."""
+        return 1000.0 * self._clock_s()
+
+    def arrive(
+        self, requests: Sequence[R], slo_ms: float, *, arrival_ms: float | None = None,
+        late_ms: float = 0.0,
+    ) -> None:
+        """Requests have come, to be answered within ``slo_ms`` of their arrival.
+
+        Parameters
+        ----------
+        arrival_ms
+            By default now.
+        late_ms
+            For how long after the deadline an answer is still of use.
+        """
+        arrival_ms = self.now_ms() if arrival_ms is None else arrival_ms
+        deadline_ms = arrival_ms + slo_ms
+        late_until_ms = deadline_ms + late_ms if late_ms > 0 else -inf
+        self._event(lambda now_ms: self.dispatcher.arrive(
+            now_ms, requests, deadline_ms, self.dispatcher.slo_class(slo_ms), late_until_ms))
+
+    def finished(self, worker: int) -> None:
+        """A worker has finished its batch and is idle."""
+        self._event(lambda now_ms: self.dispatcher.finished(now_ms, worker))
+
+    def down(self, worker: int, again: Start[R] | None = None) -> None:
+        """A worker has failed; see :meth:`Dispatcher.down`."""
+        self._event(lambda now_ms: self.dispatcher.down(now_ms, worker, again))
+
+    def up(self, worker: int) -> None:
+        """A worker that was down serves again."""
+        self._event(lambda now_ms: self.dispatcher.up(now_ms, worker))
+
+    def swap(self, policies: PolicySet[Selector]) -> None:
+        """Serve by another set from now on; errors as of :meth:`Dispatcher.swap`."""
+        self._event(lambda now_ms: self.dispatcher.swap(now_ms, policies))
+
+    def _event(self, event: Callable[[float], Orders[R]]) -> None:
+        raise NotImplementedError
+
+    def _obey(self, orders: Orders[R]) -> None:
+        for ticket in orders.drops:
+            self._drop(ticket)
+        for start in orders.starts:
+            self._start(start)
+
+
+class AsyncFront(Front[R]):
+    """Drives a dispatcher in an event loop; its methods are to be called in the loop's thread.
+
+    Event loops ring to the millisecond, so a timer is set for the last one before its time: a
+    wait ends up to a millisecond early rather than late. Give the dispatcher a ``timer_ms`` of 1.
+    """
+
+    _handle: asyncio.TimerHandle | None = None
+    _rings_ms = inf
+
+    def _event(self, event: Callable[[float], Orders[R]]) -> None:
+        self._obey(event(self.now_ms()))
+        wake_ms = self.dispatcher.wake_ms
+        if wake_ms == self._rings_ms:
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle, self._rings_ms = None, wake_ms
+        if wake_ms < inf:
+            whole_ms = max(int(wake_ms - self.now_ms()), 0)
+            self._handle = asyncio.get_running_loop().call_later(whole_ms / 1000.0, self._ring)
+
+    def _ring(self) -> None:
+        self._handle, self._rings_ms = None, inf
+        self._event(self.dispatcher.timer)
+
+    def close(self) -> None:
+        """Set no more timers."""
+        if self._handle is not None:
+            self._handle.cancel()
+
+
+class ThreadFront(Front[R]):
+    """Drives a dispatcher with threads; any number of them may call the methods.
+
+    ``start`` and ``drop`` run in the thread that brought the event, or in that of the timer, one
+    at a time. Use it as a context, which stops the timer's thread at its end.
+
+    Examples
+    --------
+    >>> from queue import SimpleQueue
+    >>> batches = SimpleQueue()
+    >>> front = ThreadFront(dispatcher, start=batches.put, drop=print)     # doctest: +SKIP
+    >>> with front:                                                        # doctest: +SKIP
+    ...     front.arrive(["a request"], slo_ms=100.0)
+    ...     start = batches.get()
+    ...     front.finished(start.worker)
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher[R], start: Callable[[Start[R]], object],
+        drop: Callable[[Ticket[R]], object], clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(dispatcher, start, drop, clock_s)
+        self._changed = threading.Condition(threading.RLock())
+        self._closed = False
+        self._thread = threading.Thread(target=self._ring, name="ramsis-timer", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _event(self, event: Callable[[float], Orders[R]]) -> None:
+        with self._changed:
+            self._obey(event(self.now_ms()))
+            self._changed.notify_all()
+
+    def _ring(self) -> None:
+        with self._changed:
+            while not self._closed:
+                wait_ms = self.dispatcher.wake_ms - self.now_ms()
+                if wait_ms <= 0:
+                    self._obey(self.dispatcher.timer(self.now_ms()))
+                else:
+                    self._changed.wait(None if wait_ms == inf else wait_ms / 1000.0)

@@ -1,0 +1,1 @@
+"""Serving by policies: request logs, load, audits, and servers."""

@@ -1,0 +1,413 @@
+"""Request logs: what became of every request, as lines of CSV.
+
+A log has a line for each request, in any order, under the names of :data:`COLUMNS`. Times are in
+seconds from the log's start, ``deadline_ms`` counts from the arrival. What is not known is empty.
+
+=============  ====================================================================================
+arrival_s      when the request came, or was to be sent
+start_s        when its batch started; empty where it never ran
+finish_s       when the answer was there; of a dropped request when it was given up
+deadline_ms    time allowed for the answer, after the arrival
+outcome        ``served`` in time, ``late``, ``dropped``, or ``failed``: an error was the answer
+model          that answered
+batch          requests in its batch
+run_as         size at which the batch ran; more than ``batch`` where it was padded
+worker         that ran it, counted from 0
+correct        1 or 0: whether the answer was right
+=============  ====================================================================================
+
+CSV of other programs is read by naming its columns (:class:`LogFormat`). Whether an answer was in
+time is decided by the times where they are known.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COLUMNS", "FIELDS", "OUTCOMES", "LogFormat", "Request", "RequestLog",
+           "RequestLogWriter", "read_request_log", "write_request_log"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+TextArray = NDArray[np.object_]
+
+COLUMNS = ("arrival_s", "start_s", "finish_s", "deadline_ms", "outcome", "model", "batch",
+           "run_as", "worker", "correct")
+FIELDS = ("arrival", "start", "finish", "deadline", "outcome", "model", "batch", "run_as",
+          "worker", "correct")
+"""What the columns hold; so are columns of other programs named."""
+OUTCOMES = ("served", "late", "dropped", "failed")
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_ROUNDING_S = 1e-7
+_TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
+
+
+class Request(NamedTuple):
+    """A line of a log; times as of the module, None where a value is not known."""
+
+    arrival_s: float
+    start_s: float | None = None
+    finish_s: float | None = None
+    deadline_ms: float | None = None
+    outcome: str = ""
+    model: str = ""
+    batch: int | None = None
+    run_as: int | None = None
+    worker: int | None = None
+    correct: bool | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RequestLog:
+    """Requests by rising arrival; arrays of shape (n,).
+
+    Attributes
+    ----------
+    arrival_s : ndarray
+        Rising or equal.
+    start_s, finish_s, deadline_ms, correct : ndarray
+        NaN where not known; ``correct`` is 1 or 0.
+    outcome : ndarray of str
+        One of :data:`OUTCOMES`.
+    model : ndarray of str
+        Empty where not known.
+    batch, run_as : ndarray of int
+        0 where not known.
+    worker : ndarray of int
+        -1 where not known.
+    """
+
+    arrival_s: FloatArray
+    start_s: FloatArray
+    finish_s: FloatArray
+    deadline_ms: FloatArray
+    outcome: TextArray
+    model: TextArray
+    batch: IntArray
+    run_as: IntArray
+    worker: IntArray
+    correct: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.arrival_s)
+
+    @property
+    def in_time(self) -> NDArray[np.bool_]:
+        """Whether each request was answered by its deadline, shape (n,)."""
+        return np.asarray(self.outcome == "served")
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """Whether each was answered, in time or late, shape (n,)."""
+        return np.asarray(self.in_time | (self.outcome == "late"))
+
+    def only(self, chosen: NDArray[np.bool_] | IntArray) -> RequestLog:
+        """Some of the requests."""
+        return RequestLog(*(getattr(self, name)[chosen] for name in COLUMNS))
+
+
+class RequestLogWriter:
+    """Writes a log line by line, as requests end.
+
+    Parameters
+    ----------
+    path : path
+        Made anew; its folder is made when missing.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._stream: TextIO = self.path.open("w", encoding="utf-8", newline="")
+        except OSError as error:
+            raise OutputError(describe(f"cannot write file ({error.strerror})",
+                                       where=str(path))) from error
+        self._writer = csv.writer(self._stream, lineterminator="\n")
+        self._writer.writerow(COLUMNS)
+
+    def write(self, request: Request) -> None:
+        """Add a line; it is in the file at the latest after :meth:`close`."""
+        self._writer.writerow(_texts(request))
+
+    def flush(self) -> None:
+        """Bring all lines into the file."""
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Bring all lines into the file, and let go of it."""
+        self._stream.close()
+
+    def __enter__(self) -> RequestLogWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _texts(request: Request) -> list[str]:
+    arrival, start, finish, deadline, *middle, correct = request
+    times = ["" if x is None or math.isnan(x) else f"{x:.9f}" for x in (arrival, start, finish)]
+    return [*times, "" if deadline is None else f"{deadline:.9g}",
+            *("" if x is None else str(x) for x in middle),
+            "" if correct is None else str(int(correct))]
+
+
+def write_request_log(path: str | os.PathLike[str], requests: Iterable[Request]) -> None:
+    """Write a whole log; a reader sees none or all of it.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written.
+    """
+    partial = Path(f"{path}.partial")
+    try:
+        with RequestLogWriter(partial) as writer:
+            for request in requests:
+                writer.write(request)
+        os.replace(partial, path)
+    except OSError as error:
+        raise OutputError(describe(f"cannot write file ({error.strerror})",
+                                   where=str(path))) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class LogFormat:
+    """How a log of another program is read.
+
+    Attributes
+    ----------
+    columns : mapping of str to str
+        Name of the column that holds a field of :data:`FIELDS`; ours where it is left out.
+    unit : str, optional
+        Of arrival, start and finish where they are numbers: ``s``, ``ms``, ``us``, ``ns``, ``min``
+        or ``h``. By default the end of the column's name (``arrival_ms``). Dates have none.
+    slo_ms : float, optional
+        Deadline of each request where the log has no such column, or an empty field.
+
+    Raises
+    ------
+    InvalidValueError
+        An unknown field or unit, or an SLO that is not positive.
+    """
+
+    columns: Mapping[str, str] = field(default_factory=dict)
+    unit: str | None = None
+    slo_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.columns:
+            if name not in FIELDS:
+                raise InvalidValueError(describe("no such field of a request log",
+                                                 where="column", value=name,
+                                                 allowed=", ".join(FIELDS)))
+        if self.unit is not None and self.unit not in _SECONDS:
+            raise InvalidValueError(describe("unknown unit of time", where="unit",
+                                             value=self.unit, allowed=", ".join(_SECONDS)))
+        if self.slo_ms is not None and not 0 < self.slo_ms < math.inf:
+            raise InvalidValueError(describe("not positive", where="slo_ms", value=self.slo_ms,
+                                             allowed="a finite number > 0"))
+
+
+def read_request_log(
+    path: str | os.PathLike[str], form: LogFormat | None = None
+) -> RequestLog:
+    """The requests of a log, by rising arrival.
+
+    The first arrival becomes time 0 where times are dates, or more than an hour from 0.
+
+    Parameters
+    ----------
+    form : LogFormat, optional
+        By default our own names.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read, has no arrivals or lacks a column that was named, a line has no
+        deadline, goes back in time, or holds a value that is none; the message names the line.
+    """
+    table = _Table.read(path, form or LogFormat())
+    arrival = table.times("arrival", required=True)
+    start, finish = table.times("start"), table.times("finish")
+    table.refuse(start < arrival - _ROUNDING_S, "start", "starts before it arrives")
+    table.refuse(finish < np.fmax(start, arrival) - _ROUNDING_S, "finish",
+                 "ends before it starts or arrives")
+    first = float(arrival.min())
+    if table.dated or abs(first) > 3600.0:
+        arrival, start, finish = arrival - first, start - first, finish - first
+    deadline = table.deadlines_ms()
+    log = RequestLog(arrival, start, finish, deadline, table.text("outcome"),
+                     table.text("model"), table.counts("batch", 0), table.counts("run_as", 0),
+                     table.counts("worker", -1), table.truths("correct"))
+    table.refuse(~np.isin(log.outcome, ["", *OUTCOMES]), "outcome", "unknown outcome",
+                 ", ".join(OUTCOMES))
+    log = replace(log, outcome=_outcomes(log))
+    table.refuse(log.answered & (log.model == ""), "model", "answered by no model", "a name")
+    return log.only(np.argsort(arrival, kind="stable"))
+
+
+def _outcomes(log: RequestLog) -> TextArray:
+    """The outcome of each request, by the times where they tell it."""
+    outcome = np.where((log.outcome == "") & np.isfinite(log.finish_s) & (log.model != ""),
+                       "served", log.outcome)
+    outcome = np.where(outcome == "", "dropped", outcome)
+    timed = np.isin(outcome, ["served", "late"]) & np.isfinite(log.finish_s)
+    late = log.finish_s - log.arrival_s > log.deadline_ms / 1000.0 + _ROUNDING_S
+    found: TextArray = np.where(timed, np.where(late, "late", "served"), outcome).astype(object)
+    return found
+
+
+@dataclass
+class _Table:
+    """A CSV file as text, and what its fields are."""
+
+    where: str
+    frame: pd.DataFrame
+    form: LogFormat
+    dated: bool = False
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], form: LogFormat) -> _Table:
+        import pandas as pd
+
+        where = str(path)
+        try:
+            frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True,
+                                encoding="utf-8", skip_blank_lines=False)
+        except OSError as error:
+            raise InputFileError(describe(f"cannot read file ({error.strerror})",
+                                          where=where)) from error
+        except (ValueError, pd.errors.ParserError) as error:
+            raise InputFileError(describe(f"not a CSV ({error})", where=where)) from error
+        if frame.empty:
+            raise InputFileError(describe("no requests", where=where,
+                                          allowed="a header and a line for each"))
+        return cls(where, frame.fillna(""), form)
+
+    def column(self, name: str, *, required: bool = False) -> tuple[str, Any] | None:
+        """A field's column and its name; None where the log has none."""
+        wanted = self.form.columns.get(name)
+        own = COLUMNS[FIELDS.index(name)]
+        for found in (wanted,) if wanted is not None else (own, name, f"{name}_ms"):
+            if found in self.frame.columns:
+                return found, self.frame[found].str.strip()
+        if required or wanted is not None:
+            raise InputFileError(describe("no such column", where=self.where,
+                                          value=wanted or own,
+                                          allowed=", ".join(map(str, self.frame.columns))))
+        return None
+
+    def times(self, name: str, *, required: bool = False) -> FloatArray:
+        """Times in seconds; NaN where there are none."""
+        found = self.column(name, required=required)
+        if found is None:
+            return np.full(len(self.frame), np.nan)
+        title, texts = found
+        seconds = self._dates(texts) if _is_date(texts) else self._numbers(title, texts)
+        bad = np.isnan(seconds) & ((texts != "").to_numpy() | required) | np.isinf(seconds)
+        self.refuse(bad, name, "not a time", "a number or a date")
+        return seconds
+
+    def _dates(self, texts: Any) -> FloatArray:
+        import pandas as pd
+
+        self.dated = True
+        stamps = pd.to_datetime(texts, errors="coerce", utc=True, format="ISO8601")
+        since = (stamps - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1)
+        return np.asarray(since, dtype=float)
+
+    def _numbers(self, title: str, texts: Any) -> FloatArray:
+        unit = self.form.unit or title.rpartition("_")[2]
+        if unit not in _SECONDS:
+            raise InputFileError(describe("times of no stated unit", where=self.where,
+                                          value=title, allowed="--unit, or a column's name that "
+                                          "ends in _s, _ms, …"))
+        return _floats(texts) * _SECONDS[unit]
+
+    def deadlines_ms(self) -> FloatArray:
+        """Time allowed for each answer; that of the form where the log has none."""
+        found = self.column("deadline")
+        deadline = (np.full(len(self.frame), np.nan) if found is None else _floats(found[1]))
+        if found is not None:
+            self.refuse((found[1] != "").to_numpy() & ~((deadline > 0) & (deadline < np.inf)),
+                        "deadline", "not a time allowed", "a finite number > 0")
+        if self.form.slo_ms is not None:
+            deadline = np.where(np.isnan(deadline), self.form.slo_ms, deadline)
+        self.refuse(np.isnan(deadline), "deadline", "no deadline",
+                    "a column of deadlines, or --slo-ms")
+        return deadline
+
+    def text(self, name: str) -> TextArray:
+        found = self.column(name)
+        if found is None:
+            return np.full(len(self.frame), "", dtype=object)
+        return np.asarray(found[1].to_numpy(dtype=object))
+
+    def counts(self, name: str, absent: int) -> IntArray:
+        """Whole numbers from 0, of batches from 1."""
+        found = self.column(name)
+        if found is None:
+            return np.full(len(self.frame), absent)
+        values, least = _floats(found[1]), 0 if name == "worker" else 1
+        given = (found[1] != "").to_numpy()
+        self.refuse(given & ~((values >= least) & (values < 2**31) & (values % 1 == 0)), name,
+                    "not a whole number in range", f"a whole number from {least}")
+        return np.where(given, values, absent).astype(np.int64)
+
+    def truths(self, name: str) -> FloatArray:
+        found = self.column(name)
+        if found is None:
+            return np.full(len(self.frame), np.nan)
+        texts = found[1].str.lower()
+        values = np.where(texts.isin(_TRUE), 1.0, np.where(texts.isin(_FALSE), 0.0, np.nan))
+        self.refuse(np.isnan(values) & (texts != "").to_numpy(), name, "neither right nor wrong",
+                    "1, 0 or empty")
+        return values
+
+    def refuse(
+        self, bad: NDArray[np.bool_], name: str, what: str, allowed: str | None = None
+    ) -> None:
+        """Refuse the first bad line."""
+        if not bad.any():
+            return
+        line = int(np.argmax(bad))
+        found = self.column(name)
+        value = "" if found is None else found[1].iloc[line]
+        raise InputFileError(describe(what, where=f"{self.where}: line {line + 2}: {name}",
+                                      value=value, allowed=allowed))
+
+
+def _floats(texts: Any) -> FloatArray:
+    import pandas as pd
+
+    return np.asarray(pd.to_numeric(texts, errors="coerce").to_numpy(dtype=float))
+
+
+def _is_date(texts: Any) -> bool:
+    """Whether the first entry that there is looks like a date."""
+    given = texts[texts != ""]
+    return bool(len(given)) and "-" in given.iloc[0][1:] and "e-" not in given.iloc[0].lower()

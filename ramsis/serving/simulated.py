@@ -1,0 +1,34 @@
+"""The request log of a simulated run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ramsis.serving.request_log import Request
+from ramsis.sim.run import DROPPED, Run
+
+__all__ = ["requests_of_run"]
+
+
+def requests_of_run(run: Run) -> Iterator[Request]:
+    """The requests of a run by rising arrival; whether answers are right is not simulated.
+
+    A query that is never answered counts as dropped, without a time.
+    """
+    models, in_time = run.models, run.in_time
+    left_s = np.full(run.queries, np.nan)
+    left_s[run.drop_query] = run.drop_ms / 1000.0
+    slo_ms = np.full(run.queries, run.fleets[0].slo_ms) if run.slo_ms is None else run.slo_ms
+    for query, batch in enumerate(run.batch_of.tolist()):
+        arrival_s, deadline_ms = float(run.arrival_ms[query]) / 1000.0, float(slo_ms[query])
+        if batch < 0:
+            gone_s = float(left_s[query]) if batch == DROPPED else None
+            yield Request(arrival_s, None, gone_s, deadline_ms, "dropped")
+            continue
+        size = int(run.size[batch])
+        yield Request(arrival_s, float(run.start_ms[batch]) / 1000.0,
+                      float(run.finish_ms[batch]) / 1000.0, deadline_ms,
+                      "served" if in_time[query] else "late", models[run.model[batch]], size,
+                      size, int(run.worker[batch]))

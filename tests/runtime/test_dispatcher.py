@@ -1,0 +1,441 @@
+"""The dispatcher does what the simulator does, and loses no request whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+import time
+from collections.abc import Callable
+from heapq import heappop, heappush
+from math import inf
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.cluster import Cluster, SloClass, WorkerType
+from ramsis.errors import InvalidValueError
+from ramsis.policy import Policy
+from ramsis.policy import PolicySet as PolicySetOf
+from ramsis.runtime import (
+    DecisionTable,
+    PolicySet,
+    Selector,
+    set_of_selectors,
+)
+from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings, Orders, Start, Ticket
+from ramsis.runtime.fronts import AsyncFront, ThreadFront
+from ramsis.runtime.policy_set import Level, Station
+from ramsis.sim import ConstantLoad, Fleet, Policies, RateTrace, Run, run_plan
+from ramsis.sim.experiment import SimulationSettings, simulate
+from tests.sim.samples import tiny, tiny_policy, with_table
+from tests.synthesis.samples import settings
+
+SLO_MS = 100.0
+
+
+def rising(*rate_qps: float) -> RateTrace:
+    """A second of each rate."""
+    ends = 1000.0 * np.arange(len(rate_qps) + 1)
+    return RateTrace(ends[:-1], rate_qps, end_ms=ends[-1])
+
+
+def central(workers: int, load_qps: float, rng: np.random.Generator) -> Policy:
+    """A central queue with a table drawn by chance: batches, waits and drops."""
+    base, longest = tiny_policy(), 5
+    actions = np.array([(m, b) for m in range(len(base.models)) for b in range(1, longest + 1)])
+    queued = np.arange(1, longest + 1)[:, None]
+    shape = (workers, longest, len(base.slack_ms))
+    codes = (rng.integers(0, len(base.models), shape) * longest
+             + rng.integers(0, np.broadcast_to(queued, shape)))
+    draw = rng.random(shape)
+    codes = np.where(draw < 0.3, -1, np.where(draw < 0.4, -2, codes))
+    return dataclasses.replace(
+        base, dispatch="central-queue", late="drop", batching="variable", workers=workers,
+        load_qps=load_qps, idle_levels=np.arange(workers + 1),
+        queue_levels=np.arange(longest + 1), actions=actions, codes=codes,
+        longer_queue=int(rng.choice([-2, longest - 1])))
+
+
+def selectors(policies: list[Policy]) -> PolicySet[Selector]:
+    return set_of_selectors([Selector(policy.decision_table()) for policy in policies])
+
+
+def driven(
+    dispatcher: Dispatcher[int], run: Run, service_ms: Callable[[Start[int]], float],
+) -> tuple[list[tuple[float, int, tuple[int, ...], str]], list[tuple[float, int]]]:
+    """The batches that start and the queries that are dropped, on a run's arrivals.
+
+    Events of one instant come in the simulator's order: ends of batches as they were started,
+    arrivals, timers.
+    """
+    batches: list[tuple[float, int, tuple[int, ...], str]] = []
+    drops: list[tuple[float, int]] = []
+    running: list[tuple[float, int, int]] = []
+    arrivals = run.arrival_ms.tolist()
+    slos = None if run.slo_ms is None else run.slo_ms.tolist()
+    coming = 0
+
+    def obey(now: float, orders: Orders[int]) -> None:
+        drops.extend((now, ticket.request) for ticket in orders.drops)
+        for start in orders.starts:
+            heappush(running, (now + service_ms(start), len(batches), start.worker))
+            batches.append((now, start.worker, tuple(start.requests), start.model))
+
+    while coming < len(arrivals) or running or dispatcher.wake_ms < inf:
+        next_ms = arrivals[coming] if coming < len(arrivals) else inf
+        ends_ms = running[0][0] if running else inf
+        if dispatcher.wake_ms < min(next_ms, ends_ms):
+            now = dispatcher.wake_ms
+            obey(now, dispatcher.timer(now))
+        elif ends_ms <= next_ms:
+            now, _, worker = heappop(running)
+            obey(now, dispatcher.finished(now, worker))
+        else:
+            slo_ms = SLO_MS if slos is None else slos[coming]
+            obey(next_ms, dispatcher.arrive(next_ms, [coming], next_ms + slo_ms, slo_ms))
+            coming += 1
+    return batches, drops
+
+
+def of_run(run: Run) -> tuple[set[Any], set[Any]]:
+    """The same of a simulated run; queries of a batch in the order of their deadlines."""
+    queries: dict[int, list[int]] = {}
+    for query, batch in enumerate(run.batch_of.tolist()):
+        if batch >= 0:
+            queries.setdefault(batch, []).append(query)
+    slos = np.full(run.queries, SLO_MS) if run.slo_ms is None else run.slo_ms
+    due = (run.arrival_ms + slos).tolist()
+    batches = {(run.start_ms[b].item(), int(run.worker[b]),
+                tuple(sorted(found, key=lambda q: (due[q], q))),
+                run.models[run.model[b]]) for b, found in queries.items()}
+    return batches, set(zip(run.drop_ms.tolist(), run.drop_query.tolist(), strict=True))
+
+
+def assert_same(run: Run, found: tuple[list[Any], list[Any]]) -> None:
+    batches, drops = of_run(run)
+    assert batches  # something happened
+    assert set(found[0]) == batches
+    assert len(found[0]) == len(batches)
+    assert set(found[1]) == drops
+
+
+def table_latency(fleet: Fleet) -> Callable[[Start[int]], float]:
+    index = {name: i for i, name in enumerate(fleet.models)}
+    return lambda start: float(
+        fleet.table.latency_ms[index[start.model], len(start.tickets) - 1])
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])
+@pytest.mark.parametrize("seed", range(3))
+def test_per_worker_queues_start_the_simulators_batches(dispatch: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    base = tiny_policy()
+    policies = [dataclasses.replace(with_table(base, load, rng, variable=True, drops=True),
+                                    dispatch=dispatch) for load in (150.0, 300.0, 500.0)]
+    fleet = Fleet.of(tiny(), workers=4, slo_ms=SLO_MS)
+    run = run_plan(fleet, Policies(policies).prepare(fleet),
+                   rising(100.0, 600.0, 250.0), seed=seed,
+                   monitored=True, engine="plain")
+    dispatcher: Dispatcher[int] = Dispatcher(selectors(policies))
+    assert_same(run, driven(dispatcher, run, table_latency(fleet)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_central_queue_starts_the_simulators_batches(workers: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    policies = [central(workers, load * workers, rng) for load in (50.0, 120.0, 200.0)]
+    fleet = Fleet.of(tiny(), workers=workers, slo_ms=SLO_MS)
+    run = run_plan(fleet, Policies(policies).prepare(fleet),
+                   rising(30.0 * workers, 220.0 * workers, 90.0 * workers), seed=seed,
+                   monitored=True, engine="plain")
+    dispatcher: Dispatcher[int] = Dispatcher(selectors(policies))
+    assert_same(run, driven(dispatcher, run, table_latency(fleet)))
+
+
+def test_a_known_load_needs_no_monitor() -> None:
+    policies = [tiny_policy(load) for load in (100.0, 400.0)]
+    fleet = Fleet.of(tiny(), workers=4, slo_ms=SLO_MS)
+    run = run_plan(fleet, Policies(policies).prepare(fleet), ConstantLoad(90.0, 3000.0), seed=1,
+                   engine="plain")
+    dispatcher: Dispatcher[int] = Dispatcher(selectors(policies), DispatchSettings(load_qps=90.0))
+    assert_same(run, driven(dispatcher, run, table_latency(fleet)))
+
+
+def stations_policy(load_qps: float, workers: int, slo_ms: float) -> Policy:
+    from ramsis.synthesis import generate_policy
+
+    return generate_policy(tiny(), load_qps, settings(workers=workers, slo_ms=slo_ms))
+
+
+def level_of_stations(load_qps: float, workers: tuple[int, int]) -> Level[Policy]:
+    stations = tuple(
+        Station(name, ("all",), count, load_qps / 2, {slo_ms: 1.0},
+                stations_policy(load_qps / 2, count, slo_ms))
+        for name, count, slo_ms in zip("ab", workers, (60.0, 100.0), strict=True))
+    return Level(load_qps, "poisson", stations, {})
+
+
+def test_stations_and_their_change_with_the_load_are_the_simulators() -> None:
+    """Two classes apart; a level that divides the workers anew routes all that wait anew."""
+    levels = [level_of_stations(100.0, (1, 3)), level_of_stations(400.0, (2, 2))]
+    classes = {60.0: 0.5, 100.0: 0.5}
+    policies = PolicySetOf(levels, {"all": 4}, classes)
+    cluster = Cluster((WorkerType("all", tiny(), count=4),),
+                      (SloClass(60.0, 0.5), SloClass(100.0, 0.5)))
+    workload = rising(60.0, 500.0, 80.0)
+    result = simulate(cluster, Policies(policies), workload,
+                      SimulationSettings(engine="plain", seeds=(4,)), keep_runs=True)
+    routing = np.random.default_rng(np.random.SeedSequence(4).spawn(4)[3])
+    served = policies.map(lambda policy: Selector(policy.decision_table()))
+    dispatcher: Dispatcher[int] = Dispatcher(
+        served, DispatchSettings(uniform=iter(routing.random(10_000).tolist()).__next__))
+    run = result.runs[0]
+    fleet = Fleet.of(tiny(), workers=4, slo_ms=SLO_MS)
+    assert_same(run, driven(dispatcher, run, table_latency(fleet)))
+
+
+def single(workers: int = 1, **changes: Any) -> Selector:
+    """A table of one model that serves whatever waits, and drops what is late."""
+    fields: dict[str, Any] = {
+        "models": ("small",), "slo_ms": SLO_MS, "load_qps": 50.0, "workers": workers,
+        "dispatch": "central-queue", "arrivals": "poisson", "idle": tuple(range(workers + 1)),
+        "queued": (0, 1, 2), "slack_ms": (0.0, 10.0, 50.0), "actions": [[0, 1], [0, 2]],
+        "rows": [[0, -2, 1, 0, 2, -1], [0, -2, 1, 1]], "row_of": [[0, 1]] * workers,
+        "longer_queue": 1, **changes}
+    return Selector(DecisionTable(**fields))
+
+
+def one(workers: int = 1, settings: DispatchSettings | None = None,
+        **changes: Any) -> Dispatcher[str]:
+    return Dispatcher(set_of_selectors([single(workers, **changes)]), settings)
+
+
+def test_a_wait_ends_when_the_slack_has_fallen() -> None:
+    dispatcher = one()
+    assert dispatcher.arrive(0.0, ["a"], 100.0) == ([], [])
+    assert dispatcher.wake_ms == pytest.approx(50.0)
+    assert not dispatcher.timer(49.9).starts
+    (start,) = dispatcher.timer(dispatcher.wake_ms).starts
+    assert (start.requests, start.run_as, start.idle, start.queued) == (["a"], 1, 1, 1)
+    assert start.slack_ms < 50.0
+    assert dispatcher.wake_ms == inf
+
+
+def test_a_timer_may_ring_early_by_its_resolution_and_slack_pays_the_overhead() -> None:
+    dispatcher = one(settings=DispatchSettings(overhead_ms=5.0, timer_ms=1.0))
+    dispatcher.arrive(0.0, ["a"], 100.0)
+    assert dispatcher.wake_ms == pytest.approx(45.0)
+    (start,) = dispatcher.timer(44.2).starts
+    assert start.slack_ms < 50.0
+
+
+def test_requests_that_come_together_are_one_batch() -> None:
+    (start,) = one().arrive(0.0, ["a", "b"], 100.0).starts
+    assert start.requests == ["a", "b"]
+
+
+def test_earliest_deadlines_go_first() -> None:
+    dispatcher = one(rows=[[0, 0], [0, 1]])
+    dispatcher.arrive(0.0, ["running"], 100.0)
+    dispatcher.arrive(1.0, ["late"], 300.0)
+    dispatcher.arrive(2.0, ["soon"], 50.0)
+    dispatcher.arrive(3.0, ["tie"], 300.0)
+    assert dispatcher.finished(4.0, 0).starts[0].requests == ["soon", "late"]
+
+
+def test_dropped_requests_may_still_be_answered_late() -> None:
+    dispatcher = one(2, spare_idle=2)
+    dispatcher.arrive(0.0, ["x", "y"], 100.0)
+    dispatcher.arrive(0.0, ["z", "w"], 100.0)
+    orders = dispatcher.arrive(1.0, ["late"], 5.0, late_until_ms=80.0)
+    assert orders == ([], [])
+    dispatcher.finished(20.0, 0)
+    assert dispatcher.queued == 1
+    (start,) = dispatcher.finished(30.0, 1).starts
+    assert (start.requests, start.model) == (["late"], "small")
+    dispatcher.finished(40.0, start.worker)
+    busy = one(2, spare_idle=2)
+    busy.arrive(0.0, ["x", "y"], 100.0)
+    busy.arrive(1.0, ["late"], 5.0, late_until_ms=80.0)
+    assert busy.wake_ms == 80.0
+    assert [ticket.request for ticket in busy.timer(80.0).drops] == ["late"]
+
+
+def test_a_failed_workers_batch_waits_again_or_not() -> None:
+    dispatcher = one(rows=[[0, 0], [0, 1]])
+    (start,) = dispatcher.arrive(0.0, ["a", "b"], 100.0).starts
+    assert dispatcher.down(1.0, 0, start) == ([], [])
+    assert dispatcher.queued == 2
+    assert dispatcher.wake_ms == 100.0
+    (again,) = dispatcher.up(20.0, 0).starts
+    assert again.requests == ["a", "b"]
+    dispatcher.down(21.0, 0)
+    assert dispatcher.queued == 0
+
+
+def test_while_all_workers_are_down_requests_are_given_up_when_due() -> None:
+    dispatcher = one(2)
+    dispatcher.down(0.0, 0)
+    dispatcher.down(0.0, 1)
+    assert dispatcher.arrive(1.0, ["a"], 30.0) == ([], [])
+    dispatcher.arrive(2.0, ["b"], 40.0)
+    assert dispatcher.wake_ms == 30.0
+    assert [ticket.request for ticket in dispatcher.timer(30.0).drops] == ["a"]
+    (start,) = dispatcher.up(31.0, 1).drops
+    assert start.request == "b"  # too little slack is left for it
+
+
+def test_a_worker_that_did_not_start_cannot_finish() -> None:
+    with pytest.raises(InvalidValueError, match="worker: the end of a batch that was not"):
+        one().finished(0.0, 0)
+
+
+def test_a_set_for_other_workers_is_refused_and_the_old_one_stays() -> None:
+    dispatcher = one()
+    before = dispatcher.policies
+    with pytest.raises(InvalidValueError, match="other workers"):
+        dispatcher.swap(0.0, set_of_selectors([single(2)]))
+    assert dispatcher.policies is before
+
+
+def test_deadlines_must_be_numbers() -> None:
+    with pytest.raises(InvalidValueError, match="deadline_ms"):
+        one().arrive(0.0, ["a"], float("nan"))
+
+
+def test_a_requests_class_is_the_longest_that_it_may_take() -> None:
+    policies = PolicySet([Level(50.0, "poisson", tuple(
+        Station(str(slo), ("all",), 1, 25.0, {slo: 1.0}, single()) for slo in (20.0, 100.0)),
+        {})], {"all": 2}, {20.0: 0.5, 100.0: 0.5})
+    dispatcher: Dispatcher[str] = Dispatcher(policies)
+    assert [dispatcher.slo_class(slo) for slo in (5.0, 20.0, 99.0, 100.0, 1e9)] == [
+        20.0, 20.0, 20.0, 100.0, 100.0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_happens_each_request_is_started_or_dropped_once(seed: int) -> None:
+    """Chance decides on arrivals, ends, failures and swaps between dispatch rules."""
+    rng = np.random.default_rng(seed)
+    base = tiny_policy(workers=3)
+    sets = [selectors([dataclasses.replace(with_table(base, 300.0, rng, variable=True, drops=True),
+                                           dispatch=rule, workers=3)])
+            for rule in ("round-robin", "shortest-queue")]
+    sets.append(selectors([central(3, 300.0, rng)]))
+    dispatcher: Dispatcher[int] = Dispatcher(sets[0])
+    running: dict[int, Start[int]] = {}
+    down: set[int] = set()
+    done: list[int] = []
+    now, sent = 0.0, 0
+
+    def obey(orders: Orders[int]) -> None:
+        done.extend(ticket.request for ticket in orders.drops)
+        for start in orders.starts:
+            assert start.worker not in running
+            assert start.worker not in down
+            running[start.worker] = start
+
+    for _ in range(3000):
+        now += float(rng.exponential(2.0))
+        if dispatcher.wake_ms <= now:
+            now = max(now, dispatcher.wake_ms)
+            obey(dispatcher.timer(now))
+        event = rng.random()
+        if event < 0.45:
+            count = int(rng.integers(1, 4))
+            obey(dispatcher.arrive(now, range(sent, sent + count),
+                                   now + float(rng.uniform(-5.0, 150.0)), SLO_MS))
+            sent += count
+        elif event < 0.85 and running:
+            worker = int(rng.choice(sorted(running)))
+            done.extend(running.pop(worker).requests)
+            obey(dispatcher.finished(now, worker))
+        elif event < 0.9:
+            worker = int(rng.integers(3))
+            start = running.pop(worker, None)
+            down.add(worker)
+            if start is not None and rng.random() < 0.5:
+                done.extend(start.requests)
+                start = None
+            obey(dispatcher.down(now, worker, start))
+        elif event < 0.96 and down:
+            worker = down.pop()
+            obey(dispatcher.up(now, worker))
+        elif event > 0.98:
+            obey(dispatcher.swap(now, sets[int(rng.integers(3))]))
+    while down:
+        obey(dispatcher.up(now, down.pop()))
+    for _ in range(1000):
+        now += 1.0
+        if dispatcher.wake_ms <= now:
+            obey(dispatcher.timer(now))
+        for worker, start in list(running.items()):
+            done.extend(start.requests)
+            del running[worker]
+            obey(dispatcher.finished(now, worker))
+    done += [ticket.request for ticket in dispatcher.abandon()]  # a table may wait for ever
+    assert sorted(done) == list(range(sent))
+    assert all(total == 0 for station in dispatcher._stations for total in station.in_system)
+
+
+def test_abandoned_queues_are_empty() -> None:
+    dispatcher = one()
+    dispatcher.arrive(0.0, ["a"], 100.0)
+    assert [ticket.request for ticket in dispatcher.abandon()] == ["a"]
+    assert (dispatcher.queued, dispatcher.wake_ms) == (0, inf)
+
+
+def test_an_event_loop_drives_it() -> None:
+    async def serve() -> tuple[list[str], list[str], float]:
+        started: list[str] = []
+        dropped: list[str] = []
+        over = asyncio.Event()
+
+        def start(batch: Start[str]) -> None:
+            started.extend(batch.requests)
+            asyncio.get_running_loop().call_later(0.005, ended, batch.worker)
+
+        def ended(worker: int) -> None:
+            front.finished(worker)
+            over.set()
+
+        front: AsyncFront[str] = AsyncFront(
+            one(settings=DispatchSettings(timer_ms=1.0)), start,
+            lambda ticket: dropped.append(ticket.request))
+        begun = time.monotonic()
+        front.arrive(["a"], 100.0)
+        front.arrive(["late"], -5.0)
+        await asyncio.wait_for(over.wait(), 5.0)
+        front.close()
+        return started, dropped, time.monotonic() - begun
+
+    started, dropped, took_s = asyncio.run(serve())
+    assert (started, dropped) == (["a"], ["late"])
+    assert 0.05 <= took_s < 3.0  # the wait at large slack, and the batch
+
+
+def test_threads_drive_it() -> None:
+    batches: SimpleQueue[Start[str]] = SimpleQueue()
+    answered: list[str] = []
+
+    def worker() -> None:
+        for _ in range(2):
+            start = batches.get(timeout=5.0)
+            answered.extend(start.requests)
+            front.finished(start.worker)
+
+    dropped: list[Ticket[str]] = []
+    with ThreadFront(one(), batches.put, dropped.append) as front:
+        thread = threading.Thread(target=worker)
+        thread.start()
+        front.arrive(["a"], 100.0)
+        time.sleep(0.12)
+        front.arrive(["b", "c"], 100.0)
+        thread.join(5.0)
+    assert answered == ["a", "b", "c"]
+    assert not dropped
+
+

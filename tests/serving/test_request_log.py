@@ -1,0 +1,141 @@
+"""Request logs: what is written is read, and what other programs write, too."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.serving.request_log import (
+    COLUMNS,
+    LogFormat,
+    Request,
+    RequestLogWriter,
+    read_request_log,
+    write_request_log,
+)
+from ramsis.serving.simulated import requests_of_run
+from ramsis.sim import ConstantLoad, Greedy, JellyfishPlus, simulate_profile
+from tests.cli.command import Run, refused
+from tests.synthesis.samples import tiny_profile
+
+
+def written(tmp_path: Path, *lines: str) -> Path:
+    path = tmp_path / "log.csv"
+    path.write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "log.csv"
+    with RequestLogWriter(path) as writer:
+        writer.write(Request(2.5, 2.6, 2.7, 150.0, "late", "b", 3, 4, 1, False))
+        writer.write(Request(1.000000001, 1.01, 1.05, 150.0, "served", "a", 1, 1, 0, True))
+        writer.write(Request(3.0, None, 3.1, 150.0, "dropped"))
+        writer.write(Request(4.0, deadline_ms=150.0, outcome="failed"))
+    log = read_request_log(path)
+    assert log.arrival_s.tolist() == [1.000000001, 2.5, 3.0, 4.0]
+    assert log.outcome.tolist() == ["served", "late", "dropped", "failed"]
+    assert log.model.tolist() == ["a", "b", "", ""]
+    assert log.batch.tolist() == [1, 3, 0, 0]
+    assert log.run_as.tolist() == [1, 4, 0, 0]
+    assert log.worker.tolist() == [0, 1, -1, -1]
+    assert log.correct.tolist()[:2] == [1.0, 0.0]
+    assert np.isnan(log.correct[2:]).all()
+    assert np.isnan(log.start_s[2:]).all()
+
+
+@pytest.mark.parametrize("scheme", [Greedy(late="drop"), JellyfishPlus()])
+def test_the_log_of_a_simulation_has_its_figures(tmp_path: Path, scheme: Greedy) -> None:
+    result = simulate_profile(tiny_profile(), scheme, ConstantLoad(900.0, 3000.0), workers=2,
+                              slo_ms=100.0, keep_runs=True)
+    run, metrics = result.runs[0], result.metrics[0]
+    path = tmp_path / "log.csv"
+    write_request_log(path, requests_of_run(run))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["log.csv"]
+    log = read_request_log(path)
+    assert len(log) == metrics.queries
+    assert int(log.in_time.sum()) == metrics.in_time
+    assert int((log.outcome == "late").sum()) == metrics.late
+    assert int((log.outcome == "dropped").sum()) == metrics.dropped + metrics.never_answered
+    assert np.allclose(log.arrival_s, run.arrival_ms / 1000.0, atol=1e-9)
+    with open(path, newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert tuple(rows[0]) == COLUMNS
+    assert sum(row["outcome"] == "served" for row in rows) == metrics.in_time
+
+
+def test_columns_of_other_programs(tmp_path: Path) -> None:
+    path = written(tmp_path, "received,took_ms,done,net,n,ok",
+                   "2026-01-02T10:00:01.500Z,9,2026-01-02T10:00:01.650Z,small,2,TRUE",
+                   "2026-01-02T10:00:00Z,9,2026-01-02T10:00:00.050Z,big,1,false",
+                   "2026-01-02T10:00:02Z,,,,,")
+    log = read_request_log(path, LogFormat(
+        {"arrival": "received", "finish": "done", "model": "net", "batch": "n", "correct": "ok"},
+        slo_ms=100.0))
+    assert log.arrival_s.tolist() == [0.0, 1.5, 2.0]
+    assert log.outcome.tolist() == ["served", "late", "dropped"]
+    assert log.batch.tolist() == [1, 2, 0]
+    assert log.correct.tolist()[:2] == [0.0, 1.0]
+
+
+def test_units_are_those_of_the_name_or_stated(tmp_path: Path) -> None:
+    path = written(tmp_path, "arrival_ms,finish_ms,model", "0,20,a", "1500,1700,a")
+    log = read_request_log(path, LogFormat({"arrival": "arrival_ms", "finish": "finish_ms"},
+                                           slo_ms=100.0))
+    assert log.arrival_s.tolist() == [0.0, 1.5]
+    assert log.outcome.tolist() == ["served", "late"]
+    path = written(tmp_path, "t,end,model", "0,20,a")
+    with pytest.raises(InputFileError, match="no stated unit"):
+        read_request_log(path, LogFormat({"arrival": "t", "finish": "end"}, slo_ms=100.0))
+    log = read_request_log(path, LogFormat({"arrival": "t", "finish": "end"}, "us", 1.0))
+    assert log.finish_s.tolist() == [pytest.approx(20e-6)]
+
+
+@pytest.mark.parametrize(("lines", "words"), [
+    (["arrival_s,deadline_ms", "x,100"], "line 2: arrival: not a time: got 'x'"),
+    (["arrival_s,deadline_ms", "1,100", ",100"], "line 3: arrival: not a time"),
+    (["arrival_s", "1"], "line 2: deadline: no deadline"),
+    (["arrival_s,deadline_ms", "1,-5"], "line 2: deadline: not a time allowed: got '-5'"),
+    (["arrival_s,deadline_ms,start_s", "1,5,0.5"], "line 2: start: starts before it arrives"),
+    (["arrival_s,deadline_ms,finish_s,model", "1,5,0.5,a"], "line 2: finish: ends before"),
+    (["arrival_s,deadline_ms,outcome", "1,5,fine"], "unknown outcome: got 'fine'"),
+    (["arrival_s,deadline_ms,outcome", "1,5,served"], "answered by no model"),
+    (["arrival_s,deadline_ms,batch", "1,5,0"], "line 2: batch: not a whole number"),
+    (["arrival_s,deadline_ms,worker", "1,5,1.5"], "line 2: worker: not a whole number"),
+    (["arrival_s,deadline_ms,correct", "1,5,maybe"], "neither right nor wrong: got 'maybe'"),
+    (["start_s,deadline_ms", "1,5"], "no such column: got 'arrival_s'"),
+    (["arrival_s,deadline_ms"], "no requests"),
+    ([], "not a CSV"),
+])
+def test_bad_logs_are_refused_with_the_line(
+    tmp_path: Path, lines: list[str], words: str
+) -> None:
+    with pytest.raises(InputFileError) as caught:
+        read_request_log(written(tmp_path, *lines))
+    assert words in str(caught.value)
+    assert "log.csv" in str(caught.value)
+
+
+def test_bad_formats_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match="cannot read file"):
+        read_request_log(tmp_path / "none.csv")
+    for wrong in ({"columns": {"colour": "x"}}, {"unit": "days"}, {"slo_ms": 0.0}):
+        with pytest.raises(InvalidValueError):
+            LogFormat(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputFileError, match="no such column: got 'when'"):
+        read_request_log(written(tmp_path, "arrival_s,deadline_ms", "1,5"),
+                         LogFormat({"arrival": "when"}))
+
+
+def test_simulate_writes_a_request_log(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+    base = ["simulate", "--profiles", tiny_file, "--workers", 4, "--slo-ms", 100, "--load", 300,
+            "--duration-s", 1, "--request-log", tmp_path / "log.csv"]
+    refused(run(*base, "--scheme", "greedy", "--scheme", "jellyfish-plus"), 2, "--request-log")
+    assert not (tmp_path / "log.csv").exists()
+    ran = run(*base, "--scheme", "greedy")
+    assert ran.code == 0, ran.err
+    assert len(read_request_log(tmp_path / "log.csv")) > 200
