@@ -67,6 +67,7 @@ class CentralAnalysis:
         good = steady.in_time / problem.action_batch
         violations = 1.0 - in_time
         above = capacity_qps is not None and problem.load_qps > capacity_qps
+        spreads = {name: _spread(*found) for name, found in self.distributions().items()}
         return Expectations(
             accuracy=effective / in_time if in_time > 0 else None,
             violation_rate=violations,
@@ -75,7 +76,9 @@ class CentralAnalysis:
                 accuracy=float(good @ problem.accuracy / good.sum()) if good.sum() > 0 else None,
                 violation_rate=float(np.clip(steady.late_share, 0.0, 1.0)),
             ),
-            **{name: _spread(*found) for name, found in self.distributions().items()},
+            batch_size=spreads["batch_size"],
+            queue_length=spreads["queue_length"],
+            slack_ms=spreads["slack_ms"],
             model_share={
                 problem.times.models[m]: min(float(share[problem.action_model == m].sum()), 1.0)
                 for m in np.unique(problem.action_model)

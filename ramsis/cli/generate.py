@@ -15,6 +15,7 @@ from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import json_option, progress
 from ramsis.cluster.slo_class import SloClass
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
+from ramsis.synthesis.options import BURST
 
 __all__ = ["generate"]
 
@@ -28,6 +29,8 @@ __all__ = ["generate"]
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",
               help="Choose the fewest levels between the lowest and the highest --load whose "
                    "expected accuracies differ by at most X, such as 0.01.")
+@click.option("--burst", type=int, default=BURST, show_default=True, metavar="N",
+              help="Requests of the burst that policies state their recovery from.")
 @click.option("--overwrite", is_flag=True,
               help="Replace the set that DIR holds, whatever it was made from, once the new one "
                    "is whole.")
@@ -40,6 +43,7 @@ def generate(
     out: Path,
     settings: dict[str, Any],
     max_accuracy_step: float | None,
+    burst: int,
     overwrite: bool,
     as_json: bool,
 ) -> None:
@@ -51,7 +55,8 @@ def generate(
     Writes one policy file per level and a manifest into DIR, and prints what each policy will
     deliver: accuracy of the queries answered in time, share of SLO violations, effective
     accuracy (late queries count 0), and the upper bound that no scheme with batches up to
-    --max-queue can beat. State OVERLOAD: the load passes the capacity, or more than a tenth of
+    --max-queue can beat. Recovery is the time after a burst of --burst requests until less than
+    0.01 of effective accuracy is lost; "metastable" policies do not recover. State OVERLOAD: the load passes the capacity, or more than a tenth of
     the queries will be late. A set in DIR made from the same inputs is extended, also by
     policies for another arrival process. `ramsis arrivals fit` finds the process of a trace.
 
@@ -77,5 +82,5 @@ def generate(
             loads = choose_loads(cluster, loads[0], loads[-1], chosen, max_accuracy_step)
     with progress("loads", len(loads)) as advance:
         made = generate_set(cluster, loads, chosen, out, overwrite=overwrite,
-                            on_level=lambda _: advance())
+                            on_level=lambda _: advance(), burst=burst)
     print_levels(cluster, made.levels, out, as_json=as_json)

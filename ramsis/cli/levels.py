@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from ramsis.cli.clusters import cluster_terms
-from ramsis.cli.rows import Column, budget_row, policy_row, print_json, print_rows
+from ramsis.cli.rows import (
+    Column,
+    budget_row,
+    policy_row,
+    print_json,
+    print_rows,
+    recovery_row,
+    recovery_words,
+)
 from ramsis.cluster import Cluster
 from ramsis.policy import MANIFEST_NAME, Level, Policy, policy_file_name
 
@@ -22,7 +30,8 @@ _RATES = (
     Column("expected_effective_accuracy", "effective acc.", ".4f"),
     Column("upper_bound", "upper bound", ".4f"),
 )
-PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), Column("state", "state"))
+PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"),
+                   Column("recovery", "recovery"), Column("state", "state"))
 _STATIONS = (
     *_RATES,
     Column("shared_effective_accuracy", "shared", ".4f"),
@@ -45,7 +54,8 @@ def print_levels(
         print_json(rows)
         return
     if cluster.simple:
-        print_rows(columns, rows)
+        print_rows(columns, [{**row, "recovery": recovery_words(level.policy)}
+                             for row, level in zip(rows, levels, strict=True)])
         count = f"{len(levels)} {'policy' if len(levels) == 1 else 'policies'}"
         click.echo(f"\n{count} in {folder} ({MANIFEST_NAME} lists them)")
         return
@@ -62,8 +72,8 @@ def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
     if policy.randomised is not None:
         state += ", one action by chance"
-    return {**policy_row(policy), **budget_row(policy), "file": str(folder / name),
-            "state": state}
+    return {**policy_row(policy), **recovery_row(policy), **budget_row(policy),
+            "file": str(folder / name), "state": state}
 
 
 def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from ramsis.policy import Policy
 from ramsis.runtime.table import WAIT_CODE
 
 __all__ = ["Column", "budget_row", "budget_words", "json_option", "policy_row", "print_json",
-           "print_rows", "progress"]
+           "print_rows", "progress", "recovery_row",
+           "recovery_words"]
 
 json_option = click.option("--json", "as_json", is_flag=True,
                            help="Print the rows as one JSON document.")
@@ -77,6 +78,22 @@ def budget_row(policy: Policy) -> dict[str, Any]:
         "queries": policy.budget.queries,
         "mixture_probability": policy.randomised.probability if policy.randomised else None,
     }
+
+
+def recovery_row(policy: Policy) -> dict[str, Any]:
+    """How a policy recovers from a burst; empty where it does not say."""
+    found = policy.expectations.recovery
+    if found is None:
+        return {}
+    return {"burst": found.burst, "recovery_ms": found.within_ms, "metastable": found.metastable}
+
+
+def recovery_words(policy: Policy) -> str | None:
+    """The same for people: the time, or that there is none."""
+    found = policy.expectations.recovery
+    if found is None:
+        return None
+    return "metastable" if found.within_ms is None else f"{found.within_ms:.3g} ms"
 
 
 def budget_words(policy: Policy) -> list[str]:

@@ -15,7 +15,7 @@ from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fiel
 from ramsis.runtime.table_reader import sizes_to_run
 
 __all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "Inputs", "PerDecision",
-           "PolicyModel", "Rates", "Spread", "names"]
+           "PolicyModel", "Rates", "Recovery", "Spread", "names"]
 
 _ORIGINS = "mpies"
 
@@ -175,6 +175,38 @@ class PerDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovery:
+    """How a policy recovers from a burst.
+
+    Attributes
+    ----------
+    burst
+        Requests that arrive at once, on top of the load.
+    within_ms
+        Time after which effective accuracy is within 0.01 of what it was; ``None`` where it does
+        not come back.
+    metastable
+        Whether it does not come back.
+    """
+
+    burst: int
+    within_ms: float | None
+    metastable: bool
+
+    @classmethod
+    def from_fields(cls, record: Fields) -> Recovery:
+        """The record ``expectations.recovery``."""
+        record.only(names(cls))
+        metastable = record.flag("metastable")
+        within_ms = record.number_or_none("within_ms", NON_NEGATIVE)
+        if metastable != (within_ms is None):
+            raise record.refusal("within_ms", "a time where the policy is metastable, or none "
+                                 "where it is not", value=within_ms,
+                                 allowed="null with metastable, else a time")
+        return cls(record.whole("burst", 1), within_ms, metastable)
+
+
+@dataclass(frozen=True, slots=True)
 class Expectations:
     """What the policy promises in the steady state, per query where nothing else is said.
 
@@ -204,6 +236,8 @@ class Expectations:
         Largest load that the workers can serve within the SLO, if known.
     upper_bound
         Effective accuracy that no scheme can beat, if known.
+    recovery
+        How the policy recovers from a burst, if known.
     """
 
     accuracy: float | None
@@ -219,6 +253,7 @@ class Expectations:
     overloaded: bool
     capacity_qps: float | None = None
     upper_bound: float | None = None
+    recovery: Recovery | None = None
 
     @classmethod
     def from_fields(cls, expected: Fields, models: tuple[str, ...]) -> Expectations:
@@ -240,6 +275,9 @@ class Expectations:
             overloaded=expected.flag("overloaded"),
             capacity_qps=expected.number_or_none("capacity_qps", NON_NEGATIVE),
             upper_bound=expected.number_or_none("upper_bound", FRACTION),
+            recovery=(Recovery.from_fields(expected.child("recovery"))
+                      if "recovery" in expected and expected.value("recovery") is not None
+                      else None),
         )
 
 

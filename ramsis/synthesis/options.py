@@ -22,8 +22,8 @@ from ramsis.worker.problem import MAX_QUEUE, Objective
 from ramsis.worker.shortest_queue import MAX_TABLE
 from ramsis.worker.solve import SOLVERS
 
-__all__ = ["DEFAULTS", "DEFAULTS_PER_DECISION", "LIMITS", "PAPER", "VALUES", "Allowed", "Limit",
-           "as_in_the_paper", "check_options", "defaults_of", "knows"]
+__all__ = ["BURST", "DEFAULTS", "DEFAULTS_PER_DECISION", "LIMITS", "MOST_BURST", "PAPER", "VALUES",
+           "Allowed", "Limit", "as_in_the_paper", "check_options", "defaults_of", "knows"]
 
 
 class Allowed(NamedTuple):
@@ -112,6 +112,11 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 DEFAULTS_PER_DECISION: Mapping[str, Any] = _SERVED
 """Other defaults with the objective ``per-decision``, which are those of the paper."""
+
+BURST = 1000
+"""Requests of the burst that policies state their recovery from, unless told otherwise."""
+MOST_BURST = 1_000_000
+"""Largest burst."""
 
 PAPER: Mapping[str, Any] = {
     "objective": Objective.PER_DECISION.value,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ramsis import __version__
 from ramsis.cluster import Cluster
-from ramsis.errors import InvalidValueError, OutputError, describe
+from ramsis.errors import InvalidValueError, OutputError, check_number_of, describe
 from ramsis.policy import (
     MANIFEST_NAME,
     Level,
@@ -22,6 +22,7 @@ from ramsis.policy import (
 )
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.levels import adaptive_levels
+from ramsis.synthesis.options import BURST, MOST_BURST
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
@@ -38,6 +39,7 @@ def generate_set(
     *,
     overwrite: bool = False,
     on_level: Callable[[Level[Policy]], object] | None = None,
+    burst: int = BURST,
 ) -> PolicySet[Policy]:
     """Write the policies of a cluster's stations for some loads, and the manifest of the folder.
 
@@ -62,6 +64,8 @@ def generate_set(
         whole.
     on_level : callable, optional
         Told each level as it is finished.
+    burst : int
+        Requests of the burst that the policies state their recovery from.
 
     Returns
     -------
@@ -78,9 +82,11 @@ def generate_set(
     """
     if not loads_qps:
         raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
+    check_number_of("burst", burst, most=MOST_BURST)
     problem = ClusterProblem(_cluster(cluster, settings), settings)
     # All of them, before anything is touched.
-    prepared = [problem.prepared(load_qps) for load_qps in loads_qps]
+    prepared = [partial(_recovering, problem.prepared(load_qps), burst, settings.arrivals)
+                for load_qps in loads_qps]
     folder = Path(folder)
     if not os.path.exists(folder / MANIFEST_NAME):
         return _written(problem, prepared, folder, on_level)
@@ -141,6 +147,18 @@ def choose_loads(
         return float(accuracy)
 
     return adaptive_levels(accuracy_at, lowest_qps, highest_qps, max_accuracy_step)
+
+
+def _recovering(
+    make: Callable[[], Level[Policy]], burst: int, arrivals: str
+) -> Level[Policy]:
+    """A level whose policies state how they recover from a burst."""
+    from ramsis.synthesis.recovery import with_recovery  # its compiled loops take long to load
+
+    level = make()
+    return level._replace(stations=tuple(
+        one._replace(policy=with_recovery(one.policy, burst, own_arrivals=arrivals))
+        for one in level.stations))
 
 
 def _cluster(cluster: Cluster | ProfileSet, settings: SynthesisSettings) -> Cluster:

@@ -21,7 +21,7 @@ from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan
 from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
 
-__all__ = ["SETTLES", "Simulated", "simulated"]
+__all__ = ["SETTLES", "Simulated", "prepared_policy", "simulated"]
 
 _FOR_EVER_MS = 1e9
 _RULE_OF_THREE = 3.0
@@ -53,7 +53,7 @@ def simulated(
     InvalidValueError
         The arrival process cannot be drawn from.
     """
-    fleet, plan = _prepared(policy)
+    fleet, plan = prepared_policy(policy)
     since_ms = SETTLES * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / runs / policy.load_qps
     workload = ConstantLoad(policy.load_qps, until_ms + _DRAINS * policy.slo_ms,
@@ -77,7 +77,7 @@ def simulated(
     )
 
 
-def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
+def prepared_policy(policy: Policy) -> tuple[Fleet, Plan]:
     """The workers that a policy's file describes, and the policy ready to be replayed on them."""
     names = [model.name for model in policy.models]
     quantiles = policy.service_ms

@@ -82,4 +82,9 @@ def verify_policy(
     """
     tolerance = check_tolerance(tolerance)
     policy = read(path)
-    return RECIPES[policy.dispatch].claims(policy, str(path), tolerance, own_arrivals)
+    claims = RECIPES[policy.dispatch].claims(policy, str(path), tolerance, own_arrivals)
+    if policy.expectations.recovery is None or not all(claim.holds for claim in claims[:1]):
+        return claims
+    from ramsis.synthesis.verify_recovery import recovery_checks
+
+    return (*claims, *recovery_checks(policy, own_arrivals))

@@ -47,7 +47,7 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
     header, *rows = ran.out.splitlines()[:4]
     assert re.split(r"\s{2,}", header.strip()) == [
         "load (QPS)", "accuracy", "violations", "effective acc.", "upper bound", "utilisation",
-        "state"]
+        "recovery", "state"]
     policies = [level.policy for level in validate_set(tmp_path / "out").levels]
     for row, policy in zip(rows, policies, strict=True):
         expected, cells = policy.expectations, row.split()
@@ -56,7 +56,7 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
         assert cells[2] == f"{expected.violation_rate:.4%}"
         assert cells[3] == f"{expected.effective_accuracy:.4f}"
         assert cells[4] == f"{expected.upper_bound:.4f}"
-        assert cells[6] == ("OVERLOAD" if expected.overloaded else "ok")
+        assert cells[-1] == ("OVERLOAD" if expected.overloaded else "ok")
     assert [policy.expectations.overloaded for policy in policies] == [False, False, True]
     assert ran.out.splitlines()[-1] == (
         f"3 policies in {tmp_path / 'out'} (manifest.json lists them)")
@@ -172,6 +172,8 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"grid": "fixed:1e3"}, 2, ("grid", "'fixed:1e3'", "allowed: fixed:D")),
         ({"grid": "fixed:1000000000"}, 2, ("grid", "1000000000", "allowed: ")),
         ({"grid": ""}, 2, ("grid", "''", "allowed: fixed:D", "model")),
+        ({"burst": "0"}, 2, ("burst", "got 0", "allowed: ", "1")),
+        ({"burst": ""}, 2, ("--burst", "''", "integer")),
         ({"max_queue": "0"}, 2, ("max_queue", "got 0", "allowed: ", "from 1")),
         ({"max_queue": "-1"}, 2, ("max_queue", "got -1", "allowed: ")),
         ({"max_queue": "10000000"}, 2, ("max_queue", "10000000", "allowed: ")),

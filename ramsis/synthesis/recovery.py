@@ -1,0 +1,171 @@
+"""How long a policy takes to recover from a burst, or that it does not.
+
+A burst of many requests at once comes on top of the load that a policy is for. The policy has
+*recovered* when the requests that arrive from then on are on average answered within 0.01 of the
+effective accuracy that they would have had without it. Some policies do not: the queue that a
+burst leaves makes large and late batches, during which the next queue grows as long. They are
+*metastable*.
+
+**Method.** The same arrivals are replayed twice by the compiled simulator, once with bursts in
+between, far apart. With d_i the effective accuracy that request i loses by the burst before it,
+and t_i how long after the burst it arrives,
+
+    T = the t at which  Σ_{t_i <= t} (d_i − 0.01)  is greatest
+
+is the time after which less than 0.01 is lost. It needs no intervals to average over: where d_i
+falls, the sum rises until its mean passes 0.01. Bursts are 4 SLOs apart. Where T is more than
+half of that they are set 16, 128 and 512 SLOs apart; a policy that has not recovered after 256
+SLOs is called metastable. ``ramsis verify`` checks the result by the plain engine, with other
+arrivals, and by means over intervals (:mod:`ramsis.synthesis.verify_recovery`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals import Arrivals
+from ramsis.arrivals.process import Sampler
+from ramsis.errors import InvalidValueError, check_number_of
+from ramsis.policy import Policy
+from ramsis.policy.records import Recovery
+from ramsis.sim.compiled import Given, replay
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.synthesis.options import BURST, MOST_BURST
+from ramsis.synthesis.simulated import prepared_policy
+
+__all__ = ["LOSS", "recovery", "with_recovery"]
+
+FloatArray = NDArray[np.float64]
+
+LOSS = 0.01
+"""Effective accuracy that may still be lost when a policy has recovered."""
+
+_APART = (4.0, 16.0, 128.0, 512.0)  # SLOs between bursts
+_SHARE = 0.5  # of that, by which a policy has recovered
+_SETTLES = 10.0  # SLOs before the first burst
+_QUERIES, _FEWEST, _MOST = 100_000, 4, 100  # requests in all; bursts
+_SEEN = 0.75  # of that: requests that wait when the next burst comes lose by that one
+_STEPS = 1600  # that the time between bursts is divided into
+_UNLIKE, _AGAIN = 0.2, 4  # halves of the bursts may differ so much; else so many times as many
+_SEED = 1 << 21
+
+
+def with_recovery(
+    policy: Policy, burst: int = BURST, *, own_arrivals: str | None = None
+) -> Policy:
+    """The policy with its recovery among its expectations, where its arrivals can be drawn.
+
+    Parameters are those of :func:`recovery`.
+    """
+    check_number_of("burst", burst, most=MOST_BURST)
+    try:
+        found = recovery(policy, burst, own_arrivals=own_arrivals)
+    except InvalidValueError:  # a process of one's own need not have samples
+        return policy
+    return replace(policy, expectations=replace(policy.expectations, recovery=found))
+
+
+def recovery(
+    policy: Policy, burst: int = BURST, *, seed: int = _SEED, own_arrivals: str | None = None
+) -> Recovery:
+    """How long a policy takes to recover from a burst.
+
+    Parameters
+    ----------
+    burst : int
+        Requests that arrive at once, from 1 to :data:`ramsis.synthesis.options.MOST_BURST`.
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own.
+
+    Raises
+    ------
+    InvalidValueError
+        A burst out of range, or arrivals that cannot be drawn.
+    """
+    check_number_of("burst", burst, most=MOST_BURST)
+    fleet, plan = prepared_policy(policy)
+    process = Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
+    for slos in _APART:
+        apart_ms = slos * policy.slo_ms
+        within_ms = _within(_Replayed(policy, fleet, plan, process), burst, apart_ms, seed)
+        if within_ms <= _SHARE * apart_ms:
+            return Recovery(burst, within_ms, False)
+    return Recovery(burst, None, True)
+
+
+def _within(replayed: _Replayed, burst: int, apart_ms: float, seed: int) -> float:
+    """T; with four times the requests where halves of the bursts tell different times."""
+    for times in (1, _AGAIN):
+        losses = _losses(replayed, burst, apart_ms, seed, times)
+        one, other = _recovered(losses[::2]), _recovered(losses[1::2])
+        spare = _UNLIKE * max(one, other) + _UNLIKE * replayed.policy.slo_ms / apart_ms
+        if abs(one - other) <= spare:
+            break
+    return apart_ms * _recovered(losses)
+
+
+def _recovered(losses: FloatArray) -> float:
+    """T as a share of the time between bursts, from the losses by burst and step."""
+    steps = losses.shape[1]
+    total = np.cumsum(losses.sum(axis=0)[: int(_SEEN * steps)])
+    last = int(total.argmax())
+    return (last + 1) / steps if total[last] > 0.0 else 0.0
+
+
+@dataclass(frozen=True)
+class _Replayed:
+    """A policy with what is needed to replay it."""
+
+    policy: Policy
+    fleet: Fleet
+    plan: Plan
+    process: Sampler
+
+
+def _losses(
+    replayed: _Replayed, burst: int, apart_ms: float, seed: int, times: int
+) -> FloatArray:
+    """Σ (d − 0.01) of the requests by the burst that they follow, and by time since then."""
+    policy, fleet, compiled = replayed.policy, replayed.fleet, replayed.plan.compiled
+    assert compiled is not None
+    rng = np.random.default_rng(seed)
+    bursts = times * int(
+        np.clip(_QUERIES / (policy.load_qps / 1000.0 * apart_ms), _FEWEST, _MOST))
+    first_ms = _SETTLES * policy.slo_ms
+    end_ms = first_ms + bursts * apart_ms
+    arrival_ms = replayed.process.sample(end_ms, rng)
+    at_ms = first_ms + apart_ms * np.arange(bursts)
+    place = np.repeat(np.searchsorted(arrival_ms, at_ms), burst)
+    calm = _given(policy, fleet, arrival_ms, end_ms, rng)
+    extra = _given(policy, fleet, np.repeat(at_ms, burst), end_ms, rng)
+    both = Given(
+        np.insert(arrival_ms, place, extra.arrival_ms), end_ms,
+        np.insert(calm.uniform, place, extra.uniform) if fleet.draws else calm.uniform,
+        np.insert(calm.coin, place, extra.coin) if len(calm.coin) else calm.coin,
+        None if calm.slo_ms is None or extra.slo_ms is None
+        else np.insert(calm.slo_ms, place, extra.slo_ms))
+    own = np.ones(len(both.arrival_ms), dtype=bool)
+    own[place + np.arange(len(place))] = False
+    without, with_bursts = (replay(fleet, compiled, given, policy.load_qps).reward
+                            for given in (calm, both))
+    step = np.floor((arrival_ms - first_ms) / (apart_ms / _STEPS)).astype(np.int64)
+    after = (step >= 0) & (step < bursts * _STEPS)
+    lost = (without - with_bursts[own])[after] - LOSS
+    return np.bincount(step[after], weights=lost,
+                       minlength=bursts * _STEPS).reshape(bursts, _STEPS)
+
+
+def _given(
+    policy: Policy, fleet: Fleet, arrival_ms: FloatArray, end_ms: float, rng: np.random.Generator
+) -> Given:
+    """Arrivals with the numbers that a run takes."""
+    slos = None
+    if policy.slo_classes:
+        slos = rng.choice([one.slo_ms for one in policy.slo_classes], size=len(arrival_ms),
+                          p=[one.share for one in policy.slo_classes])
+    return Given.drawn(arrival_ms, end_ms, rng, slos, draws=fleet.draws,
+                       by_chance=policy.randomised is not None)

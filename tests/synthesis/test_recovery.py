@@ -1,0 +1,109 @@
+"""Recovery from a burst: against the time that a backlog takes to drain, and its check."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+import ramsis
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.policy import Policy, write
+from ramsis.policy.records import Recovery
+from ramsis.runtime.fields import Fields
+from ramsis.synthesis import SynthesisSettings, generate_policy, verify_policy
+from ramsis.synthesis.recovery import recovery, with_recovery
+from ramsis.synthesis.verify_recovery import recovery_checks
+from tests.synthesis import samples
+
+SERVED = {"late": "serve", "violation_price": 0.0}
+
+
+def one_by_one(load_qps: float, **changes: object) -> Policy:
+    """One worker that takes 5 ms for each request, whatever the batch."""
+    profile = samples.linear_profile((0.8, 5.0, 5.0))
+    chosen = samples.settings(**{"workers": 1, "slo_ms": 50.0, "max_queue": 1, **changes})
+    return generate_policy(profile, load_qps, chosen)
+
+
+def text_policy(share: float, **changes: object) -> Policy:
+    """A policy of twenty workers for a share of the capacity."""
+    profile = ramsis.load_profile("text-cpu")
+    given = {"slo_ms": 95.0, "workers": 20, "service": "p95", **changes}
+    chosen = SynthesisSettings(**given)  # type: ignore[arg-type]
+    capacity = generate_policy(profile, 1000.0, chosen).expectations.capacity_qps
+    assert capacity is not None
+    return generate_policy(profile, share * capacity, chosen)
+
+
+@pytest.mark.parametrize(("load_qps", "burst"), [(100.0, 100), (160.0, 100), (100.0, 400)])
+def test_a_backlog_drains_at_the_rate_that_is_to_spare(load_qps: float, burst: int) -> None:
+    """It takes 5 ms for each request, and a wait of up to 45 ms is in time.
+
+    After t ms the wait is normal, with Poisson arrivals; 0.01 of accuracy is lost where it is
+    too long with probability 0.01 / 0.8.
+    """
+    found = recovery(one_by_one(load_qps, **SERVED), burst)
+    rate, quantile = load_qps / 1000.0, norm.isf(0.01 / 0.8)
+    expected_ms = brentq(lambda t: 5.0 * (burst + rate * t + quantile * np.sqrt(rate * t))
+                         - t - 45.0, 1.0, 1e5)
+    assert found == Recovery(burst, pytest.approx(expected_ms, rel=0.1), False)
+
+
+def test_who_drops_what_is_late_recovers_within_the_slo_of_that() -> None:
+    found = recovery(one_by_one(100.0), 400)
+    assert found.within_ms is not None
+    assert found.within_ms <= 50.0 / (1.0 - 0.5)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.93])
+def test_the_papers_rule_is_metastable_near_capacity_and_drops_are_not(share: float) -> None:
+    served, dropped = text_policy(share, **SERVED), text_policy(share)
+    assert recovery(served, 5000).metastable == (share > 0.9)
+    assert not recovery(dropped, 5000).metastable
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
+def test_a_wrong_recovery_is_found(dispatch: str) -> None:
+    policy = with_recovery(text_policy(0.8, dispatch=dispatch, max_queue=16, workers=2), 500)
+    stated = policy.expectations.recovery
+    assert stated is not None
+    assert stated.within_ms is not None
+    assert all(check.holds for check in recovery_checks(policy))
+    for wrong in (Recovery(500, 3.0 * stated.within_ms + 380.0, False), Recovery(500, None, True)):
+        other = replace(policy, expectations=replace(policy.expectations, recovery=wrong))
+        assert not all(check.holds for check in recovery_checks(other))
+
+
+def test_verify_checks_what_the_file_says_of_bursts(tmp_path: Path) -> None:
+    policy = with_recovery(one_by_one(150.0, **SERVED), 100)
+    assert policy.expectations.recovery is not None
+    for factor in (0.2, 1.0, 6.0):
+        within_ms = factor * (policy.expectations.recovery.within_ms or 0.0)
+        stated = Recovery(100, within_ms, False)
+        write(replace(policy, expectations=replace(policy.expectations, recovery=stated)),
+              tmp_path / "policy.json")
+        wrong = [check.claim for check in verify_policy(tmp_path / "policy.json")
+                 if not check.holds]
+        assert [claim for claim in wrong if "after a burst" not in claim] == []
+        assert bool(wrong) == (factor != 1.0)
+
+
+def test_a_burst_has_a_size() -> None:
+    for burst in (0, -5, 10**7):
+        with pytest.raises(InvalidValueError, match="burst"):
+            with_recovery(one_by_one(100.0), burst)
+
+
+@pytest.mark.parametrize("record", [
+    {"burst": 1000, "within_ms": 5.0, "metastable": True}, {"burst": 1000, "metastable": False},
+    {"burst": 0, "within_ms": 5.0, "metastable": False}, {"within_ms": 5.0, "metastable": False},
+    {"burst": 10, "within_ms": -5.0, "metastable": False},
+])
+def test_a_record_that_contradicts_itself_is_refused(record: dict[str, object]) -> None:
+    with pytest.raises(InputFileError):
+        Recovery.from_fields(Fields(record, "policy.json"))
