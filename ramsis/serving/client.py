@@ -71,17 +71,18 @@ class RemoteModel:
             The metadata are not those of the protocol, or hold a type that is not sent.
         """
         try:
-            specs = [tuple(TensorSpec(one["name"], one["datatype"],
-                                      tuple(max(int(n), 1) for n in one["shape"][1:]))
-                           for one in metadata[kind]) for kind in ("inputs", "outputs")]
+            inputs, outputs = (
+                tuple(TensorSpec(one["name"], one["datatype"],
+                                 tuple(max(int(n), 1) for n in one["shape"][1:]))
+                      for one in metadata[kind]) for kind in ("inputs", "outputs"))
         except (KeyError, TypeError, ValueError) as error:
             raise InputFileError(describe(f"not the metadata of a model ({error!r})", where=url,
                                           value=metadata)) from None
-        for spec in specs[0]:
+        for spec in inputs:
             if spec.datatype not in DATATYPES:
                 raise InputFileError(describe("a type that is not sent", where=url,
                                               value=spec.datatype, allowed=", ".join(DATATYPES)))
-        return cls(f"{url}/infer", *specs, "binary_tensor_data" in extensions)
+        return cls(f"{url}/infer", inputs, outputs, "binary_tensor_data" in extensions)
 
     def random_samples(self, count: int, rng: np.random.Generator) -> Samples:
         """Normal numbers; 0 or 1 where whole numbers are wanted."""
@@ -193,12 +194,13 @@ def heard(body: bytes, samples: Samples, place: int) -> Heard:
         correct = None
         for name, right in samples.right.items():
             correct = _same(np.asarray(outputs[name]["data"]), right[place])
-        numbers = [_whole(parameters.get(name)) for name in ("batch", "run_as", "worker")]
+        batch, run_as, worker = (_whole(parameters.get(name))
+                                 for name in ("batch", "run_as", "worker"))
         name = str(parameters.get("variant") or document.get("model_name") or "model")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidValueError(describe(f"not an answer ({error!r})", where="answer",
                                          value=body[:60])) from None
-    return Heard(name, *numbers, correct)
+    return Heard(name, batch, run_as, worker, correct)
 
 
 def _whole(value: object) -> int | None:

@@ -174,11 +174,12 @@ def test_a_stall_of_the_server_is_not_omitted(
     found, read = row(ran.out), read_request_log(log)
     waited = read.finish_s - read.arrival_s
     assert found["requests"] == 240
-    # Of those due in the half second all but the last tenth of a second's are late.
-    assert found["late"] == pytest.approx(80, abs=30)
-    assert found["response_p99_ms"] > 400
-    middle = (read.arrival_s > 0.35) & (read.arrival_s < 0.6)
-    assert np.corrcoef(read.arrival_s[middle], waited[middle])[0, 1] < -0.9
+    # Of the hundred due in the half second all but the last tenth of a second's are late, each by
+    # what was left of it; the bounds leave room for a machine that is busy with other things.
+    assert found["late"] > 40
+    assert found["response_p99_ms"] > 300
+    late = np.sort(waited[read.outcome == "late"])
+    assert late[len(late) // 4] < 0.8 * late[-1]
 
 
 def test_requests_without_an_answer_fail(run: Run, serving: Callable[..., Server]) -> None:
