@@ -37,6 +37,7 @@ _COMMANDS = {
     "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
     "place": ("ramsis.cli.place:place", "Decide which models run on which workers."),
     "policy": ("ramsis.cli.policy:policy_group", "Look at policy files."),
+    "serve": ("ramsis.cli.serve:serve_command", "Serve models by policies, over HTTP."),
     "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),
     "verify": ("ramsis.cli.verify:verify", "Re-derive the claims of policy files."),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import socket
 import sys
 import threading
@@ -22,6 +23,7 @@ from ramsis.serving.request_log import read_request_log
 from ramsis.sim import ConstantLoad
 from ramsis.sim.experiment import streams
 from tests.cli.command import Run, refused
+from tests.cli.test_help_examples import examples
 
 for name in ("aiohttp", "orjson", "starlette", "uvicorn"):
     pytest.importorskip(name)
@@ -234,6 +236,25 @@ def test_without_the_extra_help_works_and_running_says_what_is_missing(
     assert cli.get_command(None, "load") is not None  # type: ignore[arg-type]
     refused(run("load", "http://127.0.0.1:9", "--model", "x", "--slo-ms", 1, "--load", 1), 2,
             "aiohttp", "pip install 'ramsis[serve]'")
+
+
+def test_the_examples_of_the_help_page_run(
+    run: Run, serving: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serving()
+    monkeypatch.chdir(tmp_path)
+    np.savez("digits.npz", x=np.zeros((4, 3), np.float32), sum=np.zeros(4))
+    command = cli.get_command(None, "load")  # type: ignore[arg-type]
+    assert command is not None
+    lines = examples(command.help)
+    assert len(lines) == 2
+    for line in lines:
+        words = [word.replace("http://localhost:8000", server.url).replace("digits", "sums")
+                 for word in shlex.split(line.replace("digits.npz", "DATA"))]
+        words = [word.replace("DATA", "digits.npz") for word in words]
+        ran = run(*words, "--duration-s", 0.2, "--scale", 0.05)
+        assert ran.code == 0, ran.err
+        assert "violations" in ran.out
 
 
 def test_names_of_models_in_urls() -> None:
