@@ -3,7 +3,7 @@
     python -m pip install -e '.[measure,serve]'
     python scripts/fidelity.py --quick --json fidelity.json
 
-Trains two small models and some of digits-cpu's (kept in --models for the next time), measures
+Trains a small model and some of digits-cpu's (kept in --models for the next time), measures
 their service times here, and serves held-out images with 1 or 2 workers: by policies of a central
 queue and of single workers behind round robin, and by Jellyfish+ and ModelSwitching, each at some
 shares of the capacity. Every row has what the policy promises, what simulation shows on the same
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from live.baselines import as_policy
 from live.fleet import Live, Load, live_run
-from live.models import Served, prepared, say
+from live.models import BATCHES, Served, prepared, say
 from numpy.typing import NDArray
 
 from ramsis.cluster import Cluster, ServiceTimes
@@ -124,13 +124,14 @@ class Case:
     def fleet(self, profile: ProfileSet) -> Fleet:
         """The workers in a simulation."""
         return Fleet.of(profile, workers=self.workers, slo_ms=self.slo_ms,
-                        service="distribution")
+                        service="distribution", max_batch=BATCHES[-1])
 
     def policy(self, dispatch: str, load_qps: float, overheads: Overheads) -> Policy:
         """The best policy for a load, which leaves time for the network."""
         return generate_policy(self.served.profile, load_qps, SynthesisSettings(
             slo_ms=self.slo_ms - overheads.network_ms, workers=self.workers, dispatch=dispatch,
-            service="distribution", max_queue=16, overhead_ms=overheads.batch_ms))
+            service="distribution", overhead_ms=overheads.batch_ms,
+            max_queue=BATCHES[-1] if dispatch == "central-queue" else BATCHES[-1] - 1))
 
     def overheads(self) -> Overheads:
         """Measured at half the capacity, through the server."""

@@ -136,7 +136,8 @@ def _drop_output() -> None:
 
 def _fail(message: str, code: int) -> int:
     """Say in one line what is wrong."""
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+    line = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
+    click.echo(f"error: {line}", err=True)
     return code
 
 

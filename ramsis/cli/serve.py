@@ -40,8 +40,8 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 @click.option("--drain-s", type=float, default=10.0, show_default=True,
               help="How long stopping waits for what is under way.")
 @click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
-@click.option("--pin/--no-pin", default=True, show_default=True,
-              help="Give each worker a core of its own where there are enough.")
+@click.option("--no-pin", is_flag=True,
+              help="Leave workers to the system, though there are cores enough for one each.")
 @click.option("--check", is_flag=True,
               help="Load and run each variant, say whether all fits, and end.")
 def serve_command(policies: str, variants: str, **given: Any) -> None:
@@ -78,7 +78,7 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
         dispatch=DispatchSettings(overhead_ms=given["overhead_ms"], timer_ms=1.0,
                                   load_qps=given["load_qps"], process=given["process"]),
         slots=given["slots"], timeout_s=given["batch_timeout_s"], retry=given["retry"],
-        pin=given["pin"], memory_mb=given["worker_memory_mb"], drain_s=given["drain_s"],
+        pin=not given["no_pin"], memory_mb=given["worker_memory_mb"], drain_s=given["drain_s"],
         request_log=given["request_log"])
     found, models = read_policies(policies), read_variants(variants)
     if given["check"]:

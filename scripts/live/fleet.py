@@ -74,6 +74,8 @@ def live_run(
             row = _send(url, model, data, load, folder / "client.csv")
         client = read_request_log(folder / "client.csv")
         server = read_request_log(folder / "server.csv")
+        if row["failed"]:
+            raise RuntimeError(f"{row['failed']} requests failed")
         return Live(row, client, _last(server, len(client)))
 
 
