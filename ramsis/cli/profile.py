@@ -22,12 +22,13 @@ from ramsis.profiles.importers import FORMATS, Given, import_profile
 __all__ = ["profile"]
 
 _MARKS = {Origin.MEASURED: "", Origin.PADDED: "*", Origin.INTERPOLATED: "~",
-          Origin.EXTRAPOLATED: "+"}
+          Origin.EXTRAPOLATED: "+", Origin.SMOOTHED: "="}
 _STYLES = {Origin.MEASURED: "", Origin.PADDED: "yellow", Origin.INTERPOLATED: "cyan",
-           Origin.EXTRAPOLATED: "magenta"}
+           Origin.EXTRAPOLATED: "magenta", Origin.SMOOTHED: "green"}
 _LEGEND = ("* a larger measured batch is faster, so requests are padded up to it",
            "~ on the line between two measured batches",
-           "+ beyond the largest measured batch")
+           "+ beyond the largest measured batch",
+           "= pooled with neighbours from which it differs within the error of measurement")
 
 
 @click.group("profile")
@@ -194,7 +195,8 @@ def _document(profile_set: ProfileSet, table: LatencyTable) -> dict[str, Any]:
     rows = [
         {"model": name, "accuracy": float(table.accuracy[i]), "batch": batch + 1,
          "latency_ms": float(table.latency_ms[i, batch]),
-         "origin": Origin(int(table.origin[i, batch])).name.lower()}
+         "origin": Origin(int(table.origin[i, batch])).name.lower(),
+         "run_as": int(table.run_as[i, batch])}
         for i, name in enumerate(table.models)
         for batch in range(table.max_batch)
     ]

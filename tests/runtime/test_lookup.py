@@ -55,7 +55,7 @@ def answer(
         return {"drop": True}
     if isinstance(found, runtime.Wait):
         return {"wait_below_ms": found.below_ms}
-    return found._asdict()
+    return {**found._asdict(), "run_as": found.run_as}
 
 
 def test_the_vectors_are_those_of_the_independent_twin() -> None:
