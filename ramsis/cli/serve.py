@@ -72,6 +72,7 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.serving.pool import checked
     from ramsis.serving.server import Server, ServerSettings
     from ramsis.serving.variants import read_variants
+    from ramsis.serving.watch import watch_policies
 
     http = HttpSettings(given["host"], given["port"], int(given["max_body_mb"] * 2**20))
     settings = ServerSettings(
@@ -93,8 +94,10 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     listening = bound_socket(http)
 
     async def run() -> None:
-        await serve(Server(found, models, settings), listening, http,
-                    lambda url: click.echo(f"serving {models.name} at {url}"))
+        server = Server(found, models, settings)
+        await serve(server, listening, http,
+                    lambda url: click.echo(f"serving {models.name} at {url}"),
+                    [lambda: watch_policies(server, policies)])
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run())
