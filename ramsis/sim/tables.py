@@ -22,8 +22,8 @@ from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchemeError
 
-__all__ = ["KERNELS", "CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of", "stack",
-           "stack_central"]
+__all__ = ["KERNELS", "CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of",
+           "stack", "stack_central"]
 
 Kernel = Literal["round-robin", "shortest-queue", "central-queue", "first-come"]
 """The compiled loop that runs the tables: by the dispatch rule of policies; or *first-come*, one
