@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["advantage_sweep"]
+__all__ = ["advantage_sweep", "evaluation_sweeps", "policy_rows"]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -56,3 +56,76 @@ def advantage_sweep(
                 chosen = pair
         advantage[state] = largest
         best[state] = chosen
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def policy_rows(
+    rows: NDArray[np.uint64], indptr: NDArray[np.uint64], indices: NDArray[np.uint32],
+    data: NDArray[np.float64],
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]]:
+    """The CSR rows ``rows``, in that order, as a matrix of their own."""
+    own = np.empty(rows.size + 1, dtype=np.uint64)
+    own[0] = 0
+    for i in range(rows.size):
+        own[i + 1] = own[i] + indptr[rows[i] + np.uint64(1)] - indptr[rows[i]]
+    column = np.empty(own[-1], dtype=indices.dtype)
+    weight = np.empty(own[-1])
+    for i in range(rows.size):
+        place = own[i]
+        for entry in range(indptr[rows[i]], indptr[rows[i] + np.uint64(1)]):
+            column[place] = indices[entry]
+            weight[place] = data[entry]
+            place += np.uint64(1)
+    return own, column, weight
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def evaluation_sweeps(
+    chain: tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]],
+    factor: float,
+    value: NDArray[np.float64],
+    change: NDArray[np.float64],
+    allowed: float,
+    sweeps: int,
+) -> tuple[float, int]:
+    """Add ``change`` to ``value`` and go on with ``factor * chain @ change`` as the change.
+
+    That is ``value <- r + factor * chain @ value`` again and again, where ``change`` is the first
+    step. It stops once the span of the change is at most ``allowed``.
+
+    Parameters
+    ----------
+    chain : indptr, indices, data
+        CSR of the (S, S) chain of a policy.
+    value, change : (S,)
+        Read and written.
+    sweeps : int
+        Most sweeps.
+
+    Returns
+    -------
+    span : float
+        Of the change that was not added.
+    used : int
+        Sweeps.
+    """
+    indptr, indices, data = chain
+    then = np.empty_like(change)
+    span = np.inf
+    for used in range(1, sweeps + 1):
+        low, high = np.inf, -np.inf
+        for state in range(change.size):
+            total = 0.0
+            for entry in range(indptr[state], indptr[state + 1]):
+                total += data[entry] * change[indices[entry]]
+            total *= factor
+            then[state] = total
+            low = min(low, total)
+            high = max(high, total)
+        for state in range(change.size):
+            value[state] += change[state]
+            change[state] = then[state]
+        span = high - low
+        if span <= allowed:
+            return span, used
+    return span, sweeps
