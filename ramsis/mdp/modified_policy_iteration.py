@@ -21,7 +21,8 @@ does not shrink the span any more within rounding of the values, the method stop
 ``precision``.
 
 Sources: Puterman (1994), sections 6.5 and 6.6; van der Vorst (1992) for BiCGSTAB; Gargiani et al.
-(2023) for inexact evaluation by Krylov methods.
+(2023) for inexact evaluation by Krylov methods. The linear systems are solved in a compiled loop
+of our own, as the vector operations of SciPy's take most of the time of a system this cheap.
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.sparse.linalg import bicgstab
 
-from ramsis.mdp._kernels import advantage_sweep, evaluation_sweeps, policy_rows
+from ramsis.mdp._kernels import (
+    advantage_sweep,
+    evaluation_sweeps,
+    policy_rows,
+    stabilised_biconjugate_gradients,
+)
 from ramsis.mdp.certificates import discounted_certificate, judged
 from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.settings import check_iterations, check_tolerance, required_discount
@@ -42,9 +46,8 @@ from ramsis.mdp.sparse import SparseMDP, unsigned
 __all__ = ["modified_policy_iteration"]
 
 _REST = 0.001  # of the span that an evaluation leaves
-_SWEEPS = 40  # of one evaluation before BiCGSTAB takes over
 _SLOW = 0.8  # a span that shrinks by less in a sweep is left to BiCGSTAB
-_TRIED = 6  # sweeps after which that is judged
+_BATCH = 4  # sweeps after which that is judged
 _KRYLOV = 500  # iterations of BiCGSTAB at most
 _PATIENCE = 5  # rounds without a smaller span
 
@@ -147,21 +150,15 @@ def _evaluate(
     """Add to ``value`` what the policy of ``rows`` makes of it; ``advantage`` is overwritten."""
     own = policy_rows(rows, *transition)
     allowed = _REST * float(np.ptp(advantage))
-    for sweeps in (_TRIED, _SWEEPS):
-        before = float(np.ptp(advantage))
-        left, used = evaluation_sweeps(own, discount, value, advantage, allowed, sweeps)
-        if left <= allowed:
+    span, shrinks = float(np.ptp(advantage)), True
+    while shrinks:
+        before = span
+        span, used = evaluation_sweeps(own, discount, value, advantage, allowed, _BATCH)
+        if span <= allowed:
             return
-        if left > before * _SLOW**used:
-            break
-    indptr, indices, data = own
-    size = value.size
-    chain = sparse.csr_array((data, indices.view(np.int32) if indices.itemsize == 4
-                              else indices.view(np.int64), indptr.view(np.int64)),
-                             shape=(size, size))
-    system = sparse.csr_array(sparse.eye_array(size, format="csr") - discount * chain)
-    change = advantage - advantage.mean()
-    reached = float(np.linalg.norm(change)) * allowed / max(float(np.ptp(change)), 1e-300)
-    solved, _ = bicgstab(system, change, rtol=0.0, atol=reached, maxiter=_KRYLOV)
-    if np.ptp(change - system @ solved) < np.ptp(change):  # else the sweeps have to do
+        shrinks = span <= before * _SLOW**used
+    before = float(np.ptp(advantage))
+    change, solved = advantage - advantage.mean(), np.empty_like(value)
+    span = stabilised_biconjugate_gradients(own, discount, change, solved, allowed, _KRYLOV)
+    if span < before:  # else the sweeps have to do
         value += solved
