@@ -10,7 +10,7 @@ import click
 
 from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
-from ramsis.cli.options import overhead_option
+from ramsis.cli.options import overhead_option, padding_option
 from ramsis.cli.params import ARRIVALS, GRID
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.worker.actions import Batching, LateRule
@@ -72,6 +72,7 @@ _OPTIONS: _Options = {
         help="Budget of violations, such as 0.001: makes the most accurate policy that keeps to "
              "it in simulation, at the price that this takes; some ten seconds a load."),
     "overhead_ms": overhead_option,
+    "padding": padding_option,
     "max_queue": click.option(
         "--max-queue", type=int, default=32, show_default=True,
         help="Longest queue that a worker's table tells apart; a central queue's largest batch."),

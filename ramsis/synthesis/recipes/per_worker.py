@@ -20,7 +20,12 @@ from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
-from ramsis.synthesis.service import bounded_by, service_times, without_overhead
+from ramsis.synthesis.service import (
+    bounded_by,
+    service_times,
+    sizes_stated,
+    without_overhead,
+)
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
@@ -30,7 +35,7 @@ from ramsis.worker.solve import SOLVERS, WorkerSolution, evaluate_table, solve_w
 
 __all__ = ["RoundRobin", "ShortestQueue"]
 
-_ORIGINS = "mpie"
+_ORIGINS = "mpies"
 """A letter for each origin of a latency."""
 
 
@@ -119,6 +124,7 @@ class RoundRobin(Recipe[WorkerProblem]):
             violation_price=problem.violation_price,
             quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
+            padding=table.padding,
         )
 
     def problem_of(
@@ -131,6 +137,7 @@ class RoundRobin(Recipe[WorkerProblem]):
             latency = LatencyTable(
                 tuple(m.name for m in policy.models), policy.accuracy, policy.latency_ms,
                 letters.astype(np.int8), policy.service,
+                policy.run_as[:, : policy.latency_ms.shape[1]], policy.padding,
             )
             problem = WorkerProblem.create(
                 latency,
@@ -220,6 +227,7 @@ def _models(problem: WorkerProblem, overhead_ms: float) -> tuple[PolicyModel, ..
             latency_origin="".join(_ORIGINS[o] for o in table.origin[m]),
             quantiles_ms=_finite_rows(problem, m, overhead_ms),
             samples=_samples(problem, m),
+            run_as=sizes_stated(table.run_as[m]),
         )
         for m, name in enumerate(table.models)
     )
