@@ -95,7 +95,7 @@ SETS: Mapping[str, Callable[[Path], None]] = {
 }
 """Kinds of sets; what is changed is the manifest."""
 
-CLAIMS = ("expectations", "certificate", "budget", "headroom", "spare_idle")
+CLAIMS = ("expectations", "certificate", "budget", "replay", "headroom", "spare_idle")
 _BOUNDED = ("accuracy", "violation_rate", "effective_accuracy", "utilisation", "full_queue_rate",
             "upper_bound", "model_share")  # fractions of 1
 
@@ -145,7 +145,7 @@ def moved(place: Place, value: Any, rng: np.random.Generator) -> Any:
         other = value * (1 + 2e-6 * far)
     elif last in ("bellman_residual", "truncated_mass"):
         other = value + 1e-6 * abs(far)
-    elif "budget" in path and last != "max_violation_rate":
+    elif place[0] in ("budget", "replay") and last != "max_violation_rate":
         other = value + 2e-6 * far
     elif last == "max_violation_rate":
         other = value * 0.5
@@ -208,6 +208,7 @@ _COSTLY = (
     ("ramsis.synthesis.recipes.central_claims", "dual_bound"),
     ("ramsis.synthesis.recipes.central_claims", "simulated"),
     ("ramsis.synthesis.verify_budget", "simulated"),
+    ("ramsis.synthesis.replayed", "simulated"),
     ("ramsis.synthesis.verify_set", "_simulated"),
 )
 """What a verification spends its time on, and does not depend on claims."""

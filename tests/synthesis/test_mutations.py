@@ -12,11 +12,13 @@ import pytest
 
 from tests.synthesis.mutations import FILES, SETS, escaped
 
-FAST = sorted(set(FILES) - {"budget", "budget, central queue"})
+SLOW = {"budget", "budget, central queue", "modulated", "central queue near capacity",
+        "central queue, random service", "batch arrivals"}
+FAST = [kind for kind in FILES if kind not in SLOW]
 
 
 @pytest.mark.parametrize("kind", [*FAST, *SETS])
 def test_a_changed_number_is_found(kind: str, tmp_path: Path) -> None:
-    tried, missed = escaped(kind, np.random.default_rng([5, *map(ord, kind)]), 25, tmp_path)
-    assert tried >= 20
+    tried, missed = escaped(kind, np.random.default_rng([5, *map(ord, kind)]), 10, tmp_path)
+    assert tried >= 8
     assert [(one.place, one.stated, one.changed) for one in missed] == []
