@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from typing import Any
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError, describe
+
+if TYPE_CHECKING:
+    from ramsis.profiles import ProfileSet
+    from ramsis.serving.server import Server
 
 __all__ = ["serve_command"]
 
+_PROBES = 500
 _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 
 
@@ -42,6 +49,13 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 @click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
 @click.option("--no-pin", is_flag=True,
               help="Leave workers to the system, though there are cores enough for one each.")
+@click.option("--replan", metavar="OPTIONS",
+              help="Make policies anew on drift; what ramsis generate made them with, without "
+                   "--load and --out.")
+@click.option("--calibrate", metavar="FILE",
+              help="Measure service times and overhead through the server, write a profile, end.")
+@click.option("--calibrate-seconds", type=float, default=60.0, show_default=True,
+              help="Time for the measurement of service times.")
 @click.option("--check", is_flag=True,
               help="Load and run each variant, say whether all fits, and end.")
 def serve_command(policies: str, variants: str, **given: Any) -> None:
@@ -66,10 +80,12 @@ def serve_command(policies: str, variants: str, **given: Any) -> None:
 
 
 def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
+    from ramsis.profiles import load
     from ramsis.runtime.dispatcher import DispatchSettings
     from ramsis.serving.http_server import HttpSettings, bound_socket, new_event_loop, serve
     from ramsis.serving.policies import check_served, largest_batch, read_policies
     from ramsis.serving.pool import checked
+    from ramsis.serving.replanning import Replanning, profile_option
     from ramsis.serving.server import Server, ServerSettings
     from ramsis.serving.variants import read_variants
     from ramsis.serving.watch import watch_policies
@@ -91,13 +107,73 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
                 click.echo(f"{models.name} {what} {spec.name}: {spec.datatype} "
                            f"{['n', *spec.shape]}")
         return
+    if given["calibrate"]:
+        _calibrate(Server(found, models, settings), given)
+        return
+    options = shlex.split(given["replan"] or "")
+    if options:
+        load(options[profile_option(options)])
+        if not Path(policies).is_dir():
+            raise InvalidValueError(describe("not a folder, where policies can be added",
+                                             where="--replan", value=policies,
+                                             allowed="a folder with a manifest.json"))
     listening = bound_socket(http)
 
     async def run() -> None:
         server = Server(found, models, settings)
+
+        async def replan() -> None:
+            replanning = Replanning(server, policies, options)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                replanning.close()
+
         await serve(server, listening, http,
                     lambda url: click.echo(f"serving {models.name} at {url}"),
-                    [lambda: watch_policies(server, policies)])
+                    [replan if options else lambda: watch_policies(server, policies)])
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run())
+
+
+def _calibrate(server: Server, given: dict[str, Any]) -> None:
+    """Measure the server and its models, and write the profile."""
+    from ramsis.profiles import save
+    from ramsis.profiles.measure import BATCHES
+    from ramsis.serving.calibrate import (
+        CalibrationSettings,
+        measure_overhead,
+        measure_service,
+        profile_of,
+    )
+    from ramsis.serving.http_server import new_event_loop
+    from ramsis.serving.policies import largest_batch
+
+    largest = largest_batch(server.policies)
+    settings = CalibrationSettings(
+        tuple(sorted({b for b in BATCHES if b < largest} | {1, largest})),
+        seconds=given["calibrate_seconds"], workers=server.workers)
+    accuracy = {model.name: model.accuracy for level in server.policies.levels
+                for station in level.stations for model in station.policy.models}
+    accuracy |= {one.name: one.accuracy for one in server.variants.variants
+                 if one.accuracy is not None}
+
+    async def measured() -> ProfileSet:
+        samples = await measure_service(server.variants, settings, pin=not given["no_pin"])
+        overhead_ms = await measure_overhead(server, _PROBES)
+        return profile_of(server.variants, samples, accuracy, overhead_ms, settings)
+
+    missing = [one.name for one in server.variants.variants if one.name not in accuracy]
+    if missing:
+        raise InputFileError(describe("no accuracy is known", value=missing,
+                                      where=str(server.variants.path),
+                                      allowed="accuracy in the variants file"))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        profile = runner.run(measured())
+    save(profile, given["calibrate"])
+    overhead = profile.measurement["overhead_ms"]
+    click.echo(f"{given['calibrate']}: written; overhead besides: "
+               + ", ".join(f"{name} {value:.3f} ms" for name, value in overhead.items()))
+    click.echo(f"make policies with: ramsis generate --profiles {given['calibrate']} "
+               f"--overhead-ms {overhead['p50']:.3f}")

@@ -78,6 +78,7 @@ async def serve(
     server: Server, listening: socket.socket, settings: HttpSettings,
     started: Callable[[str], object] = lambda url: None,
     beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    give_end: Callable[[Callable[[], None]], object] = lambda end: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; then answer what is under way, and end.
 
@@ -92,6 +93,8 @@ async def serve(
         Called with the URL once requests are answered.
     beside
         What runs beside it, until it ends.
+    give_end
+        Handed a function that ends it, as a signal does.
 
     Raises
     ------
@@ -112,6 +115,7 @@ async def serve(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, end)
+        give_end(end)
         host, port = listening.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         tasks = [loop.create_task(one()) for one in beside]

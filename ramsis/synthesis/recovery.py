@@ -50,7 +50,7 @@ _SETTLES = 10.0  # SLOs before the first burst
 _QUERIES, _FEWEST, _MOST = 100_000, 4, 100  # requests in all; bursts
 _SEEN = 0.75  # of that: requests that wait when the next burst comes lose by that one
 _STEPS = 1600  # that the time between bursts is divided into
-_UNLIKE, _AGAIN = 0.2, 4  # halves of the bursts may differ so much; else so many times as many
+_UNLIKE, _AGAIN = 0.1, 8  # halves of the bursts may differ so much; else so many times as many
 _SEED = 1 << 21
 
 
@@ -98,7 +98,7 @@ def recovery(
 
 
 def _within(replayed: _Replayed, burst: int, apart_ms: float, seed: int) -> float:
-    """T; with four times the requests where halves of the bursts tell different times."""
+    """T; with more requests where halves of the bursts tell different times."""
     for times in (1, _AGAIN):
         losses = _losses(replayed, burst, apart_ms, seed, times)
         one, other = _recovered(losses[::2]), _recovered(losses[1::2])
@@ -155,8 +155,8 @@ def _losses(
     step = np.floor((arrival_ms - first_ms) / (apart_ms / _STEPS)).astype(np.int64)
     after = (step >= 0) & (step < bursts * _STEPS)
     lost = (without - with_bursts[own])[after] - LOSS
-    return np.bincount(step[after], weights=lost,
-                       minlength=bursts * _STEPS).reshape(bursts, _STEPS)
+    by_step = np.bincount(step[after], weights=lost, minlength=bursts * _STEPS)
+    return np.asarray(by_step, dtype=float).reshape(bursts, _STEPS)
 
 
 def _given(

@@ -69,12 +69,13 @@ def test_the_papers_rule_is_metastable_near_capacity_and_drops_are_not(share: fl
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
 def test_a_wrong_recovery_is_found(dispatch: str) -> None:
-    policy = with_recovery(text_policy(0.8, dispatch=dispatch, max_queue=16, workers=2), 500)
+    policy = with_recovery(text_policy(0.8, dispatch=dispatch, max_queue=16, workers=8), 1000)
     stated = policy.expectations.recovery
     assert stated is not None
     assert stated.within_ms is not None
     assert all(check.holds for check in recovery_checks(policy))
-    for wrong in (Recovery(500, 3.0 * stated.within_ms + 380.0, False), Recovery(500, None, True)):
+    for wrong in (Recovery(1000, 3.0 * stated.within_ms + 380.0, False),
+                  Recovery(1000, None, True)):
         other = replace(policy, expectations=replace(policy.expectations, recovery=wrong))
         assert not all(check.holds for check in recovery_checks(other))
 
