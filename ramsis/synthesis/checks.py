@@ -8,9 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Check", "close", "least_dual", "least_dual_of_classes"]
+from ramsis.analysis.sampled import at_confidence
+from ramsis.policy import Expectations
+
+__all__ = ["Check", "close", "interval_checks", "least_dual", "least_dual_of_classes"]
 
 FloatArray = NDArray[np.float64]
+
+_OF_SAMPLES = 1e-3
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,28 @@ def close(
     if stated is None or derived is None:
         return Check(claim, stated, derived, stated is None and derived is None)
     return Check(claim, stated, derived, bool(abs(stated - derived) <= tolerance))
+
+
+def interval_checks(
+    stated: Expectations, derived: Expectations, tolerance: float
+) -> tuple[Check, ...]:
+    """The interval that follows from the number of samples, at the confidence that is stated.
+
+    The effective number of samples rests on rare late queries, and is held to a thousandth.
+    """
+    mine = stated.interval
+    if mine is None or derived.interval is None:
+        return (Check("interval", None, None, mine is derived.interval),)
+    samples = derived.interval.samples
+    other = at_confidence(derived, samples, mine.confidence).interval
+    assert other is not None
+    return (
+        close("effective samples", mine.samples, samples, _OF_SAMPLES * samples),
+        *(close(f"{what}, {end} end", getattr(mine, name)[i], getattr(other, name)[i], tolerance)
+          for name, what in (("violation_rate", "violation rate"),
+                             ("effective_accuracy", "effective accuracy"))
+          for i, end in enumerate(("lower", "upper"))),
+    )
 
 
 def least_dual(accuracy: FloatArray, price: FloatArray) -> float:

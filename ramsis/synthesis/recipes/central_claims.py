@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
-from ramsis.synthesis.checks import Check, close, least_dual_of_classes
+from ramsis.synthesis.checks import Check, close, interval_checks, least_dual_of_classes
 from ramsis.synthesis.recipes.central_promise import promise_of
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify_budget import budget_checks
@@ -65,6 +65,7 @@ def central_claims(
         close("expected effective accuracy", effective, derived.effective_accuracy, tolerance),
         close("expected violation rate", stated.violation_rate, derived.violation_rate,
               tolerance),
+        *interval_checks(stated, derived, tolerance),
         close("utilisation", stated.utilisation, derived.utilisation, tolerance),
         close("gain", policy.certificate.gain, solution.steady_state.gain, tolerance),
         Check("table entries that are derived again", 1.0, same, same >= 1.0 - tolerance),
