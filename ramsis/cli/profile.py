@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.text import Text
 from ramsis.cli.measure import measure_command
 from ramsis.cli.params import MODELS
 from ramsis.cli.profile_plot import plot_command
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, OutputError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.check import Finding, check
 from ramsis.profiles.importers import FORMATS, Given, import_profile
@@ -151,6 +152,9 @@ def import_command(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
         _patterns("--model-name", model_names), metric)
     found = import_profile(source, format_name, models, accuracy, name, given)
+    if os.path.exists(out) and os.path.samefile(source, out):
+        raise OutputError(describe("is the file that is imported", where="--out", value=out,
+                                   allowed="another file"))
     save(found, out)
     for line in found.measurement.get("notes", ()):
         click.echo(f"note: {line}", err=True)
