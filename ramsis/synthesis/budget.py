@@ -153,8 +153,9 @@ def policy_within(
     """
     check_budget(max_violation)
     search = _Search(make, max_violation, own_arrivals, confidence)
-    free = search.at(0.0)
-    _check_samples(free.policy, max_violation, confidence)
+    first = make(0.0)
+    _check_samples(first, max_violation, confidence)
+    free = search.tried(first, 0.0)
     if not search.fits(free):
         _improve(search, *_narrowed(search, *_bracket(search, free)))
     assert search.best is not None
