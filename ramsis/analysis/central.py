@@ -12,11 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.analysis.measured import as_measured
 from ramsis.analysis.sampled import Groups, at_confidence, effective_samples, overrun_ms
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import SteadyState
 from ramsis.policy import Expectations, PerDecision, Spread
+from ramsis.policy.records import Simulated
 
 __all__ = ["CentralAnalysis"]
 
@@ -32,10 +34,13 @@ class CentralAnalysis:
     problem : CentralProblem
     steady_state : SteadyState
         Of the policy.
+    measured : Simulated, optional
+        What the rates are taken from; by default from the model.
     """
 
     problem: CentralProblem
     steady_state: SteadyState
+    measured: Simulated | None = None
 
     def _share(self) -> FloatArray:
         """Share of the queries served that each action serves."""
@@ -69,7 +74,7 @@ class CentralAnalysis:
         violations = 1.0 - in_time
         above = capacity_qps is not None and problem.load_qps > capacity_qps
         spread = {name: _spread(*law) for name, law in self.distributions().items()}
-        found = Expectations(
+        expected = Expectations(
             accuracy=effective / in_time if in_time > 0 else None,
             violation_rate=violations,
             effective_accuracy=effective,
@@ -90,7 +95,10 @@ class CentralAnalysis:
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,
         )
-        return at_confidence(found, self.effective_samples())
+        expected = at_confidence(expected, self.effective_samples())
+        if self.measured is None:
+            return expected
+        return as_measured(expected, self.measured, problem.load_qps)
 
     def effective_samples(self) -> float | None:
         """Samples of service times that the violation rate rests on, as of one count of late ones.

@@ -44,6 +44,7 @@ __all__ = [
     "run_plan",
     "simulate",
     "simulate_profile",
+    "streams",
 ]
 
 EngineName = Literal["auto", "compiled", "plain"]
@@ -220,12 +221,16 @@ def run_plan(
                        SimulationSettings(monitor=monitor, **settings))
 
 
+def streams(seed: int) -> tuple[np.random.Generator, ...]:
+    """The random numbers of a run: arrivals, service draws, SLO classes, routing."""
+    return tuple(np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(4))
+
+
 def run_cluster(
     plan: ClusterPlan, workload: Workload | ClosedLoop, seed: int, settings: SimulationSettings
 ) -> Run:
     """One run of a scheme that was prepared for a cluster; errors as of :func:`simulate`."""
-    arrivals, service, classes, routing = (
-        np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(4))
+    arrivals, service, classes, routing = streams(seed)
     stated_qps, fleets = settings.stated_qps(workload), plan.fleets
     level = _level(plan, stated_qps)
     one = None if level is None else _only_station(level, fleets)

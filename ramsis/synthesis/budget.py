@@ -38,12 +38,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
+from ramsis.analysis.measured import as_measured
 from ramsis.analysis.sampled import CONFIDENCE, at_confidence, fewest_samples, rate_interval
-from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.errors import InfeasibleError, describe
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised
@@ -265,22 +264,8 @@ def _slope(beyond: Simulated, within: Simulated) -> float:
 def _stated(best: _Tried, budget: float, confidence: float) -> Policy:
     """The policy, promising what was measured."""
     found, policy = best.found, best.policy
-    in_time = 1.0 - found.violation_rate
-    changes: dict[str, Any] = {
-        "expectations": replace(
-            policy.expectations,
-            accuracy=found.effective_accuracy / in_time if in_time > 0 else None,
-            violation_rate=found.violation_rate, effective_accuracy=found.effective_accuracy,
-            overloaded=_overloaded(policy, found.violation_rate)),
-        "budget": BudgetRecord(max_violation_rate=budget, **asdict(found)),
-    }
-    interval = policy.expectations.interval
-    changes["expectations"] = at_confidence(
-        changes["expectations"], None if interval is None else interval.samples, confidence)
-    return replace(policy, **changes)
-
-
-def _overloaded(policy: Policy, violation_rate: float) -> bool:
-    capacity = policy.expectations.capacity_qps
-    return (capacity is not None and policy.load_qps > capacity) \
-        or violation_rate > OVERLOAD_VIOLATION_RATE
+    expected = as_measured(policy.expectations, found, policy.load_qps)
+    if expected.interval is not None:
+        expected = at_confidence(expected, expected.interval.samples, confidence)
+    return replace(policy, expectations=expected, replay=None,
+                   budget=BudgetRecord(max_violation_rate=budget, **asdict(found)))

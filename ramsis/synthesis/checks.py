@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ramsis.analysis.sampled import at_confidence
 from ramsis.policy import Expectations
+from ramsis.policy.records import Interval
 
 __all__ = ["Check", "close", "interval_checks", "least_dual", "least_dual_of_classes"]
 
@@ -47,20 +48,20 @@ def close(
 
 
 def interval_checks(
-    stated: Expectations, derived: Expectations, tolerance: float
+    stated: Expectations, derived: Interval | None, tolerance: float
 ) -> tuple[Check, ...]:
-    """The interval that follows from the number of samples, at the confidence that is stated.
+    """The interval that follows from the stated rates, the confidence and the number of samples.
 
-    The effective number of samples rests on rare late queries, and is held to a thousandth.
+    The effective number of samples, as it was derived, rests on rare late queries and is held to a
+    thousandth.
     """
     mine = stated.interval
-    if mine is None or derived.interval is None:
-        return (Check("interval", None, None, mine is derived.interval),)
-    samples = derived.interval.samples
-    other = at_confidence(derived, samples, mine.confidence).interval
+    if mine is None or derived is None:
+        return (Check("interval", None, None, mine is derived),)
+    other = at_confidence(stated, mine.samples, mine.confidence).interval
     assert other is not None
     return (
-        close("effective samples", mine.samples, samples, _OF_SAMPLES * samples),
+        close("effective samples", mine.samples, derived.samples, _OF_SAMPLES * derived.samples),
         *(close(f"{what}, {end} end", getattr(mine, name)[i], getattr(other, name)[i], tolerance)
           for name, what in (("violation_rate", "violation rate"),
                              ("effective_accuracy", "effective accuracy"))
