@@ -48,7 +48,7 @@ def test_a_load_that_rises_is_met_before_it_is_there() -> None:
         wanted.append(replicas)
         assert len(state["seen"]) <= 11
     assert wanted == sorted(wanted)
-    reached = [second for second in range(16) if wanted[second] >= 2][0]
+    reached = next(second for second in range(16) if wanted[second] >= 2)
     assert reached <= 5  # 100 queries/s come after 9.5 s
     falling, state = [], {}
     for second in range(16):
