@@ -94,7 +94,7 @@ class CentralAnalysis:
         )
         if self.measured is None:
             return expected
-        return as_measured(expected, self.measured, problem.load_qps)
+        return as_measured(expected, self.measured, problem.load_qps, within_bound=True)
 
 
 def _spread(values: FloatArray, probability: FloatArray) -> Spread:
