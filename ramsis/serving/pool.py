@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
@@ -27,7 +27,7 @@ from ramsis.serving.messages import Ended, RunBatch, Unframed, framed, send_json
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile
 
-__all__ = ["PoolSettings", "WorkerEvents", "WorkerPool", "checked"]
+__all__ = ["Pool", "PoolSettings", "WorkerEvents", "WorkerPool", "checked", "variants_as_json"]
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 _READ = 65536
@@ -80,6 +80,30 @@ class WorkerEvents(NamedTuple):
     ready: Callable[[int], object]
     ended: Callable[[int, Ended, dict[str, NDArray[Any]]], object]
     gone: Callable[[int, str], object]
+
+
+class Pool(Protocol):
+    """What a server wants of its workers: :class:`WorkerPool`, or others' machinery."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    slots: Slots | None
+
+    async def start(self) -> None:
+        """Return when the tensors are known and workers take batches."""
+        ...
+
+    def run(self, worker: int, batch: RunBatch) -> None:
+        """Start a batch on a worker that is ready and idle; its end is an event."""
+        ...
+
+    def process(self, worker: int) -> int | None:
+        """Number of a worker's process, where it is one of this machine."""
+        ...
+
+    async def stop(self) -> None:
+        """End all workers."""
+        ...
 
 
 class WorkerPool:
@@ -185,9 +209,7 @@ class WorkerPool:
 
     def config(self, worker: int) -> dict[str, Any]:
         """What a worker is told at its start."""
-        variants = [{**asdict(one), "options": {**asdict(one.options),
-                                                "dimensions": dict(one.options.dimensions)}}
-                    for one in self.variants.variants]
+        variants = variants_as_json(self.variants)
         return {"variants": variants, "inputs": specs_to_json(self.variants.inputs),
                 "folder": str(self.variants.folder), "core": self.core(worker),
                 "memory_mb": self.settings.memory_mb,
@@ -308,6 +330,13 @@ class _Worker:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
             self._channel = None
+
+
+def variants_as_json(variants: VariantsFile) -> list[dict[str, Any]]:
+    """The variants as plain values, as workers take them."""
+    return [{**asdict(one), "options": {**asdict(one.options),
+                                        "dimensions": dict(one.options.dimensions)}}
+            for one in variants.variants]
 
 
 def _is_file(stream: Any) -> bool:

@@ -27,7 +27,7 @@ from ramsis.serving.logs import Log, log_line
 from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.metrics import Metrics
 from ramsis.serving.policies import Expected, check_served, largest_batch, selectors_of
-from ramsis.serving.pool import PoolSettings, WorkerEvents, WorkerPool
+from ramsis.serving.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.protocol import Answer, InferRequest
 from ramsis.serving.request_log import Request, RequestLogWriter
 from ramsis.serving.variants import VariantsFile
@@ -91,6 +91,8 @@ class Server:
     settings
     log
         Takes the structured log.
+    make_pool
+        Makes the workers, by default processes of this machine.
 
     Attributes
     ----------
@@ -106,7 +108,9 @@ class Server:
     def __init__(
         self, policies: PolicySet[Policy], variants: VariantsFile,
         settings: ServerSettings | None = None, log: Log = log_line,
+        make_pool: Callable[[VariantsFile, PoolSettings, WorkerEvents], Pool] = WorkerPool,
     ) -> None:
+        self._make_pool = make_pool
         self.variants, self.settings, self.log = variants, settings or ServerSettings(), log
         self.name = variants.name
         self._index = {one.name: i for i, one in enumerate(variants.variants)}
@@ -140,7 +144,7 @@ class Server:
         """
         settings = self.settings
         warm_up = tuple(sorted({1, 2, largest_batch(self.policies)}))
-        self.pool = WorkerPool(self.variants, PoolSettings(
+        self.pool = self._make_pool(self.variants, PoolSettings(
             self.workers, self.max_batch, warm_up, settings.slots, settings.timeout_s,
             settings.pin, settings.memory_mb,
         ), WorkerEvents(self._worker_ready, self._ended, self._gone))

@@ -12,7 +12,6 @@ from ramsis.cluster.checks import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError, describe
 from ramsis.policy import (
-    CertificateRecord,
     Inputs,
     Policy,
     PolicyModel,
@@ -21,7 +20,7 @@ from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
-from ramsis.synthesis.recipes.central_promise import promise_of
+from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.replayed import replayed, settles
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
@@ -191,7 +190,7 @@ def _in_simulation(policy: Policy) -> tuple[float, float]:
 def _solved(problem: CentralProblem, inputs: Inputs, overhead_ms: float) -> Policy:
     """The policy that is optimal in the model."""
     expectations, solution = promise_of(problem)
-    steady, times = solution.steady_state, problem.times
+    times = problem.times
     return Policy(
         models=tuple(_model(times, m, overhead_ms) for m in range(len(times.models))),
         slo_ms=problem.slo_ms,
@@ -210,11 +209,7 @@ def _solved(problem: CentralProblem, inputs: Inputs, overhead_ms: float) -> Poli
         codes=solution.table.astype(np.int64),
         longer_queue=DROP_CODE,
         expectations=expectations,
-        certificate=CertificateRecord(
-            solver="policy-iteration", converged=True, iterations=solution.rounds,
-            bellman_residual=solution.residual, gain=steady.gain, gain_lower=None,
-            gain_upper=expectations.upper_bound, truncated_mass=steady.restart,
-        ),
+        certificate=certificate_of(solution, expectations.upper_bound),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
         violation_price=problem.price,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ramsis.bounds import fluid_bound
-from ramsis.policy import Expectations
+from ramsis.policy import CertificateRecord, Expectations
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.central.problem import CentralProblem
     from ramsis.central.solve import CentralSolution
 
-__all__ = ["promise_of"]
+__all__ = ["certificate_of", "promise_of"]
 
 
 def promise_of(problem: CentralProblem) -> tuple[Expectations, CentralSolution]:
@@ -29,3 +29,12 @@ def promise_of(problem: CentralProblem) -> tuple[Expectations, CentralSolution]:
     expectations = CentralAnalysis(problem, solution.steady_state).expectations(
         capacity_qps=bound.capacity_qps, upper_bound=most)
     return expectations, solution
+
+
+def certificate_of(solution: CentralSolution, upper_bound: float | None) -> CertificateRecord:
+    """How a solution was found; the bound on the gain is the fluid bound."""
+    steady = solution.steady_state
+    return CertificateRecord(
+        solver="policy-iteration", converged=True, iterations=solution.rounds,
+        bellman_residual=solution.residual, gain=steady.gain, gain_lower=None,
+        gain_upper=upper_bound, truncated_mass=steady.restart)

@@ -31,7 +31,7 @@ from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.shortest_queue import check_shortest_queue
-from ramsis.worker.solve import WorkerSolution, evaluate_table, solve_worker
+from ramsis.worker.solve import SOLVERS, WorkerSolution, evaluate_table, solve_worker
 
 __all__ = ["RoundRobin", "ShortestQueue"]
 
@@ -176,7 +176,24 @@ class RoundRobin(Recipe[WorkerProblem]):
         from ramsis.synthesis.recipes.per_worker_claims import worker_claims
 
         problem = self.problem_of(policy, where, own_arrivals=own_arrivals)
-        return worker_claims(policy, problem, tolerance, own_arrivals)
+        if policy.certificate.solver not in SOLVERS:
+            raise InputFileError(describe(
+                "unknown solver", where=f"{where}: certificate.solver",
+                value=policy.certificate.solver, allowed=", ".join(SOLVERS)))
+        return worker_claims(policy, problem, tolerance, own_arrivals,
+                             self._made_again(policy, problem))
+
+    def _made_again(
+        self, policy: Policy, problem: WorkerProblem
+    ) -> tuple[WorkerAnalysis, CertificateRecord]:
+        """What the solver that a file names makes of the file's problem again."""
+        solver: Any = policy.certificate.solver
+        try:
+            solution = solve_worker(problem, solver, dispatch=policy.dispatch)
+        except InvalidValueError as error:
+            raise InputFileError(str(error)) from error
+        analysis = analyse_worker(problem, solution.policy, solution.frequency, solution.excess)
+        return analysis, _certificate(solution, self.nodes_per_bin(solution))
 
 
 class ShortestQueue(RoundRobin):
