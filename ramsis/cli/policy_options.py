@@ -72,6 +72,10 @@ _OPTIONS: _Options = {
         help="Budget of violations, such as 0.001: makes the most accurate policy that keeps to "
              "it in simulation, at the price that this takes; some ten seconds a load."),
     "overhead_ms": overhead_option,
+    "headroom": click.option(
+        "--headroom", type=float, default=None, metavar="X",
+        help="Most effective accuracy to give up so that the promise holds when service takes "
+             "longer; 0: none.  [default: 0.003; per decision, and for shortest queues, 0]"),
     "max_queue": click.option(
         "--max-queue", type=int, default=32, show_default=True,
         help="Longest queue that a worker's table tells apart; a central queue's largest batch."),

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.cluster.slo_class import SloClass
-from ramsis.policy.parts import arrivals_in, budget_in, classes_in, models_in
+from ramsis.policy.parts import arrivals_in, budget_in, classes_in, headroom_in, models_in
 from ramsis.policy.records import (
     BudgetRecord,
     CertificateRecord,
     Expectations,
+    HeadroomRecord,
     Inputs,
     PolicyModel,
     names,
@@ -88,6 +89,8 @@ class Policy:
     overhead_ms
         What every batch takes besides its model, >= 0; the models' own times are without it,
         :attr:`latency_ms` and the other times of this class with it.
+    headroom
+        What was given up for robustness, if any was to be.
     """
 
     models: tuple[PolicyModel, ...]
@@ -117,6 +120,7 @@ class Policy:
     budget: BudgetRecord | None = None
     random_ends: bool = False
     overhead_ms: float = 0.0
+    headroom: HeadroomRecord | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -246,6 +250,8 @@ class Policy:
             found["random_ends"] = True
         if self.overhead_ms:
             found["overhead_ms"] = float(self.overhead_ms)
+        if self.headroom is not None:
+            found["headroom"] = _plain(asdict(self.headroom))
         return found
 
     @classmethod
@@ -291,6 +297,7 @@ class Policy:
             budget=budget_in(fields),
             random_ends="random_ends" in fields and fields.flag("random_ends"),
             overhead_ms=0.0 if overhead is None else overhead,
+            headroom=headroom_in(fields),
         )
 
 

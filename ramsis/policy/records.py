@@ -13,7 +13,7 @@ from typing import Any
 
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields
 
-__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "Inputs", "PerDecision",
+__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "HeadroomRecord", "Inputs", "PerDecision",
            "PolicyModel", "Rates", "Spread", "names"]
 
 _ORIGINS = "mpie"
@@ -341,6 +341,48 @@ class BudgetRecord(Simulated):
             queries=record.whole("queries", 1),
             runs=record.whole("runs", 2),
             seed=record.whole("seed", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeadroomRecord:
+    """What a policy gives up so that it keeps its promise when service takes longer.
+
+    Attributes
+    ----------
+    allowed_loss
+        Largest loss of effective accuracy, and of gain, against the pure optimum, > 0.
+    factor
+        The service times that the table was planned with, as a multiple of the true ones, >= 1.
+    loss
+        What is lost at the true times; below 0 where the promise is higher.
+    slower
+        A factor on service times > 1, and with it
+    effective_accuracy, violation_rate
+        of the policy, and
+    effective_accuracy_without, violation_rate_without
+        of the pure optimum.
+    """
+
+    allowed_loss: float
+    factor: float
+    loss: float
+    slower: float
+    effective_accuracy: float
+    violation_rate: float
+    effective_accuracy_without: float
+    violation_rate_without: float
+
+    @classmethod
+    def from_fields(cls, record: Fields) -> HeadroomRecord:
+        """The record in a policy file."""
+        record.only(names(cls))
+        return cls(
+            allowed_loss=record.number("allowed_loss", POSITIVE),
+            factor=record.number("factor", POSITIVE),
+            loss=record.number("loss"),
+            slower=record.number("slower", POSITIVE),
+            **{name: record.number(name, FRACTION) for name in names(cls)[4:]},
         )
 
 

@@ -13,6 +13,7 @@ from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DispatchRule
 from ramsis.synthesis.options import DEFAULTS, VALUES, check_options, knows
+from ramsis.worker.problem import Objective
 from ramsis.worker.solve import SolverName
 
 __all__ = ["SynthesisSettings", "check_budget"]
@@ -68,6 +69,10 @@ class SynthesisSettings:
     overhead_ms : float
         What every batch takes besides the model, as to dispatch it, >= 0: added to all service
         times.
+    headroom : float
+        Largest effective accuracy, and gain, to give up so that the promise holds when service
+        takes longer, in [0, 1); see :mod:`ramsis.synthesis.headroom`. By default none with the
+        objective ``per-decision``.
     slo_classes : tuple of SloClass
         Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
         shares that sum to 1. Else none.
@@ -94,8 +99,11 @@ class SynthesisSettings:
     max_violation: float | None = None
     slo_classes: tuple[SloClass, ...] = ()
     overhead_ms: float = _OF_DISPATCH
+    headroom: float = _OF_DISPATCH
 
     def __post_init__(self) -> None:
+        if self.headroom is None and self.objective == Objective.PER_DECISION:
+            object.__setattr__(self, "headroom", 0.0)
         for name, value in DEFAULTS.get(self.dispatch, {}).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -140,6 +148,7 @@ class SynthesisSettings:
             "max_queue": int(self.max_queue),
             "violation_price": float(self.violation_price),
             "overhead_ms": float(self.overhead_ms),
+            "headroom": float(self.headroom),
         }
 
 

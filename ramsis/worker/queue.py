@@ -14,8 +14,10 @@ distributions of service times, and the transitions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +33,8 @@ from ramsis.worker.service_distribution import (
 __all__ = ["WorkerQueue"]
 
 FloatArray = NDArray[np.float64]
+
+_ROUNDING = 1e-9  # of a product of factors that should be 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,10 @@ class WorkerQueue:
     quantiles_ms : ndarray, shape (M, N+1, Q), or None
         Service times at equally likely midpoints, where they are random; infinite for a batch
         that is not to be run.
+    planned_factor : float
+        Batches are in time at a slack, as far as they may be run there, when this multiple of
+        their shortest time is: that of a table that was made for such times. Their times
+        themselves, and so which answers are in time, are not changed.
     """
 
     latency: LatencyTable
@@ -63,6 +71,19 @@ class WorkerQueue:
     slack_ms: FloatArray
     max_queue: int
     quantiles_ms: FloatArray | None = field(default=None, kw_only=True)
+    planned_factor: float = field(default=1.0, kw_only=True)
+    _worked_out: dict[Any, Any] = field(default_factory=dict, kw_only=True, repr=False)
+
+    def once(self, what: str, longest: int, work_out: Callable[[], FloatArray]) -> FloatArray:
+        """What follows from arrivals and slack grid alone, up to a queue length.
+
+        It is worked out once for all queues that differ in service times only.
+        """
+        key = (what, longest, id(self.arrivals), self.workers, self.slack_ms.tobytes())
+        if key not in self._worked_out:
+            self._worked_out[key] = self.arrivals, work_out()  # which keeps the key's object
+        found: FloatArray = self._worked_out[key][1]
+        return found
 
     @property
     def bins(self) -> int:
@@ -80,7 +101,7 @@ class WorkerQueue:
     @cached_property
     def possible_models(self) -> list[list[int]]:
         """At each batch b = 0 … N+1 the models that may be in time for some slack."""
-        first = self.shortest_ms
+        first = self._planned_ms
         return [[], *([m for m in range(len(first)) if first[m, b] <= self.slo_ms]
                       for b in range(self.max_queue + 1))]
 
@@ -92,6 +113,20 @@ class WorkerQueue:
         if self.quantiles_ms is None:
             return fixed_services(pairs, self.latency.latency_ms)
         return random_services(pairs, self.quantiles_ms, self.slo_ms)
+
+    @property
+    def _planned_ms(self) -> FloatArray:
+        """The shortest times as far as they say what may be run, shape as of ``shortest_ms``."""
+        if self.planned_factor == 1.0:
+            return self.shortest_ms
+        planned: FloatArray = self.shortest_ms * (self.planned_factor * (1.0 - _ROUNDING))
+        return planned
+
+    def first_bin(self, model: int, batch: int) -> int:
+        """The first slack bin at which a batch may be in time, as far as it may be run there."""
+        if self.planned_factor == 1.0:
+            return int(np.count_nonzero(self.in_time_probability(model, batch) == 0.0))
+        return int(np.searchsorted(self.slack_ms, self._planned_ms[model, batch - 1]))
 
     def in_time_probability(self, model: int, batch: int) -> FloatArray:
         """P(L(m, b) <= T_j), shape (D+1,); random times are linear between their quantiles."""

@@ -6,6 +6,7 @@ analysis and fluid bound → policy.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,14 @@ from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
+from ramsis.synthesis.recipes.worker_headroom import Tables
 from ramsis.synthesis.service import bounded_by, service_times, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.shortest_queue import check_shortest_queue
-from ramsis.worker.solve import WorkerSolution, evaluate_table, solve_worker
+from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 
 __all__ = ["RoundRobin", "ShortestQueue"]
 
@@ -77,8 +79,14 @@ class RoundRobin(Recipe[WorkerProblem]):
     ) -> Policy:
         """See :meth:`Recipe.policy`."""
         table = problem.latency
-        solution = solve_worker(problem, settings.solver, dispatch=settings.dispatch)
+        worker = WorkerModel(problem, settings.dispatch)
+        solution = worker.solve(settings.solver)
         solution.certificate.require_converged(f"load {load_qps:g} QPS")
+        analysis, headroom = analyse_worker(
+            problem, solution.policy, solution.frequency, solution.excess), None
+        if settings.headroom:
+            analysis, headroom = Tables(worker, settings.solver, settings.grid or DEFAULT_GRID
+                                        ).chosen(solution, settings.headroom)
         bound = fluid_bound(
             bounded_by(problem),
             slo_ms=settings.slo_ms,
@@ -86,11 +94,10 @@ class RoundRobin(Recipe[WorkerProblem]):
             load_qps=load_qps,
             max_batch=settings.max_queue,
         )
-        analysis = analyse_worker(problem, solution.policy, solution.frequency, solution.excess)
         expectations = analysis.expectations(
             capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy
         )
-        model, batch = problem.model_and_batch(solution.policy)
+        model, batch = problem.model_and_batch(analysis.policy)
         last = 0 if problem.late is LateRule.DROP else problem.max_queue
         actions, codes, longer_queue = encoded(model, batch, (table.fastest, last))
         return Policy(
@@ -106,16 +113,18 @@ class RoundRobin(Recipe[WorkerProblem]):
             objective=problem.objective.value,
             idle_levels=np.arange(2),
             queue_levels=np.arange(problem.max_queue + 1),
-            slack_ms=problem.slack_ms,
+            slack_ms=analysis.problem.slack_ms,
             actions=actions,
             codes=codes,
             longer_queue=longer_queue,
             expectations=expectations,
-            certificate=_certificate(solution, self.nodes_per_bin(solution)),
+            certificate=_certificate(solution, self.nodes_per_bin(solution),
+                                     solution.gain if headroom is None else analysis.gain),
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
             overhead_ms=settings.overhead_ms,
+            headroom=headroom,
         )
 
     def problem_of(
@@ -142,6 +151,8 @@ class RoundRobin(Recipe[WorkerProblem]):
                 violation_price=policy.violation_price,
                 quantiles_ms=policy.quantiles_ms,
             )
+            if policy.headroom is not None:
+                problem = replace(problem, planned_factor=policy.headroom.factor)
             self.check(problem)
         except InvalidValueError as error:
             raise InputFileError(
@@ -212,14 +223,17 @@ def _finite_rows(
     return tuple(tuple(row.tolist()) for row in rows)
 
 
-def _certificate(solution: WorkerSolution, nodes_per_bin: int | None) -> CertificateRecord:
+def _certificate(
+    solution: WorkerSolution, nodes_per_bin: int | None, gain: float
+) -> CertificateRecord:
+    """Of the optimal table's solution, with the gain of the table that is made."""
     found = solution.certificate
     return CertificateRecord(
         solver=solution.solver,
         converged=found.converged,
         iterations=found.iterations,
         bellman_residual=found.bellman_residual,
-        gain=solution.gain,
+        gain=gain,
         gain_lower=found.lower_bound,
         gain_upper=found.upper_bound,
         truncated_mass=found.truncated_mass,
