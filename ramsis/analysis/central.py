@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
-from ramsis.central.problem import FleetProblem
-from ramsis.central.solve import FleetTotals
+from ramsis.central.problem import CentralProblem
+from ramsis.central.solve import SteadyState
 from ramsis.policy import Expectations, PerDecision, Spread
 
 __all__ = ["CentralAnalysis"]
@@ -28,27 +28,27 @@ class CentralAnalysis:
 
     Attributes
     ----------
-    problem : FleetProblem
-    totals : FleetTotals
+    problem : CentralProblem
+    steady_state : SteadyState
         Of the policy.
     """
 
-    problem: FleetProblem
-    totals: FleetTotals
+    problem: CentralProblem
+    steady_state: SteadyState
 
     def _share(self) -> FloatArray:
-        """Share of the queries served that each option serves."""
-        served = self.totals.batches * self.problem.option_batch
+        """Share of the queries served that each action serves."""
+        served = self.steady_state.batches * self.problem.action_batch
         share: FloatArray = served / max(float(served.sum()), 1e-300)
         return share
 
     def distributions(self) -> dict[str, tuple[FloatArray, FloatArray]]:
         """Values and probabilities of the batch size (per query), queue length and slack."""
-        problem, totals = self.problem, self.totals
+        problem, steady = self.problem, self.steady_state
         return {
-            "batch_size": (problem.option_batch.astype(float), self._share()),
-            "queue_length": (problem.queue.astype(float), totals.queue),
-            "slack_ms": (problem.slack_ms, totals.slack),
+            "batch_size": (problem.action_batch.astype(float), self._share()),
+            "queue_length": (problem.queue.astype(float), steady.queue),
+            "slack_ms": (problem.slack_ms, steady.slack),
         }
 
     def expectations(
@@ -61,10 +61,10 @@ class CentralAnalysis:
         capacity_qps, upper_bound : float, optional
             Of the fluid program.
         """
-        problem, totals, share = self.problem, self.totals, self._share()
-        in_time = float(np.clip(totals.in_time.sum(), 0.0, 1.0))
-        effective = float(np.clip(totals.in_time @ problem.accuracy, 0.0, in_time))
-        good = totals.in_time / problem.option_batch
+        problem, steady, share = self.problem, self.steady_state, self._share()
+        in_time = float(np.clip(steady.in_time.sum(), 0.0, 1.0))
+        effective = float(np.clip(steady.in_time @ problem.accuracy, 0.0, in_time))
+        good = steady.in_time / problem.action_batch
         violations = 1.0 - in_time
         above = capacity_qps is not None and problem.load_qps > capacity_qps
         return Expectations(
@@ -73,26 +73,26 @@ class CentralAnalysis:
             effective_accuracy=effective,
             per_decision=PerDecision(
                 accuracy=float(good @ problem.accuracy / good.sum()) if good.sum() > 0 else None,
-                violation_rate=float(np.clip(totals.late_share, 0.0, 1.0)),
+                violation_rate=float(np.clip(steady.late_share, 0.0, 1.0)),
             ),
             **{name: _spread(*found) for name, found in self.distributions().items()},
             model_share={
-                problem.law.models[m]: min(float(share[problem.option_model == m].sum()), 1.0)
-                for m in np.unique(problem.option_model)
+                problem.times.models[m]: min(float(share[problem.action_model == m].sum()), 1.0)
+                for m in np.unique(problem.action_model)
             },
             utilisation=float(np.clip(
-                totals.batches @ problem.mean_ms * problem.load / problem.workers, 0.0, 1.0)),
-            full_queue_rate=float(np.clip(totals.overflow, 0.0, 1.0)),
+                steady.batches @ problem.mean_ms * problem.load / problem.workers, 0.0, 1.0)),
+            full_queue_rate=float(np.clip(steady.overflow, 0.0, 1.0)),
             overloaded=bool(above or violations > OVERLOAD_VIOLATION_RATE),
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,
         )
 
 
-def _spread(values: FloatArray, law: FloatArray) -> Spread:
+def _spread(values: FloatArray, probability: FloatArray) -> Spread:
     order = np.argsort(values, kind="stable")
-    values, law = values[order], law[order] / max(float(law.sum()), 1e-300)
-    upto = np.cumsum(law)
+    values, probability = values[order], probability[order] / max(float(probability.sum()), 1e-300)
+    upto = np.cumsum(probability)
     p50, p99 = (float(values[min(int(np.searchsorted(upto, level)), len(values) - 1)])
                 for level in (0.5, 0.99))
-    return Spread(float(values @ law), p50, p99)
+    return Spread(float(values @ probability), p50, p99)

@@ -1,4 +1,4 @@
-"""Compiled loops about levels and bins, and the queries in time of each option."""
+"""Compiled loops about levels and bins, and the queries in time of each action."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:
 def count_in_time(
     queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray
 ) -> FloatArray:
-    """Expected queries in time of each option, (N, J, O); ``slack_ms`` of the k-th: (N, J, B)."""
+    """Expected queries in time of each action, (N, J, A); ``slack_ms`` of the k-th: (N, J, B)."""
     result = np.zeros((queue.size, slack_ms.shape[1], batch.size))
     for n in range(1, queue.size):
         for j in range(slack_ms.shape[1]):
-            for o in range(batch.size):
-                if batch[o] > queue[n]:
+            for a in range(batch.size):
+                if batch[a] > queue[n]:
                     continue
                 total = 0.0
-                for k in range(batch[o]):
-                    total += cdf(quantiles[o], slack_ms[n, j, k] * (1.0 + 1e-12))
-                result[n, j, o] = total
+                for k in range(batch[a]):
+                    total += cdf(quantiles[a], slack_ms[n, j, k] * (1.0 + 1e-12))
+                result[n, j, a] = total
     return result
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def needed_bins(
-    law: FloatArray, after_drop: NDArray[np.int16]
+    distribution: FloatArray, after_drop: NDArray[np.int16]
 ) -> tuple[IntArray, IntArray]:
     """First and last bin of each queue that is met, or come to by dropping, (N,) each."""
-    lengths, bins = law.shape[1:]
+    lengths, bins = distribution.shape[1:]
     lowest, highest = np.full(lengths, bins - 1), np.zeros(lengths, np.int64)
     for n in range(lengths - 1, -1, -1):
         for j in range(bins):
-            if law[0, n, j] > 0 or law[1, n, j] > 0:
+            if distribution[0, n, j] > 0 or distribution[1, n, j] > 0:
                 lowest[n], highest[n] = min(lowest[n], j), max(highest[n], j)
         for j in range(lowest[n], highest[n] + 1):
             for d in range(n):
@@ -91,12 +91,12 @@ def around(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def oldest(edge_ms: FloatArray, slo_ms: float, spacing_ms: float, k: int) -> FloatArray:
-    """Law of the slack bin of the oldest of k >= 1 queries that came within a spacing, (J,)."""
-    law = np.empty(edge_ms.size)
+    """Slack bin of the oldest of k >= 1 queries that came within a spacing: distribution, (J,)."""
+    probability = np.empty(edge_ms.size)
     upto = 0.0
     for j in range(edge_ms.size - 1, -1, -1):
         age = (slo_ms - edge_ms[j]) / spacing_ms
         more = 1.0 if age >= 1.0 or j == 0 else age**k
-        law[j] = more - upto
+        probability[j] = more - upto
         upto = more
-    return law
+    return probability

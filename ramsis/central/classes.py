@@ -1,9 +1,9 @@
-"""The decision problem of a fleet whose queries have several SLOs, in one queue by deadline.
+"""The decision problem of a central queue by deadline, whose queries have several SLOs.
 
 Class c has the share p_c of a Poisson stream of rate λ and the deadline SLO_c; the queue stands by
 deadline, and a batch of b takes the first b. All else is as in :mod:`ramsis.central.problem`, with
-slack counted up to the longest SLO. What changes is the law of the head's slack S given n queued
-queries, which with one class is that of SLO less an Erlang age.
+slack counted up to the longest SLO. What changes is the distribution of the head's slack S given n
+queued queries, which with one class is that of SLO less an Erlang age.
 
 *What waits.* Deadlines that can be seen at slack s form a Poisson process of intensity
 Σ_c λ_c·1[s <= SLO_c]: of n queries left over by batches that took all earlier deadlines,
@@ -11,21 +11,21 @@ queries, which with one class is that of SLO less an Erlang age.
     P(S >= s) = P(Gamma(n) <= Λ(s)),        Λ(s) = Σ_c λ_c·(SLO_c − s)⁺.
 
 But who has come since the last batch started has been passed over by none: of u such queries the
-oldest has age τ, an Erlang law of u gaps, the others ages evenly spread over [0, τ], and each its
-class by the shares:
+oldest has age τ, Erlang distributed as a sum of u gaps, the others ages evenly spread over
+[0, τ], and each its class by the shares:
 
     P(S >= s | τ) = Σ_c p_c·1[SLO_c − τ >= s] · (Σ_c p_c·min((SLO_c − s)⁺/τ, 1))^(u−1).
 
 A query of a short SLO so stands before all that are left of a long one. The last batch is taken
 to have left what it could not take: of n queries the u = min(n, B) youngest, B the largest batch,
 came since, and the others, all older than τ, were left over: P(Gamma(n−u) <= Λ(s+τ)). With one
-class that is the Erlang law for any u. Just after an arrival the other n − 1 are so, and the new
-query has all of its SLO.
+class that is the Erlang distribution for any u. Just after an arrival the other n − 1 are so, and
+the new query has all of its SLO.
 
 *The queries behind the head* stand where their expected number says: with H(x) queries expected
 at a slack of at least x, given the mean of τ, the k-th of n is at H(x) = (1 − k/n)·H(S).
 
-The head's age is not carried along in small fleets.
+The head's age is not carried along, however few the workers.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from numpy.typing import NDArray
 from scipy.special import gammainc
 from scipy.stats import gamma
 
-from ramsis.central.problem import FleetProblem
+from ramsis.central.problem import CentralProblem
 from ramsis.cluster.slo_class import SloClass
 
 __all__ = ["ClassesProblem"]
 
 FloatArray = NDArray[np.float64]
 
-_NODES = 200  # values of τ that stand for its law
+_NODES = 200  # values of τ that stand for its probability
 _PARTS = 4  # of a slack bin, for the mean slack in it
 _BELOW = 64  # of the slacks below 0
 _POINTS = 129  # of H
@@ -53,7 +53,7 @@ _UNLIKELY = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class ClassesProblem(FleetProblem):
+class ClassesProblem(CentralProblem):
     """The decision problem for one load; see the module's text.
 
     Attributes
@@ -65,9 +65,9 @@ class ClassesProblem(FleetProblem):
     classes: tuple[SloClass, ...] = ()
 
     @classmethod
-    def of(cls, problem: FleetProblem, classes: tuple[SloClass, ...]) -> ClassesProblem:
+    def of(cls, problem: CentralProblem, classes: tuple[SloClass, ...]) -> ClassesProblem:
         """A problem for the longest SLO with the classes that share it, a bin from each SLO on."""
-        own = {item.name: getattr(problem, item.name) for item in fields(FleetProblem)}
+        own = {item.name: getattr(problem, item.name) for item in fields(CentralProblem)}
         slos = [one.slo_ms for one in classes[:-1]]
         own["slack_ms"] = np.unique(np.append(problem.slack_ms, slos))
         return cls(**own, classes=classes)
@@ -78,7 +78,7 @@ class ClassesProblem(FleetProblem):
         return False
 
     @cached_property
-    def bin_law(self) -> FloatArray:
+    def slack_distribution(self) -> FloatArray:
         """P(slack bin | n) just after an arrival and at an end of a batch, shape (2, N, J)."""
         result = np.zeros((2, len(self.queue), len(self.slack_ms)))
         fresh = sum((one.share * (one.slo_ms >= self.slack_ms) for one in self.classes),
@@ -91,8 +91,8 @@ class ClassesProblem(FleetProblem):
             for after, upto in enumerate((fresh * before,
                                           self._later(queued, self.slack_ms).mean(axis=0))):
                 upto[0] = 1.0
-                law = upto - np.append(upto[1:], 0.0)
-                result[after, n] = np.where(law < _UNLIKELY, 0.0, law)
+                probability = upto - np.append(upto[1:], 0.0)
+                result[after, n] = np.where(probability < _UNLIKELY, 0.0, probability)
         result /= result.sum(axis=2, keepdims=True)
         return result
 
@@ -107,7 +107,7 @@ class ClassesProblem(FleetProblem):
         head = self._head[0]
         if self.quantiles_ms.shape[1] == 1:  # the head must be in time anywhere in its bin
             head = np.where(self.slack_ms > 0, self.slack_ms, head)
-        behind = np.arange(int(self.option_batch.max()))
+        behind = np.arange(int(self.action_batch.max()))
         return self._behind(head, np.broadcast_to(behind, (len(self.queue), len(behind))))
 
     @cached_property
@@ -123,13 +123,13 @@ class ClassesProblem(FleetProblem):
     @cached_property
     def _newest(self) -> int:
         """Most queries that have come since the last batch started."""
-        return int(self.option_batch.max())
+        return int(self.action_batch.max())
 
     def _span_ms(self, queued: int) -> FloatArray:
         """Values of τ, equally likely, shape (Q,)."""
         level = (np.arange(_NODES) + 0.5) / _NODES
-        law = gamma(min(queued, self._newest), scale=1.0 / self.load)
-        return np.asarray(law.ppf(level), dtype=float)
+        age = gamma(min(queued, self._newest), scale=1.0 / self.load)
+        return np.asarray(age.ppf(level), dtype=float)
 
     def _visible(self, slack_ms: FloatArray) -> FloatArray:
         """Λ: deadlines expected at a slack of at least this."""
@@ -165,12 +165,13 @@ class ClassesProblem(FleetProblem):
         for n, queued in enumerate(self.queue.tolist()):
             nodes = self._span_ms(max(queued, 1))
             upto = self._later(max(queued, 1), low)
-            law = np.maximum(upto - np.append(upto[:, 1:], np.zeros((len(upto), 1)), axis=1), 0)
-            mass = (law @ place).sum(axis=0)
+            beyond = np.append(upto[:, 1:], np.zeros((len(upto), 1)), axis=1)
+            probability = np.maximum(upto - beyond, 0)
+            mass = (probability @ place).sum(axis=0)
             found = mass > _UNLIKELY * _NODES
             safe = np.where(found, mass, 1.0)
-            slack[n] = np.where(found, (law * middle).sum(axis=0) @ place / safe, centre)
-            span[n] = np.where(found, nodes @ (law @ place) / safe, nodes.mean())
+            slack[n] = np.where(found, (probability * middle).sum(axis=0) @ place / safe, centre)
+            span[n] = np.where(found, nodes @ (probability @ place) / safe, nodes.mean())
         return slack, span
 
     def _behind(self, head_ms: FloatArray, behind: NDArray[np.int64]) -> FloatArray:

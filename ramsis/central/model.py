@@ -1,4 +1,4 @@
-"""The arrays of a fleet's problem, as the compiled loops take them."""
+"""The arrays of a central queue's problem, as the compiled loops take them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.central import _kernels
-from ramsis.central.problem import PARTS, FleetProblem
+from ramsis.central.problem import PARTS, CentralProblem
 
-__all__ = ["Model", "fleet_model"]
+__all__ = ["Model", "central_model"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -23,14 +23,14 @@ class Model(NamedTuple):
     ----------
     queue : (N,), idle : (I,)
         Levels.
-    batch : (O,), accuracy : (O,), mean_ms : (O,)
-    held : (O,)
+    batch : (A,), accuracy : (A,), mean_ms : (A,)
+    held : (A,)
         Probability that a batch occupies its worker, mean / SLO, at most 1.
-    arrivals : (O, k)
-        Law of the arrivals until the next worker is free; what is missing to 1 restarts.
-    law : (2, N, J)
-        Law of the slack bin.
-    in_time, earned : (N, J, O)
+    arrivals : (A, k)
+        Distribution of the arrivals until the next worker is free; what is missing to 1 restarts.
+    slack_probability : (2, N, J)
+        Distribution of the slack bin.
+    in_time, earned : (N, J, A)
         Expected queries in time of a batch, and accuracy earned by it less price paid.
     after_drop : (N, N, J)
         Bin after dropping from a level to a lower one.
@@ -38,9 +38,10 @@ class Model(NamedTuple):
         First and last needed bin.
     edge_ms, slack_ms, age_ms : (J,), (J,), (N, J)
         Low edge and middle of each bin; mean age of the head in it.
-    left_age : (N, O, P), parts : (P,)
-        Age of the next head as a share of the head's, in parts of its law; their probabilities.
-    spacing_ms : (O, k)
+    left_age : (N, A, P), parts : (P,)
+        Age of the next head as a share of the head's, by parts of its distribution; how
+        probable these are.
+    spacing_ms : (A, k)
         Mean time until the next worker is free, given the arrivals meanwhile.
     low, share : (longest + 1,)
         A queue of any length as two levels: index of the lower one, probability of the next.
@@ -50,7 +51,7 @@ class Model(NamedTuple):
     load, leave, price, workers
         λ per ms, 1/SLO, violation price, K.
     restart : float
-        Rate per ms at which a fleet with idle workers returns to empty.
+        Rate per ms at which a queue with idle workers is returned to empty, all idle.
     """
 
     queue: IntArray
@@ -60,7 +61,7 @@ class Model(NamedTuple):
     mean_ms: FloatArray
     held: FloatArray
     arrivals: FloatArray
-    law: FloatArray
+    slack_probability: FloatArray
     in_time: FloatArray
     earned: FloatArray
     lowest: IntArray
@@ -83,11 +84,11 @@ class Model(NamedTuple):
     restart: float
 
 
-def fleet_model(problem: FleetProblem, restart: float) -> Model:
-    """The arrays of a problem; the fleet restarts at a rate ``restart`` per ms."""
-    lowest, highest = _kernels.needed_bins(problem.bin_law, problem.after_drop)
+def central_model(problem: CentralProblem, restart: float) -> Model:
+    """The arrays of a problem; it is returned to empty at a rate ``restart`` per ms."""
+    lowest, highest = _kernels.needed_bins(problem.slack_distribution, problem.after_drop)
     low, share = _kernels.place(problem.queue, int(problem.queue[-1]))
-    batch, mean_ms = problem.option_batch, problem.mean_ms
+    batch, mean_ms = problem.action_batch, problem.mean_ms
     in_time = _kernels.count_in_time(problem.queue, problem.slack_in_queue_ms, batch,
                                      problem.quantiles_ms)
     stays = np.exp(-restart * mean_ms / problem.workers)
@@ -95,7 +96,8 @@ def fleet_model(problem: FleetProblem, restart: float) -> Model:
         queue=problem.queue, idle=problem.idle, batch=batch,
         accuracy=np.ascontiguousarray(problem.accuracy), mean_ms=mean_ms,
         held=np.minimum(mean_ms / problem.slo_ms, 1.0),
-        arrivals=problem.arrivals_between * stays[:, None], law=problem.bin_law,
+        arrivals=problem.arrivals_between * stays[:, None],
+        slack_probability=problem.slack_distribution,
         in_time=in_time,
         earned=problem.accuracy * in_time - problem.price * (batch - in_time),
         lowest=lowest, highest=highest, edge_ms=problem.slack_ms,

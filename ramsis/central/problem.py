@@ -1,4 +1,4 @@
-"""The decision problem of a whole fleet: one central queue, K workers, one table.
+"""The decision problem of a central queue: one queue, K workers, one table.
 
 Queries join one queue in the order of their arrival, a Poisson process of rate λ. At each arrival
 and each end of a batch the table is asked, again and again until it says *wait*: with i idle
@@ -9,26 +9,26 @@ less p times the violation rate.
 
 **State.** (i, n). The slack of the head is seen when deciding but not carried along: the head has
 waited for as long as the n queries took to arrive, so its age is drawn anew at each event from the
-Erlang law of n gaps (n - 1 of them just after an arrival), which is exact where the decisions
-before did not depend on it. Within a decision it is kept: dropping d heads of n leaves the age
-times (n - d)/n. The k-th query of n is taken to have the age times 1 - k/n. In small fleets (up to
-8 workers) batches end so far apart that this is too rough: there the age is also kept while the
-only idle worker runs a batch. Behind a batch of b the next head's age is a share of the head's
-with the law of the b-th of n - 1 random instants, or, where nothing was left, that of the oldest
-new query. So the model of a single worker is exact but for the bins. Where this takes more than
-1.5e7 outcomes (at high loads) the age is drawn anew all the same.
+Erlang distribution of n gaps (n - 1 of them just after an arrival), which is exact where the
+decisions before did not depend on it. Within a decision it is kept: dropping d heads of n leaves
+the age times (n - d)/n. The k-th query of n is taken to have the age times 1 - k/n. With few
+workers (up to 8 workers) batches end so far apart that this is too rough: there the age is also
+kept while the only idle worker runs a batch. Behind a batch of b the next head's age is a share of
+the head's with the distribution of the b-th of n - 1 random instants, or, where nothing was left,
+that of the oldest new query. So the model of a single worker is exact but for the bins. Where this
+takes more than 1.5e7 outcomes (at high loads) the age is drawn anew all the same.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
 - *A worker is left idle* (i >= 2): the batch occupies its worker with probability L/SLO for an
   exponential time of mean SLO. Without queueing, the number of busy workers is then that of any
-  service law of the same mean.
+  service distribution of the same mean.
 - *The last idle worker starts* (i = 1): the next worker is free after L/K, the mean spacing of K
   batches under way, and meanwhile the queue grows by what arrives. The spacing has squared
   coefficient of variation c² = (K-1)/((K+1)·b): ends of batches are the starts of one service time
   ago, K random points of which each waited for b arrivals. So the arrivals are negative binomial;
   for K = 1 the spacing is the batch itself, and they are Poisson. From 200 workers on c² is
-  multiplied by K/200, up to 1. By random points alone a large fleet would hardly fluctuate, and
+  multiplied by K/200, up to 1. By random points alone many workers would hardly fluctuate, and
   the best policy would react sharply to small changes; but what it starts ends a service time
   later, so such a policy swings: many workers start together, and so end together, over and over.
 
@@ -45,79 +45,53 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, gamma, nbinom, poisson
 
+from ramsis.central.levels import (
+    STEPS,
+    idle_levels,
+    latency_grid,
+    queue_levels,
+    refined_grid,
+    worthwhile_batches,
+)
 from ramsis.cluster.checks import below_every_latency
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 
-__all__ = ["MAX_WORKERS", "SMALL_FLEET", "FleetProblem", "idle_levels", "queue_levels"]
+__all__ = ["FEW_WORKERS", "MAX_WORKERS", "CentralProblem"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 MAX_WORKERS = 10_000
-"""Largest fleet that a table is made for."""
+"""Most workers that a table is made for."""
 
-SMALL_FLEET = 8
+FEW_WORKERS = 8
 """Up to so many workers the head's age is carried along from one end of a batch to the next."""
 
-LARGE_FLEET = 200
-"""In larger fleets the spacings of ends of batches fluctuate, by share, as in one of so many."""
+MANY_WORKERS = 200
+"""With more workers the spacings of ends of batches fluctuate, by share, as with so many."""
 
 PARTS = np.array([0.5, 0.3, 0.15, 0.05])
-"""Parts of the law of the next head's age, where age is kept: finest at its oldest."""
+"""Parts of the distribution of the next head's age, where age is kept: finest at its oldest."""
 
 _UNLIKELY = 1e-12  # probabilities below this are left out
 _MOST_WORK = 15_000_000  # outcomes of all batches with the head's age kept
 _MOST_NUMBERS = 300_000_000  # of one array, and some are needed at once
-_STEPS = 60  # slack bins where service times are drawn
-_FINEST = 256  # distinct latencies as slack bins are no closer than SLO / this
-
-
-def queue_levels(largest_batch: int, arrivals_within_slo: float) -> IntArray:
-    """Lengths of the queue that the table tells apart, from 0.
-
-    >>> queue_levels(3, 20.0)[-4:].tolist()
-    [22, 29, 38, 50]
-    """
-    top = max(2 * largest_batch, arrivals_within_slo + 6.0 * math.sqrt(arrivals_within_slo))
-    levels = [0]
-    while levels[-1] < top:
-        last = levels[-1]
-        levels.append(last + (1 if last < 2 * largest_batch else last // largest_batch))
-    return np.array(levels)
-
-
-def idle_levels(workers: int) -> IntArray:
-    """Numbers of idle workers that the table tells apart, from 0 to all.
-
-    >>> idle_levels(4).tolist()
-    [0, 1, 2, 3, 4]
-    >>> len(idle_levels(10_000))
-    86
-    """
-    root = math.sqrt(workers)
-    levels = [0]
-    while levels[-1] < workers:
-        last = levels[-1]
-        step = last / 8 if last > 8 * root else min(last / 8, root / 4)
-        levels.append(min(last + max(1, int(step)), workers))
-    return np.array(levels)
 
 
 @dataclass(frozen=True, eq=False)
-class FleetProblem:
+class CentralProblem:
     """The decision problem for one load; see the module's text.
 
     Attributes
     ----------
-    law : ServiceTimes
+    times : ServiceTimes
         Of all models, batches 1 … B.
     slo_ms : float
     workers : int
@@ -125,43 +99,43 @@ class FleetProblem:
         λ in queries per ms.
     price : float
         Cost of a query that is late or dropped, in units of accuracy, >= 0.
-    option_model, option_batch : ndarray of int, shape (O,)
+    action_model, action_batch : ndarray of int, shape (A,)
         Batches that may be started, fastest first.
     slack_ms : ndarray, shape (J,)
         Low edges of the slack bins, from 0; bin 0 is also for negative slack.
     idle, queue : ndarray of int, shapes (I,), (N,)
         Levels, from 0.
-    uneven : bool
+    random_ends : bool
         Whether batches are taken to end at random instants, one independent of the other.
     end_variability : float
         Factor on the c² of the spacings of ends of batches, > 0. Workers that are busy nearly all
         the time, with service times that are fixed, end as regularly as they started.
     """
 
-    law: ServiceTimes
+    times: ServiceTimes
     slo_ms: float
     workers: int
     load: float
     price: float
-    option_model: IntArray
-    option_batch: IntArray
+    action_model: IntArray
+    action_batch: IntArray
     slack_ms: FloatArray
     idle: IntArray
     queue: IntArray
-    uneven: bool = False
+    random_ends: bool = False
     end_variability: float = 1.0
 
     @classmethod
     def create(
         cls,
-        law: ServiceTimes,
+        times: ServiceTimes,
         *,
         slo_ms: float,
         workers: int,
         load_qps: float,
         price: float = 1.0,
         steps: int | None = None,
-    ) -> FleetProblem:
+    ) -> CentralProblem:
         """The problem, checked.
 
         Parameters
@@ -178,23 +152,23 @@ class FleetProblem:
             No batch can ever be in time.
         """
         _check(slo_ms, workers, load_qps, price, steps)
-        largest = int((law.quantiles_ms[:, :, 0] <= slo_ms).any(axis=0).sum())
-        _check_size((2 * largest) ** 2 * (steps or _STEPS), largest, load_qps)
-        model, batch = _options(law, slo_ms)
+        largest = int((times.quantiles_ms[:, :, 0] <= slo_ms).any(axis=0).sum())
+        _check_size((2 * largest) ** 2 * (steps or STEPS), largest, load_qps)
+        model, batch = worthwhile_batches(times, slo_ms)
         if not len(model):
-            lowest = float(law.quantiles_ms[:, 0, 0].min())
+            lowest = float(times.quantiles_ms[:, 0, 0].min())
             raise below_every_latency(slo_ms, lowest)
-        if steps is None and law.quantiles_ms.shape[2] == 1:
-            slack_ms = _latency_grid(law.mean_ms[model, batch - 1], slo_ms)
-            if workers <= SMALL_FLEET:
-                slack_ms = _merged(slack_ms, slo_ms)
+        if steps is None and times.quantiles_ms.shape[2] == 1:
+            slack_ms = latency_grid(times.mean_ms[model, batch - 1], slo_ms)
+            if workers <= FEW_WORKERS:
+                slack_ms = refined_grid(slack_ms, slo_ms)
         else:
-            slack_ms = slo_ms * np.arange(steps or _STEPS) / (steps or _STEPS)
+            slack_ms = slo_ms * np.arange(steps or STEPS) / (steps or STEPS)
         load = load_qps / 1000.0
         queue = queue_levels(int(batch.max()), load * slo_ms)
-        arrivals = load * float(law.mean_ms[model, batch - 1].max()) / workers
+        arrivals = load * float(times.mean_ms[model, batch - 1].max()) / workers
         _check_size(max(len(model) * arrivals, len(queue) ** 2 * len(slack_ms)), largest, load_qps)
-        return cls(law, float(slo_ms), workers, load, float(price), model, batch, slack_ms,
+        return cls(times, float(slo_ms), workers, load, float(price), model, batch, slack_ms,
                    idle_levels(workers), queue)
 
     @property
@@ -206,7 +180,7 @@ class FleetProblem:
     def carries_age(self) -> bool:
         """Whether the head's age is kept when the last idle worker starts."""
         work = len(self.queue) * len(self.slack_ms) * self.arrivals_between.size
-        return self.workers <= SMALL_FLEET and work <= _MOST_WORK
+        return self.workers <= FEW_WORKERS and work <= _MOST_WORK
 
     @property
     def load_qps(self) -> float:
@@ -215,22 +189,22 @@ class FleetProblem:
 
     @cached_property
     def mean_ms(self) -> FloatArray:
-        """Mean service time of each option, shape (O,)."""
-        return self.law.mean_ms[self.option_model, self.option_batch - 1]
+        """Mean service time of each action, shape (A,)."""
+        return self.times.mean_ms[self.action_model, self.action_batch - 1]
 
     @cached_property
     def quantiles_ms(self) -> FloatArray:
-        """Service quantiles of each option, shape (O, Q)."""
+        """Service quantiles of each action, shape (A, Q)."""
         return np.ascontiguousarray(
-            self.law.quantiles_ms[self.option_model, self.option_batch - 1])
+            self.times.quantiles_ms[self.action_model, self.action_batch - 1])
 
     @cached_property
     def accuracy(self) -> FloatArray:
-        """Accuracy of each option, shape (O,)."""
-        return self.law.accuracy[self.option_model]
+        """Accuracy of each action, shape (A,)."""
+        return self.times.accuracy[self.action_model]
 
     @cached_property
-    def bin_law(self) -> FloatArray:
+    def slack_distribution(self) -> FloatArray:
         """P(slack bin | n) just after an arrival and at an end of a batch, shape (2, N, J)."""
         edges = self.slo_ms - self.slack_ms  # a slack of at least T is an age of at most SLO - T
         result = np.zeros((2, len(self.queue), len(edges)))
@@ -239,8 +213,8 @@ class FleetProblem:
             upto = np.where(shape > 0, gamma.cdf(edges, np.maximum(shape, 1), scale=1 / self.load),
                             1.0)
             upto[:, 0] = 1.0
-            law = upto - np.append(upto[:, 1:], np.zeros((len(shape), 1)), axis=1)
-            result[after] = np.where(law < _UNLIKELY, 0.0, law)
+            probability = upto - np.append(upto[:, 1:], np.zeros((len(shape), 1)), axis=1)
+            result[after] = np.where(probability < _UNLIKELY, 0.0, probability)
         result /= result.sum(axis=2, keepdims=True)
         return result
 
@@ -253,8 +227,8 @@ class FleetProblem:
         n = np.maximum(self.queue, 1)[:, None]
 
         def between(shape: IntArray) -> FloatArray:
-            law = gamma(shape, scale=1 / self.load)
-            return np.asarray(law.cdf(high) - law.cdf(low))
+            age = gamma(shape, scale=1 / self.load)
+            return np.asarray(age.cdf(high) - age.cdf(low))
 
         mass = between(n)
         centre = (low + np.minimum(high, self.slo_ms)) / 2
@@ -268,7 +242,7 @@ class FleetProblem:
         age = self.mean_age_ms
         if self.quantiles_ms.shape[1] == 1:  # the head must be in time anywhere in its bin
             age = np.where(self.slack_ms > 0, self.slo_ms - self.slack_ms, age)
-        behind = np.arange(int(self.option_batch.max()))
+        behind = np.arange(int(self.action_batch.max()))
         younger = 1.0 - behind / np.maximum(self.queue, 1)[:, None]
         return self.slo_ms - age[:, :, None] * younger[:, None, :]
 
@@ -284,12 +258,12 @@ class FleetProblem:
 
     @cached_property
     def left_age(self) -> FloatArray:
-        """Age of the next head as a share of the head's when an option is started, (N, O, P).
+        """Age of the next head as a share of the head's when an action is started, (N, A, P).
 
         Of n queries the n - 1 behind the head came at random times since it did; so the age of the
-        b-th of them has a beta law. Of each of the parts of that law the median.
+        b-th of them has a beta distribution. Of each of the parts of that distribution the median.
         """
-        n, b = self.queue[:, None], self.option_batch
+        n, b = self.queue[:, None], self.action_batch
         median = np.cumsum(PARTS) - PARTS / 2
         left = (n > b)[:, :, None] & self.carries_age
         share = beta.ppf(median, np.maximum(n - b, 1)[:, :, None], b[:, None])
@@ -297,7 +271,7 @@ class FleetProblem:
 
     @cached_property
     def spacing_ms(self) -> FloatArray:
-        """Mean time until the next worker is free, given the arrivals meanwhile, (O, k)."""
+        """Mean time until the next worker is free, given the arrivals meanwhile, (A, k)."""
         mean = self.mean_ms / self.workers
         arrivals = np.arange(self.arrivals_between.shape[1])
         if self.workers == 1:
@@ -307,27 +281,27 @@ class FleetProblem:
 
     @property
     def _spacing_shape(self) -> FloatArray:
-        """Of the gamma law of the spacing after each option, for two workers and more, (O,)."""
-        if self.uneven:
-            return np.ones(len(self.option_batch))
-        shape = self.option_batch * (self.workers + 1) / (self.workers - 1)
-        shape = shape * min(1.0, LARGE_FLEET / self.workers) / self.end_variability
+        """Shape of the gamma distributed spacing after each action, two workers and more, (A,)."""
+        if self.random_ends:
+            return np.ones(len(self.action_batch))
+        shape = self.action_batch * (self.workers + 1) / (self.workers - 1)
+        shape = shape * min(1.0, MANY_WORKERS / self.workers) / self.end_variability
         return np.asarray(np.maximum(shape, 1.0))
 
     @cached_property
     def arrivals_between(self) -> FloatArray:
-        """Law of the arrivals until the next worker is free after an option, shape (O, k)."""
+        """Probability of each number of arrivals until the next worker is free, shape (A, k)."""
         mean = self.load * self.mean_ms / self.workers
         if self.workers == 1:
             top = int(poisson.isf(1e-9, mean.max())) + 1
-            law = poisson.pmf(np.arange(top + 1), mean[:, None])
+            probability = poisson.pmf(np.arange(top + 1), mean[:, None])
         else:
             shape = self._spacing_shape
             win = shape / (shape + mean)
             top = int(float(np.max(nbinom.isf(1e-9, shape, win)))) + 1
-            law = nbinom.pmf(np.arange(top + 1), shape[:, None], win[:, None])
-        law = np.where(law < _UNLIKELY, 0.0, law)
-        return np.asarray(law / law.sum(axis=1, keepdims=True))
+            probability = nbinom.pmf(np.arange(top + 1), shape[:, None], win[:, None])
+        probability = np.where(probability < _UNLIKELY, 0.0, probability)
+        return np.asarray(probability / probability.sum(axis=1, keepdims=True))
 
 
 def _check(
@@ -347,44 +321,6 @@ def _check_size(numbers: float, largest_batch: int, load_qps: float) -> None:
     """Refuse a problem with an array that would fill the memory."""
     if numbers > _MOST_NUMBERS:
         raise InvalidValueError(
-            describe("the problem is too large", where="fleet problem",
+            describe("the problem is too large", where="central queue",
                      value=f"batches up to {largest_batch}, {load_qps:g} queries/s",
                      allowed="a smaller max_queue, a lower load or more workers"))
-
-
-def _options(law: ServiceTimes, slo_ms: float) -> tuple[IntArray, IntArray]:
-    """Batches that can be in time, fastest first, less those that are never worth starting.
-
-    These are batches for which another model takes no longer at that size and is no less
-    accurate, or for which smaller ones, one after the other on the same worker, take no longer
-    altogether.
-    """
-    model, column = np.nonzero(law.quantiles_ms[:, :, 0] <= slo_ms)
-    order = np.lexsort((column, -law.accuracy[model], law.mean_ms[model, column]))
-    kept: list[tuple[int, int]] = []
-    for m, c in zip(model[order].tolist(), column[order].tolist(), strict=True):
-        times = law.quantiles_ms[m, c]
-        beaten = any(other_c <= c and law.accuracy[other] >= law.accuracy[m]
-                     and (-(-(c + 1) // (other_c + 1)) * law.quantiles_ms[other, other_c]
-                          <= times).all() for other, other_c in kept)
-        if not beaten:
-            kept.append((m, c))
-    chosen = np.array(kept, dtype=np.int64).reshape(-1, 2)
-    return chosen[:, 0].copy(), chosen[:, 1] + 1
-
-
-def _latency_grid(latency_ms: FloatArray, slo_ms: float) -> FloatArray:
-    """0 and the distinct latencies; of those closer than SLO/256 the largest."""
-    grid: list[float] = []
-    for value in np.unique(latency_ms)[::-1].tolist():
-        if not grid or grid[-1] - value >= slo_ms / _FINEST:
-            grid.append(value)
-    return np.array([0.0, *grid[::-1]])
-
-
-def _merged(grid: FloatArray, slo_ms: float) -> FloatArray:
-    """A grid with equal steps between its values, none wider than SLO/60."""
-    edges = np.append(grid, slo_ms)
-    parts = [np.linspace(low, high, max(1, math.ceil((high - low) * _STEPS / slo_ms)) + 1)[:-1]
-             for low, high in pairwise(edges.tolist())]
-    return np.concatenate(parts)

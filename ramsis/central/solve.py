@@ -1,4 +1,4 @@
-"""Policy iteration for the fleet's decision problem.
+"""Policy iteration for the decision problem of a central queue.
 
 For a policy, let W(i,n) be the value of waiting and V_x(i,n) that of deciding just after an
 arrival (x = a) or at an end of a batch (x = d), relative to W(K,0) = 0, and g the gain per ms:
@@ -8,19 +8,19 @@ arrival (x = a) or at an end of a batch (x = d), relative to W(K,0) = 0, and g t
                                 { R + h V_d(i−1,n−b) + (1−h) V_d(i,n−b)      start, i > 1
                                 { R − g L/K + Σ_k a_k V_d(1, n−b+k)          start, i = 1
 
-with h = L/SLO, a_k the law of the arrivals until the next worker is free, and, before it, any
-number of drops at −p each. One sparse LU factorisation gives g and all values; the transposed
+with h = L/SLO, a_k the distribution of the arrivals until the next worker is free, and, before it,
+any number of drops at −p each. One sparse LU factorisation gives g and all values; the transposed
 solve gives how often each row is visited (:mod:`ramsis.central.chain`). Improvement takes the best
-choice at every (i, n, slack bin), and keeps the old one unless another gains more than 1e-9
-(:mod:`ramsis.central.actions`). It stops when no choice gains more than 1e-6, in states that the
-policy never comes to as well: a real fleet comes to more states than the model. A first solution
+action at every (i, n, slack bin), and keeps the old one unless another gains more than 1e-9
+(:mod:`ramsis.central.actions`). It stops when no action gains more than 1e-6, in states that the
+policy never comes to as well: real workers come to more states than the model. A first solution
 with few idle levels gives the policy to start from.
 
 The table is one step of improvement on that policy: while waiting it keeps the age of the head,
 bin by bin from the least slack up, and values what follows the first start by the policy's values.
 
 The chain of a policy met on the way may fall into parts that do not reach each other (drops make
-that possible), and its system be singular. So the fleet returns to (K, 0) at a small rate,
+that possible), and its system be singular. So the chain returns to (K, 0) at a small rate,
 1e-9·λ/K, while waiting and while all workers are busy. Where a factorisation fails or its
 residual is not small all is done again at ten times the rate, up to 1e-4·λ/K; a policy whose
 values still cannot be computed is an error, never a result.
@@ -34,56 +34,56 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.central.actions import improve, table_of
-from ramsis.central.chain import FleetTotals, Values, evaluate, totals_of
-from ramsis.central.model import Model, fleet_model
-from ramsis.central.problem import FleetProblem
+from ramsis.central.chain import SteadyState, Values, evaluate, steady_state_of
+from ramsis.central.model import Model, central_model
+from ramsis.central.problem import CentralProblem
 from ramsis.errors import NotConvergedError, describe
 
-__all__ = ["DROP", "FREE", "WAIT", "FleetSolution", "FleetTotals", "solve_fleet"]
+__all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "solve_central"]
 
 FloatArray = NDArray[np.float64]
-Choices = NDArray[np.int16]
+Codes = NDArray[np.int16]
 
 WAIT, DROP = -1, -2
-"""Entries of a table that are not an option's index."""
+"""Entries of a table that are not an action's index."""
 FREE = 1e-6
 """A cost below this, in units of accuracy, counts as none."""
 
 _MOST_ROUNDS = 200
-_STILL = 1e-6  # a round in which no choice gains more is the last
+_STILL = 1e-6  # a round in which no action gains more is the last
 _RESTARTS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)  # of the arrivals' rate, per worker
 
 
 @dataclass(frozen=True, eq=False)
-class FleetSolution:
+class CentralSolution:
     """The best policy of a problem.
 
     Attributes
     ----------
-    problem : FleetProblem
+    problem : CentralProblem
     table : ndarray of int16, shape (I-1, N-1, J)
-        What to do next with workers idle and queries queued: an option, :data:`WAIT` or
+        What to do next with workers idle and queries queued: an action, :data:`WAIT` or
         :data:`DROP`.
-    totals : FleetTotals
+    steady_state : SteadyState
         Steady state of the model's optimal policy, which the table improves on.
     rounds : int
         Of policy iteration.
     residual : float
-        Most that any one choice could still gain.
+        Most that any one action could still gain.
     spare_idle : int or None
         Least number of idle workers with which, the queue being empty, lending one for a batch
         of 1 on the fastest model costs less than :data:`FREE`, and with more idle too.
     """
 
-    problem: FleetProblem
-    table: Choices
-    totals: FleetTotals
+    problem: CentralProblem
+    table: Codes
+    steady_state: SteadyState
     rounds: int
     residual: float
     spare_idle: int | None
 
 
-def solve_fleet(problem: FleetProblem) -> FleetSolution:
+def solve_central(problem: CentralProblem) -> CentralSolution:
     """The optimal policy of the model by policy iteration.
 
     Raises
@@ -95,27 +95,27 @@ def solve_fleet(problem: FleetProblem) -> FleetSolution:
         found = _solved(problem, restart * problem.load / problem.workers)
         if found is not None:
             return found
-    raise NotConvergedError(describe("the values of a fleet policy cannot be computed",
+    raise NotConvergedError(describe("the values of a policy cannot be computed",
                                      value="singular system"))
 
 
-def _solved(problem: FleetProblem, restart: float) -> FleetSolution | None:
+def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
     """The solution; None where the values of a policy on the way could not be computed."""
-    model = fleet_model(problem, restart)
+    model = central_model(problem, restart)
     start = _coarse_levels(model.idle)
     coarse = _iterated(model._replace(idle=model.idle[start], carries=False),
                        *_first_policy(model, len(start)))
     if coarse is None:
         return None
     nearest = np.searchsorted(start, np.arange(len(model.idle)), side="right") - 1
-    found = _iterated(model, coarse.to[nearest], coarse.option[nearest])
+    found = _iterated(model, coarse.to[nearest], coarse.action[nearest])
     if found is None:
         return None
     width_ms = np.diff(problem.slack_ms, append=problem.slo_ms)
     table = table_of(model, found.values, width_ms)
-    return FleetSolution(problem, table[1:, 1:],
-                         totals_of(model, found.to, found.option, found.values), found.rounds,
-                         found.residual, _spare_idle(model, found.values.wait[:, 0]))
+    steady_state = steady_state_of(model, found.to, found.action, found.values)
+    return CentralSolution(problem, table[1:, 1:], steady_state, found.rounds, found.residual,
+                           _spare_idle(model, found.values.wait[:, 0]))
 
 
 def _coarse_levels(idle: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -130,41 +130,41 @@ def _coarse_levels(idle: NDArray[np.int64]) -> NDArray[np.int64]:
 class _Policy:
     """A policy that no round improves, and its values."""
 
-    to: Choices
-    option: Choices
+    to: Codes
+    action: Codes
     values: Values
     rounds: int
     residual: float
 
 
-def _iterated(model: Model, to: Choices, option: Choices) -> _Policy | None:
+def _iterated(model: Model, to: Codes, action: Codes) -> _Policy | None:
     """Policy iteration from a policy; None where values could not be computed."""
     for rounds in range(1, _MOST_ROUNDS + 1):
-        values = evaluate(model, to, option)
+        values = evaluate(model, to, action)
         if values is None:
             return None
-        better, choice = to.copy(), option.copy()
-        _, most = improve(model, values, better, choice)
+        better_to, better_action = to.copy(), action.copy()
+        _, most = improve(model, values, better_to, better_action)
         if most <= _STILL:
-            return _Policy(to, option, values, rounds, most)
-        to, option = better, choice
-    raise NotConvergedError(describe("policy iteration for the fleet did not come to rest",
+            return _Policy(to, action, values, rounds, most)
+        to, action = better_to, better_action
+    raise NotConvergedError(describe("policy iteration did not come to rest",
                                      value=f"{_MOST_ROUNDS} rounds"))
 
 
 def _spare_idle(model: Model, wait: FloatArray) -> int | None:
-    """See :class:`FleetSolution`; ``wait`` are the values with an empty queue."""
+    """See :class:`CentralSolution`; ``wait`` are the values with an empty queue."""
     cost = float(model.held.min()) * np.diff(wait[1:]) / np.diff(model.idle[1:])
     free = int((cost[::-1] < FREE).cumprod().sum())  # levels from the top on
     return int(model.idle[len(model.idle) - free]) if free else None
 
 
-def _first_policy(model: Model, levels: int) -> tuple[Choices, Choices]:
+def _first_policy(model: Model, levels: int) -> tuple[Codes, Codes]:
     """Start what the queue fills and answers most queries in a given time."""
-    shape = (levels, len(model.queue), model.law.shape[2])
+    shape = (levels, len(model.queue), model.slack_probability.shape[2])
     to = np.broadcast_to(np.arange(shape[1], dtype=np.int16)[None, :, None], shape).copy()
-    option = np.full(shape, WAIT, dtype=np.int16)
+    action = np.full(shape, WAIT, dtype=np.int16)
     rate = model.batch / model.mean_ms
-    for n in range(1, shape[1]):  # a batch of 1 is always an option
-        option[1:, n] = np.where(model.batch <= model.queue[n], rate, 0.0).argmax()
-    return to, option
+    for n in range(1, shape[1]):  # a batch of 1 is always an action
+        action[1:, n] = np.where(model.batch <= model.queue[n], rate, 0.0).argmax()
+    return to, action

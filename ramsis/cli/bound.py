@@ -10,7 +10,7 @@ import click
 
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
-from ramsis.cli.options import load_option, mixed_fleet_options, overhead_option
+from ramsis.cli.options import cluster_options, load_option, overhead_option
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
@@ -38,7 +38,7 @@ _BY_TYPE = (
 
 
 @click.command("bound")
-@mixed_fleet_options
+@cluster_options
 @load_option()
 @click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0],
               show_default=True,

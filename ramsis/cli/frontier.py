@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.cli.options import fleet_options, load_option
+from ramsis.cli.options import like_workers_options, load_option
 from ramsis.cli.params import FIGURE
 from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows, progress
@@ -35,7 +35,7 @@ _FEWEST = 1000  # queries of a simulation
 
 
 @click.command("frontier")
-@fleet_options
+@like_workers_options
 @load_option()
 @policy_options("late", "service", "overhead_ms", "max_queue")
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,

@@ -9,7 +9,7 @@ import click
 
 from ramsis.cli.clusters import cluster_of
 from ramsis.cli.levels import print_levels
-from ramsis.cli.options import load_option, mixed_fleet_options
+from ramsis.cli.options import cluster_options, load_option
 from ramsis.cli.params import ByType
 from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import json_option, progress
@@ -20,7 +20,7 @@ __all__ = ["generate"]
 
 
 @click.command("generate")
-@mixed_fleet_options
+@cluster_options
 @load_option()
 @click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
               help="Folder for the policy files and their manifest.")

@@ -17,13 +17,20 @@ from ramsis.cli.params import ARRIVALS, LOADS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.sim.fleet import SERVICES
 
-__all__ = ["fleet_options", "load_option", "mixed_fleet_options", "overhead_option",
-           "seed_options", "simulated_service_option", "workload_options"]
+__all__ = [
+    "cluster_options",
+    "like_workers_options",
+    "load_option",
+    "overhead_option",
+    "seed_options",
+    "simulated_service_option",
+    "workload_options",
+]
 
 _Command = Callable[..., Any]
 
 
-def fleet_options(command: _Command) -> _Command:
+def like_workers_options(command: _Command) -> _Command:
     """``--profiles``, ``--slo-ms`` and ``--workers``: like workers, one SLO."""
     for option in (
         click.option("--workers", type=int, required=True, help="Workers that share the load."),
@@ -36,7 +43,7 @@ def fleet_options(command: _Command) -> _Command:
     return command
 
 
-def mixed_fleet_options(command: _Command, *, required: bool = True) -> _Command:
+def cluster_options(command: _Command, *, required: bool = True) -> _Command:
     """``--profiles``, ``--slo-ms`` and ``--workers``, of one or several types and classes."""
     for option in (
         click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",

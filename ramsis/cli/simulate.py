@@ -16,7 +16,7 @@ import click
 from ramsis.bounds import realised_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
-    mixed_fleet_options,
+    cluster_options,
     overhead_option,
     seed_options,
     simulated_service_option,
@@ -77,7 +77,7 @@ class _Entry:
 
 
 @click.command("simulate")
-@partial(mixed_fleet_options, required=False)  # a placement says what serves
+@partial(cluster_options, required=False)  # a placement says what serves
 @click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
               help="Simulate a placement that `place` wrote, in place of --profiles, --slo-ms, "
               "--workers and all that is compared.")

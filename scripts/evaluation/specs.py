@@ -14,8 +14,8 @@ POLICIES = (CENTRAL, WORKER)
 """Schemes of ours, which the others are compared with."""
 LEVELS = 8
 """Load levels of central-queue policies on a trace."""
-LABELS = {CENTRAL: "fleet policies", WORKER: "worker policies", "jellyfish-plus": "Jellyfish+",
-          "model-switching": "ModelSwitching"}
+LABELS = {CENTRAL: "central-queue policies", WORKER: "per-worker policies",
+          "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching"}
 """Names of schemes in figures and tables."""
 
 Document = dict[str, Any]

@@ -56,7 +56,7 @@ def fleet(images: ProfileSet) -> Fleet:
 @pytest.fixture(scope="module")
 def plans(images: ProfileSet, fleet: Fleet) -> dict[str, Plan]:
     policy = generate_policy(images, LOAD_QPS, SETTINGS)
-    return {"worker policies": Policies((policy,)).prepare(fleet),
+    return {"per-worker policies": Policies((policy,)).prepare(fleet),
             "a central queue": JellyfishPlus().prepare(fleet)}
 
 
@@ -81,7 +81,7 @@ def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | No
 
 @pytest.mark.parametrize(
     ("name", "load", "per_second"),
-    [("worker policies", LOAD_QPS, 20e6), ("worker policies", None, 5e6),
+    [("per-worker policies", LOAD_QPS, 20e6), ("per-worker policies", None, 5e6),
      ("a central queue", LOAD_QPS, 5e6), ("a central queue", None, 5e6)],
 )
 def test_compiled_kernels(
@@ -102,7 +102,7 @@ def test_compiled_kernels(
     ledger.ratio(timing, reference.scaled(COMPILED / PLAIN), "the plain engine")
 
 
-@pytest.mark.parametrize("name", ["worker policies", "a central queue"])
+@pytest.mark.parametrize("name", ["per-worker policies", "a central queue"])
 def test_the_plain_engine(
     benchmark: Any, ledger: Ledger, fleet: Fleet, plans: dict[str, Plan], name: str
 ) -> None:

@@ -5,26 +5,26 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.central.chain import FleetTotals, evaluate, totals_of
-from ramsis.central.model import fleet_model
-from ramsis.central.problem import FleetProblem
+from ramsis.central.chain import SteadyState, evaluate, steady_state_of
+from ramsis.central.model import central_model
+from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import DROP, WAIT
 
 
-def evaluated(problem: FleetProblem, table: NDArray[np.int16]) -> FleetTotals:
-    """The steady state under a file's table, its drops one by one made into one choice."""
+def evaluated(problem: CentralProblem, table: NDArray[np.int16]) -> SteadyState:
+    """The steady state under a file's table, its drops one by one made into one action."""
     shape = (len(problem.idle), len(problem.queue), len(problem.slack_ms))
     step = np.full(shape, WAIT, dtype=np.int16)
     step[1:, 1:] = table
-    to, option = np.zeros_like(step), np.full_like(step, WAIT)
+    to, action = np.zeros_like(step), np.full_like(step, WAIT)
     for i, n, j in np.ndindex(*shape):
         level = n
         while level > 0 and step[i, level, problem.after_drop[n, level, j]] == DROP:
             level -= 1
         to[i, n, j] = level
         if level > 0:
-            option[i, n, j] = step[i, level, problem.after_drop[n, level, j]]
-    model = fleet_model(problem, 1e-9 * problem.load)
-    values = evaluate(model, to, option)
+            action[i, n, j] = step[i, level, problem.after_drop[n, level, j]]
+    model = central_model(problem, 1e-9 * problem.load)
+    values = evaluate(model, to, action)
     assert values is not None
-    return totals_of(model, to, option, values)
+    return steady_state_of(model, to, action, values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ramsis.central.problem import FleetProblem
+from ramsis.central.problem import CentralProblem
 from ramsis.policy import Policy
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.batch import BatchProfile
@@ -20,9 +20,9 @@ def settings(**changes: Any) -> SynthesisSettings:
                                 "max_queue": 8, **changes})
 
 
-def problem(load_qps: float, **changes: Any) -> FleetProblem:
+def problem(load_qps: float, **changes: Any) -> CentralProblem:
     """A problem of the tiny profile."""
-    found: FleetProblem = RECIPES["central-queue"].problem(
+    found: CentralProblem = RECIPES["central-queue"].problem(
         tiny_profile(), load_qps, settings(**changes))
     return found
 

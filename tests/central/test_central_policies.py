@@ -1,4 +1,4 @@
-"""What fleet policies do and promise, against simulation, bounds and each other."""
+"""What policies of a central queue do and promise, against simulation, bounds and each other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ramsis.bounds import fluid_bound
 from ramsis.central import _kernels
 from ramsis.central import solve as solving
 from ramsis.central.model import Model
-from ramsis.central.solve import DROP, WAIT, solve_fleet
+from ramsis.central.solve import DROP, WAIT, solve_central
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import Policy
@@ -57,7 +57,7 @@ def test_the_promise_of_a_single_worker_is_closer_still(load_qps: float) -> None
 
 
 def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
-    """The fleet comes to them: with choices left as they were it stayed among them."""
+    """The fleet comes to them: with actions left as they were it stayed among them."""
     profile = load("image-cpu")
     chosen = SynthesisSettings(dispatch="central-queue", slo_ms=650.0, workers=60)
     policy = generate_policy(profile, 7900.0, chosen)
@@ -86,8 +86,8 @@ def test_the_analysis_of_a_policy_is_its_promise() -> None:
 @pytest.mark.parametrize("load_qps", LOADS)
 def test_every_query_is_served_or_dropped(load_qps: float) -> None:
     problem = samples.problem(load_qps)
-    found = evaluated(problem, solve_fleet(problem).table)
-    assert found.batches @ problem.option_batch + found.dropped == pytest.approx(1, abs=1e-6)
+    found = evaluated(problem, solve_central(problem).table)
+    assert found.batches @ problem.action_batch + found.dropped == pytest.approx(1, abs=1e-6)
     assert found.queue.sum() == pytest.approx(1)
     assert found.slack.sum() == pytest.approx(1)
     value = found.in_time @ problem.accuracy - problem.price * (1 - found.in_time.sum())
@@ -161,12 +161,12 @@ def test_a_policy_that_only_waits_is_evaluated_all_the_same() -> None:
 def test_a_system_that_stays_singular_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[float] = []
 
-    def singular(model: Model, to: object, option: object) -> None:
+    def singular(model: Model, to: object, action: object) -> None:
         tried.append(model.restart)
 
     monkeypatch.setattr(solving, "evaluate", singular)
     with pytest.raises(NotConvergedError, match="cannot be computed"):
-        solve_fleet(samples.problem(500.0))
+        solve_central(samples.problem(500.0))
     assert tried[-1] > 1000 * tried[0]
 
 
@@ -235,6 +235,6 @@ def test_where_a_policy_earns_less_than_it_promises_batches_are_taken_to_end_at_
     found = settled(again, queries=400_000, runs=4, seed=10)
     promised = made.expectations.effective_accuracy
     assert abs(found.effective_accuracy - promised) < 5e-4 + found.effective_half_width
-    even = solve_fleet(replace(problem_of(made), uneven=False))
+    even = solve_central(replace(problem_of(made), random_ends=False))
     plain = replace(made, codes=even.table.astype(np.int64))
     assert settled(plain, queries=400_000, runs=4, seed=10).effective_accuracy < promised - 1e-3

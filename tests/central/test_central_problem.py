@@ -1,4 +1,4 @@
-"""Levels, laws and bins of the fleet's problem, and what is refused."""
+"""Levels, distributions and bins of the fleet's problem, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramsis.central.problem import (
-    LARGE_FLEET,
-    MAX_WORKERS,
-    PARTS,
-    idle_levels,
-    queue_levels,
-)
+from ramsis.central.levels import idle_levels, queue_levels
+from ramsis.central.problem import MANY_WORKERS, MAX_WORKERS, PARTS
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.batch import BatchProfile
@@ -54,8 +49,8 @@ def test_the_age_of_the_head_has_the_erlang_law() -> None:
     n = 7
     age = rng.gamma(n, 1 / problem.load, 400_000)
     found = np.histogram(problem.slo_ms - age, [-np.inf, *problem.slack_ms[1:], np.inf])[0]
-    assert found / age.size == pytest.approx(problem.bin_law[1, n], abs=0.004)
-    inside = problem.bin_law[1, n] > 1e-3
+    assert found / age.size == pytest.approx(problem.slack_distribution[1, n], abs=0.004)
+    inside = problem.slack_distribution[1, n] > 1e-3
     edges = problem.slo_ms - np.append(problem.slack_ms, problem.slo_ms)
     for j in np.flatnonzero(inside):
         high = np.inf if j == 0 else edges[j]
@@ -74,12 +69,12 @@ def test_arrivals_until_a_worker_is_free_keep_the_mean(workers: int) -> None:
 
 def test_options_that_another_model_always_beats_are_left_out() -> None:
     problem = samples.problem(500.0)
-    pairs = set(zip(problem.option_model.tolist(), problem.option_batch.tolist(), strict=True))
-    law = problem.law
+    pairs = set(zip(problem.action_model.tolist(), problem.action_batch.tolist(), strict=True))
+    distribution = problem.times
     for m, b in pairs:
         for other, _ in (pair for pair in pairs if pair[1] == b and pair[0] != m):
-            beats = law.accuracy[other] >= law.accuracy[m] \
-                and law.mean_ms[other, b - 1] <= law.mean_ms[m, b - 1]
+            beats = distribution.accuracy[other] >= distribution.accuracy[m] \
+                and distribution.mean_ms[other, b - 1] <= distribution.mean_ms[m, b - 1]
             assert not beats
     assert {b for _, b in pairs} == set(range(1, 9))
 
@@ -116,7 +111,7 @@ def test_an_slo_below_every_latency_is_infeasible() -> None:
 def test_a_problem_that_would_fill_the_memory_is_refused(
     load_qps: float, change: dict[str, float]
 ) -> None:
-    with pytest.raises(InvalidValueError, match=r"^fleet problem: .*too large.*lower load"):
+    with pytest.raises(InvalidValueError, match=r"^central queue: .*too large.*lower load"):
         samples.problem(load_qps, **change)
 
 
@@ -126,7 +121,7 @@ def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out() -> None:
         BatchProfile(b, p95_ms=ms) for b, ms in times.items())),))
     chosen = samples.settings(max_queue=5)
     problem = RECIPES["central-queue"].problem(profile, 100.0, chosen)
-    assert sorted(problem.option_batch.tolist()) == [1, 2]
+    assert sorted(problem.action_batch.tolist()) == [1, 2]
 
 
 @given(n=st.integers(2, 9), b=st.integers(1, 8))
@@ -134,22 +129,22 @@ def test_the_next_heads_age_has_the_law_of_random_instants(n: int, b: int) -> No
     if b >= n:
         return
     problem = samples.problem(500.0, workers=1)
-    option = int(np.flatnonzero(problem.option_batch == b)[0])
+    action = int(np.flatnonzero(problem.action_batch == b)[0])
     instants = np.sort(np.random.default_rng(n * 10 + b).random((20_000, n - 1)), axis=1)
     oldest = instants[:, -b]  # ages behind the head, as shares of its age
     parts = np.split(np.sort(oldest), (np.cumsum(PARTS)[:-1] * oldest.size).astype(int))
-    assert problem.left_age[n, option] == pytest.approx([np.median(p) for p in parts], abs=0.02)
+    assert problem.left_age[n, action] == pytest.approx([np.median(p) for p in parts], abs=0.02)
 
 
 def test_large_fleets_fluctuate_by_share_like_smaller_ones() -> None:
     one, many = (samples.problem(400.0 * workers, workers=workers)
-                 for workers in (LARGE_FLEET, 4 * LARGE_FLEET))
+                 for workers in (MANY_WORKERS, 4 * MANY_WORKERS))
     arrivals = np.arange(many.arrivals_between.shape[1])
     for problem, factor in ((one, 1.0), (many, 4.0)):
-        law = problem.arrivals_between
-        mean = law @ arrivals[: law.shape[1]]
-        variance = law @ arrivals[: law.shape[1]] ** 2 - mean**2
+        distribution = problem.arrivals_between
+        mean = distribution @ arrivals[: distribution.shape[1]]
+        variance = distribution @ arrivals[: distribution.shape[1]] ** 2 - mean**2
         workers = problem.workers
         square = (variance - mean) / mean**2  # of the coefficient of variation of the spacing
-        expected = factor * (workers - 1) / (workers + 1) / problem.option_batch
+        expected = factor * (workers - 1) / (workers + 1) / problem.action_batch
         assert square == pytest.approx(np.minimum(expected, 1.0), rel=0.02)

@@ -1,4 +1,4 @@
-"""Fleets with several SLO classes in one queue by deadline: the law of the head, and promises."""
+"""Several SLO classes in one queue by deadline: the slack of the head, and promises."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ramsis.central.classes import ClassesProblem
-from ramsis.central.problem import FleetProblem
+from ramsis.central.problem import CentralProblem
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.policy import Policy
@@ -21,7 +21,7 @@ from tests.synthesis.samples import tiny_profile
 CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
 
 
-def problem(load_qps: float, classes: tuple[SloClass, ...] = CLASSES) -> FleetProblem:
+def problem(load_qps: float, classes: tuple[SloClass, ...] = CLASSES) -> CentralProblem:
     return samples.problem(load_qps, slo_classes=classes, grid="fixed:20")
 
 
@@ -42,19 +42,22 @@ def test_the_law_of_the_head_is_that_of_drawn_queues(load_qps: float, queued: in
     others = (np.array(head_slacks(slos, shares, load_qps / 1000.0, queued - 1, 8, draws, rng))
               if queued > 1 else np.full(draws, np.inf))
     arrived = np.minimum(others, np.where(rng.random(draws) < 0.3, 60.0, 100.0))
-    for law, sample in ((found.bin_law[1, n], drawn), (found.bin_law[0, n], arrived)):
+    mine = found.slack_distribution
+    for probability, sample in ((mine[1, n], drawn), (mine[0, n], arrived)):
         bins = np.maximum(np.searchsorted(found.slack_ms, sample, side="right") - 1, 0)
-        seen = np.bincount(bins, minlength=len(law)) / draws
-        # 5 standard deviations, and the step of the law's nodes.
-        assert np.abs(np.cumsum(seen) - np.cumsum(law)).max() < 5 * 0.5 / np.sqrt(draws) + 0.005
+        seen = np.bincount(bins, minlength=len(probability)) / draws
+        # 5 standard deviations, and the step of the probability's nodes.
+        assert np.abs(np.cumsum(seen) - np.cumsum(probability)).max() < (
+            5 * 0.5 / np.sqrt(draws) + 0.005)
 
 
 def test_one_class_has_the_erlang_law() -> None:
     plain = samples.problem(1500.0, grid="fixed:20")
     one = ClassesProblem.of(plain, (SloClass(100.0),))
     assert one.slack_ms.tolist() == plain.slack_ms.tolist()
-    assert np.abs(np.cumsum(one.bin_law - plain.bin_law, axis=2)).max() < 0.005
-    likely = plain.bin_law[1] > 0.02
+    change = one.slack_distribution - plain.slack_distribution
+    assert np.abs(np.cumsum(change, axis=2)).max() < 0.005
+    likely = plain.slack_distribution[1] > 0.02
     likely[0] = False
     assert np.abs(one.mean_age_ms - plain.mean_age_ms)[likely].max() < 1.5
     behind = np.minimum(plain.slack_in_queue_ms, 100.0)  # beyond the queue nothing is looked at
@@ -101,7 +104,8 @@ def test_the_file_keeps_the_classes() -> None:
     again = Policy.from_document(made.to_document(), "file")
     assert isinstance(again, Policy)
     assert again.slo_classes == CLASSES
-    assert np.array_equal(problem_of(again).bin_law, problem_of(made).bin_law)
+    assert np.array_equal(problem_of(again).slack_distribution,
+                          problem_of(made).slack_distribution)
     assert "slo_classes" not in samples.policy(900.0).to_document()
     for broken in ([{"slo_ms": 60.0, "share": 0.3}], [{"slo_ms": 60.0, "share": 0.3},
                                                       {"slo_ms": 100.0, "share": 0.6}],

@@ -120,9 +120,10 @@ def test_each_kind_of_policies_is_compared_with_the_baselines() -> None:
                                      ("jellyfish-plus", 0.5))
             for workers in (20, 40)]
     pairs = {(row["scheme"], row["baseline"]) for row in tables.savings(rows)}
-    assert pairs == {("worker policies", "Jellyfish+"), ("fleet policies", "Jellyfish+")}
-    assert {row["by"] for row in tables.savings_summary(rows)} == {"worker policies",
-                                                                   "fleet policies"}
+    assert pairs == {("per-worker policies", "Jellyfish+"),
+                     ("central-queue policies", "Jellyfish+")}
+    assert {row["by"] for row in tables.savings_summary(rows)} == {"per-worker policies",
+                                                                   "central-queue policies"}
 
 
 @pytest.fixture(scope="module")

@@ -100,8 +100,8 @@ def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> t
 @settings(max_examples=60, deadline=None)
 @given(
     arrivals=lattice_arrivals(), workers=st.integers(1, 5),
-    spec=st.sampled_from([JellyfishPlus(), JellyfishPlus(3.0), Greedy(), Infaas(0.7),
-                          Fixed("medium"), Fixed("small", 3)]),
+    spec=st.sampled_from([JellyfishPlus(), JellyfishPlus(3.0), Greedy(), Greedy("drop"),
+                          Infaas(0.7), Fixed("medium"), Fixed("small", 3)]),
     load=st.sampled_from([None, 0.0, 100.0, 400.0, 1e5]),
 )
 def test_central_queue_schemes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from bisect import bisect_left
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.policy import set_of, write_set
+from ramsis.profiles import load as load_profile
 from ramsis.sim import (
     SCHEMES,
     Clipper,
@@ -32,6 +34,7 @@ from ramsis.sim import (
     scheme,
     simulate_profile,
 )
+from ramsis.sim.schemes.central import batch_limit
 from tests.policy import samples
 from tests.sim.samples import fleet, run, tiny, tiny_policy
 
@@ -51,10 +54,19 @@ def jellyfish_by_words(own: Fleet, load_qps: float, headroom: float) -> tuple[in
                 if own.table.latency_ms[model, b - 1] <= own.slo_ms / 2
                 and b / own.table.latency_ms[model, b - 1] >= per_worker]
         if good:
-            return model, good[-1]
-    fits = [b for b in range(1, own.max_batch + 1)
-            if own.table.latency_ms[own.table.fastest, b - 1] <= own.slo_ms / 2]
-    return own.table.fastest, fits[-1] if fits else 1
+            return model, by_throughput(own, model, good)
+    fastest = own.table.fastest
+    every = range(1, own.max_batch + 1)
+    in_time = [b for b in every if own.table.latency_ms[fastest, b - 1] <= own.slo_ms]
+    best = by_throughput(own, fastest, in_time)
+    if best / own.table.latency_ms[fastest, best - 1] >= per_worker:
+        return fastest, best
+    return fastest, by_throughput(own, fastest, every)
+
+
+def by_throughput(own: Fleet, model: int, batches: Iterable[int]) -> int:
+    """The batch that serves most queries per second, of equals the smallest."""
+    return max(batches, key=lambda b: (b / own.table.latency_ms[model, b - 1], -b))
 
 
 @settings(max_examples=100, deadline=None)
@@ -79,9 +91,11 @@ def test_model_switching_carries_what_the_slo_share_allows() -> None:
     spec = ModelSwitching(profile_s=10.0)
     carried = spec.carried(own)
     for model, highest in enumerate(carried):
-        limit = max(own.largest_batch(model, own.slo_ms / 2), 1)
-        for load, good in ((highest, True), (highest + spec._step(own), False)):
-            done = simulate_profile(tiny(), Fixed(own.models[model], limit),
+        assert highest.model == model
+        assert highest.batch in range(1, max(own.largest_batch(model, own.slo_ms / 2), 1) + 1)
+        load_qps = highest.load_qps
+        for load, good in ((load_qps, True), (load_qps + spec._step(own), False)):
+            done = simulate_profile(tiny(), Fixed(own.models[model], highest.batch),
                                     ConstantLoad(load, 10_000.0), workers=4, slo_ms=100.0,
                                     engine="plain")
             assert (done.violation_rate <= 0.01) == good
@@ -89,6 +103,33 @@ def test_model_switching_carries_what_the_slo_share_allows() -> None:
     accuracies = [own.table.accuracy[level.model] for level in levels[:-1]]
     assert accuracies == sorted(accuracies, reverse=True)
     assert levels[-1].model == own.table.fastest
+
+
+def test_a_batch_limit_stops_at_the_most_efficient_size() -> None:
+    # Batches of 3 serve 100 queries a second and worker, larger ones fewer.
+    own = fleet([[20.0, 25.0, 30.0, 60.0, 80.0, 100.0]], slo_ms=100.0)
+    limits = [batch_limit(dataclasses.replace(own, slo_ms=slo_ms), 0)
+              for slo_ms in (20.0, 50.0, 200.0)]
+    assert limits == [1, 2, 3]
+    assert [level[1:] for level in JellyfishPlus().levels(own)] == [(0, 3), (0, 3)]
+
+
+@pytest.mark.parametrize("profile", ["digits-cpu", "text-cpu", "image-cpu"])
+def test_a_longer_slo_never_makes_a_baseline_carry_less(profile: str) -> None:
+    """At no load a less accurate model than with a shorter SLO."""
+    of = load_profile(profile)
+    fastest = Fleet.of(of, workers=8, slo_ms=1e6).table.latency_ms[:, 0].min()
+    spec = ModelSwitching(profile_s=0.5)
+    before = np.zeros((2, len(of.models)))
+    for factor in (2.0, 4.0, 8.0, 16.0, 64.0):
+        own = Fleet.of(of, workers=8, slo_ms=factor * fastest)
+        carried = np.zeros_like(before)  # with each model or a more accurate one
+        for row, levels in enumerate((JellyfishPlus().levels(own)[:-1], spec.carried(own))):
+            for level in levels:
+                carried[row, own.by_accuracy.index(level.model)] = level.load_qps
+        carried = np.maximum.accumulate(carried, axis=1)
+        assert (carried >= before).all()
+        before = carried
 
 
 def test_a_stored_response_profile_is_reused_for_the_same_fleet_only(tmp_path: Path) -> None:
@@ -99,16 +140,17 @@ def test_a_stored_response_profile_is_reused_for_the_same_fleet_only(tmp_path: P
     assert carried == ModelSwitching(profile_s=1.0, step_qps=200.0).carried(tiny_fleet())
     edited = json.loads(text)
     for row in edited["models"]:
-        loads = [trial["load_qps"] for trial in row["trials"]]
+        trials = [trial for trial in row["trials"] if trial["batch"] == row["batch"]]
+        loads = [trial["load_qps"] for trial in trials]
         assert loads == sorted(loads)
-        for trial in row["trials"]:
+        for trial in trials:
             good = trial["load_qps"] <= row["carried_qps"]
             assert (trial["in_time"] >= 0.99) == good == (trial["response_ms"] <= 100.0)
     edited["models"][0]["carried_qps"] = 123.0
     store.write_text(json.dumps(edited))
-    assert spec.carried(tiny_fleet())[0] == 123.0
+    assert spec.carried(tiny_fleet())[0].load_qps == 123.0
     other = spec.carried(tiny_fleet(workers=2))
-    assert other[0] != 123.0
+    assert other[0].load_qps != 123.0
     assert json.loads(store.read_text())["workers"] == 2
     again = spec.carried(tiny_fleet())
     assert (again, store.read_text()) == (carried, text)
@@ -140,11 +182,11 @@ def test_greedy_takes_the_most_accurate_model_that_the_first_query_can_wait_for(
 def test_greedy_serves_or_drops_what_cannot_be_in_time() -> None:
     own = fleet([[60.0, 65.0, 200.0]], slo_ms=100.0)
     served = run(own, Greedy().prepare(own).start, [0.0, 1.0, 2.0])
-    assert (served.size.tolist(), served.in_time.tolist()) == ([1, 1, 1], [True, False, False])
+    # Late, two at once take 65 ms: the most efficient batch within the SLO.
+    assert (served.size.tolist(), served.in_time.tolist()) == ([1, 2], [True, False, False])
     dropped = run(own, Greedy("drop").prepare(own).start, [0.0, 1.0, 2.0])
     assert dropped.batch_of.tolist() == [0, -2, -2]
     assert dropped.drop_ms.tolist() == [60.0, 60.0]
-    assert Greedy("drop").prepare(own).compiled is None
 
 
 def test_infaas_takes_the_cheapest_model_that_is_accurate_enough() -> None:

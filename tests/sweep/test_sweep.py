@@ -227,7 +227,9 @@ def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
         assert sum(own) == pytest.approx(1.0)
 
 
-def test_fleet_policies_are_generated_and_replayed(tiny_file: Path, tmp_path: Path) -> None:
+def test_central_queue_policies_are_generated_and_replayed(
+    tiny_file: Path, tmp_path: Path
+) -> None:
     given = spec(tiny_file, scheme=["central-queue:grid=fixed:10,max_queue=8", WORKER])
     sweep = Sweep(given, tmp_path)
     assert sweep.todo == 8
@@ -273,7 +275,7 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
     assert loads[0] <= 100
 
 
-def test_fleet_policies_are_made_kept_and_simulated(
+def test_central_queue_policies_are_made_kept_and_simulated(
     tiny: ProfileSet, tiny_file: Path, tmp_path: Path
 ) -> None:
     scheme = "central-queue:violation_price=0.5,max_queue=8"

@@ -1,6 +1,6 @@
-"""The best choices, given what follows them: a round of policy iteration, and the table.
+"""The best decisions, given what follows them: a round of policy iteration, and the table.
 
-What follows the start of option o with workers i idle and n queries queued is worth
+What follows the start of action a with workers i idle and n queries queued is worth
 
     h V_d(i−1, n−b) + (1−h) V_d(i, n−b),  h = L/SLO                 i > 1,
     −g L/K + Σ_k a_k V_d(1, n−b+k)                                  i = 1,
@@ -21,35 +21,34 @@ from ramsis.central.model import Model
 __all__ = ["improve", "table_of"]
 
 FloatArray = NDArray[np.float64]
-Choices = NDArray[np.int16]
+Codes = NDArray[np.int16]
 
 
 def improve(
-    model: Model, values: Values, to: Choices, option: Choices
+    model: Model, values: Values, to: Codes, action: Codes
 ) -> tuple[int, float]:
-    """Make each choice that is not best the best one; how many, and by how much at most.
+    """Make each decision that is not best the best one; how many, and by how much at most.
 
     Parameters
     ----------
     values : Values
         Of the policy so far.
-    to, option : (I, N, J)
+    to, action : (I, N, J)
         The policy, changed in place.
     """
     changed, most = 0, 0.0
-    met = np.asarray((model.law > 0).any(axis=0))
+    met = np.asarray((model.slack_probability > 0).any(axis=0))
     for i in range(1, len(model.idle)):
         after = _after_starts(model, values, i)
         start, chosen = _kernels.best_starts(model.earned, after, model.lowest, model.highest)
         number, gained = _kernels.improve_level(
-            start, chosen, model.earned, after, values.wait[i], model.queue, model.price,
-            np.ones_like(met) if i == 1 else met, model.lowest, model.highest, model.after_drop,
-            to[i], option[i])
+            model, start, chosen, after, values.wait[i], np.ones_like(met) if i == 1 else met,
+            to[i], action[i])
         changed, most = changed + number, max(most, gained)
     return changed, most
 
 
-def table_of(model: Model, values: Values, width_ms: FloatArray) -> Choices:
+def table_of(model: Model, values: Values, width_ms: FloatArray) -> Codes:
     """What to do next in each (i, n, j), the head's age being kept while waiting, (I, N, J).
 
     Parameters
@@ -62,9 +61,9 @@ def table_of(model: Model, values: Values, width_ms: FloatArray) -> Choices:
     Returns
     -------
     ndarray of int16
-        An option, -1 to wait, -2 to drop the head.
+        An action, -1 to wait, -2 to drop the head.
     """
-    levels, lengths, bins = len(model.idle), len(model.queue), model.law.shape[2]
+    levels, lengths, bins = len(model.idle), len(model.queue), model.slack_probability.shape[2]
     table = np.full((levels, lengths, bins), -1, dtype=np.int16)
     above = np.zeros((lengths, bins))
     first, last = np.zeros(lengths, dtype=np.int64), np.full(lengths, bins - 1)
@@ -74,26 +73,21 @@ def table_of(model: Model, values: Values, width_ms: FloatArray) -> Choices:
         busy = model.workers - int(model.idle[i])
         ends = model.leave * busy / (model.idle[i + 1] - model.idle[i]) if busy else 0.0
         above, table[i] = _kernels.settle_level(
-            start, chosen, values.wait[i], above, model.queue, model.price, model.load, ends,
-            values.gain, width_ms, model.after_drop)
+            model, start, chosen, values.wait[i], above, ends, values.gain, width_ms)
     return table
 
 
 def _after_starts(model: Model, values: Values, i: int) -> FloatArray:
-    """What follows each option, -inf where it is too large.
+    """What follows each action, -inf where it is too large.
 
-    (N, 1, O), or (N, J, O) with the head's age kept.
+    (N, 1, A), or (N, J, A) with the head's age kept.
     """
     if i == 1 and model.carries:
         return np.asarray(_kernels.after_last_kept(
-            model.queue, model.batch, model.arrivals, model.spacing_ms, model.age_ms,
-            model.edge_ms, model.slack_ms, model.lowest, model.highest, model.low, model.share,
-            model.left_age, model.parts, model.in_time, values.last,
-            values.gain * model.mean_ms / model.workers, model.price, model.slo_ms))
+            model, values.last, values.gain * model.mean_ms / model.workers))
     if i == 1:
         return np.asarray(_kernels.after_last(
-            model.queue, model.batch, model.arrivals, model.low, model.share, values.free[1],
-            values.gain * model.mean_ms / model.workers, model.price))
+            model, values.free[1], values.gain * model.mean_ms / model.workers))
     left = model.queue[:, None] - model.batch
     low, share = model.low[np.maximum(left, 0)], model.share[np.maximum(left, 0)]
     next_ = np.minimum(low + 1, len(model.queue) - 1)

@@ -1,6 +1,6 @@
-"""Compiled loops over queues, slack bins and options for one number of idle workers.
+"""Compiled loops over queues, slack bins and actions for one number of idle workers.
 
-Indices: n a queue level, j a slack bin, o an option, d a queue level that is dropped to.
+Indices: n a queue level, j a slack bin, a an action, d a queue level that is dropped to.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ramsis.central._kernels import around, bin_below, oldest
+from ramsis.central.model import Model
 
 __all__ = ["after_last", "after_last_anew", "after_last_kept", "best_starts", "improve_level",
            "settle_level"]
@@ -30,80 +31,74 @@ def _dot(one: FloatArray, two: FloatArray) -> float:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_last(
-    queue: IntArray, batch: IntArray, arrivals: FloatArray, low: IntArray, share: FloatArray,
-    free: FloatArray, cost: FloatArray, price: float,
-) -> FloatArray:
-    """Value of what follows an option that takes the last idle worker, (N, 1, O).
+def after_last(model: Model, free: FloatArray, cost: FloatArray) -> FloatArray:
+    """Value of what follows an action that takes the last idle worker, (N, 1, A).
 
     Parameters
     ----------
     free : (N,)
         Values of deciding at an end of a batch with one worker idle.
-    cost : (O,)
+    cost : (A,)
         Gain times the time until the next worker is free.
     """
+    queue, batch, arrivals = model.queue, model.batch, model.arrivals
     result = np.full((queue.size, 1, batch.size), -np.inf)
     value = np.empty(queue[-1] + arrivals.shape[1] + 1)  # of each count
     for count in range(value.size):
         over = max(count - queue[-1], 0)
-        at, x = low[count - over], share[count - over]
-        value[count] = free[at] - price * over
+        at, x = model.low[count - over], model.share[count - over]
+        value[count] = free[at] - model.price * over
         if x > 0.0:
             value[count] += x * (free[at + 1] - free[at])
-    for o in range(batch.size):
+    for a in range(batch.size):
         most = arrivals.shape[1]
-        while most > 1 and arrivals[o, most - 1] == 0.0:
+        while most > 1 and arrivals[a, most - 1] == 0.0:
             most -= 1
         for n in range(1, queue.size):
-            left = queue[n] - batch[o]
+            left = queue[n] - batch[a]
             if left >= 0:
-                result[n, 0, o] = -cost[o] + _dot(arrivals[o, :most], value[left : left + most])
+                result[n, 0, a] = -cost[a] + _dot(arrivals[a, :most], value[left : left + most])
     return result
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_last_kept(
-    queue: IntArray, batch: IntArray, arrivals: FloatArray, spacing_ms: FloatArray,
-    age_ms: FloatArray, edge_ms: FloatArray, middle_ms: FloatArray, lowest: IntArray,
-    highest: IntArray, low: IntArray, share: FloatArray, left_age: FloatArray, parts: FloatArray,
-    in_time: FloatArray, last: FloatArray, cost: FloatArray, price: float, slo_ms: float,
-) -> FloatArray:
-    """The same with the head's age kept, (N, J, O); -inf where nothing would be in time.
+def after_last_kept(model: Model, last: FloatArray, cost: FloatArray) -> FloatArray:
+    """The same with the head's age kept, (N, J, A); -inf where nothing would be in time.
 
     Parameters
     ----------
-    left_age : (N, O, P), parts : (P,)
-        Age of the next head as a share of the head's, and the parts' probabilities.
     last : (N, J)
         Values of deciding with one worker idle.
+    cost : (A,)
+        As for :func:`after_last`.
     """
-    lengths, bins, options = queue.size, middle_ms.size, batch.size
-    longest = queue[-1]
-    anew = after_last_anew(batch, arrivals, spacing_ms, edge_ms, lowest, highest, low, share,
-                           last, cost, price, slo_ms)
-    result = np.full((lengths, bins, options), -np.inf)
+    queue, batch, arrivals, parts = model.queue, model.batch, model.arrivals, model.parts
+    middle_ms, lowest, highest = model.slack_ms, model.lowest, model.highest
+    lengths, bins, longest = queue.size, middle_ms.size, queue[-1]
+    anew = after_last_anew(model, last, cost)
+    result = np.full((lengths, bins, batch.size), -np.inf)
     for n in range(1, lengths):
-        for o in range(options):
-            left = queue[n] - batch[o]
+        for a in range(batch.size):
+            left = queue[n] - batch[a]
             if left < 0:
                 continue
             for j in range(bins):
-                if in_time[n, j, o] == 0.0:
+                if model.in_time[n, j, a] == 0.0:
                     continue
                 if left == 0:
-                    result[n, j, o] = anew[o]
+                    result[n, j, a] = anew[a]
                     continue
-                value = -cost[o]
+                value = -cost[a]
                 for part in range(parts.size):
-                    head, below = slo_ms - age_ms[n, j] * left_age[n, o, part], bins - 1
+                    head = model.slo_ms - model.age_ms[n, j] * model.left_age[n, a, part]
+                    below = bins - 1
                     for k in range(arrivals.shape[1]):
-                        weight = parts[part] * arrivals[o, k]
+                        weight = parts[part] * arrivals[a, k]
                         if weight == 0.0:
                             continue
                         over = max(left + k - longest, 0)
-                        at, x = low[left + k - over], share[left + k - over]
-                        slack = head - spacing_ms[o, k]
+                        at, x = model.low[left + k - over], model.share[left + k - over]
+                        slack = head - model.spacing_ms[a, k]
                         below = bin_below(middle_ms, slack, below)
                         b, y = around(middle_ms, slack, below, lowest[at], highest[at])
                         found = last[at, b]
@@ -116,34 +111,31 @@ def after_last_kept(
                             if y > 0.0:
                                 more += y * (last[at + 1, b + 1] - more)
                             found += x * (more - found)
-                        value += weight * (found - price * over)
-                result[n, j, o] = value
+                        value += weight * (found - model.price * over)
+                result[n, j, a] = value
     return result
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_last_anew(
-    batch: IntArray, arrivals: FloatArray, spacing_ms: FloatArray, edge_ms: FloatArray,
-    lowest: IntArray, highest: IntArray, low: IntArray, share: FloatArray, last: FloatArray,
-    cost: FloatArray, price: float, slo_ms: float,
-) -> FloatArray:
-    """The same where the batch takes the whole queue, (O,): the next head has yet to come."""
+def after_last_anew(model: Model, last: FloatArray, cost: FloatArray) -> FloatArray:
+    """The same where the batch takes the whole queue, (A,): the next head has yet to come."""
+    arrivals, low, share = model.arrivals, model.low, model.share
     result = -cost
-    for o in range(batch.size):
-        result[o] += arrivals[o, 0] * last[0, 0]
+    for a in range(model.batch.size):
+        result[a] += arrivals[a, 0] * last[0, 0]
         for k in range(1, arrivals.shape[1]):
-            if arrivals[o, k] == 0.0:
+            if arrivals[a, k] == 0.0:
                 continue
-            law = oldest(edge_ms, slo_ms, spacing_ms[o, k], k)
+            slack = oldest(model.edge_ms, model.slo_ms, model.spacing_ms[a, k], k)
             length = min(k, low.size - 1)
-            result[o] -= arrivals[o, k] * price * (k - length)
+            result[a] -= arrivals[a, k] * model.price * (k - length)
             for more, part in ((0, 1.0 - share[length]), (1, share[length])):
                 if part == 0.0:
                     continue
                 at = low[length] + more
-                for j in range(law.size):
-                    b = min(max(j, lowest[at]), highest[at])
-                    result[o] += arrivals[o, k] * part * law[j] * last[at, b]
+                for j in range(slack.size):
+                    b = min(max(j, model.lowest[at]), model.highest[at])
+                    result[a] += arrivals[a, k] * part * slack[j] * last[at, b]
     return result
 
 
@@ -151,8 +143,8 @@ def after_last_anew(
 def _greatest(one: FloatArray, two: FloatArray) -> float:
     """Maximum of a sum."""
     top = -np.inf
-    for o in range(one.size):
-        top = max(top, one[o] + two[o])
+    for a in range(one.size):
+        top = max(top, one[a] + two[a])
     return top
 
 
@@ -160,11 +152,11 @@ def _greatest(one: FloatArray, two: FloatArray) -> float:
 def best_starts(
     earned: FloatArray, after: FloatArray, lowest: IntArray, highest: IntArray
 ) -> tuple[FloatArray, NDArray[np.int16]]:
-    """Value of the best option and which that is, (N, J) each; -inf and -1 where there is none.
+    """Value of the best action and which that is, (N, J) each; -inf and -1 where there is none.
 
     Parameters
     ----------
-    earned : (N, J, O), after : (N, 1 or J, O)
+    earned : (N, J, A), after : (N, 1 or J, A)
         What a batch earns and what follows it.
     lowest, highest : (N,)
         First and last bin to look at.
@@ -178,59 +170,59 @@ def best_starts(
             top = _greatest(here, then)
             if top == -np.inf:
                 continue
-            for o in range(here.size):
-                if here[o] + then[o] >= top - 1e-12:
-                    start[n, j], chosen[n, j] = here[o] + then[o], o
+            for a in range(here.size):
+                if here[a] + then[a] >= top - 1e-12:
+                    start[n, j], chosen[n, j] = here[a] + then[a], a
                     break
     return start, chosen
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def improve_level(
-    start: FloatArray, chosen: NDArray[np.int16], earned: FloatArray, after: FloatArray,
-    wait: FloatArray, queue: IntArray, price: float, met: NDArray[np.bool_], lowest: IntArray,
-    highest: IntArray, after_drop: NDArray[np.int16], to: NDArray[np.int16],
-    option: NDArray[np.int16],
+    model: Model, start: FloatArray, chosen: NDArray[np.int16], after: FloatArray,
+    wait: FloatArray, met: NDArray[np.bool_], to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
-    """Make each choice that is not best the best one; how many, and by how much at most.
+    """Make each decision that is not best the best one; how many, and by how much at most.
 
     Parameters
     ----------
-    start, chosen, earned, after
+    start, chosen, after
         As for :func:`best_starts`.
     wait : (N,)
         Values of waiting.
     met : (N, J)
-        Where a choice is made: elsewhere none but the first start after drops is needed.
-    to, option : (N, J)
+        Where a decision is made: elsewhere none but the first start after drops is needed.
+    to, action : (N, J)
         The policy, changed in place.
     """
+    queue, price, after_drop = model.queue, model.price, model.after_drop
     changed, most = 0, 0.0
     best, what = start.copy(), chosen.copy()
     best[0, :] = wait[0]
     dropped = wait[0]  # most that a shorter queue is worth, plus the price of all of it
     for n in range(1, queue.size):
         reached = dropped
-        for j in range(lowest[n], highest[n] + 1):
+        for j in range(model.lowest[n], model.highest[n] + 1):
             if best[n, j] <= wait[n] + 1e-12:
                 best[n, j], what[n, j] = wait[n], -1
-            top, level, choice = best[n, j], n, what[n, j]
+            top, level, start_of = best[n, j], n, what[n, j]
             reached = max(reached, top + price * queue[n])
             if met[n, j] and dropped > top + price * queue[n]:
                 for d in range(n - 1, -1, -1):
                     jj = after_drop[n, d, j]
                     q = best[d, jj] - price * (queue[n] - queue[d])
                     if q > top + 1e-12:
-                        top, level, choice = q, d, what[d, jj]
-            known, kept = to[n, j], option[n, j]
+                        top, level, start_of = q, d, what[d, jj]
+            known, kept = to[n, j], action[n, j]
             if kept < 0:
                 stays = wait[known]
             else:
                 jj = after_drop[n, known, j]
-                stays = earned[known, jj, kept] + after[known, min(jj, after.shape[1] - 1), kept]
+                stays = model.earned[known, jj, kept] + after[
+                    known, min(jj, after.shape[1] - 1), kept]
             stays -= price * (queue[n] - queue[known])
             if stays == -np.inf or top > stays + _TIE * (1.0 + abs(stays)):
-                to[n, j], option[n, j] = level, choice
+                to[n, j], action[n, j] = level, start_of
                 changed += 1
                 most = max(most, top - stays)
         dropped = reached
@@ -239,9 +231,8 @@ def improve_level(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def settle_level(
-    start: FloatArray, chosen: NDArray[np.int16], wait: FloatArray, above: FloatArray,
-    queue: IntArray, price: float, load: float, ends: float, gain: float, width_ms: FloatArray,
-    after_drop: NDArray[np.int16],
+    model: Model, start: FloatArray, chosen: NDArray[np.int16], wait: FloatArray,
+    above: FloatArray, ends: float, gain: float, width_ms: FloatArray,
 ) -> tuple[FloatArray, NDArray[np.int16]]:
     """What to do next with some workers idle, the head's age being kept while waiting.
 
@@ -261,8 +252,9 @@ def settle_level(
     Returns
     -------
     (N, J), (N, J)
-        Values, and answers: an option, -1 to wait, -2 to drop the head.
+        Values, and entries of the table: an action, -1 to wait, -2 to drop the head.
     """
+    queue, price, load = model.queue, model.price, model.load
     lengths, bins = start.shape
     answer = chosen.copy()
     here = np.zeros((lengths, bins))
@@ -272,7 +264,7 @@ def settle_level(
             best = start[n, j]
             drop = wait[0] - price * queue[n]
             for d in range(1, n):
-                q = start[d, after_drop[n, d, j]]
+                q = start[d, model.after_drop[n, d, j]]
                 if j == 0:
                     q = max(q, wait[d])
                 drop = max(drop, q - price * (queue[n] - queue[d]))

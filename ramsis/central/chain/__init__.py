@@ -12,10 +12,10 @@ from scipy.sparse.linalg import SuperLU, splu
 from ramsis.central.chain import _kernels
 from ramsis.central.model import Model
 
-__all__ = ["FleetTotals", "Values", "evaluate", "totals_of"]
+__all__ = ["SteadyState", "Values", "evaluate", "steady_state_of"]
 
 FloatArray = NDArray[np.float64]
-Choices = NDArray[np.int16]
+Codes = NDArray[np.int16]
 
 _RESIDUAL = 1e-6
 
@@ -37,23 +37,23 @@ class Values:
 
 
 @dataclass(frozen=True, eq=False)
-class FleetTotals:
+class SteadyState:
     """How a policy behaves in the steady state of its model.
 
     Attributes
     ----------
     gain : float
         Effective accuracy less price times violation rate.
-    batches, in_time : ndarray, shape (O,)
-        Batches of each option and their queries in time, per query that arrives.
+    batches, in_time : ndarray, shape (A,)
+        Batches of each action and their queries in time, per query that arrives.
     dropped, overflow : float
         Share of the queries dropped, and of those because the queue was at its longest.
     queue, slack : ndarray, shapes (N,), (J,)
-        Law of the queue and of the head's slack bin when a batch is started.
+        Distribution of the queue and of the head's slack bin when a batch is started.
     late_share : float
         Mean over the batches of the share of its queries that is late.
     restart : float
-        Share of the arrivals' rate at which the fleet was returned to empty.
+        Share of the arrivals' rate at which the chain was returned to empty.
     """
 
     gain: float
@@ -67,9 +67,9 @@ class FleetTotals:
     restart: float
 
 
-def evaluate(model: Model, to: Choices, option: Choices) -> Values | None:
+def evaluate(model: Model, to: Codes, action: Codes) -> Values | None:
     """Values and visits of a policy; None where the system is singular to working precision."""
-    row, column, weight, constant, cost = _kernels.rows(model, to, option)
+    row, column, weight, constant, cost = _kernels.rows(model, to, action)
     lengths = len(model.queue)
     home, size = (len(model.idle) - 1) * lengths, len(constant)
     kept = column != home  # the value of home is 0; the gain takes its column
@@ -98,18 +98,18 @@ def evaluate(model: Model, to: Choices, option: Choices) -> Values | None:
     gain = float(value[home])
     value[home] = 0.0
     shape, last = (3, len(model.idle), lengths), 3 * len(model.idle) * lengths
-    end = last + model.law[0].size
-    parts, bins = value[:last].reshape(shape), (lengths, model.law.shape[2])
+    end = last + model.slack_probability[0].size
+    parts, bins = value[:last].reshape(shape), (lengths, model.slack_probability.shape[2])
     return Values(gain, parts[0].copy(), parts[1].copy(), value[last:end].reshape(bins),
                   visits[:last].reshape(shape), visits[last:end].reshape(bins))
 
 
-def totals_of(model: Model, to: Choices, option: Choices, values: Values) -> FleetTotals:
+def steady_state_of(model: Model, to: Codes, action: Codes, values: Values) -> SteadyState:
     """What a policy does, given its visits."""
-    found = _kernels.totals(model, to, option, np.maximum(values.visits, 0.0),
+    found = _kernels.rates(model, to, action, np.maximum(values.visits, 0.0),
                             np.maximum(values.last_visits, 0.0))
     started = max(float(found.batches.sum()), 1e-300)
-    return FleetTotals(
+    return SteadyState(
         gain=values.gain / model.load,
         batches=found.batches / model.load,
         in_time=found.in_time / model.load,

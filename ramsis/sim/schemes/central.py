@@ -7,22 +7,26 @@ of them.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
 from ramsis.sim.tables import Compiled, Level, stack
 
-__all__ = ["CentralQueue", "Choose", "ModelLevel", "batch_limit", "plan_levels", "queue_of"]
+__all__ = ["CentralQueue", "Choose", "ModelLevel", "batch_limit", "most_efficient",
+           "overload_levels", "plan_levels", "queue_of", "rising", "throughput_qps"]
 
+FloatArray = NDArray[np.float64]
 Choose = Callable[[int, float, float], tuple[int, int] | None]
 """``(queued, slack_ms, load_qps)`` → model and batch, or ``None`` to drop the first query."""
 
@@ -119,9 +123,49 @@ def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
     return Plan(name, start, Compiled("first-come", tables), max(level.batch for level in levels))
 
 
+def rising(levels: Iterable[ModelLevel]) -> list[ModelLevel]:
+    """The levels that carry more than all before them."""
+    kept: list[ModelLevel] = []
+    for level in levels:
+        if level.load_qps > (kept[-1].load_qps if kept else 0.0):
+            kept.append(level)
+    return kept
+
+
+def throughput_qps(fleet: Fleet, model: int) -> FloatArray:
+    """What all workers answer in batches of 1, 2, …; queries per second, shape (B,)."""
+    batch = np.arange(1, fleet.max_batch + 1)
+    throughput: FloatArray = 1000.0 * fleet.workers * batch / fleet.table.latency_ms[model]
+    return throughput
+
+
+def most_efficient(fleet: Fleet, model: int, longest_ms: float = math.inf) -> int:
+    """The batch size of highest throughput among those that take no longer than a limit.
+
+    Of equals the smallest; 1 where every batch takes longer. As a batch limit it is what brings a
+    long queue down fastest: batches beyond it would be served slower by the query.
+    """
+    allowed = max(fleet.largest_batch(model, longest_ms), 1)
+    return int(np.argmax(throughput_qps(fleet, model)[:allowed])) + 1
+
+
 def batch_limit(fleet: Fleet, model: int) -> int:
-    """Largest batch that takes half the SLO, so that a query that just missed one makes the next.
+    """The most efficient batch within half the SLO, so that who just missed one makes the next.
 
     It is 1 for a model that is slower.
     """
-    return max(fleet.largest_batch(model, fleet.slo_ms / 2.0), 1)
+    return most_efficient(fleet, model, fleet.slo_ms / 2.0)
+
+
+def overload_levels(fleet: Fleet) -> list[ModelLevel]:
+    """What runs at loads that no model carries within half the SLO: the fastest model.
+
+    Its batches go up to the most efficient within the SLO as far as these carry the load, and
+    beyond up to the most efficient of all, whatever they take: late answers are lost anyway, and
+    the sooner they are given the sooner the queue is short again.
+    """
+    fastest = fleet.table.fastest
+    within = most_efficient(fleet, fastest, fleet.slo_ms)
+    carried = float(throughput_qps(fleet, fastest)[within - 1])
+    return [ModelLevel(carried, fastest, within),
+            ModelLevel(math.inf, fastest, most_efficient(fleet, fastest))]

@@ -5,7 +5,7 @@ accurate model with l(m, 1) <= slack, and as many queries as wait and as still f
 the largest b with l(m, b) <= slack. It looks neither at the load nor at what comes after, as
 MDInference (Ogden and Guo, IC2E '20) and ALERT (Wan et al., ATC '20) choose for single queries.
 When no model can keep the deadline, the fastest serves the query late, in batches up to the
-largest that takes half the SLO; or it is dropped.
+most efficient within the SLO; or it is dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schemes.central import CentralQueue, batch_limit
+from ramsis.sim.schemes.central import CentralQueue, most_efficient
 from ramsis.sim.tables import Compiled, Level, stack
 
 __all__ = ["Greedy"]
@@ -34,8 +34,8 @@ class Greedy(PerType):
     Parameters
     ----------
     late : str
-        ``serve``: a query that cannot be in time is answered by the fastest model, in batches
-        within half the SLO; ``drop``: it is given up.
+        ``serve``: a query that cannot be in time is answered by the fastest model, in batches up
+        to its most efficient within the SLO; ``drop``: it is given up.
     """
 
     name: ClassVar[str] = "greedy"
@@ -48,9 +48,11 @@ class Greedy(PerType):
                                              value=self.late, allowed=", ".join(_LATE)))
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Tables over the distinct latencies, unless late queries are dropped."""
+        """Tables over the distinct latencies."""
         rows = [(m, fleet.table.latency_ms[m].tolist()) for m in fleet.by_accuracy]
-        late = (fleet.table.fastest, batch_limit(fleet, fleet.table.fastest))
+        fastest = fleet.table.fastest
+        limit = most_efficient(fleet, fastest, fleet.slo_ms)
+        late = (fastest, limit) if self.late == "serve" else None
 
         def choose(queued: int, slack_ms: float, load_qps: float) -> tuple[int, int] | None:
             for model, latency_ms in rows:
@@ -59,20 +61,21 @@ class Greedy(PerType):
                     while fits < min(queued, len(latency_ms)) and latency_ms[fits] <= slack_ms:
                         fits += 1
                     return model, fits
-            return (late[0], min(queued, late[1])) if self.late == "serve" else None
+            return (late[0], min(queued, late[1])) if late else None
 
-        compiled = _tables(fleet, late) if self.late == "serve" else None
-        return Plan(self.name, partial(CentralQueue, choose=choose), compiled, fleet.max_batch)
+        return Plan(self.name, partial(CentralQueue, choose=choose), _tables(fleet, late),
+                    fleet.max_batch)
 
 
-def _tables(fleet: Fleet, late: tuple[int, int]) -> Compiled:
+def _tables(fleet: Fleet, late: tuple[int, int] | None) -> Compiled:
     """The same choices for every queue and every stretch of slack between two latencies."""
+    late_model, late_batch = late or (0, 0)
     latency_ms = fleet.table.latency_ms
     edges = np.append(0.0, np.unique(latency_ms[latency_ms <= fleet.slo_ms]))
     rows = fleet.max_batch
     queued = np.arange(1, rows + 1)
-    model = np.full((rows, len(edges)), late[0])
-    batch = np.broadcast_to(np.minimum(queued, late[1])[:, None], model.shape).copy()
+    model = np.full((rows, len(edges)), late_model)
+    batch = np.broadcast_to(np.minimum(queued, late_batch)[:, None], model.shape).copy()
     for column, slack_ms in enumerate(edges):
         fitting = (m for m in fleet.by_accuracy if latency_ms[m, 0] <= slack_ms)
         best = next(fitting, None)

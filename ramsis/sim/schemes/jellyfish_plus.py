@@ -1,11 +1,13 @@
 """Jellyfish+: the most accurate model whose throughput meets the load within half the SLO.
 
 Of the (model, batch) with l(m, b) <= SLO/2 and b / l(m, b) >= headroom · load / K it takes the
-most accurate model, and batches up to the largest such b (the rest of the SLO is for waiting).
-Where no model meets the load, the fastest runs in its largest batches within half the SLO.
+most accurate model, and batches up to the most efficient such b (the rest of the SLO is for
+waiting). Where no model meets the load, the fastest runs in its most efficient batches, those
+within the SLO first (see :func:`~ramsis.sim.schemes.central.overload_levels`).
 
 The RAMSIS paper compares with it (Mendoza et al., EuroSys '24, §7); the artifact of that paper
-has a headroom of 1.05. The scheme follows Jellyfish (Nigade et al., RTSS '22).
+has a headroom of 1.05, takes the largest such b, and in overload batches of up to 32. The scheme
+follows Jellyfish (Nigade et al., RTSS '22).
 """
 
 from __future__ import annotations
@@ -14,12 +16,17 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
+from ramsis.sim.schemes.central import (
+    ModelLevel,
+    batch_limit,
+    overload_levels,
+    plan_levels,
+    rising,
+    throughput_qps,
+)
 
 __all__ = ["JellyfishPlus"]
 
@@ -49,16 +56,12 @@ class JellyfishPlus(PerType):
 
     def levels(self, fleet: Fleet) -> list[ModelLevel]:
         """Model and batch limit by load, the last level for any load above."""
-        latency_ms = fleet.table.latency_ms
-        batch = np.arange(1, fleet.max_batch + 1)
-        carried = 1000.0 * fleet.workers / self.headroom * batch / latency_ms
-        carried[latency_ms > fleet.slo_ms / 2.0] = 0.0
         levels: list[ModelLevel] = []
-        for load in np.unique(carried[carried > 0]):
-            model = next(m for m in fleet.by_accuracy if (carried[m] >= load).any())
-            level = ModelLevel(float(load), model, int(batch[carried[model] >= load][-1]))
-            if levels and levels[-1][1:] == level[1:]:
-                levels.pop()
-            levels.append(level)
-        fastest = fleet.table.fastest
-        return [*levels, ModelLevel(math.inf, fastest, batch_limit(fleet, fastest))]
+        for model in fleet.by_accuracy:
+            batch = batch_limit(fleet, model)
+            if fleet.table.latency_ms[model, batch - 1] <= fleet.slo_ms / 2.0:
+                levels.append(ModelLevel(
+                    float(throughput_qps(fleet, model)[batch - 1]) / self.headroom, model, batch))
+        beyond, last = overload_levels(fleet)
+        levels.append(beyond._replace(load_qps=beyond.load_qps / self.headroom))
+        return [*rising(levels), last]

@@ -4,9 +4,12 @@ Offline, each model is run by itself on the whole fleet at rising loads (Poisson
 central queue). At the load it keeps the SLO when the wanted share of the response times are within
 it. What is kept of this profile is the highest load that each model carries, found by bisection
 on a grid of loads, since a model that fails at a load fails at higher ones. Online, the most
-accurate model that carries the anticipated load serves everything; the fastest where none does.
+accurate model that carries the anticipated load serves everything.
 
-Batches go up to the largest that takes half the SLO.
+A model's batches go up to the limit with which it carries most, of those within half the SLO.
+Limits worth a trial are the sizes that are more efficient than all smaller ones; of these those
+are tried whose throughput is above the highest load found. Where no model carries the load, the
+fastest runs in its most efficient batches (:func:`~ramsis.sim.schemes.central.overload_levels`).
 
 After Zhang et al., "Model-Switching: Dealing with Fluctuating Workloads in
 Machine-Learning-as-a-Service Systems", HotCloud '20, as compared with in the RAMSIS paper, §7.
@@ -26,11 +29,19 @@ from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
+from ramsis.sim.schemes.central import (
+    ModelLevel,
+    batch_limit,
+    overload_levels,
+    plan_levels,
+    rising,
+    throughput_qps,
+)
 from ramsis.sim.workload import ConstantLoad
 
 __all__ = ["RESPONSE_FORMAT", "ModelSwitching"]
 
+Row = dict[str, float]
 RESPONSE_FORMAT = "ramsis.response-profile/1"
 """The ``format`` field of a stored profile."""
 
@@ -77,17 +88,13 @@ class ModelSwitching(PerType):
         """Profile the models, or take the stored profile."""
         return plan_levels(self.name, self.levels(fleet, self.carried(fleet)))
 
-    def levels(self, fleet: Fleet, carried_qps: Sequence[float]) -> list[ModelLevel]:
-        """Model by load, the last level for any load above."""
-        levels: list[ModelLevel] = []
-        for model in fleet.by_accuracy:
-            if carried_qps[model] > (levels[-1].load_qps if levels else 0.0):
-                levels.append(ModelLevel(carried_qps[model], model, batch_limit(fleet, model)))
-        fastest = fleet.table.fastest
-        return [*levels, ModelLevel(math.inf, fastest, batch_limit(fleet, fastest))]
+    def levels(self, fleet: Fleet, carried: Sequence[ModelLevel]) -> list[ModelLevel]:
+        """Model and batch limit by load, the last level for any load above."""
+        *beyond, last = overload_levels(fleet)
+        return [*rising([*(carried[model] for model in fleet.by_accuracy), *beyond]), last]
 
-    def carried(self, fleet: Fleet) -> list[float]:
-        """The highest load in queries per second at which each model keeps the SLO; 0: none.
+    def carried(self, fleet: Fleet) -> list[ModelLevel]:
+        """The highest load at which each model keeps the SLO, and its batch limit; 0: none.
 
         Raises
         ------
@@ -99,18 +106,19 @@ class ModelSwitching(PerType):
         path = Path(self.store) if self.store else None
         inputs = self._inputs(fleet)
         if path is not None and path.exists():
-            stored = _stored(path, fleet)
-            if stored["inputs"] == inputs:
-                return [float(row["carried_qps"]) for row in stored["models"]]
+            rows = _stored(path, inputs)
+            if rows:
+                return [ModelLevel(float(row["carried_qps"]), model, int(row["batch"]))
+                        for model, row in enumerate(rows)]
         found = [self._highest(fleet, model) for model in range(len(fleet.models))]
-        carried = [load for load, _ in found]
         if path is not None:
-            rows = [{"name": name, "carried_qps": load, "trials": trials}
-                    for name, (load, trials) in zip(fleet.models, found, strict=True)]
+            rows = [{"name": name, "carried_qps": level.load_qps, "batch": level.batch,
+                     "trials": trials}
+                    for name, (level, trials) in zip(fleet.models, found, strict=True)]
             document = {"format": RESPONSE_FORMAT, "inputs": inputs, "workers": fleet.workers,
                         "slo_ms": fleet.slo_ms, "share": self.share, "models": rows}
             write_atomic(path, canonical_json(document))
-        return carried
+        return [level for level, _ in found]
 
     def _inputs(self, fleet: Fleet) -> str:
         """Fingerprint of all that the profile depends on."""
@@ -120,7 +128,7 @@ class ModelSwitching(PerType):
             "latency_ms": fleet.table.latency_ms.tolist(),
             "workers": fleet.workers, "slo_ms": fleet.slo_ms, "network_ms": fleet.network_ms,
             "share": self.share, "step_qps": self._step(fleet), "profile_s": self.profile_s,
-            "seed": self.seed,
+            "seed": self.seed, "limits": "the best within half the SLO",
         })
 
     def _step(self, fleet: Fleet) -> float:
@@ -131,26 +139,36 @@ class ModelSwitching(PerType):
         power = 10.0 ** math.floor(math.log10(wanted))
         return power * max(digit for digit in (1.0, 2.0, 5.0) if digit * power <= wanted)
 
-    def _highest(self, fleet: Fleet, model: int) -> tuple[float, list[dict[str, float]]]:
-        """Bisection over the grid for one model; and what each trial measured."""
-        trials: list[dict[str, float]] = []
-        if not fleet.largest_batch(model, fleet.slo_ms):
-            return 0.0, trials
-        limit, step = batch_limit(fleet, model), self._step(fleet)
-        row = fleet.table.latency_ms[model, :limit]
-        most = 1000.0 * fleet.workers * float((np.arange(1, limit + 1) / row).max())
-        good, bad = 0, int(1.2 * most / step) + 2
-        plan = plan_levels(self.name, [ModelLevel(math.inf, model, limit)])
+    def _highest(self, fleet: Fleet, model: int) -> tuple[ModelLevel, list[Row]]:
+        """The highest load of one model by its best batch limit; and what each trial measured."""
+        trials: list[Row] = []
+        best = ModelLevel(0.0, model, batch_limit(fleet, model))
+        if fleet.largest_batch(model, fleet.slo_ms):
+            throughput = throughput_qps(fleet, model)
+            for limit in _limits(fleet, model):
+                if throughput[limit - 1] > best.load_qps:
+                    found = self._by_limit(fleet, ModelLevel(best.load_qps, model, limit), trials)
+                    best = max(best, found, key=lambda level: level.load_qps)
+        return best, sorted(trials, key=lambda trial: (trial["batch"], trial["load_qps"]))
+
+    def _by_limit(self, fleet: Fleet, start: ModelLevel, trials: list[Row]) -> ModelLevel:
+        """Bisection over the grid, from a load on, for one model and batch limit."""
+        step = self._step(fleet)
+        most = float(throughput_qps(fleet, start.model)[: start.batch].max())
+        good, bad = round(start.load_qps / step), int(1.2 * most / step) + 2
+        plan = plan_levels(self.name, [start._replace(load_qps=math.inf)])
+        middle = good + 1 if good else (good + bad) // 2
         while bad - good > 1:
-            middle = (good + bad) // 2
-            trials.append(self._trial(fleet, plan, middle * step))
-            if trials[-1]["in_time"] >= self.share:
+            trial = self._trial(fleet, plan, middle * step)
+            trials.append({"batch": start.batch, **trial})
+            if trial["in_time"] >= self.share:
                 good = middle
             else:
                 bad = middle
-        return good * step, sorted(trials, key=lambda trial: trial["load_qps"])
+            middle = (good + bad) // 2
+        return start._replace(load_qps=good * step)
 
-    def _trial(self, fleet: Fleet, plan: Plan, load_qps: float) -> dict[str, float]:
+    def _trial(self, fleet: Fleet, plan: Plan, load_qps: float) -> Row:
         """One model under a load: share in time, and the response time of the wanted share."""
         from ramsis.sim.compiled import Given, replay
 
@@ -169,18 +187,29 @@ class ModelSwitching(PerType):
         }
 
 
-def _stored(path: Path, fleet: Fleet) -> dict[str, Any]:
-    """A stored profile whose parts are there."""
+def _limits(fleet: Fleet, model: int) -> list[int]:
+    """Batch limits worth a trial, the most efficient first; see the module's description."""
+    allowed = max(fleet.largest_batch(model, fleet.slo_ms / 2.0), 1)
+    throughput = throughput_qps(fleet, model)[:allowed]
+    before = np.append(0.0, np.maximum.accumulate(throughput)[:-1])
+    limits: list[int] = (np.flatnonzero(throughput > before)[::-1] + 1).tolist()
+    return limits
+
+
+def _stored(path: Path, inputs: str) -> list[Any]:
+    """The models of a stored profile whose parts are there; none where it has other inputs."""
     document = read_json(path)
     found = document.get("format")
     if found != RESPONSE_FORMAT:
         raise InputFileError(describe("not a stored response profile", where=f"{path}: format",
                                       value=found, allowed=RESPONSE_FORMAT))
-    rows = document.get("models")
-    good = isinstance(rows, list) and all(
-        isinstance(row, dict) and isinstance(row.get("carried_qps"), (int, float)) for row in rows
+    rows: list[Any] = document["models"] if isinstance(document.get("models"), list) else []
+    same = document.get("inputs") == inputs
+    good = "inputs" in document and bool(rows) and all(
+        isinstance(row, dict) and isinstance(row.get("carried_qps"), (int, float))
+        and (not same or isinstance(row.get("batch"), int)) for row in rows
     )
-    if not good or "inputs" not in document:
+    if not good:
         raise InputFileError(describe("damaged response profile", where=f"{path}: models",
-                                      allowed="a row with carried_qps for each model"))
-    return document
+                                      allowed="a row with carried_qps and batch for each model"))
+    return rows if same else []

@@ -29,7 +29,7 @@ from ramsis.synthesis.simulated import SETTLES, simulated
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.analysis.central import CentralAnalysis
-    from ramsis.central.problem import FleetProblem
+    from ramsis.central.problem import CentralProblem
 
 __all__ = ["Central", "policy_of_regular_ends"]
 
@@ -41,21 +41,21 @@ _LEAST_VARIABILITY = 1e-3
 _MOST_QUERIES = 2e6  # of a run until the workers have settled; longer ones take too long
 
 
-class Central(Recipe["FleetProblem"]):
+class Central(Recipe["CentralProblem"]):
     """One queue that all workers take from."""
 
     def problem(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
-    ) -> FleetProblem:
+    ) -> CentralProblem:
         """See :meth:`Recipe.problem`."""
         overhead_ms = settings.overhead_ms
         times = ServiceTimes.of(profile.with_overhead(overhead_ms),
                                 settings.chosen_service(profile), settings.max_queue)
         times = replace(times, quantiles_ms=as_stated(times.quantiles_ms, overhead_ms))
         from ramsis.central.classes import ClassesProblem
-        from ramsis.central.problem import FleetProblem
+        from ramsis.central.problem import CentralProblem
 
-        problem = FleetProblem.create(
+        problem = CentralProblem.create(
             times.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
             load_qps=load_qps, price=settings.violation_price, steps=_steps(settings.grid),
         )
@@ -66,7 +66,7 @@ class Central(Recipe["FleetProblem"]):
 
     def policy(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: FleetProblem,
+        problem: CentralProblem,
     ) -> Policy:
         """See :meth:`Recipe.policy`.
 
@@ -83,17 +83,17 @@ class Central(Recipe["FleetProblem"]):
         if earned >= made.certificate.gain - error:
             return made
         try:
-            other = _solved(replace(problem, uneven=True), inputs, settings.overhead_ms)
+            other = _solved(replace(problem, random_ends=True), inputs, settings.overhead_ms)
         except NotConvergedError:
             return made
         return other if _in_simulation(other)[0] > earned else made
 
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
-    ) -> FleetProblem:
+    ) -> CentralProblem:
         """See :meth:`Recipe.problem_of`; the arrivals must be Poisson."""
         from ramsis.central.classes import ClassesProblem
-        from ramsis.central.problem import FleetProblem
+        from ramsis.central.problem import CentralProblem
 
         if policy.arrivals_label != "poisson":
             raise InputFileError(describe("no problem of a central queue for this arrival process",
@@ -101,12 +101,13 @@ class Central(Recipe["FleetProblem"]):
                                           allowed="poisson"))
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                          policy.service_ms, policy.service)
-        problem = FleetProblem(
-            law=times, slo_ms=policy.slo_ms, workers=policy.workers, load=policy.load_qps / 1000.0,
-            price=policy.violation_price, option_model=policy.actions[:, 0].copy(),
-            option_batch=policy.actions[:, 1].copy(), slack_ms=policy.slack_ms.copy(),
+        problem = CentralProblem(
+            times=times, slo_ms=policy.slo_ms, workers=policy.workers,
+            load=policy.load_qps / 1000.0, price=policy.violation_price,
+            action_model=policy.actions[:, 0].copy(), action_batch=policy.actions[:, 1].copy(),
+            slack_ms=policy.slack_ms.copy(),
             idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
-            uneven=policy.random_ends,
+            random_ends=policy.random_ends,
         )
         return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem
 
@@ -119,14 +120,14 @@ class Central(Recipe["FleetProblem"]):
             The table is not that of the model, as within a budget of violations.
         """
         from ramsis.analysis.central import CentralAnalysis
-        from ramsis.central.solve import solve_fleet
+        from ramsis.central.solve import solve_central
 
         problem = self.problem_of(policy)
-        solution = solve_fleet(problem)
+        solution = solve_central(problem)
         if not np.array_equal(solution.table, policy.codes):
             raise InputFileError(describe("the model has the behaviour of its own table only",
                                           where="policy"))
-        return CentralAnalysis(problem, solution.totals)
+        return CentralAnalysis(problem, solution.steady_state)
 
     def claims(
         self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
@@ -172,7 +173,7 @@ def policy_of_regular_ends(
     return made if worse else regular
 
 
-def _settles(problem: FleetProblem) -> bool:
+def _settles(problem: CentralProblem) -> bool:
     """Whether a simulation until the workers have settled is short enough."""
     return problem.load * problem.slo_ms * SETTLES <= _MOST_QUERIES
 
@@ -184,10 +185,10 @@ def _in_simulation(policy: Policy) -> tuple[float, float]:
     return gain, max(found.effective_half_width, _NO_MATTER)
 
 
-def _solved(problem: FleetProblem, inputs: Inputs, overhead_ms: float) -> Policy:
+def _solved(problem: CentralProblem, inputs: Inputs, overhead_ms: float) -> Policy:
     """The policy that is optimal in the model."""
     expectations, solution = promise_of(problem)
-    totals, times = solution.totals, problem.law
+    steady, times = solution.steady_state, problem.times
     return Policy(
         models=tuple(_model(times, m, overhead_ms) for m in range(len(times.models))),
         slo_ms=problem.slo_ms,
@@ -202,21 +203,21 @@ def _solved(problem: FleetProblem, inputs: Inputs, overhead_ms: float) -> Policy
         idle_levels=problem.idle,
         queue_levels=problem.queue,
         slack_ms=problem.slack_ms,
-        actions=np.stack([problem.option_model, problem.option_batch], axis=1),
+        actions=np.stack([problem.action_model, problem.action_batch], axis=1),
         codes=solution.table.astype(np.int64),
         longer_queue=DROP_CODE,
         expectations=expectations,
         certificate=CertificateRecord(
             solver="policy-iteration", converged=True, iterations=solution.rounds,
-            bellman_residual=solution.residual, gain=totals.gain, gain_lower=None,
-            gain_upper=expectations.upper_bound, truncated_mass=totals.restart,
+            bellman_residual=solution.residual, gain=steady.gain, gain_lower=None,
+            gain_upper=expectations.upper_bound, truncated_mass=steady.restart,
         ),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
         violation_price=problem.price,
         slo_classes=problem.classes,
         spare_idle=solution.spare_idle,
-        random_ends=problem.uneven,
+        random_ends=problem.random_ends,
         overhead_ms=overhead_ms,
     )
 

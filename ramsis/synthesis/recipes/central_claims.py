@@ -29,7 +29,7 @@ from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify_budget import budget_checks
 
 if TYPE_CHECKING:
-    from ramsis.central.problem import FleetProblem
+    from ramsis.central.problem import CentralProblem
 
 __all__ = ["central_claims"]
 
@@ -44,7 +44,7 @@ _HELD_TO_LESS = range(60, 101)  # workers
 
 
 def central_claims(
-    policy: Policy, problem: FleetProblem, tolerance: float
+    policy: Policy, problem: CentralProblem, tolerance: float
 ) -> tuple[Check, ...]:
     """Every claim of a policy's file, checked against its problem."""
     if policy.budget is not None:
@@ -66,7 +66,7 @@ def central_claims(
         close("expected violation rate", stated.violation_rate, derived.violation_rate,
               tolerance),
         close("utilisation", stated.utilisation, derived.utilisation, tolerance),
-        close("gain", policy.certificate.gain, solution.totals.gain, tolerance),
+        close("gain", policy.certificate.gain, solution.steady_state.gain, tolerance),
         Check("table entries that are derived again", 1.0, same, same >= 1.0 - tolerance),
         Check("effective accuracy in simulation", effective, replayed.effective_accuracy,
               abs(effective - replayed.effective_accuracy) <= error + half_width),
@@ -77,7 +77,7 @@ def central_claims(
 
 
 def _bound_checks(
-    policy: Policy, problem: FleetProblem, tolerance: float
+    policy: Policy, problem: CentralProblem, tolerance: float
 ) -> tuple[Check, ...]:
     bound, effective = dual_bound(problem), policy.expectations.effective_accuracy
     gap = None if bound <= 0 else 1.0 - effective / bound
@@ -89,24 +89,24 @@ def _bound_checks(
     )
 
 
-def dual_bound(problem: FleetProblem) -> float:
+def dual_bound(problem: CentralProblem) -> float:
     """The fluid bound by its dual, one number found by bisection."""
     classes = problem.classes or (SloClass(problem.slo_ms),)
     return least_dual_of_classes([(one.share, *_columns(problem, one.slo_ms)) for one in classes])
 
 
-def _columns(problem: FleetProblem, slo_ms: float) -> tuple[FloatArray, FloatArray]:
+def _columns(problem: CentralProblem, slo_ms: float) -> tuple[FloatArray, FloatArray]:
     """Accuracy that a query of an SLO earns by each batch, and its price in the workers' time."""
-    law = problem.law
-    mean_ms, in_time = law.mean_ms, law.cdf(slo_ms)
+    times = problem.times
+    mean_ms, in_time = times.mean_ms, times.cdf(slo_ms)
     model, column = np.nonzero(in_time > 0)
     queries, run = column + 1.0, column
-    for m in range(len(law.models)):
-        for b in range(law.max_batch):
+    for m in range(len(times.models)):
+        for b in range(times.max_batch):
             fewer = np.flatnonzero(mean_ms[m, :b] > mean_ms[m, b])  # padding saves time
             model = np.append(model, np.full(len(fewer), m))
             queries, run = np.append(queries, fewer + 1.0), np.append(run, np.full(len(fewer), b))
-    reward = law.accuracy[model] * in_time[model, run]
+    reward = times.accuracy[model] * in_time[model, run]
     price = mean_ms[model, run] / queries * problem.load / problem.workers
     if not reward.size:
         raise InvalidValueError("no batch can be in time")

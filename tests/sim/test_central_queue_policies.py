@@ -1,4 +1,4 @@
-"""Fleet policies in the simulator: the compiled loop, the plain engine and a slow twin agree."""
+"""Policies of a central queue, simulated: compiled loop, plain engine and a slow twin agree."""
 
 from __future__ import annotations
 

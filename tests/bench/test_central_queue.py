@@ -1,4 +1,4 @@
-"""Fleet policies: synthesis, the size of the file, and the lookup."""
+"""Central-queue policies: synthesis, the size of the file, and the lookup."""
 
 from __future__ import annotations
 
