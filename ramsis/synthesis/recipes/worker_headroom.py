@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
-from ramsis.policy import Rates
+from ramsis.policy import Policy
 from ramsis.policy.records import HeadroomRecord
-from ramsis.synthesis.headroom import Chosen, most_robust
+from ramsis.synthesis.checks import Check
+from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims
+from ramsis.worker.grid import fixed_grid
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.solve import SolverName, WorkerModel, WorkerSolution
+from ramsis.worker.solve import SOLVERS, SolverName, WorkerModel, WorkerSolution
 
-__all__ = ["Tables", "WorkerPlan"]
+__all__ = ["Tables", "WorkerPlan", "headroom_claims", "pure_grid", "pure_problem"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -67,16 +69,16 @@ class Tables:
         """See :func:`ramsis.synthesis.headroom.most_robust`."""
         problem = self.true.problem
         optimum = WorkerPlan(pure.policy, 1.0, problem.slack_ms)
-        best = _rates(analyse_worker(problem, pure.policy, pure.frequency, pure.excess))
+        best = _played(analyse_worker(problem, pure.policy, pure.frequency, pure.excess))
 
         def planned(factor: float) -> WorkerPlan | None:
             return self.planned(factor, pure.policy)
 
-        def rates(plan: WorkerPlan, slower: float) -> Rates:
+        def played(plan: WorkerPlan, slower: float) -> Played:
             known = plan is optimum and slower == 1.0
-            return best if known else _rates(self.analysis(plan, slower))
+            return best if known else _played(self.analysis(plan, slower))
 
-        return most_robust(optimum, planned, rates, headroom, problem.violation_price)
+        return most_robust(optimum, planned, played, headroom)
 
     def planned(self, factor: float, near: IntArray | None = None) -> WorkerPlan | None:
         """The best table where service takes a factor longer; None where there is none."""
@@ -120,5 +122,46 @@ def _admissible(problem: WorkerProblem, near: IntArray) -> IntArray | None:
     return np.where(problem.admissible(near)[:-1], near, fastest)
 
 
-def _rates(found: WorkerAnalysis) -> Rates:
-    return Rates(found.effective_accuracy, found.violation_rate)
+def _played(found: WorkerAnalysis) -> Played:
+    return Played(found.effective_accuracy, found.violation_rate, found.gain)
+
+
+def pure_problem(problem: WorkerProblem) -> WorkerProblem:
+    """The problem of the pure optimum, from that of a table which was planned with longer times.
+
+    A grid that is not of equal steps is that of the longer latencies.
+    """
+    if problem.planned_factor == 1.0:
+        return problem
+    return problem.planned(1.0, pure_grid(problem))
+
+
+def pure_grid(problem: WorkerProblem) -> str | FloatArray:
+    """The slack grid of a problem, as it is named: that of the latencies, or equal steps."""
+    equal = fixed_grid(problem.slo_ms, problem.bins)
+    return problem.slack_ms if np.allclose(problem.slack_ms, equal, rtol=1e-9) else "model"
+
+
+def headroom_claims(
+    policy: Policy, problem: WorkerProblem, table: IntArray, tolerance: float
+) -> tuple[Check, ...]:
+    """What a policy's file says of its headroom, worked out again.
+
+    Parameters
+    ----------
+    problem : WorkerProblem
+        Of the file.
+    table : ndarray of int, shape (N, D+1)
+        Its table in the problem's terms.
+    """
+    stated = policy.headroom
+    if stated is None:
+        return ()
+    tables = Tables(WorkerModel(pure_problem(problem), policy.dispatch), SOLVERS[0],
+                    pure_grid(problem))
+    pure = tables.true.solve(SOLVERS[0])
+    record = tables.most_robust(pure, stated.allowed_loss).record
+    plan = WorkerPlan(table, stated.factor, problem.slack_ms)
+    played = {slower: _played(tables.analysis(plan, slower)) for slower in (1.0, stated.slower)}
+    return record_claims(stated, record, played, _played(analyse_worker(
+        tables.true.problem, pure.policy, pure.frequency, pure.excess)), tolerance)
