@@ -24,6 +24,7 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis.checks import Check, close, least_dual_of_classes
+from ramsis.synthesis.recipes.central_headroom import headroom_claims
 from ramsis.synthesis.recipes.central_promise import promise_of
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify_budget import budget_checks
@@ -49,7 +50,8 @@ def central_claims(
     """Every claim of a policy's file, checked against its problem."""
     if policy.budget is not None:
         return (*budget_checks(policy, tolerance), *_bound_checks(policy, problem, tolerance))
-    derived, solution = promise_of(problem)
+    factor = 1.0 if policy.headroom is None else policy.headroom.factor
+    derived, solution, gain = promise_of(problem, factor)
     same = float((solution.table == policy.codes).mean()) if (
         solution.table.shape == policy.codes.shape) else 0.0
     stated = policy.expectations
@@ -66,12 +68,13 @@ def central_claims(
         close("expected violation rate", stated.violation_rate, derived.violation_rate,
               tolerance),
         close("utilisation", stated.utilisation, derived.utilisation, tolerance),
-        close("gain", policy.certificate.gain, solution.steady_state.gain, tolerance),
+        close("gain", policy.certificate.gain, gain, tolerance),
         Check("table entries that are derived again", 1.0, same, same >= 1.0 - tolerance),
         Check("effective accuracy in simulation", effective, replayed.effective_accuracy,
               abs(effective - replayed.effective_accuracy) <= error + half_width),
         Check("violation rate in simulation", stated.violation_rate, violations,
               abs(stated.violation_rate - violations) <= 2 * error + half_width),
+        *headroom_claims(policy.headroom, problem, solution, tolerance),
         *_bound_checks(policy, problem, tolerance),
     )
 
