@@ -31,7 +31,8 @@ def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def count_in_time(
-    queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray
+    queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray,
+    levels: FloatArray,
 ) -> FloatArray:
     """Expected queries in time of each action, (N, J, A); ``slack_ms`` of the k-th: (N, J, B)."""
     result = np.zeros((queue.size, slack_ms.shape[1], batch.size))
@@ -42,7 +43,7 @@ def count_in_time(
                     continue
                 total = 0.0
                 for k in range(batch[a]):
-                    total += cdf(quantiles[a], slack_ms[n, j, k] * (1.0 + 1e-12))
+                    total += cdf(quantiles[a], levels, slack_ms[n, j, k] * (1.0 + 1e-12))
                 result[n, j, a] = total
     return result
 

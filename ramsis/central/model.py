@@ -90,7 +90,7 @@ def central_model(problem: CentralProblem, restart: float) -> Model:
     low, share = _kernels.place(problem.queue, int(problem.queue[-1]))
     batch, mean_ms = problem.action_batch, problem.mean_ms
     in_time = _kernels.count_in_time(problem.queue, problem.slack_in_queue_ms, batch,
-                                     problem.quantiles_ms)
+                                     problem.quantiles_ms, problem.times.levels)
     stays = np.exp(-restart * mean_ms / problem.workers)
     return Model(
         queue=problem.queue, idle=problem.idle, batch=batch,

@@ -32,7 +32,7 @@ else:
     _ParamType = click.ParamType
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
-           "MODELS", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS", "TRACE",
+           "LOG_COLUMN", "MODELS", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS", "TRACE",
            "WORKERS", "ByType", "NamedScheme", "TraceName"]
 
 T = TypeVar("T")
@@ -283,6 +283,14 @@ def _dimension(text: str, where: str) -> tuple[str, int]:
     return name, int(size)
 
 
+def _log_column(text: str, where: str) -> tuple[str, str]:
+    name, _, column = text.partition("=")
+    if not name or not column:
+        raise InvalidValueError(describe("not the column of a field", where=where, value=text,
+                                         allowed="FIELD=NAME"))
+    return name, column
+
+
 LOADS = Word("loads", _loads)
 """``400``, ``400,800`` or ``from:to:step``: a tuple of loads in queries per second."""
 ARRIVALS = Word("process", _arrivals)
@@ -313,3 +321,5 @@ BATCH_SIZES = Word("batches", _batches)
 """``1,2,4``, ``1:32`` or ``1:32:4``: a rising tuple."""
 DIMENSION = Word("dimension", _dimension)
 """``NAME=SIZE``: a pair."""
+LOG_COLUMN = Word("column", _log_column)
+"""``FIELD=NAME``: a pair."""

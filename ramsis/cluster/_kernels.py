@@ -12,21 +12,33 @@ FloatArray = NDArray[np.float64]
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def quantile(quantiles_ms: FloatArray, model: int, batch: int, level: float) -> float:
+def quantile(
+    quantiles_ms: FloatArray, levels: FloatArray, model: int, batch: int, level: float
+) -> float:
     """The quantile function of a batch of ``batch`` on a model; ``quantiles_ms``: (M, B, Q).
 
     The array comes whole: a row cut out of it would cost more than all the rest.
     """
     count = quantiles_ms.shape[2]
-    position = min(max(level * count - 0.5, 0.0), float(count - 1))
-    below = min(int(position), count - 2)
+    if level < levels[0]:
+        return float(quantiles_ms[model, batch - 1, 0])
+    if level >= levels[count - 1]:
+        return float(quantiles_ms[model, batch - 1, count - 1])
+    below, above = 0, count - 1
+    while above - below > 1:
+        middle = (below + above) // 2
+        if levels[middle] <= level:
+            below = middle
+        else:
+            above = middle
     low = quantiles_ms[model, batch - 1, below]
     high = quantiles_ms[model, batch - 1, below + 1]
-    return float(low + (position - below) * (high - low))
+    start = levels[below]
+    return float(low + (level - start) / (levels[below + 1] - start) * (high - low))
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def cdf(values: FloatArray, time_ms: float) -> float:
+def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> float:
     """Probability that a time with these quantiles, shape (Q,), is at most ``time_ms``."""
     size = values.size
     below = np.searchsorted(values, time_ms, side="right")
@@ -34,5 +46,5 @@ def cdf(values: FloatArray, time_ms: float) -> float:
         return 0.0
     if below == size:
         return 1.0
-    step = values[below] - values[below - 1]
-    return float((below - 0.5 + (time_ms - values[below - 1]) / step) / size)
+    share = (time_ms - values[below - 1]) / (values[below] - values[below - 1])
+    return float(levels[below - 1] + share * (levels[below] - levels[below - 1]))

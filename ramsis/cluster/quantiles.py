@@ -1,13 +1,14 @@
 """Distributions of times as quantiles: the quantile function, and its inverse.
 
-A distribution is kept as its Q values at the levels (i + 1/2)/Q, i = 0 ... Q-1, each of which
-stands for 1/Q of the probability. Between two levels the quantile function is linear, outside the
-first and the last it is constant; so its mean is the mean of the values. With Q = 1 the time is
-fixed. Compiled loops have the same two functions in :mod:`ramsis.cluster._kernels`.
+A distribution is kept as Q values at Q rising levels in (0, 1]. Between two levels the quantile
+function is linear, outside the first and the last it is constant; so its mean is that of the
+values, each with the weight :func:`ramsis.profiles.sketch.hat_weights` of its level. With Q = 1
+the time is fixed. Compiled loops have the same two functions in :mod:`ramsis.cluster._kernels`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -19,50 +20,55 @@ __all__ = ["cdf", "quantile"]
 FloatArray = NDArray[np.float64]
 
 
-def quantile(values: Sequence[Any] | FloatArray, level: float) -> Any:
+def quantile(
+    values: Sequence[Any] | FloatArray, levels: Sequence[float] | FloatArray, level: float
+) -> Any:
     """The quantile function at a level; at a uniform number it is a draw.
 
     Parameters
     ----------
     values : sequence of float, length Q, or ndarray, shape (Q, ...)
         Rising along the first axis. Of several distributions the result has the other axes.
+    levels : sequence of float, length Q
+        Those of the values.
     level : float
         In [0, 1].
 
-    >>> quantile([1.0, 2.0, 3.0, 4.0], 0.5)
+    >>> quantile([1.0, 2.0, 3.0, 4.0], [0.125, 0.375, 0.625, 0.875], 0.5)
     2.5
     """
-    last = len(values) - 1
-    if last == 0:
-        return values[0]
-    position = min(max(level * len(values) - 0.5, 0.0), float(last))
-    below = min(int(position), last - 1)
-    low = values[below]
-    return low + (position - below) * (values[below + 1] - low)
+    above = bisect_right(levels, level)
+    if above == 0 or above == len(values):
+        return values[min(above, len(values) - 1)]
+    low, start = values[above - 1], levels[above - 1]
+    return low + (level - start) / (levels[above] - start) * (values[above] - low)
 
 
-def cdf(values: FloatArray, time_ms: float) -> FloatArray:
+def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
     """Probability that a time is at most ``time_ms``.
 
     Parameters
     ----------
     values : ndarray, shape (..., Q)
         Rising along the last axis; may be infinite.
+    levels : ndarray, shape (Q,)
+        Those of the values.
     time_ms : float
 
     Returns
     -------
     ndarray, shape (...)
 
-    >>> cdf(np.array([1.0, 2.0, 3.0, 4.0]), 2.5).item()
+    >>> cdf(np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.125, 0.375, 0.625, 0.875]), 2.5).item()
     0.5
     """
     size = values.shape[-1]
     below = (values <= time_ms).sum(axis=-1)
     at = np.clip(below, 1, size - 1 if size > 1 else 1)
+    upper = np.minimum(at, size - 1)
     low = np.take_along_axis(values, at[..., None] - 1, axis=-1)[..., 0]
-    high = np.take_along_axis(values, np.minimum(at, size - 1)[..., None], axis=-1)[..., 0]
+    high = np.take_along_axis(values, upper[..., None], axis=-1)[..., 0]
     with np.errstate(invalid="ignore"):  # infinite values
         share = np.clip((time_ms - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
-    inner = (at - 0.5 + share) / size
+    inner = levels[at - 1] + share * (levels[upper] - levels[at - 1])
     return cast(FloatArray, np.where(below == 0, 0.0, np.where(below == size, 1.0, inner)))

@@ -3,8 +3,11 @@
 One array holds both: Q quantiles for each (m, b) as in :mod:`ramsis.cluster.quantiles`, with Q = 1
 where the time is fixed. A time is drawn by inversion: the quantile function at a uniform number.
 
-*From a profile.* Where it has no sketch for a batch the quantile function is piecewise linear
-through min, p50, p90, p95 and p99 and constant above. A padded entry of the p95 table has the
+*From a profile.* All batches have the same levels, which are dense towards 1. A sketch of samples
+(:mod:`ramsis.profiles.sketch`) stands at these as it is: it has the mean of the samples exactly,
+and ends at the largest. Where a batch has a sketch without a tail, or none, in which case the
+quantile function is piecewise linear through min, p50, p90, p95 and p99, the mean, maximum and
+number of samples that the profile states give the tail. A padded entry of the p95 table has the
 distribution of the batch that it is padded to; between measured batches the quantiles are
 interpolated, beyond the last one they are stretched as the table's p95 is.
 """
@@ -12,8 +15,8 @@ interpolated, beyond the last one they are stretched as the table's p95 is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +26,26 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.model import ProfileSet
 from ramsis.profiles.pareto import prune
-from ramsis.profiles.sketch import midpoint_levels
+from ramsis.profiles.sketch import (
+    averaged,
+    hat_weights,
+    midpoint_levels,
+    sketch_levels,
+    with_tail,
+)
 from ramsis.profiles.table import LatencyTable, Origin
 
 __all__ = ["DISTRIBUTION", "ServiceTimes", "carries_quantiles", "seen_table", "service_quantiles"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 DISTRIBUTION = "distribution"
 """Service times drawn from the measured distribution, where others are a statistic's name."""
 
-_COARSE = 200  # quantiles that stand for a distribution of which only statistics are known
+_COARSE = 200  # parts of a distribution of which only statistics are known
+_NO_SAMPLES = 1000  # that the levels are for where the profile does not state any
+_SAME_MEAN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +62,25 @@ class ServiceTimes:
         a batch that is not to be run.
     service : str
         A statistic (then Q = 1), or ``distribution``.
+    levels : ndarray, shape (Q,)
+        Levels of the quantiles, rising, in (0, 1]; by default the midpoints of Q equal parts.
+    samples : ndarray of int, shape (M, B)
+        How many samples a distribution rests on; 0 where it is not known, or a time is fixed.
     """
 
     models: tuple[str, ...]
     accuracy: FloatArray
     quantiles_ms: FloatArray
     service: str
+    levels: FloatArray = field(default_factory=lambda: np.empty(0))
+    samples: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        shape = self.quantiles_ms.shape
+        if not len(self.levels):
+            object.__setattr__(self, "levels", midpoint_levels(shape[2]))
+        if not self.samples.size:
+            object.__setattr__(self, "samples", np.zeros(shape[:2], dtype=np.int64))
 
     @classmethod
     def of(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceTimes:
@@ -72,10 +97,7 @@ class ServiceTimes:
         if service != DISTRIBUTION:
             table = prune(table)
             return cls(table.models, table.accuracy, table.latency_ms[:, :, None], service)
-        times = service_quantiles(profile, table)
-        order = np.lexsort((-table.accuracy, times[:, 0].mean(axis=1)))
-        return cls(tuple(table.models[m] for m in order), table.accuracy[order], times[order],
-                   service)
+        return cls.of_all(profile, service, max_batch)._fastest_first()
 
     @classmethod
     def of_all(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceTimes:
@@ -83,7 +105,9 @@ class ServiceTimes:
         table = seen_table(profile, service, max_batch)
         if service != DISTRIBUTION:
             return cls.of_table(table)
-        return cls(table.models, table.accuracy, service_quantiles(profile, table), service)
+        levels, times = service_quantiles(profile, table)
+        return cls(table.models, table.accuracy, times, service, levels,
+                   _samples_behind(profile, table))
 
     @classmethod
     def of_table(cls, table: LatencyTable) -> ServiceTimes:
@@ -108,6 +132,16 @@ class ServiceTimes:
             own[: len(batches)] = batches
         return cls(tuple(models), np.array(accuracy), times, service)
 
+    def _fastest_first(self) -> ServiceTimes:
+        """The models by rising mean time of a batch of 1."""
+        return self.select(np.lexsort((-self.accuracy, self.mean_ms[:, 0])))
+
+    def select(self, rows: IntArray) -> ServiceTimes:
+        """The models of these rows."""
+        return replace(self, models=tuple(self.models[m] for m in rows.tolist()),
+                       accuracy=self.accuracy[rows], quantiles_ms=self.quantiles_ms[rows],
+                       samples=self.samples[rows])
+
     @property
     def max_batch(self) -> int:
         """Largest batch B."""
@@ -119,9 +153,14 @@ class ServiceTimes:
         return int(self.quantiles_ms.shape[2]) > 1
 
     @property
+    def weights(self) -> FloatArray:
+        """What each quantile counts in the mean, shape (Q,)."""
+        return hat_weights(self.levels)
+
+    @property
     def mean_ms(self) -> FloatArray:
         """Mean service times, shape (M, B)."""
-        return cast(FloatArray, self.quantiles_ms.mean(axis=2))
+        return self.quantiles_ms @ self.weights
 
     @property
     def lowest_ms(self) -> float:
@@ -130,17 +169,17 @@ class ServiceTimes:
 
     def cdf(self, time_ms: float) -> FloatArray:
         """Probability that a batch takes at most ``time_ms``, shape (M, B)."""
-        return cdf(self.quantiles_ms, time_ms)
+        return cdf(self.quantiles_ms, self.levels, time_ms)
 
     def quantile(self, level: float) -> FloatArray:
         """Quantile at a level in [0, 1] of each batch that is run, shape (M, B)."""
         with np.errstate(invalid="ignore"):
-            found = quantile(np.moveaxis(self.quantiles_ms, 2, 0), level)
+            found = quantile(np.moveaxis(self.quantiles_ms, 2, 0), self.levels, level)
         return np.where(np.isfinite(self.quantiles_ms[:, :, 0]), found, np.inf)
 
     def draw_ms(self, model: int, batch: int, uniform: float) -> float:
         """The time of a batch of ``batch``, drawn by inversion of a uniform number."""
-        return float(quantile(self.quantiles_ms[model, batch - 1], uniform))
+        return float(quantile(self.quantiles_ms[model, batch - 1], self.levels, uniform))
 
     def without_late(self, slo_ms: float) -> ServiceTimes:
         """The times without batches that are never within an SLO: these are not run.
@@ -154,9 +193,13 @@ class ServiceTimes:
         last = self.max_batch - in_time[:, ::-1].argmax(axis=1)
         beyond = np.arange(self.max_batch) >= last[:, None]
         times = np.where(beyond[:, :, None], np.inf, self.quantiles_ms)
-        return ServiceTimes(tuple(self.models[m] for m in np.flatnonzero(keep)),
-                            self.accuracy[keep], times[keep, : int(last[keep].max())],
-                            self.service)
+        usable = replace(self, quantiles_ms=times).select(np.flatnonzero(keep))
+        return usable.up_to(int(last[keep].max()))
+
+    def up_to(self, max_batch: int) -> ServiceTimes:
+        """The times of no larger batches than this."""
+        return replace(self, quantiles_ms=self.quantiles_ms[:, :max_batch],
+                       samples=self.samples[:, :max_batch])
 
     def scaled(self, factor: float) -> ServiceTimes:
         """All times multiplied by a factor > 0."""
@@ -165,7 +208,8 @@ class ServiceTimes:
     def same_as(self, other: ServiceTimes) -> bool:
         """Whether both have the same models and take equally long."""
         return (self.models == other.models and np.array_equal(self.accuracy, other.accuracy)
-                and np.array_equal(self.quantiles_ms, other.quantiles_ms))
+                and np.array_equal(self.quantiles_ms, other.quantiles_ms)
+                and np.array_equal(self.levels, other.levels))
 
 
 def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTable:
@@ -189,7 +233,9 @@ def carries_quantiles(profile: ProfileSet) -> bool:
                for model in profile.models for item in model.batches)
 
 
-def service_quantiles(profile: ProfileSet, table: LatencyTable) -> FloatArray:
+def service_quantiles(
+    profile: ProfileSet, table: LatencyTable
+) -> tuple[FloatArray, FloatArray]:
     """Quantiles of every (model, batch) of a p95 table, by the rules of this module.
 
     Parameters
@@ -200,47 +246,98 @@ def service_quantiles(profile: ProfileSet, table: LatencyTable) -> FloatArray:
 
     Returns
     -------
-    ndarray, shape (M, B, Q)
+    levels : ndarray, shape (Q,)
+    quantiles_ms : ndarray, shape (M, B, Q)
     """
-    measured = [[_knots(item) for item in model.batches] for model in profile.models]
-    size = max(len(level) if sketched else _COARSE
-               for row in measured for level, _, sketched in row)
-    midpoint = midpoint_levels(size)
-    result = np.empty((*table.latency_ms.shape, size))
-    for m, (model, row) in enumerate(zip(profile.models, measured, strict=True)):
-        own = np.array([np.interp(midpoint, level, value) for level, value, _ in row])
+    levels = _shared_levels(profile)
+    result = np.empty((*table.latency_ms.shape, len(levels)))
+    for m, model in enumerate(profile.models):
+        own = np.array([_at_levels(item, levels) for item in model.batches])
         sizes = np.array([item.batch for item in model.batches])
         p95 = np.array([item.statistic_ms("p95") for item in model.batches])
         for column in range(table.max_batch):
             result[m, column] = _row(column + 1, sizes, p95, own, Origin(table.origin[m, column]),
                                      float(table.latency_ms[m, column]))
-    return result
+    return levels, result
 
 
-def _knots(item: BatchProfile) -> tuple[FloatArray, FloatArray, bool]:
-    """Levels and values of a batch's quantile function, and whether they are a sketch."""
+def _shared_levels(profile: ProfileSet) -> FloatArray:
+    """Levels that serve every batch of a profile: those of its sketches, where that is enough.
+
+    A sketch of samples is at some of the levels of one of more samples.
+    """
+    items = [item for model in profile.models for item in model.batches]
+    finest = max((item.levels for item in items if item.quantiles_ms is not None),
+                 key=len, default=np.empty(0))
+    if all(_is_whole(item) and np.isin(item.levels, finest).all() for item in items):
+        return finest
+    size = max(_COARSE if item.quantiles_ms is None else int((item.levels < 0.9).sum() / 0.9)
+               for item in items)
+    samples = max(item.n or 0 for item in items)
+    return sketch_levels(max(size, 2), samples or _NO_SAMPLES)
+
+
+def _is_whole(item: BatchProfile) -> bool:
+    """Whether the sketch of a batch says as much of mean and maximum as its statistics do."""
+    if item.quantiles_ms is None or item.mean_ms is None:
+        return False
+    if item.quantile_levels is not None:
+        return True
+    mean = float(hat_weights(item.levels) @ np.array(item.quantiles_ms))
+    return (abs(mean - item.mean_ms) <= _SAME_MEAN * mean
+            and (item.max_ms is None or item.max_ms <= item.quantiles_ms[-1]))
+
+
+def _at_levels(item: BatchProfile, levels: FloatArray) -> FloatArray:
+    """The quantiles of a batch at some levels."""
+    if _is_whole(item) and np.isin(item.levels, levels).all():
+        return np.asarray(np.interp(levels, item.levels, np.array(item.quantiles_ms)))
+    known, values = _knots(item)
+    points, mass = with_tail(known, values, mean=item.mean_ms, largest=item.max_ms,
+                             samples=item.n)
+    return averaged(points, mass, levels)
+
+
+def _knots(item: BatchProfile) -> tuple[FloatArray, FloatArray]:
+    """Levels and values of a batch's quantile function."""
     if item.quantiles_ms is not None:
-        return midpoint_levels(len(item.quantiles_ms)), np.array(item.quantiles_ms), True
+        return item.levels, np.array(item.quantiles_ms)
     known = ((0.0, item.min_ms), (0.5, item.p50_ms), (0.9, item.p90_ms), (0.95, item.p95_ms),
              (0.99, item.p99_ms))
     level, value = zip(*((at, ms) for at, ms in known if ms is not None), strict=True)
-    return np.array(level), np.maximum.accumulate(np.array(value)), False
+    return np.array(level), np.maximum.accumulate(np.array(value))
+
+
+def _samples_behind(profile: ProfileSet, table: LatencyTable) -> IntArray:
+    """Number of samples that each entry of a table rests on, shape (M, B); 0: not known.
+
+    Of an entry between two measured batches it is the smaller number of these.
+    """
+    result = np.zeros(table.latency_ms.shape, dtype=np.int64)
+    for m, model in enumerate(profile.models):
+        sizes = np.array([item.batch for item in model.batches])
+        number = np.array([item.n or 0 for item in model.batches])
+        p95 = np.array([item.statistic_ms("p95") for item in model.batches])
+        for column, origin in enumerate(table.origin[m].tolist()):
+            result[m, column] = _row(column + 1, sizes, p95, number[:, None],
+                                     Origin(origin), float(p95[-1]), fewest=True)[0]
+    return result
 
 
 def _row(
-    batch: int, sizes: NDArray[np.int64], p95_ms: FloatArray, own: FloatArray, origin: Origin,
-    latency_ms: float,
-) -> FloatArray:
-    """Quantiles of one batch size, from those of the measured ones."""
+    batch: int, sizes: NDArray[np.int64], p95_ms: FloatArray, own: NDArray[Any], origin: Origin,
+    latency_ms: float, *, fewest: bool = False,
+) -> NDArray[Any]:
+    """Quantiles of one batch size, from those of the measured ones; or the lesser of two."""
     if origin is Origin.MEASURED:
-        result = own[int(np.searchsorted(sizes, batch))]
-    elif origin is Origin.PADDED:
+        return cast(FloatArray, own[int(np.searchsorted(sizes, batch))])
+    if origin is Origin.PADDED:
         larger = np.flatnonzero(sizes > batch)
-        result = own[larger[int(np.argmin(p95_ms[larger]))]]
-    elif origin is Origin.EXTRAPOLATED:
-        result = own[-1] * (latency_ms / p95_ms[-1])
-    else:
-        right = int(np.searchsorted(sizes, batch))
-        share = (batch - sizes[right - 1]) / (sizes[right] - sizes[right - 1])
-        result = (1 - share) * own[right - 1] + share * own[right]
-    return cast(FloatArray, result)
+        return cast(FloatArray, own[larger[int(np.argmin(p95_ms[larger]))]])
+    if origin is Origin.EXTRAPOLATED:
+        return cast(FloatArray, own[-1] if fewest else own[-1] * (latency_ms / p95_ms[-1]))
+    right = int(np.searchsorted(sizes, batch))
+    if fewest:
+        return np.asarray(np.minimum(own[right - 1], own[right]))
+    share = (batch - sizes[right - 1]) / (sizes[right] - sizes[right - 1])
+    return cast(FloatArray, (1 - share) * own[right - 1] + share * own[right])

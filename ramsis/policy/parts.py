@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError
@@ -12,7 +16,9 @@ from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DecisionTable
 
-__all__ = ["arrivals_in", "budget_in", "classes_in", "headroom_in", "models_in"]
+__all__ = ["arrivals_in", "budget_in", "classes_in", "headroom_in", "levels_in", "models_in"]
+
+FloatArray = NDArray[np.float64]
 
 
 def models_in(
@@ -76,6 +82,21 @@ def arrivals_in(fields: Fields) -> dict[str, Any]:
             raise arrivals.refusal(key, "not a parameter", value=value,
                                    allowed="a number, text, truth value, or list")
     return values
+
+
+def levels_in(fields: Fields, models: Sequence[PolicyModel]) -> FloatArray | None:
+    """Levels of the models' quantiles; None where there are none, or they are midpoints."""
+    if "quantile_levels" not in fields or fields.value("quantile_levels") is None:
+        return None
+    if models[0].quantiles_ms is None:
+        raise fields.refusal("quantile_levels", "levels without quantiles",
+                             value=fields.value("service"), allowed="service distribution")
+    levels = fields.numbers("quantile_levels", FRACTION, len(models[0].quantiles_ms[0]))
+    for i, (low, level) in enumerate(pairwise((0.0, *levels))):
+        if level <= low:
+            raise fields.refusal(f"quantile_levels[{i}]", "levels do not rise from 0 to 1",
+                                 value=level, allowed=f"a number > {low!r}, at most 1")
+    return np.array(levels)
 
 
 def budget_in(fields: Fields) -> BudgetRecord | None:

@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.cluster.slo_class import SloClass
-from ramsis.policy.parts import arrivals_in, budget_in, classes_in, headroom_in, models_in
+from ramsis.policy.parts import (
+    arrivals_in,
+    budget_in,
+    classes_in,
+    headroom_in,
+    levels_in,
+    models_in,
+)
 from ramsis.policy.records import (
     BudgetRecord,
     CertificateRecord,
@@ -21,6 +28,7 @@ from ramsis.policy.records import (
     names,
 )
 from ramsis.policy.table import compressed, expanded
+from ramsis.profiles.sketch import midpoint_levels
 from ramsis.runtime.fields import NON_NEGATIVE, Fields
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
@@ -86,6 +94,9 @@ class Policy:
         The budget of violations that the policy was made for, if any.
     random_ends
         Whether the model took batches to end at random instants.
+    quantile_levels
+        Where service times are drawn, the levels of the models' quantiles, rising, in (0, 1];
+        null for the midpoints of as many equal parts.
     overhead_ms
         What every batch takes besides its model, >= 0; the models' own times are without it,
         :attr:`latency_ms` and the other times of this class with it.
@@ -119,6 +130,7 @@ class Policy:
     spare_idle: int | None = None
     budget: BudgetRecord | None = None
     random_ends: bool = False
+    quantile_levels: FloatArray | None = None
     overhead_ms: float = 0.0
     headroom: HeadroomRecord | None = None
 
@@ -126,6 +138,8 @@ class Policy:
         put = object.__setattr__
         put(self, "arrivals", _plain(self.arrivals))
         put(self, "slack_ms", _frozen(self.slack_ms, np.float64))
+        if self.quantile_levels is not None:
+            put(self, "quantile_levels", _frozen(self.quantile_levels, np.float64))
         for name in ("idle_levels", "queue_levels", "actions", "codes"):
             put(self, name, _frozen(getattr(self, name), np.int64))
 
@@ -184,6 +198,23 @@ class Policy:
     def quantiles_ms(self) -> FloatArray | None:
         """The same where service times are drawn, else None."""
         return None if self.models[0].quantiles_ms is None else self.service_ms
+
+    @property
+    def levels(self) -> FloatArray:
+        """Levels of the quantiles of ``service_ms``, shape (Q,)."""
+        if self.quantile_levels is not None:
+            return self.quantile_levels
+        return midpoint_levels(len(self.models[0].service_ms[0]))
+
+    @property
+    def samples(self) -> IntArray:
+        """How many samples the time of each batch rests on, 0 where unknown, shape (M, B)."""
+        shape = self.service_ms.shape[:2]
+        result = np.zeros(shape, dtype=np.int64)
+        for row, model in zip(result, self.models, strict=True):
+            known = model.samples or ()
+            row[: len(known)] = known
+        return result
 
     def model_and_batch(self) -> tuple[IntArray, IntArray]:
         """The table's models and batches, shape (I-1, N-1, J); batch 0 to drop, -1 to wait."""
@@ -248,6 +279,8 @@ class Policy:
             found["budget"] = asdict(self.budget)
         if self.random_ends:
             found["random_ends"] = True
+        if self.quantile_levels is not None:
+            found["quantile_levels"] = self.quantile_levels.tolist()
         if self.overhead_ms:
             found["overhead_ms"] = float(self.overhead_ms)
         if self.headroom is not None:
@@ -268,9 +301,10 @@ class Policy:
         fields.only(_KEYS)
         service = fields.text("service", SERVICES)
         price = fields.number_or_none("violation_price", NON_NEGATIVE)
+        models = models_in(fields, table, drawn=service == "distribution")
         overhead = fields.number_or_none("overhead_ms", NON_NEGATIVE)
         return cls(
-            models=models_in(fields, table, drawn=service == "distribution"),
+            models=models,
             slo_ms=table.slo_ms,
             workers=table.workers,
             load_qps=table.load_qps,
@@ -296,6 +330,7 @@ class Policy:
             spare_idle=table.spare_idle,
             budget=budget_in(fields),
             random_ends="random_ends" in fields and fields.flag("random_ends"),
+            quantile_levels=levels_in(fields, models),
             overhead_ms=0.0 if overhead is None else overhead,
             headroom=headroom_in(fields),
         )

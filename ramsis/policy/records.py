@@ -40,9 +40,11 @@ class PolicyModel:
         A letter for each of these: ``m`` measured, ``p`` padded (a larger batch measured
         faster), ``i`` interpolated, ``e`` extrapolated; or ``None`` where it is not known.
     quantiles_ms
-        Where service times are drawn, for each batch of 1, 2, … that is of use: quantiles at
-        equal-probability midpoints, not falling; ``latency_ms`` are means then, raised where they
-        would fall.
+        Where service times are drawn, for each batch of 1, 2, … that is of use: quantiles, not
+        falling; ``latency_ms`` are means then, raised where they would fall.
+    samples
+        For each of these batches how many samples its quantiles rest on, 0 where that is not
+        known; or ``None``.
     """
 
     name: str
@@ -50,6 +52,7 @@ class PolicyModel:
     latency_ms: tuple[float, ...]
     latency_origin: str | None = None
     quantiles_ms: tuple[tuple[float, ...], ...] | None = None
+    samples: tuple[int, ...] | None = None
 
     @classmethod
     def from_fields(
@@ -66,14 +69,16 @@ class PolicyModel:
         size
             Quantiles of each batch; ``None``: as many as the first batch has.
         """
-        model.only(names(cls) if drawn else names(cls)[:-1])
+        model.only(names(cls) if drawn else names(cls)[:-2])
         latency_ms = tuple(model.numbers("latency_ms", POSITIVE, length=batches))
+        rows = _quantile_rows(model, size) if drawn else None
         return cls(
             name=model.text("name"),
             accuracy=model.number("accuracy", FRACTION),
             latency_ms=latency_ms,
             latency_origin=_origin(model, len(latency_ms), needed=batches is not None),
-            quantiles_ms=_quantile_rows(model, size) if drawn else None,
+            quantiles_ms=rows,
+            samples=_samples(model, len(rows)) if rows and "samples" in model else None,
         )
 
     @property
@@ -91,6 +96,8 @@ class PolicyModel:
             document["latency_origin"] = self.latency_origin
         if self.quantiles_ms is not None:
             document["quantiles_ms"] = [list(row) for row in self.quantiles_ms]
+        if self.samples is not None:
+            document["samples"] = list(self.samples)
         return document
 
 
@@ -102,6 +109,16 @@ def _origin(model: Fields, batches: int, *, needed: bool) -> str | None:
         raise model.refusal("latency_origin", "not one letter for each latency", value=origin,
                             allowed=f"{batches} letters out of {_ORIGINS}")
     return origin
+
+
+def _samples(model: Fields, batches: int) -> tuple[int, ...]:
+    """A whole number >= 0 for each batch."""
+    counts = model.items("samples", batches)
+    for b, count in enumerate(counts):
+        if type(count) is not int or count < 0:
+            raise model.refusal(f"samples[{b}]", "not a number of samples", value=count,
+                                allowed="a whole number >= 0")
+    return tuple(counts)
 
 
 def _quantile_rows(model: Fields, size: int | None) -> tuple[tuple[float, ...], ...]:

@@ -8,10 +8,10 @@ from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.profiles.sketch import sketch_quantile, sketch_samples
+from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile, sketch_samples
 from ramsis.profiles.values import ProfileError, count, number, positive
 
 __all__ = ["STATISTICS", "BatchProfile", "Statistic"]
@@ -42,7 +42,10 @@ class BatchProfile:
     n : int, optional
         Number of samples, >= 1.
     quantiles_ms : tuple of float, optional
-        Quantiles at equal-probability midpoints, two or more, not falling.
+        The distribution, as :mod:`ramsis.profiles.sketch` has it: two or more values, not
+        falling.
+    quantile_levels : tuple of float, optional
+        Their levels, rising, in (0, 1]; by default the midpoints of equal parts.
     relative_error : float, optional
         How far the percentile that was measured for may be off, as a fraction of it; >= 0.
 
@@ -65,6 +68,7 @@ class BatchProfile:
     max_ms: float | None = None
     quantiles_ms: tuple[float, ...] | None = None
     relative_error: float | None = None
+    quantile_levels: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -82,7 +86,9 @@ class BatchProfile:
                 put(self, name, positive(getattr(self, name), name, "latency"))
         if self.quantiles_ms is not None:
             put(self, "quantiles_ms", _quantiles(self.quantiles_ms))
-        elif not self.statistics:
+        if self.quantile_levels is not None:
+            put(self, "quantile_levels", _checked_levels(self.quantile_levels, self.quantiles_ms))
+        if self.quantiles_ms is None and not self.statistics:
             raise ProfileError("missing", "p95_ms", allowed="a finite number > 0, another of "
                                f"{', '.join(STATISTICS)}, or quantiles_ms to derive them from")
         self._check_order()
@@ -95,6 +101,8 @@ class BatchProfile:
     ) -> BatchProfile:
         """Every statistic of measured latencies, rounded to 1 ns, and a sketch of them.
 
+        The sketch has their mean and reaches the largest (:mod:`ramsis.profiles.sketch`).
+
         Parameters
         ----------
         batch : int
@@ -102,7 +110,7 @@ class BatchProfile:
         samples_ms : array_like, shape (n,)
             Latencies in ms, finite and > 0; one or more.
         quantiles : int
-            Size of the sketch, >= 2.
+            Equal parts of the probability in the sketch, as far as its tail; >= 2.
 
         Raises
         ------
@@ -122,8 +130,16 @@ class BatchProfile:
                   "min_ms": samples.min(), "max_ms": samples.max()}
         values |= {name: np.quantile(samples, level) for name, level in _LEVELS.items()}
         rounded = {name: round(float(value), 6) for name, value in values.items()}
-        sketch = tuple(round(value, 6) for value in sketch_samples(samples, quantiles))
-        return cls(batch, len(samples), quantiles_ms=sketch, **rounded)
+        levels, sketch = sketch_samples(samples, quantiles)
+        return cls(batch, len(samples), quantiles_ms=tuple(np.round(sketch, 6).tolist()),
+                   quantile_levels=tuple(levels.tolist()), **rounded)
+
+    @property
+    def levels(self) -> NDArray[np.float64]:
+        """The levels of ``quantiles_ms``, which there must be; shape (q,)."""
+        if self.quantile_levels is not None:
+            return np.array(self.quantile_levels)
+        return midpoint_levels(len(self.quantiles_ms or ()))
 
     def longer(self, by_ms: float) -> BatchProfile:
         """The same latencies, each longer by ``by_ms`` >= 0; their spread stays."""
@@ -141,10 +157,11 @@ class BatchProfile:
             if name in _LEVELS and stated[i] is None:
                 low = max((value for value in stated[:i] if value is not None), default=0.0)
                 high = min((value for value in stated[i:] if value is not None), default=math.inf)
-                value = sketch_quantile(quantiles_ms, _LEVELS[name])
+                value = sketch_quantile(quantiles_ms, _LEVELS[name], self.quantile_levels)
                 object.__setattr__(self, name, min(max(value, low), high))
         if self.mean_ms is None:
-            object.__setattr__(self, "mean_ms", math.fsum(quantiles_ms) / len(quantiles_ms))
+            mean = math.fsum(hat_weights(self.levels) * np.array(quantiles_ms))
+            object.__setattr__(self, "mean_ms", mean)
 
     def _check_order(self) -> None:
         known = [(name, getattr(self, name)) for name in _ASCENDING
@@ -200,3 +217,20 @@ def _quantiles(values: object) -> tuple[float, ...]:
             raise ProfileError("quantiles fall", f"quantiles_ms[{i}]", numbers[i],
                                f"at least quantiles_ms[{i - 1}] = {numbers[i - 1]!r}")
     return numbers
+
+
+def _checked_levels(
+    values: object, quantiles_ms: tuple[float, ...] | None
+) -> tuple[float, ...]:
+    if quantiles_ms is None:
+        raise ProfileError("levels without quantiles", "quantile_levels", values,
+                           "quantiles_ms beside them")
+    if not isinstance(values, (list, tuple)) or len(values) != len(quantiles_ms):
+        raise ProfileError("not a level for each quantile", "quantile_levels", values,
+                           f"{len(quantiles_ms)} numbers, one for each of quantiles_ms")
+    levels = tuple(number(value, f"quantile_levels[{i}]") for i, value in enumerate(values))
+    for i, (low, level) in enumerate(pairwise((0.0, *levels))):
+        if not low < level <= 1.0:
+            raise ProfileError("levels do not rise from 0 to 1", f"quantile_levels[{i}]", level,
+                               f"a number > {low!r}, at most 1")
+    return levels

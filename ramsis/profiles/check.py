@@ -109,7 +109,8 @@ def _sketches(model: ModelProfile) -> Iterator[Finding]:
     for item in model.batches:
         if item.quantiles_ms is None:
             continue
-        sketched, stated = sketch_quantile(item.quantiles_ms, 0.95), item.statistic_ms("p95")
+        sketched = sketch_quantile(item.quantiles_ms, 0.95, item.quantile_levels)
+        stated = item.statistic_ms("p95")
         if abs(sketched - stated) > SKETCH_TOLERANCE * stated:
             yield Finding("sketch", model.name, item.batch,
                           f"p95 {stated:.4g} ms, but {sketched:.4g} ms by quantiles_ms")

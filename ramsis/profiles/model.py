@@ -203,7 +203,8 @@ class ProfileSet:
         """One row per model and batch size, every statistic a column (quantiles aside)."""
         import pandas as pd
 
-        names = [item.name for item in fields(BatchProfile) if item.name != "quantiles_ms"]
+        names = [item.name for item in fields(BatchProfile)
+                 if item.name not in ("quantiles_ms", "quantile_levels")]
         rows = [
             {"model": model.name, "accuracy": model.accuracy, "memory_mb": model.memory_mb,
              "load_ms": model.load_ms, **{name: getattr(batch, name) for name in names}}

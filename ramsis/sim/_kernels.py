@@ -37,6 +37,7 @@ class Terms(NamedTuple):
     window_ms, shortest_ms : float
         The load monitor's window, and the least span that it averages over.
     quantiles_ms : ndarray, shape (M, B, Q)
+    quantile_levels : ndarray, shape (Q,)
     uniform : ndarray, shape (n,), or empty where Q = 1
     coin : ndarray, shape (n,), or empty where no table has a place with two answers
         A uniform number for each head of a worker's queue, or, in turn, for each time that such a
@@ -50,6 +51,7 @@ class Terms(NamedTuple):
     window_ms: float
     shortest_ms: float
     quantiles_ms: FloatArray
+    quantile_levels: FloatArray
     uniform: FloatArray
     coin: FloatArray
 
@@ -123,7 +125,7 @@ def _service_ms(terms: Terms, model: int, batch: int, query: int) -> float:
     """The time that a batch takes whose first query this is."""
     if terms.quantiles_ms.shape[2] == 1:
         return float(terms.quantiles_ms[model, batch - 1, 0])
-    return quantile(terms.quantiles_ms, model, batch, terms.uniform[query])
+    return quantile(terms.quantiles_ms, terms.quantile_levels, model, batch, terms.uniform[query])
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -56,6 +56,7 @@ class _Held(NamedTuple):
     """What a worker's fleet holds: quantiles by model and batch, and the first model's number."""
 
     service_ms: list[list[list[float]]]
+    levels: list[float]
     draws: bool
     first_model: int
 
@@ -65,7 +66,9 @@ def _held(fleets: Sequence[Fleet]) -> list[_Held]:
     found: list[_Held] = []
     first = 0
     for fleet in fleets:
-        found += [_Held(fleet.quantiles_ms.tolist(), fleet.draws, first)] * fleet.workers
+        times = fleet.service_times
+        found += [_Held(times.quantiles_ms.tolist(), times.levels.tolist(), times.distributed,
+                        first)] * fleet.workers
         first += len(fleet.models)
     return found
 
@@ -288,7 +291,7 @@ class Engine:
         if not (0 <= worker < len(self.idle) and self.idle[worker]):
             raise self._refusal("dispatch to a worker that is not idle", worker,
                                 "an idle worker")
-        service_ms, draws, first_model = self._held[worker]
+        service_ms, levels, draws, first_model = self._held[worker]
         if not (0 <= model < len(service_ms) and 0 < size <= len(service_ms[model])):
             raise self._refusal("no such batch", f"model {model}, {size} queries",
                                 f"models 0 to {len(service_ms) - 1}, batches of 1 to "
@@ -300,7 +303,7 @@ class Engine:
                                     "queries that have arrived, each once")
             batch_of[query] = batch
         row = service_ms[model][size - 1]
-        busy_ms = self._drawn(row, queries[0]) if draws else row[0]
+        busy_ms = self._drawn(row, levels, queries[0]) if draws else row[0]
         finish_ms = self.now_ms + self._network_ms + busy_ms
         self.idle[worker] = False
         self._starts.append(self.now_ms)
@@ -399,11 +402,11 @@ class Engine:
             for _ in range(users):
                 heappush(self._coming, back_ms)
 
-    def _drawn(self, quantiles: list[float], query: int) -> float:
+    def _drawn(self, quantiles: list[float], levels: list[float], query: int) -> float:
         """The quantile function of a batch at the uniform number of its first query."""
         while query >= len(self._uniform):
             self._uniform += self._rng.random(_BLOCK).tolist()
-        drawn: float = quantile(quantiles, self._uniform[query])
+        drawn: float = quantile(quantiles, levels, self._uniform[query])
         return drawn
 
     def _refusal(self, what: str, value: object, allowed: str) -> SchemeError:

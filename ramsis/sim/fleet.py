@@ -8,7 +8,7 @@ times are drawn.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -40,7 +40,7 @@ class Fleet:
     table : LatencyTable
         What schemes see: accuracy (M,), latency_ms (M, B).
     quantiles_ms : ndarray, shape (M, B, Q)
-        What a batch takes, at Q equal-probability midpoints; Q = 1 where it is fixed.
+        Quantiles of what a batch takes; Q = 1 where it is fixed.
     workers : int
     slo_ms : float
         Deadline after arrival; with SLO classes the longest.
@@ -50,6 +50,8 @@ class Fleet:
         One of :data:`SERVICES`.
     classes : tuple of SloClass
         Two or more by rising SLO, or none: one deadline for all.
+    levels : ndarray, shape (Q,), or empty
+        Of the quantiles; empty for the midpoints of Q equal parts.
     """
 
     table: LatencyTable
@@ -59,6 +61,7 @@ class Fleet:
     network_ms: float = 0.0
     service: str = "p95"
     classes: tuple[SloClass, ...] = ()
+    levels: FloatArray = field(default_factory=lambda: np.empty(0))
 
     @classmethod
     def of(
@@ -103,7 +106,7 @@ class Fleet:
             raise below_every_latency(slo_ms, lowest)
         times = ServiceTimes.of_all(profile, service, max_batch)
         return cls(table, np.ascontiguousarray(times.quantiles_ms), workers, float(slo_ms),
-                   float(network_ms), service)
+                   float(network_ms), service, levels=times.levels)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -118,7 +121,8 @@ class Fleet:
     @cached_property
     def service_times(self) -> ServiceTimes:
         """What batches take, as all other packages know it."""
-        return ServiceTimes(self.models, self.table.accuracy, self.quantiles_ms, self.service)
+        return ServiceTimes(self.models, self.table.accuracy, self.quantiles_ms, self.service,
+                            self.levels)
 
     @property
     def draws(self) -> bool:

@@ -119,4 +119,4 @@ def _fleet(
         table = replace(table, latency_ms=table.latency_ms / one.speed)
         times = times.scaled(1.0 / one.speed)
     return Fleet(table, np.ascontiguousarray(times.quantiles_ms), one.count or 0, float(slo_ms),
-                 float(network_ms), service, classes)
+                 float(network_ms), service, classes, times.levels)

@@ -28,8 +28,8 @@ def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTa
 
 def service_times(
     profile: ProfileSet, settings: SynthesisSettings
-) -> tuple[LatencyTable, FloatArray | None]:
-    """Latencies, and quantiles of shape (M, N+1, Q) where times are drawn.
+) -> tuple[LatencyTable, ServiceTimes | None]:
+    """Latencies, and their distributions where times are drawn.
 
     These are of the models that may be in time; batches that never are stand as infinite, but for
     those of the fastest model. Quantiles are rounded to 0.1 µs, as policy files hold them. The
@@ -43,16 +43,16 @@ def service_times(
         return replace(table, latency_ms=as_stated(table.latency_ms, overhead_ms)), None
     law = ServiceTimes.of(profile, DISTRIBUTION, batches)
     quantiles = as_stated(np.round(law.quantiles_ms, _DIGITS), overhead_ms)
+    law = replace(law, quantiles_ms=quantiles)
     usable = quantiles[:, :, 0] <= settings.slo_ms
     last = np.where(usable.any(axis=1), batches - np.argmax(usable[:, ::-1], axis=1), 0)
     last[0] = batches
     beyond = np.arange(batches) >= last[:, None]
     origin = profile.latency_table("p95", batches).select(law.models).origin
-    means = np.maximum.accumulate(quantiles.mean(axis=2), axis=1)
-    keep = last > 0
-    names = tuple(name for name, kept in zip(law.models, keep.tolist(), strict=True) if kept)
-    table = LatencyTable(names, law.accuracy[keep], means[keep], origin[keep], DISTRIBUTION)
-    return table, np.where(beyond[:, :, None], np.inf, quantiles)[keep]
+    means = np.maximum.accumulate(law.mean_ms, axis=1)
+    keep = np.flatnonzero(last > 0)
+    kept = replace(law, quantiles_ms=np.where(beyond[:, :, None], np.inf, quantiles)).select(keep)
+    return LatencyTable(kept.models, kept.accuracy, means[keep], origin[keep], DISTRIBUTION), kept
 
 
 def as_stated(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
@@ -71,4 +71,4 @@ def bounded_by(problem: WorkerProblem) -> ServiceTimes:
     if problem.quantiles_ms is None:
         return ServiceTimes.of_table(table)
     return ServiceTimes(table.models, table.accuracy, problem.quantiles_ms[:, :batches],
-                        DISTRIBUTION)
+                        DISTRIBUTION, problem.quantile_levels)

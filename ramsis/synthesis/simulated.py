@@ -16,6 +16,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.policy import Policy
 from ramsis.policy.records import Simulated
 from ramsis.profiles import LatencyTable
+from ramsis.profiles.sketch import hat_weights
 from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan
 from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
@@ -81,8 +82,9 @@ def _prepared(policy: Policy) -> tuple[Fleet, Plan]:
     names = [model.name for model in policy.models]
     quantiles = policy.service_ms
     quantiles = np.where(np.isfinite(quantiles), quantiles, _FOR_EVER_MS)
+    means = quantiles @ hat_weights(policy.levels)
     table = LatencyTable.measured(names, policy.accuracy.tolist(),
-                                  np.maximum.accumulate(quantiles.mean(axis=2), axis=1))
+                                  np.maximum.accumulate(means, axis=1))
     fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
-                  service=policy.service, classes=policy.slo_classes)
+                  service=policy.service, classes=policy.slo_classes, levels=policy.levels)
     return fleet, Policies((policy,)).prepare(fleet)

@@ -75,7 +75,8 @@ class WorkerProblem(WorkerQueue):
 
     Attributes
     ----------
-    latency, slo_ms, workers, arrivals, slack_ms, max_queue, quantiles_ms, planned_factor
+    latency, slo_ms, workers, arrivals, slack_ms, max_queue, quantiles_ms, levels,
+    samples, planned_factor
         As of :class:`~ramsis.worker.queue.WorkerQueue`.
     objective : Objective
     late : LateRule
@@ -100,6 +101,8 @@ class WorkerProblem(WorkerQueue):
         grid: str | FloatArray = DEFAULT_GRID,
         max_queue: int = 32,
         quantiles_ms: FloatArray | None = None,
+        levels: FloatArray | None = None,
+        samples: IntArray | None = None,
         **rules: Unpack[DecisionRules],
     ) -> WorkerProblem:
         """A checked problem.
@@ -111,8 +114,12 @@ class WorkerProblem(WorkerQueue):
         grid : str or ndarray
             ``fixed:D``, ``model``, or the slack values themselves.
         quantiles_ms : ndarray, shape (M, B, Q), optional
-            Service times at equally likely midpoints, for B >= N+1 and at least two; infinite
-            for a batch that is not to be run. Every batch of ``latency.fastest`` is finite.
+            Quantiles of service times, for B >= N+1 and at least two; infinite for a batch that
+            is not to be run. Every batch of ``latency.fastest`` is finite.
+        levels : ndarray, shape (Q,), optional
+            Their levels; by default the midpoints of Q equal parts.
+        samples : ndarray of int, shape (M, B), optional
+            How many samples each distribution rests on; 0 where it is not known.
         **rules
             ``objective`` (``per-query``), ``late`` (``serve``), ``batching`` (``maximal``) and
             ``violation_price`` (0); the defaults in brackets.
@@ -134,7 +141,8 @@ class WorkerProblem(WorkerQueue):
             slo_ms, latency.latency_ms if quantiles_ms is None else quantiles_ms[:, :, 0]
         )
         problem = cls(latency, float(slo_ms), workers, arrivals, slack_ms, max_queue,
-                      quantiles_ms=quantiles_ms, **_checked(rules))
+                      quantiles_ms=quantiles_ms, levels=levels, samples=samples,
+                      **_checked(rules))
         checks.check_modelled(problem.arrivals, problem.late, problem.batching)
         checks.check_size(problem, problem.late)
         return problem

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess
 from ramsis.profiles import LatencyTable
+from ramsis.profiles.sketch import hat_weights, midpoint_levels
 from ramsis.worker.service_distribution import (
     ServiceDistributions,
     fixed_services,
@@ -33,6 +34,7 @@ from ramsis.worker.service_distribution import (
 __all__ = ["WorkerQueue"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 _ROUNDING = 1e-9  # of a product of factors that should be 1
 
@@ -56,8 +58,12 @@ class WorkerQueue:
     max_queue : int
         N: the longest queue that the table tells apart.
     quantiles_ms : ndarray, shape (M, N+1, Q), or None
-        Service times at equally likely midpoints, where they are random; infinite for a batch
-        that is not to be run.
+        Quantiles of service times, where they are random; infinite for a batch that is not to
+        be run.
+    levels : ndarray, shape (Q,), or None
+        Their levels; None for the midpoints of Q equal parts.
+    samples : ndarray of int, shape (M, N+1), or None
+        How many samples each distribution rests on, 0 where it is not known; None: nowhere.
     planned_factor : float
         Batches are in time at a slack, as far as they may be run there, when this multiple of
         their shortest time is: that of a table that was made for such times. Their times
@@ -71,6 +77,8 @@ class WorkerQueue:
     slack_ms: FloatArray
     max_queue: int
     quantiles_ms: FloatArray | None = field(default=None, kw_only=True)
+    levels: FloatArray | None = field(default=None, kw_only=True)
+    samples: IntArray | None = field(default=None, kw_only=True)
     planned_factor: float = field(default=1.0, kw_only=True)
     _worked_out: dict[Any, Any] = field(default_factory=dict, kw_only=True, repr=False)
 
@@ -112,7 +120,15 @@ class WorkerQueue:
         pairs += [(m, b) for b in range(1, self.max_queue + 1) for m in self.possible_models[b]]
         if self.quantiles_ms is None:
             return fixed_services(pairs, self.latency.latency_ms)
-        return random_services(pairs, self.quantiles_ms, self.slo_ms)
+        weights = hat_weights(self.quantile_levels)
+        return random_services(pairs, self.quantiles_ms, weights, self.slo_ms)
+
+    @property
+    def quantile_levels(self) -> FloatArray:
+        """Levels of the quantiles, where service times are random, shape (Q,)."""
+        if self.levels is not None:
+            return self.levels
+        return midpoint_levels(1 if self.quantiles_ms is None else self.quantiles_ms.shape[2])
 
     @property
     def _planned_ms(self) -> FloatArray:
@@ -136,10 +152,10 @@ class WorkerQueue:
         quantiles = self.quantiles_ms[model, batch - 1]
         if not np.isfinite(quantiles[-1]):
             return np.zeros(len(self.slack_ms))
-        size = len(quantiles)
+        levels, size = self.quantile_levels, len(quantiles)
         below = np.searchsorted(quantiles, self.slack_ms, side="right")
         at = np.clip(below, 1, size - 1)
         low, high = quantiles[at - 1], quantiles[at]
         share = (self.slack_ms - low) / np.where(high > low, high - low, 1.0)
-        inner = (at - 0.5 + np.clip(share, 0.0, 1.0)) / size
+        inner = levels[at - 1] + np.clip(share, 0.0, 1.0) * (levels[at] - levels[at - 1])
         return np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))

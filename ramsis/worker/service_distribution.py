@@ -2,7 +2,7 @@
 
 The first passage of a service is linear in the distribution of its time, so a distribution enters
 the structured form as weights on a grid of latencies. A fixed time is a point of the grid. A
-random one has Q equally likely quantiles; each is divided between its two neighbours in the grid
+random one has Q quantiles with weights; each is divided between its two neighbours in the grid
 such that the mean is kept. The grid of random times has a step of SLO/200 below the SLO and of a
 32nd of the time beyond it. It reaches the largest quantile.
 """
@@ -66,9 +66,16 @@ def fixed_services(
 
 
 def random_services(
-    pairs: Sequence[tuple[int, int]], quantiles_ms: FloatArray, slo_ms: float
+    pairs: Sequence[tuple[int, int]], quantiles_ms: FloatArray, share_of: FloatArray, slo_ms: float
 ) -> ServiceDistributions:
-    """Random times, one distribution for each pair; ``quantiles_ms``: (M, B, Q)."""
+    """Random times, one distribution for each pair.
+
+    Parameters
+    ----------
+    quantiles_ms : ndarray, shape (M, B, Q)
+    share_of : ndarray, shape (Q,)
+        Probability that each quantile stands for.
+    """
     listed = sorted(set(pairs))
     model, batch = np.array(listed).T
     quantiles = quantiles_ms[model, batch - 1]
@@ -77,7 +84,7 @@ def random_services(
     share = np.clip((quantiles - grid[high - 1]) / (grid[high] - grid[high - 1]), 0.0, 1.0)
     own = np.broadcast_to(np.arange(len(listed))[:, None], quantiles.shape)
     weights = csr_array(
-        (np.concatenate([1.0 - share, share], axis=None) / quantiles.shape[1],
+        (np.concatenate([(1.0 - share) * share_of, share * share_of], axis=None),
          (np.concatenate([own, own], axis=None),
           np.concatenate([high - 1, high], axis=None))),
         shape=(len(listed), len(grid)),
@@ -85,7 +92,7 @@ def random_services(
     weights.sum_duplicates()
     weights.eliminate_zeros()
     rows = {pair: row for row, pair in enumerate(listed)}
-    return ServiceDistributions(rows, grid, weights, quantiles.mean(axis=1))
+    return ServiceDistributions(rows, grid, weights, quantiles @ share_of)
 
 
 def _grid(low_ms: float, high_ms: float, slo_ms: float) -> FloatArray:

@@ -57,6 +57,13 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
         'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
         'scheme = ["round-robin", "greedy"]\n')
     write_placement(place(problem()), tmp_path / "placement.json")
+    (tmp_path / "requests.csv").write_text(
+        "arrival_s,start_s,finish_s,deadline_ms,outcome,model,batch,run_as,worker,correct\n"
+        + "".join(f"{t:.3f},{t:.3f},{t + 0.006:.3f},25,served,svm-poly-6400,1,1,0,1\n"
+                  for t in np.arange(0.0, 2.0, 0.01)))
+    (tmp_path / "gateway.csv").write_text(
+        "received,done,net\n2026-03-02T10:00:00Z,2026-03-02T10:00:00.012Z,svm-poly-6400\n"
+        "2026-03-02T10:00:00.1Z,2026-03-02T10:00:00.141Z,svm-poly-6400\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

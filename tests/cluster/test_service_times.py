@@ -27,8 +27,7 @@ def test_probabilities_and_means_are_those_of_draws_by_inversion() -> None:
     rng = np.random.default_rng(0)
     for m, b in ((0, 0), (1, 2), (2, 1)):
         quantiles = times.quantiles_ms[m, b]
-        levels = (np.arange(len(quantiles)) + 0.5) / len(quantiles)
-        drawn = np.interp(rng.random(200_000), levels, quantiles)
+        drawn = np.interp(rng.random(200_000), times.levels, quantiles)
         assert times.mean_ms[m, b] == pytest.approx(drawn.mean(), rel=2e-3)
         for slack in (*quantiles[[0, -1]], *rng.uniform(quantiles[0], quantiles[-1], 5)):
             assert times.cdf(slack)[m, b] == pytest.approx((drawn <= slack).mean(), abs=5e-3)
@@ -61,11 +60,11 @@ def test_quantile_and_cdf_are_inverse_and_equal_when_compiled(
     values = sorted(values)
     times = ServiceTimes(("m",), np.array([0.5]), np.array([[values]]), "distribution")
     time_ms = times.draw_ms(0, 1, level)
-    assert quantile(values, level) == time_ms
+    assert quantile(values, times.levels, level) == time_ms
     assert times.quantile(level)[0, 0] == time_ms
-    assert times.cdf(time_ms)[0, 0] == _kernels.cdf(np.array(values), time_ms)
+    assert times.cdf(time_ms)[0, 0] == _kernels.cdf(np.array(values), times.levels, time_ms)
     if len(values) > 1:
-        assert _kernels.quantile(times.quantiles_ms, 0, 1, level) == time_ms
+        assert _kernels.quantile(times.quantiles_ms, times.levels, 0, 1, level) == time_ms
         half, gap = 0.5 / len(values), float(np.diff(values).min())
         back = float(times.cdf(time_ms)[0, 0])
         if half < level < 1.0 - half and gap > 1e-6 * values[-1]:

@@ -6,12 +6,14 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.importers import FORMATS, detect, import_profile
 from ramsis.profiles.importers.accuracy import read_accuracy
+from ramsis.profiles.sketch import hat_weights
 from tests.profiles.samples import ACCURACY, QUANTILES_CSV, STATISTICS_CSV, write_sources
 
 
@@ -62,7 +64,8 @@ def test_samples_give_statistics_and_a_sketch(sources: Path) -> None:
     assert found.name == "samples"
     first = named(found)["small"].batches[0]
     assert (first.n, first.mean_ms, first.min_ms, first.max_ms) == (3, 11.0, 10.0, 12.0)
-    assert len(first.quantiles_ms or ()) == 128
+    assert hat_weights(first.levels) @ np.array(first.quantiles_ms) == pytest.approx(11.0)
+    assert (first.quantiles_ms or ())[-1] == 12.0
 
 
 def test_models_are_picked_in_the_order_given(sources: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileError, ProfileSet
-from ramsis.profiles.sketch import midpoint_levels, sketch_quantile
+from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile
 from tests.profiles.samples import model, profile_set
 
 LATENCY_FIELDS = ("mean_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
@@ -69,8 +69,9 @@ def test_samples_make_a_profile_that_agrees_with_numpy(samples: list[float], siz
     for level, value in zip((50, 90, 95, 99), (profile.p50_ms, profile.p90_ms, profile.p95_ms,
                                                profile.p99_ms), strict=True):
         assert value == pytest.approx(np.percentile(samples, level), abs=1e-6)
-    expected = np.quantile(samples, midpoint_levels(size))
-    assert profile.quantiles_ms == pytest.approx(expected, abs=1e-6)
+    values = np.array(profile.quantiles_ms)
+    assert hat_weights(profile.levels) @ values == pytest.approx(np.mean(samples), abs=1e-6)
+    assert values[-1] == pytest.approx(max(samples), abs=1e-6)
 
 
 @pytest.mark.parametrize("samples", [[], [[1.0]], [1.0, 0.0], [1.0, math.nan]])

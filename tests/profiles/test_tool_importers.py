@@ -12,6 +12,7 @@ from ramsis.errors import InputFileError
 from ramsis.profiles import ModelProfile
 from ramsis.profiles.importers import detect, import_profile
 from ramsis.profiles.importers.accuracy import read_accuracy
+from ramsis.profiles.sketch import hat_weights
 from tests.cli.command import Run, refused
 from tests.profiles.samples import (
     LONG_CSV,
@@ -64,7 +65,9 @@ def test_rows_of_samples_become_statistics_and_a_sketch(tmp_path: Path) -> None:
     assert first.n == 300
     assert first.p95_ms == pytest.approx(np.percentile(samples, 95), abs=1e-6)
     assert first.mean_ms == pytest.approx(samples.mean(), abs=1e-6)
-    assert len(first.quantiles_ms or ()) == 128
+    assert hat_weights(first.levels) @ np.array(first.quantiles_ms) == pytest.approx(
+        samples.mean(), abs=1e-6)
+    assert (first.quantiles_ms or ())[-1] == samples.max()
     assert found["b"].batches[0].min_ms == pytest.approx(samples.min() + 5, abs=1e-6)
 
 

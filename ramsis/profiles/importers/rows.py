@@ -143,7 +143,7 @@ class Row:
         n = self.count("n") if self.cells.get("n") else None
         batch = self.count(column)
         try:
-            return BatchProfile(batch, n, quantiles_ms=quantiles_ms, **values)
+            return BatchProfile(batch, n, quantiles_ms=quantiles_ms, **values)  # type: ignore[arg-type]
         except ProfileError as error:
             raise InputFileError(error.at(self.at(error.field))) from error
 

@@ -124,6 +124,7 @@ class ModelSwitching(PerType):
         """Fingerprint of all that the profile depends on."""
         return fingerprint({
             "models": list(fleet.models), "quantiles_ms": fleet.quantiles_ms.tolist(),
+            "levels": fleet.service_times.levels.tolist(),
             "accuracy": fleet.table.accuracy.tolist(),
             "latency_ms": fleet.table.latency_ms.tolist(),
             "workers": fleet.workers, "slo_ms": fleet.slo_ms, "network_ms": fleet.network_ms,

@@ -101,7 +101,8 @@ class Central(Recipe["CentralProblem"]):
                                           where=f"{where}: arrivals", value=policy.arrivals_label,
                                           allowed="poisson"))
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
-                         policy.service_ms, policy.service)
+                         policy.service_ms, policy.service, policy.levels,
+                             policy.samples)
         problem = CentralProblem(
             times=times, slo_ms=policy.slo_ms, workers=policy.workers,
             load=policy.load_qps / 1000.0, price=policy.violation_price,
@@ -228,16 +229,18 @@ def _solved(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings
         random_ends=problem.random_ends,
         overhead_ms=overhead_ms,
         headroom=headroom,
+        quantile_levels=times.levels if times.service == DISTRIBUTION else None,
     )
 
 
 def _model(times: ServiceTimes, m: int, overhead_ms: float) -> PolicyModel:
     """A model with the batches that may be in time, without the overhead."""
-    rows = times.quantiles_ms[m]
-    rows = without_overhead(rows[np.isfinite(rows).all(axis=1)], overhead_ms)
-    means = np.maximum.accumulate(rows.mean(axis=1))
+    finite = np.isfinite(times.quantiles_ms[m]).all(axis=1)
+    rows = without_overhead(times.quantiles_ms[m][finite], overhead_ms)
+    means = np.maximum.accumulate(rows @ times.weights)
     drawn = times.service == DISTRIBUTION
     return PolicyModel(
         times.models[m], float(times.accuracy[m]),
         tuple((means if drawn else rows[:, 0]).tolist()),
-        quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None)
+        quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None,
+        samples=tuple(times.samples[m][finite].tolist()) if drawn else None)

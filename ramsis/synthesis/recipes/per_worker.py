@@ -56,7 +56,7 @@ class RoundRobin(Recipe[WorkerProblem]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
     ) -> WorkerProblem:
         """See :meth:`Recipe.problem`."""
-        table, quantiles_ms = service_times(profile, settings)
+        table, law = service_times(profile, settings)
         problem = WorkerProblem.create(
             table,
             slo_ms=settings.slo_ms,
@@ -68,7 +68,9 @@ class RoundRobin(Recipe[WorkerProblem]):
             late=settings.late,
             batching=settings.batching,
             violation_price=settings.violation_price,
-            quantiles_ms=quantiles_ms,
+            quantiles_ms=None if law is None else law.quantiles_ms,
+            levels=None if law is None else law.levels,
+            samples=None if law is None else law.samples,
         )
         self.check(problem)
         return problem
@@ -123,6 +125,7 @@ class RoundRobin(Recipe[WorkerProblem]):
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
+            quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
             headroom=headroom,
         )
@@ -150,6 +153,8 @@ class RoundRobin(Recipe[WorkerProblem]):
                 batching=policy.batching,
                 violation_price=policy.violation_price,
                 quantiles_ms=policy.quantiles_ms,
+                levels=policy.levels,
+                samples=policy.samples,
             )
             if policy.headroom is not None:
                 problem = replace(problem, planned_factor=policy.headroom.factor)
@@ -208,6 +213,7 @@ def _models(problem: WorkerProblem, overhead_ms: float) -> tuple[PolicyModel, ..
             latency_ms=tuple(latency_ms[m].tolist()),
             latency_origin="".join(_ORIGINS[o] for o in table.origin[m]),
             quantiles_ms=_finite_rows(problem, m, overhead_ms),
+            samples=_samples(problem, m),
         )
         for m, name in enumerate(table.models)
     )
@@ -221,6 +227,13 @@ def _finite_rows(
     rows = problem.quantiles_ms[model]
     rows = without_overhead(rows[np.isfinite(rows[:, -1])], overhead_ms)
     return tuple(tuple(row.tolist()) for row in rows)
+
+
+def _samples(problem: WorkerProblem, model: int) -> tuple[int, ...] | None:
+    if problem.samples is None or problem.quantiles_ms is None:
+        return None
+    finite = np.isfinite(problem.quantiles_ms[model, :, -1])
+    return tuple(problem.samples[model, : len(finite)][finite].tolist())
 
 
 def _certificate(

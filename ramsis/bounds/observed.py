@@ -1,0 +1,237 @@
+"""What no scheme could have beaten on requests that were observed, with what their answers took.
+
+*The problem.* n_c requests of class c came within T ms and wanted an answer within SLO_c; K like
+workers served them. Of each batch the log says what it took. Let y_{c,m,b} be how many requests
+of class c are answered in time by model m in batches of b, each of which takes t_c(m, b) / b of a
+worker's time:
+
+    max  Σ accuracy(m)·y_{c,m,b}
+    s.t. Σ t_c(m, b)/b·y_{c,m,b} <= K·(T + max SLO),    Σ_{m,b} y_{c,m,b} <= n_c.
+
+*Its times.* t_c(m, b) = ψ·f·E[L | f·L <= SLO_c] with L what the profile says, f the measured time
+of all batches over what the profile says of them, and ψ the same ratio for answers in time alone
+(near 1). A batch that can be late costs at least that much for each answer in time, so the program
+bounds every scheme whose batches take L·f·ψ on average.
+
+*Why no log is above it.* Give each request of a batch of b the b-th part of what the batch took.
+All batches with an answer in time run between the first arrival and max SLO after the last one,
+so the parts of the answers in time add up to at most K·(T + max SLO); by the choice of ψ so do the
+t_c(m, b)/b of the same answers. So what was done is a point of the program.
+
+*Windows.* All this holds for the requests of any window of the log with a ψ of its own. Cut into
+1, 2, 4, ... windows, the log has as many bounds; the lowest is taken. A load that varies makes
+narrow windows better, the SLO at each of their ends wide ones.
+
+The same rows with other aims: the most answers in time, and the fewest workers for what was
+achieved. All are solved by HiGHS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.errors import NotConvergedError, describe
+
+__all__ = ["Observed", "ObservedBound", "WaysToAnswer", "observed_bound", "observed_workers"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_LEVELS = 256  # of the quantile function, for means of times within an SLO
+_SHORTEST = 20.0  # windows in units of the longest SLO
+_MOST_WINDOWS = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Requests that came, arrays of shape (n,), by rising arrival.
+
+    Attributes
+    ----------
+    arrival_ms : ndarray
+    slo_class : ndarray of int
+        Index of each request's class.
+    model, batch : ndarray of int
+        Index of the model and size of the batch that answered it in time; -1 and 0 for others.
+    share_ms : ndarray
+        Its part of the time that its batch took; NaN where that is not known.
+    """
+
+    arrival_ms: FloatArray
+    slo_class: IntArray
+    model: IntArray
+    batch: IntArray
+    share_ms: FloatArray
+
+    def part(self, low_ms: float, high_ms: float) -> Observed:
+        """The requests that arrive in [low, high)."""
+        first, last = np.searchsorted(self.arrival_ms, [low_ms, high_ms])
+        return Observed(*(getattr(self, name)[first:last] for name in self.__dataclass_fields__))
+
+
+@dataclass(frozen=True, eq=False)
+class WaysToAnswer:
+    """Ways in which a request can be answered in time; arrays of shape (C, M, B).
+
+    Attributes
+    ----------
+    slo_ms : ndarray, shape (C,)
+        Longest deadline of each class.
+    accuracy : ndarray, shape (M,)
+    time_ms : ndarray
+        What a batch takes that is in time, on average; infinite where none is.
+    """
+
+    slo_ms: FloatArray
+    accuracy: FloatArray
+    time_ms: FloatArray
+
+    @classmethod
+    def of(
+        cls, times: ServiceTimes, slo_ms: FloatArray, factor: float,
+        shortest_ms: FloatArray | None = None,
+    ) -> WaysToAnswer:
+        """With times ``factor`` times those given.
+
+        Parameters
+        ----------
+        slo_ms : ndarray, shape (C,)
+        shortest_ms : ndarray, shape (C,), optional
+            Where deadlines of a class differ the shortest; times are means below that.
+        """
+        levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
+        each = factor * np.stack([times.quantile(level) for level in levels])
+        limits = slo_ms if shortest_ms is None else shortest_ms
+        mean = np.full((len(slo_ms), *each.shape[1:]), np.inf)
+        for c, (limit, longest) in enumerate(zip(limits, slo_ms, strict=True)):
+            count = (each <= limit).sum(axis=0)
+            total = np.where(each <= limit, each, 0.0).sum(axis=0)
+            least = np.where(each[0] <= longest, each[0], np.inf)
+            mean[c] = np.where(count > 0, total / np.maximum(count, 1), least)
+        return cls(np.asarray(slo_ms, dtype=float), times.accuracy, mean)
+
+    def with_observed(self, seen: Observed) -> WaysToAnswer:
+        """With what was seen to be in time although the profile rules it out."""
+        time_ms, done = self.time_ms.copy(), seen.batch > 0
+        place = (seen.slo_class[done], seen.model[done], seen.batch[done] - 1)
+        at = np.where(np.isfinite(time_ms[place]), time_ms[place], self.slo_ms[place[0]])
+        time_ms[place] = at
+        return replace(self, time_ms=time_ms)
+
+    def per_request_ms(self) -> FloatArray:
+        """Worker time of an answer, shape (C, M, B)."""
+        return np.asarray(self.time_ms / np.arange(1, self.time_ms.shape[2] + 1))
+
+
+@dataclass(frozen=True)
+class ObservedBound:
+    """What no scheme could have beaten.
+
+    Attributes
+    ----------
+    effective_accuracy : float
+    in_time : float
+        Largest share of the requests that could be answered in time.
+    windows : int
+        Into which the log was cut for the first.
+    """
+
+    effective_accuracy: float
+    in_time: float
+    windows: int
+
+
+def observed_bound(seen: Observed, ways: WaysToAnswer, workers: int) -> ObservedBound:
+    """What no scheme on ``workers`` like workers could have beaten.
+
+    Raises
+    ------
+    NotConvergedError
+        A linear program was not solved.
+    """
+    ways, requests = ways.with_observed(seen), len(seen.arrival_ms)
+    reached = [(sum(_Program(part, ways).best(workers, span_ms)
+                    for part, span_ms in parts) / requests, len(parts))
+               for parts in _windowings(seen, ways)]
+    effective, windows = min(reached)
+    even = replace(ways, accuracy=np.ones(len(ways.accuracy)))
+    in_time = min(sum(_Program(part, even).best(workers, span_ms) for part, span_ms in parts)
+                  for parts in _windowings(seen, ways))
+    return ObservedBound(min(effective, float(ways.accuracy.max())), min(in_time / requests, 1.0),
+                         windows)
+
+
+def observed_workers(
+    seen: Observed, ways: WaysToAnswer, *, effective_accuracy: float, in_time: float
+) -> float:
+    """Busy workers without which no scheme reaches some effective accuracy and share in time.
+
+    Both as fractions of all requests; NaN where no number of workers does.
+    """
+    ways = ways.with_observed(seen)
+    (only,) = next(_windowings(seen, ways))
+    return _Program(only[0], ways).fewest(effective_accuracy, in_time, only[1])
+
+
+def _windowings(
+    seen: Observed, ways: WaysToAnswer
+) -> Iterator[list[tuple[Observed, float]]]:
+    """The log in 1, 2, 4, ... windows: the requests of each, and the time for their answers."""
+    first, last = float(seen.arrival_ms[0]), float(seen.arrival_ms[-1])
+    longest, number = float(ways.slo_ms.max()), 1
+    while number == 1 or (number <= _MOST_WINDOWS
+                          and (last - first) / number >= _SHORTEST * longest):
+        edges = np.linspace(first, last, number + 1)
+        edges[-1] = np.inf
+        parts = [seen.part(low, high) for low, high in pairwise(edges.tolist())]
+        yield [(part, float(part.arrival_ms[-1] - part.arrival_ms[0]) + longest)
+               for part in parts if len(part.arrival_ms)]
+        number *= 2
+
+
+class _Program:
+    """The linear program of the requests of a window."""
+
+    def __init__(self, seen: Observed, ways: WaysToAnswer) -> None:
+        self.counts = np.bincount(seen.slo_class, minlength=len(ways.slo_ms)).astype(float)
+        each_ms = ways.per_request_ms()
+        self.where = np.nonzero(np.isfinite(each_ms))
+        self.time_ms = each_ms[self.where] * _ratio(seen, each_ms)
+        self.accuracy = ways.accuracy[self.where[1]]
+        self.classes = (self.where[0] == np.arange(len(self.counts))[:, None]).astype(float)
+
+    def best(self, workers: int, span_ms: float) -> float:
+        """Largest sum of accuracies of answers in time."""
+        found = _solved(-self.accuracy, np.vstack([self.time_ms / span_ms, self.classes]),
+                        np.append(float(workers), self.counts))
+        return -float(found.fun)
+
+    def fewest(self, effective_accuracy: float, in_time: float, span_ms: float) -> float:
+        """Least busy workers for so much of all requests."""
+        total = float(self.counts.sum())
+        found = linprog(self.time_ms / span_ms, A_ub=np.vstack([
+            self.classes, -self.accuracy, -np.ones(len(self.accuracy))]), b_ub=np.concatenate([
+                self.counts, [-effective_accuracy * total, -in_time * total]]), method="highs")
+        return float(found.fun or 0.0) if found.success else float("nan")
+
+
+def _ratio(seen: Observed, each_ms: FloatArray) -> float:
+    """Measured over expected worker time of the answers in time; 1 where it was not measured."""
+    known = (seen.batch > 0) & np.isfinite(seen.share_ms)
+    expected = each_ms[seen.slo_class[known], seen.model[known], seen.batch[known] - 1].sum()
+    return float(seen.share_ms[known].sum() / expected) if expected > 0 else 1.0
+
+
+def _solved(cost: FloatArray, rows: FloatArray, most: FloatArray) -> Any:
+    found = linprog(cost, A_ub=rows, b_ub=most, method="highs")
+    if not found.success:
+        raise NotConvergedError(describe(f"observed bound not found ({found.message})"))
+    return found

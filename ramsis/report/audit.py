@@ -1,0 +1,59 @@
+"""How far a request log is from the best possible, and where its violations came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ramsis.report.figure import COLOURS, saved_figure
+
+__all__ = ["plot_audit"]
+
+
+def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Effective accuracy as three bars, workers as three, violations by cause.
+
+    Parameters
+    ----------
+    row : Mapping
+        As of :meth:`ramsis.serving.audit.Audit.row`.
+    path : path
+        Ends in .png, .pdf or .svg.
+
+    Raises
+    ------
+    InvalidValueError
+        A file name of another kind.
+    OutputError
+        The file cannot be written.
+    """
+    best = row["best_policy"]
+    reached = {"achieved": row["effective_accuracy"],
+               "best policy": None if best is None else best["effective_accuracy"],
+               "no scheme above": row["upper_bound"]}
+    workers = {"there were": row["workers"], "best policy": row["fewest_workers"],
+               "no scheme below": row["workers_bound"]}
+    causes = {name: 100.0 * count / row["requests"]
+              for name, count in row["violations_by_cause"].items() if count}
+    with saved_figure(path, figsize=(9.0, 3.2)) as figure:
+        left, middle, right = figure.subplots(1, 3)
+        _bars(left, reached, COLOURS[0], "effective accuracy", "{:.4f}")
+        values = [value for value in reached.values() if value is not None]
+        room = max(max(values) - min(values), 0.01)
+        left.set_ylim(max(0.0, min(values) - room), min(1.0, max(values) + 0.5 * room))
+        _bars(middle, workers, COLOURS[2], "workers", "{:d}")
+        _bars(right, causes or {"none": 0.0}, COLOURS[1], "violations (% of requests)", "{:.3g}")
+
+
+def _bars(
+    axes: Any, values: Mapping[str, float | None], colour: str, title: str, form: str
+) -> None:
+    """A bar for each value that there is, with the value above it."""
+    shown = {name: value for name, value in values.items() if value is not None}
+    drawn = axes.bar(list(shown), list(shown.values()), color=colour, width=0.6)
+    axes.bar_label(drawn, [form.format(value) for value in shown.values()], fontsize=8)
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.tick_params(axis="x", labelsize=8, rotation=20)
+    axes.margins(y=0.15)
+    axes.spines[["top", "right"]].set_visible(False)

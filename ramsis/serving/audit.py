@@ -1,0 +1,364 @@
+"""How far a request log is from the best possible, and why.
+
+1. *Achieved*: what became of the requests. Answers in time are worth the accuracy that the profile
+   states of their models, so that the figures compare; whether they were right stands beside it.
+2. *Best policy*: :mod:`ramsis.serving.hindsight`. 3. *What no scheme could have beaten*:
+   :mod:`ramsis.bounds.observed`. Two differences add up: bound − achieved =
+   (bound − best policy) + (best policy − achieved).
+4. *Workers*: the fewest with which the best policy achieves as much, and a number that no scheme
+   could have done with fewer than.
+5. *Losses*: the most accurate model's accuracy − effective accuracy = what violations took
+   + what less accurate models took. *Causes* of violations: :mod:`ramsis.serving.causes`.
+
+Times are the profile's, times a *service factor*: what the batches of the log took over the
+profile's means. It is above 1 where service has become slower.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, observed_workers
+from ramsis.cluster import DISTRIBUTION, ServiceTimes, SloClass
+from ramsis.cluster.service_times import carries_quantiles
+from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
+from ramsis.profiles import ProfileSet
+from ramsis.serving.batches import Batches, batches_of
+from ramsis.serving.causes import CAUSES, causes_of
+from ramsis.serving.hindsight import Day, Hindsight
+from ramsis.serving.request_log import RequestLog
+from ramsis.sim.fleet import MAX_BATCH
+from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
+
+__all__ = ["Achieved", "Audit", "AuditSettings", "audit_log"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_MOST_CLASSES = 4  # of deadlines that are told apart
+_NORMAL_95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class AuditSettings:
+    """How a log is judged.
+
+    Attributes
+    ----------
+    workers : int
+        That there were, >= 1.
+    service : str, optional
+        Statistic of the profile that batches are held against; the distribution by default, or
+        p95 where the profile has none.
+    schemes : tuple of str
+        Policies among which the best is looked for, as ``simulate`` takes them; may be none.
+    max_violation : float
+        The fewest workers may have so many violations even where there were fewer.
+    seeds : int
+        Simulations on the arrivals, >= 1.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range, or a scheme that is no policies.
+    """
+
+    workers: int
+    service: str | None = None
+    schemes: tuple[str, ...] = ("central-queue",)
+    max_violation: float = 0.001
+    seeds: int = 3
+
+    def __post_init__(self) -> None:
+        check_number_of("workers", self.workers)
+        check_number_of("seeds", self.seeds)
+        if not 0 <= self.max_violation <= 1:
+            raise InvalidValueError(describe("not a share of violations", where="max_violation",
+                                             value=self.max_violation,
+                                             allowed="a fraction in [0, 1]"))
+        _ = self.policies
+
+    @property
+    def policies(self) -> dict[str, PolicyScheme]:
+        """The schemes, by their texts."""
+        found = {text: policy_scheme(text) for text in self.schemes}
+        for text, scheme in found.items():
+            if not isinstance(scheme, PolicyScheme):
+                raise InvalidValueError(describe("not policies", where="scheme", value=text,
+                                                 allowed="round-robin, shortest-queue or "
+                                                 "central-queue, with settings"))
+        return {text: scheme for text, scheme in found.items()
+                if isinstance(scheme, PolicyScheme)}
+
+
+@dataclass(frozen=True)
+class Achieved:
+    """What became of the requests of a log.
+
+    Attributes
+    ----------
+    requests, served, late, dropped, failed : int
+        The last four add up to the first.
+    duration_s, load_qps : float
+        From the first arrival to the last.
+    slo_ms : float
+        The longest deadline.
+    accuracy : float or None
+        Mean of the answers in time; None without any.
+    violation_rate, effective_accuracy : float
+    right : float or None
+        Share of the answers in time that were right, of those of which the log says it.
+    right_half_width : float or None
+        Of its 95 % interval.
+    utilisation : float or None
+        Share of the workers' time that batches took; None where the log does not say.
+    service_factor : float
+        What batches took over the profile's means; 1 where the log does not say.
+    """
+
+    requests: int
+    served: int
+    late: int
+    dropped: int
+    failed: int
+    duration_s: float
+    load_qps: float
+    slo_ms: float
+    accuracy: float | None
+    violation_rate: float
+    effective_accuracy: float
+    right: float | None
+    right_half_width: float | None
+    utilisation: float | None
+    service_factor: float
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The answers about a log; see the module.
+
+    Attributes
+    ----------
+    workers : int
+        That there were.
+    achieved : Achieved
+    best : Hindsight or None
+        None where no policy could be made.
+    fewest : Hindsight or None
+        On the fewest workers; None where the best policy on all does not achieve as much.
+    upper_bound : float
+        Effective accuracy that no scheme could have beaten.
+    least_violation_rate : float
+        Share of violations that no scheme could have gone below.
+    workers_bound : int
+        No scheme could have achieved as much with fewer.
+    causes : mapping of str to int
+        Violations by cause; they add up.
+    lost_to_violations, lost_to_models : float
+        With the effective accuracy they add up to ``most_accurate``.
+    most_accurate : float
+        Accuracy of the most accurate model.
+    """
+
+    workers: int
+    achieved: Achieved
+    best: Hindsight | None
+    fewest: Hindsight | None
+    upper_bound: float
+    least_violation_rate: float
+    workers_bound: int
+    lost_to_violations: float
+    lost_to_models: float
+    most_accurate: float
+    causes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def wasted_workers(self) -> int:
+        """Workers beyond the fewest with which the best policy achieves as much."""
+        return 0 if self.fewest is None else self.workers - self.fewest.workers
+
+    def row(self) -> dict[str, Any]:
+        """The answers under the names that every command uses."""
+        best, fewest = self.best, self.fewest
+        return {
+            "workers": self.workers, **asdict(self.achieved),
+            "upper_bound": self.upper_bound, "least_violation_rate": self.least_violation_rate,
+            "gap_to_bound": self.upper_bound - self.achieved.effective_accuracy,
+            "best_policy": None if best is None else asdict(best),
+            "gap_to_policy": (None if best is None else
+                              best.effective_accuracy - self.achieved.effective_accuracy),
+            "fewest_workers": None if fewest is None else fewest.workers,
+            "workers_bound": self.workers_bound, "wasted_workers": self.wasted_workers,
+            "violations_by_cause": dict(self.causes),
+            "lost_to_violations": self.lost_to_violations, "lost_to_models": self.lost_to_models,
+            "most_accurate": self.most_accurate,
+        }
+
+
+def audit_log(
+    log: RequestLog, profile: ProfileSet, settings: AuditSettings, *, where: str = "log"
+) -> Audit:
+    """Judge a log.
+
+    Parameters
+    ----------
+    log : RequestLog
+    profile : ProfileSet
+        Of the models that answered.
+    settings : AuditSettings
+    where : str
+        Names the log in messages.
+
+    Raises
+    ------
+    InputFileError
+        A model that the profile lacks, or more batches at once than workers.
+    InvalidValueError, InfeasibleError, NotConvergedError
+        As when policies are made and simulated.
+    """
+    case = _Case.of(log, profile, settings, where)
+    achieved, ways, seen = case.achieved(), case.ways(), case.seen()
+    bound = observed_bound(seen, ways, settings.workers)
+    day = Day(profile, case.service, case.factor, 1000.0 * log.arrival_s, case.slo_classes(),
+              settings.policies, range(settings.seeds))
+    allowed = max(achieved.violation_rate, settings.max_violation)
+    busy = observed_workers(seen, ways, effective_accuracy=achieved.effective_accuracy,
+                            in_time=1.0 - achieved.violation_rate)
+    # What was done is a point of the program, so only rounding could ask for more.
+    workers_bound = min(max(1, math.ceil(busy - 1e-6)), settings.workers)
+    best = day.best(settings.workers)
+    fewest = day.fewest(best, lambda one: (
+        one.effective_accuracy >= achieved.effective_accuracy and one.violation_rate <= allowed),
+        workers_bound)
+    most = float(case.times.accuracy.max())
+    cause = causes_of(log, case.batches, case.stated, settings.workers)
+    return Audit(
+        settings.workers, achieved, best, fewest,
+        upper_bound=bound.effective_accuracy, least_violation_rate=1.0 - bound.in_time,
+        workers_bound=workers_bound, lost_to_violations=most * achieved.violation_rate,
+        lost_to_models=most * (1.0 - achieved.violation_rate) - achieved.effective_accuracy,
+        most_accurate=most, causes={name: int((cause == name).sum()) for name in CAUSES})
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A log beside a profile.
+
+    Attributes
+    ----------
+    stated, times : ServiceTimes
+        The profile's, and these times the factor.
+    model : ndarray of int, shape (n,)
+        That answered each request; -1 for none.
+    """
+
+    log: RequestLog
+    settings: AuditSettings
+    service: str
+    stated: ServiceTimes
+    times: ServiceTimes
+    model: IntArray
+    batches: Batches
+    factor: float
+
+    @classmethod
+    def of(
+        cls, log: RequestLog, profile: ProfileSet, settings: AuditSettings, where: str
+    ) -> _Case:
+        service = settings.service or (DISTRIBUTION if carries_quantiles(profile) else "p95")
+        largest = max(MAX_BATCH, int(log.batch.max()))
+        stated = ServiceTimes.of_all(profile, service, largest)
+        model = _models(log, stated.models, where)
+        batches = batches_of(log, model, settings.workers, where)
+        if len(batches.size) and batches.size.max() > largest:
+            stated = ServiceTimes.of_all(profile, service, int(batches.size.max()))
+        expected = stated.mean_ms[batches.model, batches.size - 1].sum()
+        factor = float(batches.busy_ms.sum() / expected) if expected > 0 else 1.0
+        return cls(log, settings, service, stated, stated.scaled(factor), model, batches, factor)
+
+    def achieved(self) -> Achieved:
+        """What became of the requests."""
+        log, in_time = self.log, self.log.in_time
+        worth = float(self.times.accuracy[self.model[in_time]].sum())
+        span_s = float(log.arrival_s[-1] - log.arrival_s[0])
+        counted = in_time & np.isfinite(log.correct)
+        right = float(log.correct[counted].mean()) if counted.any() else None
+        served, requests = int(in_time.sum()), len(log)
+        late, dropped, failed = (int((log.outcome == name).sum())
+                                 for name in ("late", "dropped", "failed"))
+        return Achieved(
+            requests, served, late, dropped, failed, span_s,
+            (requests - 1) / span_s if span_s > 0 else float(requests),
+            float(log.deadline_ms.max()), worth / served if served else None,
+            1.0 - served / requests, worth / requests, right,
+            None if right is None else _half_width(right, int(counted.sum())),
+            self._utilisation(span_s), self.factor)
+
+    def _utilisation(self, span_s: float) -> float | None:
+        batches = self.batches
+        if not len(batches.size) or span_s <= 0:
+            return None
+        first, last = float(self.log.arrival_s[0]), float(self.log.arrival_s[-1])
+        length_s = np.maximum(batches.finish_s - batches.start_s, 1e-12)
+        inside_s = np.clip(np.minimum(batches.finish_s, last)
+                           - np.maximum(batches.start_s, first), 0.0, None)
+        busy_s = float((batches.busy_ms / 1000.0 * inside_s / length_s).sum())
+        return busy_s / (self.settings.workers * span_s)
+
+    def classes(self) -> tuple[FloatArray, FloatArray, IntArray]:
+        """Shortest and longest deadline of each class, and the class of each request."""
+        deadline = self.log.deadline_ms
+        slos = np.unique(deadline)
+        if len(slos) > _MOST_CLASSES:
+            levels = (np.arange(_MOST_CLASSES) + 1.0) / _MOST_CLASSES
+            slos = np.unique(np.quantile(deadline, levels, method="higher"))
+        of = np.searchsorted(slos, deadline)
+        shortest = np.array([deadline[of == c].min() for c in range(len(slos))])
+        return shortest, slos, of
+
+    def slo_classes(self) -> tuple[SloClass, ...]:
+        """The classes with their shares of the requests, each with its shortest deadline."""
+        shortest, _, of = self.classes()
+        share = np.bincount(of) / len(of)
+        return tuple(SloClass(float(slo), float(part))
+                     for slo, part in zip(shortest, share, strict=True))
+
+    def ways(self) -> WaysToAnswer:
+        """How requests can be answered in time."""
+        shortest, longest, _ = self.classes()
+        return WaysToAnswer.of(self.times, longest, 1.0, shortest)
+
+    def seen(self) -> Observed:
+        """The requests with what their answers took."""
+        log, batches, in_time = self.log, self.batches, self.log.in_time
+        known = batches.of >= 0
+        share = np.full(len(log), np.nan)
+        share[known] = (batches.busy_ms / batches.size)[batches.of[known]]
+        size = np.maximum(log.batch, 1)
+        size[known] = batches.size[batches.of[known]]
+        return Observed(1000.0 * log.arrival_s, self.classes()[2],
+                        np.where(in_time, self.model, -1), np.where(in_time, size, 0), share)
+
+
+def _half_width(share: float, count: int) -> float:
+    """Of the 95 % interval of a share, by Agresti and Coull: two more of each kind."""
+    adjusted = (share * count + 2.0) / (count + 4.0)
+    return _NORMAL_95 * math.sqrt(adjusted * (1.0 - adjusted) / (count + 4.0))
+
+
+def _models(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:
+    """Index of the model of each request; -1 where none answered."""
+    number = {name: i for i, name in enumerate(models)}
+    for name in dict.fromkeys(log.model[log.answered].tolist()):
+        if name not in number:
+            raise InputFileError(describe("a model that the profile lacks",
+                                          where=f"{where}: model", value=name,
+                                          allowed=", ".join(models)))
+    return np.array([number.get(name, -1) if answered else -1
+                     for name, answered in zip(log.model.tolist(), log.answered.tolist(),
+                                               strict=True)], dtype=np.int64)

@@ -1,0 +1,125 @@
+"""The batches of a request log: which requests ran together, and what each batch took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, describe
+from ramsis.serving.request_log import RequestLog
+
+__all__ = ["Batches", "batches_of"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_TOUCHING_S = 1e-3  # batches of one worker may overlap by that: the answers are sent after a run
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """Batches with known times; arrays of shape (b,).
+
+    Attributes
+    ----------
+    of : ndarray of int, shape (n,)
+        The batch of each request of the log; -1 where it is not known.
+    model : ndarray of int
+        Index of the model.
+    size : ndarray of int
+        Its requests.
+    start_s, finish_s : ndarray
+    busy_ms : ndarray
+        Time of its worker; where a worker's batches overlap, as they do by the time in which
+        answers are sent, the earlier one has what both claim.
+    """
+
+    of: IntArray
+    model: IntArray
+    size: IntArray
+    start_s: FloatArray
+    finish_s: FloatArray
+    busy_ms: FloatArray
+
+
+def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Batches:
+    """The batches of a log.
+
+    Requests ran together where worker, model, start and finish are the same. Where the log does
+    not name workers, as many batches of the stated size are assumed as these requests make.
+
+    Parameters
+    ----------
+    model : ndarray of int, shape (n,)
+        Index of the model of each request; -1 for none.
+    workers : int
+    where : str
+        Names the log in messages.
+
+    Raises
+    ------
+    InputFileError
+        More batches at once than there are workers, or a worker beyond these.
+    """
+    known = np.flatnonzero(log.answered & np.isfinite(log.start_s) & np.isfinite(log.finish_s))
+    beyond = log.worker[known] >= workers
+    if beyond.any():
+        raise InputFileError(describe("more workers than stated", where=f"{where}: worker",
+                                      value=int(log.worker[known].max()),
+                                      allowed=f"0 to {workers - 1}, by --workers {workers}"))
+    keys = np.stack([log.worker[known].astype(float), model[known].astype(float),
+                     log.start_s[known], log.finish_s[known]])
+    found, group = np.unique(keys, axis=1, return_inverse=True)
+    group = group.reshape(-1)
+    together = np.bincount(group, minlength=found.shape[1])
+    stated = np.zeros(found.shape[1], dtype=np.int64)
+    np.maximum.at(stated, group, log.batch[known])
+    worker, kind, start_s, finish_s = found
+    named = worker >= 0
+    copies = np.where(named | (stated == 0), 1, -(-together // np.maximum(stated, 1)))
+    of = np.full(len(log), -1)
+    first = np.cumsum(copies) - copies
+    of[known] = first[group] + _place(group) * copies[group] // together[group]
+    each = np.repeat(np.arange(len(copies)), copies)
+    size = np.bincount(of[known], minlength=len(each))
+    _check_workers(worker[each], start_s[each], finish_s[each], workers, where)
+    busy = _busy_ms(worker[each], start_s[each], finish_s[each])
+    return Batches(of, kind[each].astype(np.int64), size, start_s[each], finish_s[each], busy)
+
+
+def _place(group: IntArray) -> IntArray:
+    """The number of each entry among those of its group, from 0."""
+    order = np.argsort(group, kind="stable")
+    counts = np.bincount(group)
+    place = np.empty(len(group), dtype=np.int64)
+    place[order] = np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return place
+
+
+def _busy_ms(worker: FloatArray, start_s: FloatArray, finish_s: FloatArray) -> FloatArray:
+    """Time of the worker of each batch, no time twice."""
+    busy = finish_s - start_s
+    for one in np.unique(worker[worker >= 0]):
+        mine = np.flatnonzero(worker == one)
+        order = mine[np.argsort(start_s[mine], kind="stable")]
+        before = np.maximum.accumulate(np.concatenate([[-np.inf], finish_s[order][:-1]]))
+        busy[order] = np.maximum(finish_s[order] - np.maximum(start_s[order], before), 0.0)
+    return np.asarray(1000.0 * busy)
+
+
+def _check_workers(
+    worker: FloatArray, start_s: FloatArray, finish_s: FloatArray, workers: int, where: str
+) -> None:
+    """Refuse more batches at one time than there are workers."""
+    ends = np.maximum(finish_s - _TOUCHING_S, start_s)
+    at = np.concatenate([start_s, ends])
+    change = np.concatenate([np.ones(len(ends)), -np.ones(len(ends))])
+    order = np.lexsort((change, at))  # at one instant batches end before others start
+    running = np.cumsum(change[order])
+    if len(running) and running.max() > workers:
+        place = order[int(np.argmax(running > workers))]
+        raise InputFileError(describe(
+            "more batches at once than workers", where=f"{where}: {at[place]:.6f} s",
+            value=int(running.max()), allowed=f"at most {workers}, by --workers"))
