@@ -49,7 +49,9 @@ def central_claims(
 ) -> tuple[Check, ...]:
     """Every claim of a policy's file, checked against its problem."""
     if policy.budget is not None:
-        return (*budget_checks(policy, tolerance), *_bound_checks(policy, problem, tolerance))
+        return (*budget_checks(policy, tolerance),
+                *headroom_claims(policy.headroom, problem, None, tolerance),
+                *_bound_checks(policy, problem, tolerance))
     factor = 1.0 if policy.headroom is None else policy.headroom.factor
     derived, solution, gain = promise_of(problem, factor)
     same = float((solution.table == policy.codes).mean()) if (

@@ -75,7 +75,7 @@ def played(plan: CentralSolution, true: CentralProblem, slower: float = 1.0) -> 
 
 
 def headroom_claims(
-    stated: HeadroomRecord | None, problem: CentralProblem, plan: CentralSolution,
+    stated: HeadroomRecord | None, problem: CentralProblem, plan: CentralSolution | None,
     tolerance: float,
 ) -> tuple[Check, ...]:
     """What a policy's file says of its headroom, worked out again.
@@ -84,15 +84,17 @@ def headroom_claims(
     ----------
     problem : CentralProblem
         Of the file.
-    plan : CentralSolution
-        For its factor on service times.
+    plan : CentralSolution or None
+        For its factor on service times; None where the table was changed after planning, for a
+        budget.
     """
     if stated is None:
         return ()
     from ramsis.central.solve import solve_central
 
     pure = solve_central(planned_problem(problem, 1.0))
-    record = most_robust_central(pure, stated.allowed_loss).record
+    again, record = most_robust_central(pure, stated.allowed_loss)
+    plan = again if plan is None else plan
     found = {slower: played(plan, problem, slower) for slower in (1.0, stated.slower)}
     return record_claims(stated, record, found, played(pure, pure.problem), tolerance)
 

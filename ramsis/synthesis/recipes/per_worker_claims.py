@@ -83,7 +83,8 @@ def worker_claims(
     )
     if policy.budget is not None:
         return (table, _overflow_check(policy, problem),
-                *budget_checks(policy, tolerance, own_arrivals), *bounds)
+                *budget_checks(policy, tolerance, own_arrivals),
+                *headroom_claims(policy, problem, None, tolerance), *bounds)
     derive = _BY_DISPATCH.get(policy.dispatch) or (
         _modulated if is_modulated(problem.arrivals) else _memoryless)
     analysis, gain, proofs = derive(problem, policy, tolerance)

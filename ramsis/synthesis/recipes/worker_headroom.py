@@ -143,7 +143,7 @@ def pure_grid(problem: WorkerProblem) -> str | FloatArray:
 
 
 def headroom_claims(
-    policy: Policy, problem: WorkerProblem, table: IntArray, tolerance: float
+    policy: Policy, problem: WorkerProblem, table: IntArray | None, tolerance: float
 ) -> tuple[Check, ...]:
     """What a policy's file says of its headroom, worked out again.
 
@@ -151,8 +151,8 @@ def headroom_claims(
     ----------
     problem : WorkerProblem
         Of the file.
-    table : ndarray of int, shape (N, D+1)
-        Its table in the problem's terms.
+    table : ndarray of int, shape (N, D+1), or None
+        Its table in the problem's terms; None where it was changed after planning, for a budget.
     """
     stated = policy.headroom
     if stated is None:
@@ -160,8 +160,9 @@ def headroom_claims(
     tables = Tables(WorkerModel(pure_problem(problem), policy.dispatch), SOLVERS[0],
                     pure_grid(problem))
     pure = tables.true.solve(SOLVERS[0])
-    record = tables.most_robust(pure, stated.allowed_loss).record
-    plan = WorkerPlan(table, stated.factor, problem.slack_ms)
+    plan, record = tables.most_robust(pure, stated.allowed_loss)
+    if table is not None:
+        plan = WorkerPlan(table, stated.factor, problem.slack_ms)
     played = {slower: _played(tables.analysis(plan, slower)) for slower in (1.0, stated.slower)}
     return record_claims(stated, record, played, _played(analyse_worker(
         tables.true.problem, pure.policy, pure.frequency, pure.excess)), tolerance)
