@@ -39,7 +39,8 @@ from ramsis.central.model import Model, central_model
 from ramsis.central.problem import CentralProblem
 from ramsis.errors import NotConvergedError, describe
 
-__all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "evaluate_central", "solve_central"]
+__all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "evaluate_central",
+           "solve_central"]
 
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int16]

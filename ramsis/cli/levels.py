@@ -71,8 +71,8 @@ def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
     if policy.randomised is not None:
         state += ", one action by chance"
-    return {**policy_row(policy), **headroom_row(policy), **budget_row(policy), "file": str(folder / name),
-            "state": state}
+    return {**policy_row(policy), **headroom_row(policy), **budget_row(policy),
+            "file": str(folder / name), "state": state}
 
 
 def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:

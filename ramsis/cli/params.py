@@ -24,7 +24,7 @@ from ramsis.report.figure import check_figure_name
 # What takes long to load is imported by the words that need it, so that commands start quickly.
 if TYPE_CHECKING:
     from ramsis.arrivals import Arrivals
-    from ramsis.sim import SchemeSpec
+    from ramsis.sim import SchemeSpec, SlowSpells
     from ramsis.synthesis.schemes import PolicyScheme
 
     _ParamType = click.ParamType[Any]
@@ -32,8 +32,8 @@ else:
     _ParamType = click.ParamType
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
-           "LOG_COLUMN", "MODELS", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS", "TRACE",
-           "WORKERS", "ByType", "NamedScheme", "TraceName"]
+           "LOG_COLUMN", "MODELS", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS", "SLOW_SPELLS",
+           "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
 
 T = TypeVar("T")
 
@@ -291,6 +291,12 @@ def _log_column(text: str, where: str) -> tuple[str, str]:
     return name, column
 
 
+def _slow_spells(text: str, where: str) -> SlowSpells | str:
+    from ramsis.sim import SlowSpells
+
+    return text if text == "profile" else SlowSpells.parse(text, where)
+
+
 LOADS = Word("loads", _loads)
 """``400``, ``400,800`` or ``from:to:step``: a tuple of loads in queries per second."""
 ARRIVALS = Word("process", _arrivals)
@@ -321,5 +327,7 @@ BATCH_SIZES = Word("batches", _batches)
 """``1,2,4``, ``1:32`` or ``1:32:4``: a rising tuple."""
 DIMENSION = Word("dimension", _dimension)
 """``NAME=SIZE``: a pair."""
+SLOW_SPELLS = Word("spells", _slow_spells)
+"""``share=S,factor=F,length-ms=L``: :class:`~ramsis.sim.SlowSpells`; or ``profile``."""
 LOG_COLUMN = Word("column", _log_column)
 """``FIELD=NAME``: a pair."""

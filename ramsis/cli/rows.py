@@ -17,8 +17,8 @@ from rich.table import Table
 from ramsis.policy import Policy
 from ramsis.runtime.table import WAIT_CODE
 
-__all__ = ["Column", "budget_row", "budget_words", "headroom_row", "json_option", "policy_row", "print_json",
-           "print_rows", "progress"]
+__all__ = ["Column", "budget_row", "budget_words", "headroom_row", "json_option", "policy_row",
+           "print_json", "print_rows", "progress"]
 
 json_option = click.option("--json", "as_json", is_flag=True,
                            help="Print the rows as one JSON document.")

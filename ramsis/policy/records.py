@@ -13,8 +13,8 @@ from typing import Any
 
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields
 
-__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "HeadroomRecord", "Inputs", "PerDecision",
-           "PolicyModel", "Rates", "Spread", "names"]
+__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "HeadroomRecord", "Inputs",
+           "PerDecision", "PolicyModel", "Rates", "Spread", "names"]
 
 _ORIGINS = "mpie"
 

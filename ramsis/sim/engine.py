@@ -37,6 +37,7 @@ from ramsis.runtime import LoadMonitor
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
+from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 
 if TYPE_CHECKING:
     from ramsis.sim.workload import ClosedLoop
@@ -181,6 +182,8 @@ class Engine:
         The monitor's window.
     query_slo_ms : ndarray, shape (n,), optional
         Deadline of each query after its arrival; by default the fleet's for all.
+    spells : DrawnSpells
+        When workers are slow; by default never.
 
     Attributes
     ----------
@@ -202,6 +205,7 @@ class Engine:
         load_qps: float | None,
         monitor_ms: float = WINDOW_MS,
         query_slo_ms: NDArray[np.float64] | None = None,
+        spells: DrawnSpells = NO_SPELLS,
     ) -> None:
         self.fleets = tuple(fleets)
         self.fleet = fleet = self.fleets[0]
@@ -216,6 +220,7 @@ class Engine:
         self._query_slo_ms = query_slo_ms
         self._slos: list[float] | None = None if query_slo_ms is None else query_slo_ms.tolist()
         self._held: list[_Held] = _held(self.fleets)
+        self._spells = spells
         self._rng, self._uniform, self._coins = rng, list[float](), list[float]()
         self._arrival_ms: list[float] = []
         self._batch_of: list[int] = []
@@ -304,6 +309,7 @@ class Engine:
             batch_of[query] = batch
         row = service_ms[model][size - 1]
         busy_ms = self._drawn(row, levels, queries[0]) if draws else row[0]
+        busy_ms *= self._spells.factor_at(worker, self.now_ms)
         finish_ms = self.now_ms + self._network_ms + busy_ms
         self.idle[worker] = False
         self._starts.append(self.now_ms)

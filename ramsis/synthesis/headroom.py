@@ -6,10 +6,10 @@ longer: in a mix of models, in slow spells, on a machine that does other things 
 
 **What.** A policy may be *planned* as if all service times were longer by a factor f >= 1. What it
 promises is for the true times all the same, and differs from the optimum there by a loss, in
-effective accuracy and in the gain that is maximised. Among f = 1.025, 1.05,
-1.075 and 1.1 the largest is taken whose loss, the larger of the two, is at most the *headroom*. The
-loss rises with f, so bisection finds it, 1.1 being tried first; where none is within the headroom
-the policy is the pure optimum. A headroom of 0 looks for none.
+effective accuracy and in the gain that is maximised. Among f = 1.025, 1.05, 1.075 and 1.1 the
+largest is taken whose loss, the larger of the two, is at most the *headroom*. The loss rises with
+f, so bisection finds it, 1.1 being tried first; where none is within the headroom the policy is
+the pure optimum. A headroom of 0 looks for none.
 
 **What it saves** is stated too: effective accuracy and violations of the policy and of the pure
 optimum when service takes 10 % longer than profiled.
