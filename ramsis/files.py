@@ -1,4 +1,4 @@
-"""Reading and writing the project's JSON files: size limit, byte-stable text, atomic writes.
+"""Reading and writing the project's files: size limit, byte-stable JSON, atomic writes, a lock.
 
 Standard library only, so that the runtime can share it.
 """
@@ -7,23 +7,83 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError, OutputError, describe
 
-__all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "read_json", "write_atomic"]
+__all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "read_json",
+           "read_text", "write_atomic"]
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Largest JSON file that is read (64 MB)."""
-
+"""Largest file that is read whole (64 MB)."""
 
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
+_LONG_NUMBER = re.compile(r"[0-9]{19}")
+_NEW_FILE = 0o666  # less what the umask takes away
 
 
 def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def _number(text: str) -> int | float:
+    """A whole number, as a float where it is too large to count anything."""
+    if len(text) < 19:
+        return int(text)
+    if len(text) > 300:
+        raise ValueError(f"a number of {len(text)} digits")
+    return float(text)
+
+
+def _keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, refused where a key stands twice: programs differ in which value they take."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise ValueError(f"key {key!r} appears twice in an object")
+        found[key] = value
+    return found
+
+
+def read_text(
+    path: str | os.PathLike[str], *, limit: int | None = None, encoding: str = "utf-8"
+) -> str:
+    """The text of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
+
+    Sources that never end are refused too.
+
+    Raises
+    ------
+    InputFileError
+        When the file is missing, unreadable, too large, or not UTF-8.
+    """
+    where = str(path)
+    limit = MAX_FILE_BYTES if limit is None else limit
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(limit + 1)  # some sources do not know their size
+            if len(content) > limit:
+                size = max(len(content), os.fstat(stream.fileno()).st_size)
+                raise InputFileError(
+                    describe("file is too large", where=where, value=f"{size} bytes",
+                             allowed=f"at most {limit} bytes ({limit >> 20} MB)")
+                )
+        return content.decode(encoding)
+    except OSError as error:
+        raise InputFileError(
+            describe(f"cannot read file ({error.strerror})", where=where)
+        ) from error
+    except ValueError as error:
+        if isinstance(error, UnicodeDecodeError):
+            raise InputFileError(describe("file is not UTF-8 text", where=where)) from error
+        if isinstance(error, InputFileError):
+            raise
+        raise InputFileError(describe(f"cannot read file ({error})", where=where)) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -33,30 +93,17 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     ------
     InputFileError
         When the file is missing, unreadable, larger than :data:`MAX_FILE_BYTES`, empty, cut
-        off, not UTF-8, not JSON (``NaN``, ``Infinity`` and half a surrogate pair are not), or
-        not an object.
+        off, not UTF-8, not JSON (``NaN``, ``Infinity`` and half a surrogate pair are not), has
+        a key twice in an object, or is not an object.
     """
     where = str(path)
-    try:
-        with open(path, "rb") as stream:
-            content = stream.read(MAX_FILE_BYTES + 1)  # some sources do not know their size
-        if len(content) > MAX_FILE_BYTES:
-            size = max(len(content), os.stat(path).st_size)
-            raise InputFileError(
-                describe("file is too large", where=where, value=f"{size} bytes",
-                         allowed=f"at most {MAX_FILE_BYTES} bytes (64 MB)")
-            )
-        text = content.decode("utf-8")
-    except OSError as error:
-        raise InputFileError(
-            describe(f"cannot read file ({error.strerror})", where=where)
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputFileError(describe("file is not UTF-8 text", where=where)) from error
+    text = read_text(path)
     if not text.strip():
         raise InputFileError(describe("file is empty", where=where, allowed="a JSON object"))
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(text, parse_constant=_refuse_constant,
+                              parse_int=_number if _LONG_NUMBER.search(text) else None,
+                              object_pairs_hook=_keys_once)
         if "\\ud" in text or "\\uD" in text:
             json.dumps(document, ensure_ascii=False).encode()  # half a pair is no character
     except (ValueError, RecursionError) as error:
@@ -104,29 +151,80 @@ def write_atomic(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` to ``path`` through a temporary name in the same folder.
 
     A reader sees the old file or the whole new one, never a half; an interruption leaves no
-    temporary file behind. Missing parent folders are made.
+    temporary file behind. Missing parent folders are made. A symbolic link stays, and the file
+    that it names is replaced. An old file's permissions stay; a new one has those that the umask
+    leaves. To a device or a pipe, such as ``/dev/stdout``, the text is written directly.
 
     Raises
     ------
     OutputError
         When the folder cannot be made or written.
     """
-    import tempfile  # here, so that who only reads need not load it
-
-    target = Path(path)
-    temporary: str | None = None
     try:
+        target = Path(os.path.realpath(path))
+        mode = _mode(target)
+        if mode is not None and not stat.S_ISREG(mode):
+            with open(target, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            return
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        _replace(target, text, None if mode is None else stat.S_IMODE(mode))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(describe(f"cannot write file ({reason})", where=str(path))) from error
+
+
+def _mode(target: Path) -> int | None:
+    """Type and permissions of what has a name, if anything."""
+    try:
+        return target.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _replace(target: Path, text: str, permissions: int | None) -> None:
+    """Put a regular file in place by a single rename."""
+    short = target.name[:100]  # names have a largest length
+    temporary = target.with_name(f".{short}.{os.getpid()}-{os.urandom(4).hex()}")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_FILE)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
-        os.chmod(temporary, 0o644)
+        if permissions is not None:
+            os.chmod(temporary, permissions)
         os.replace(temporary, target)
-        temporary = None
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold a folder for one process at a time, where the system offers such locks.
+
+    It is the lock of the folder itself (``flock``), so that no file is left behind, and it ends
+    with the process that holds it.
+
+    Raises
+    ------
+    OutputError
+        The folder does not exist or cannot be opened.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    try:
+        handle = os.open(folder, os.O_RDONLY)
     except OSError as error:
         raise OutputError(
-            describe(f"cannot write file ({error.strerror})", where=str(target))
+            describe(f"cannot open the folder ({error.strerror})", where=str(folder))
         ) from error
+    try:
+        with suppress(OSError):  # some network file systems have none
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
     finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
+        os.close(handle)

@@ -21,7 +21,8 @@ LOAD = ConstantLoad(load_qps=3300.0, duration_ms=30_000.0)
 TARGETS = Targets(max_violation=0.001, min_accuracy=0.775)
 SCHEMES = {"central-queue": "central-queue", "round-robin": "round-robin",
            "jellyfish-plus": "jellyfish-plus",
-           "model-switching": "model-switching:share=0.999,profile_s=10"}
+           "model-switching": "model-switching:share=0.999,profile_s=10",
+           "greedy": "greedy:late=drop"}
 
 
 def scan(scheme: str) -> dict[str, Any]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,14 @@ from hypothesis import strategies as st
 
 from ramsis import files
 from ramsis.errors import InputFileError, OutputError
-from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
+from ramsis.files import (
+    canonical_json,
+    fingerprint,
+    folder_lock,
+    read_json,
+    read_text,
+    write_atomic,
+)
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
@@ -180,3 +190,78 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="folder: cannot write file"):
         write_atomic(tmp_path / "folder", "text")
     assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+@pytest.mark.parametrize("content", ['{"a": 1, "a": 2}', '{"b": [{"a": 1, "c": 0, "a": 1}]}'])
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "file.json").write_text(content)
+    with pytest.raises(InputFileError, match="key 'a' appears twice"):
+        read_json(tmp_path / "file.json")
+
+
+def test_numbers_too_large_to_count_with_are_floats(tmp_path: Path) -> None:
+    (tmp_path / "file.json").write_text('{"a": 1' + "0" * 24 + ', "b": 123456789012345678}')
+    assert read_json(tmp_path / "file.json") == {"a": 1e24, "b": 123456789012345678}
+
+
+def test_a_source_without_an_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputFileError, match="file is too large"):
+        read_text("/dev/zero", limit=1 << 20)
+
+
+def test_permissions_follow_the_old_file_or_the_umask(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text("")
+    old.chmod(0o640)
+    before = os.umask(0o027)
+    try:
+        write_atomic(old, "x")
+        write_atomic(new, "x")
+    finally:
+        os.umask(before)
+    assert [path.stat().st_mode & 0o777 for path in (old, new)] == [0o640, 0o640]
+    new.chmod(0o604)
+    write_atomic(new, "y")
+    assert new.stat().st_mode & 0o777 == 0o604
+
+
+def test_a_link_stays_and_its_file_is_written(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    link = tmp_path / "link.json"
+    link.symlink_to(tmp_path / "real" / "file.json")
+    write_atomic(link, "x")  # what it names need not exist
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "file.json").read_text() == "x"
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
+        write_atomic(pipe, "through")
+        assert reader.communicate(timeout=30)[0] == b"through"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_device_is_written_to_and_stays() -> None:
+    write_atomic(os.devnull, "gone")
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_a_name_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="null"):
+        write_atomic(f"{tmp_path}/a\0b", "x")
+    with pytest.raises(InputFileError, match="null"):
+        read_text(f"{tmp_path}/a\0b")
+
+
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+    program = ("import sys, time; from ramsis.files import folder_lock\n"
+               "with folder_lock(sys.argv[1]): print('held', flush=True); time.sleep(0.5)")
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)],
+                          stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with folder_lock(tmp_path):
+            assert holder.wait(timeout=10) == 0 or holder.poll() is not None
+    assert not list(tmp_path.iterdir())

@@ -48,7 +48,7 @@ def imported(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("packages", "belongs"),
     [
-        ({"numba"}, lambda path: path.name == "_kernels.py"),
+        ({"numba"}, lambda path: path.name in ("_kernels.py", "compiling.py")),
         ({"matplotlib"}, lambda path: path.parent.name == "report"),
         ({"click", "rich"}, lambda path: path.parent.name == "cli"),
         ({"numpy", "scipy"}, lambda path: path.parent.name != "runtime"),

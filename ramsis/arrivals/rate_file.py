@@ -22,6 +22,7 @@ from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace import RateTrace
 from ramsis.arrivals.trace_formats.files import open_text
 from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.numerals import decimal_number
 
 __all__ = ["find_trace", "is_rate_trace", "read_rates", "shipped_traces"]
 
@@ -163,6 +164,6 @@ def _looks_numeric(text: str) -> bool:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        return decimal_number(text)
     except ValueError:
         return math.nan

@@ -7,7 +7,6 @@ says something of the next one, so the counts of disjoint intervals are not inde
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +19,8 @@ from ramsis.arrivals.sampling import renewal_times
 
 __all__ = ["Renewal"]
 
+_MOST_CV = 1000.0  # beyond it gaps under- or overflow
+
 
 @dataclass(frozen=True)
 class Renewal(ShippedProcess):
@@ -30,7 +31,7 @@ class Renewal(ShippedProcess):
     load_qps : float
         Queries per second, finite and > 0.
     cv : float
-        Standard deviation of a gap over its mean, finite and > 0; 1 is Poisson. The first gap,
+        Standard deviation of a gap over its mean, from 0.001 to 1000; 1 is Poisson. The first gap,
         from time 0, is one like the others.
 
     Raises
@@ -42,7 +43,8 @@ class Renewal(ShippedProcess):
     name: ClassVar[str] = "renewal"
     parameters: ClassVar[tuple[Parameter, ...]] = (
         Parameter("cv", "CV", "cv, the coefficient of variation of the gaps,",
-                  "a finite number > 0", lambda value: 0.0 < value < math.inf),
+                  f"a number from {1 / _MOST_CV:g} to {_MOST_CV:g}",
+                  lambda value: 1 / _MOST_CV <= value <= _MOST_CV),
     )
     why_no_counts: ClassVar[str] = (
         "the counts of disjoint intervals are not independent unless CV is 1")

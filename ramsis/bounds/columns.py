@@ -18,7 +18,9 @@ from scipy.special import pdtr
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 
-__all__ = ["Columns", "gathering_windows"]
+__all__ = ["Columns", "GatheringWindows"]
+
+_BROKEN = 1e-10
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -109,28 +111,62 @@ def _columns(
             in_time[model, run], times.accuracy[model])
 
 
-def gathering_windows(
-    columns: Columns, slo_ms: float, load: float
-) -> tuple[FloatArray, FloatArray]:
-    """Rows and right-hand sides of the gathering windows that can bind, with one SLO.
+class GatheringWindows:
+    """The gathering windows of Poisson arrivals: limits on shares of the queries, with one SLO.
+
+    There is one for each width w that a batch may gather in and each size s: thousands of rows, of
+    which few bind. They are therefore found by separation: those that a solution breaks.
 
     Parameters
     ----------
+    columns : Columns
+    slo_ms : float
     load : float
-        Of the Poisson arrivals, in queries per ms.
+        Of the arrivals, in queries per ms.
 
-    Returns
-    -------
-    rows : ndarray, shape (k, n)
-    most : ndarray, shape (k,)
-        Largest shares of the queries.
+    Attributes
+    ----------
+    limit : ndarray, shape (W, B)
+        Largest share of the queries by width and size; infinite where it cannot bind.
     """
-    batch, window_ms = columns.batch, slo_ms - columns.busy_ms
-    rows, most = [], []
-    for width in np.unique(window_ms):
-        for size in np.unique(batch[window_ms <= width]):
-            share = 1.0 - float(pdtr(size - 2, load * width)) ** size
-            if size > 1 and 0.0 <= share < 1.0:
-                rows.append(((batch >= size) & (window_ms <= width)).astype(float))
-                most.append(share)
-    return np.array(rows).reshape(-1, len(batch)), np.array(most)
+
+    def __init__(self, columns: Columns, slo_ms: float, load: float) -> None:
+        self._batch, self._window_ms = columns.batch, slo_ms - columns.busy_ms
+        self._widths, self._place = np.unique(self._window_ms, return_inverse=True)
+        sizes = np.arange(1, int(columns.batch.max()) + 1)
+        share = 1.0 - pdtr(sizes - 2, load * self._widths[:, None]) ** sizes
+        self.limit = np.where((sizes > 1) & (share >= 0.0) & (share < 1.0), share, np.inf)
+
+    def broken(
+        self, share: FloatArray, left: FloatArray, most: int = 64
+    ) -> tuple[FloatArray, FloatArray]:
+        """The windows that shares of the queries break by more than 1e-10, the worst first.
+
+        Parameters
+        ----------
+        share : ndarray, shape (n,)
+            Of each column.
+        left : ndarray, shape (W, B)
+            The limits that were not returned before; those returned become infinite.
+        most : int
+            Windows returned at most; at most one for each width.
+
+        Returns
+        -------
+        rows : ndarray, shape (k, n)
+        limits : ndarray, shape (k,)
+            Largest shares of the queries.
+        """
+        taken = np.zeros(left.shape)
+        np.add.at(taken, (self._place, self._batch - 1), share)
+        taken = taken[:, ::-1].cumsum(axis=1)[:, ::-1].cumsum(axis=0)  # b >= s, window <= w
+        excess = taken - left
+        size = excess.argmax(axis=1)
+        worst = excess[np.arange(len(excess)), size]
+        chosen = np.argsort(-worst, kind="stable")[:most]
+        chosen = chosen[worst[chosen] > _BROKEN]
+        rows = ((self._batch > size[chosen, None])
+                & (self._window_ms <= self._widths[chosen, None])).astype(float)
+        limits = left[chosen, size[chosen]]
+        left[chosen, size[chosen]] = np.inf
+        return rows, limits

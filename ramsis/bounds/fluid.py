@@ -59,7 +59,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from ramsis.bounds.columns import Columns, gathering_windows
+from ramsis.bounds.columns import Columns, GatheringWindows
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass, merged_classes
@@ -237,14 +237,13 @@ def _optimum(
     of_type, of_class = columns.of_types(len(cluster.times)), columns.of_classes(len(share))
     rows = [_busy(of_type * columns.time_ms, cluster, scale), of_class.astype(float)]
     most = [np.ones(len(rows[0])), np.minimum(share * scale, _LARGEST)]
-    if gathering:
-        windows, limits = gathering_windows(columns, cluster.classes[0].slo_ms, cluster.load)
-        rows, most = [*rows, windows], [*most, limits * min(scale, _LARGEST)]
+    windows = (GatheringWindows(columns, cluster.classes[0].slo_ms, cluster.load) if gathering
+               else None)
     if max_violation is not None:
         served = (1.0 - max_violation) * min(scale, _LARGEST)
-        _check_served(columns, rows, most, served, scale)
+        _check_served(columns, rows, most, served, scale, windows)
         rows, most = [*rows, -columns.in_time[None, :]], [*most, np.array([-served])]
-    found = _solved(columns.reward, rows, most)
+    found = _solved(columns.reward, rows, most, windows, scale)
     shares = found.x / scale
     taken = np.zeros((len(of_type), len(share)))
     np.add.at(taken, (columns.worker_type, columns.slo_class), shares)
@@ -277,21 +276,36 @@ def _busy(time_ms: FloatArray, cluster: _Merged, scale: float) -> FloatArray:
     return busy
 
 
-def _solved(worth: FloatArray, rows: Sequence[FloatArray], most: Sequence[FloatArray]) -> Any:
-    """The largest ``worth·y`` with ``rows·y <= most`` and y >= 0."""
-    found: Any = linprog(c=-worth, A_ub=np.vstack(rows), b_ub=np.concatenate(most),
-                         method="highs")
-    if not found.success:
-        raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
-    return found
+def _solved(
+    worth: FloatArray, rows: Sequence[FloatArray], most: Sequence[FloatArray],
+    windows: GatheringWindows | None, scale: float,
+) -> Any:
+    """The largest ``worth·y`` with ``rows·y <= most``, y >= 0 and gathering windows, if any.
+
+    Windows that the solution breaks are added until it breaks none; the value falls in each
+    round, and there are finitely many windows.
+    """
+    matrix, right = np.vstack(rows), np.concatenate(most)
+    left = None if windows is None else windows.limit.copy()
+    while True:
+        found: Any = linprog(c=-worth, A_ub=matrix, b_ub=right, method="highs")
+        if not found.success:
+            raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
+        if windows is None or left is None:
+            return found
+        broken, limits = windows.broken(found.x / min(scale, _LARGEST), left)
+        if not len(broken):
+            return found
+        matrix = np.vstack([matrix, broken])
+        right = np.concatenate([right, limits * min(scale, _LARGEST)])
 
 
 def _check_served(
     columns: Columns, rows: Sequence[FloatArray], most: Sequence[FloatArray], served: float,
-    scale: float,
+    scale: float, windows: GatheringWindows | None,
 ) -> None:
     """Refuse a limit on violations that cannot be kept: too few can be answered in time."""
-    largest = -float(_solved(columns.in_time, rows, most).fun)
+    largest = -float(_solved(columns.in_time, rows, most, windows, scale).fun)
     if largest < served * (1.0 - _ROUNDING):
         raise InfeasibleError(describe("too few workers for so few violations",
                                        where="max_violation",

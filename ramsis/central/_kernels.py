@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ramsis.cluster._kernels import cdf
+from ramsis.compiling import njit
 
 __all__ = ["around", "bin_below", "count_in_time", "needed_bins", "oldest", "place"]
 

@@ -10,7 +10,7 @@ import click
 
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
-from ramsis.cli.options import cluster_options, load_option, overhead_option
+from ramsis.cli.options import cluster_options, load_option, overhead_option, padding_option
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
@@ -47,6 +47,7 @@ _BY_TYPE = (
 @click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
               help="Largest batch.")
 @overhead_option
+@padding_option
 @json_option
 def bound(
     profile_names: ByType[str],
@@ -56,6 +57,7 @@ def bound(
     service: str,
     max_batch: int,
     overhead_ms: float,
+    padding: bool,
     as_json: bool,
 ) -> None:
     """Bound the effective accuracy of every scheme with batches up to --max-batch.
@@ -74,7 +76,7 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
     """
-    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms)
+    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms, padding)
     times = [one.service_times(service, max_batch) for one in cluster.worker_types]
     bounds = _Bounds(cluster, times, max_batch)
     rows = [bounds.row(load_qps) for load_qps in loads]

@@ -13,6 +13,7 @@ import click
 from ramsis import profiles
 from ramsis.cli.options import (
     overhead_option,
+    padding_option,
     seed_options,
     simulated_service_option,
     workload_options,
@@ -105,6 +106,7 @@ _OF_ONE_TYPE = {
 @seed_options(5)
 @simulated_service_option
 @overhead_option
+@padding_option
 @json_option
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw workers over loads: .png, .pdf or .svg.")
@@ -124,6 +126,7 @@ def capacity(
     seeds: int,
     service: str,
     overhead_ms: float,
+    padding: bool,
     as_json: bool,
     plot: Path | None,
 ) -> None:
@@ -164,7 +167,8 @@ def capacity(
     runs = {"seeds": range(seed, seed + seeds), **terms}
     types = _offered_types(profile_names, cost, max_workers)
     if types:
-        types = tuple(replace(one, profile=one.profile.with_overhead(overhead_ms))
+        types = tuple(replace(one, profile=one.profile.with_padding(padding).with_overhead(
+            overhead_ms))
                       for one in types)
         _refuse_beside_types(context)
         workloads: Any = [ConstantLoad(qps, 1000.0 * workload.constant_s)
@@ -172,7 +176,8 @@ def capacity(
         for one in workloads:  # refuses what nothing reaches before anything is simulated
             fluid_mixes(types, one.load_qps, targets, **terms)
     else:
-        profile = profiles.load(profile_names.one).with_overhead(overhead_ms)
+        profile = profiles.load(profile_names.one).with_padding(padding)
+        profile = profile.with_overhead(overhead_ms)
         workloads = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, **terms))
         for one in workloads:
             fewest_by_bound(profile, one, targets, **terms)

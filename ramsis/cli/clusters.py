@@ -14,9 +14,9 @@ __all__ = ["cluster_of", "cluster_terms", "cluster_terms_if_several"]
 
 def cluster_of(
     profile_names: ByType[str], classes: tuple[SloClass, ...], workers: ByType[int],
-    overhead_ms: float = 0.0,
+    overhead_ms: float = 0.0, padding: bool = True,
 ) -> Cluster:
-    """The cluster that the options name, its profiles read, with an overhead of each batch.
+    """The cluster that the options name, its profiles read, with overhead, padded or not.
 
     Raises
     ------
@@ -42,7 +42,8 @@ def cluster_of(
                                                  where="--workers", value=name,
                                                  allowed=", ".join(files)))
     classes = merged_classes(classes)
-    read = {file: profiles.load(file).with_overhead(overhead_ms) for file in files.values()}
+    read = {file: profiles.load(file).with_padding(padding).with_overhead(overhead_ms)
+            for file in files.values()}
     types = tuple(
         WorkerType(name, read[files[name] if profile_names.typed else profile_names.one], count)
         for name, count in workers.values.items())

@@ -37,7 +37,7 @@ _FEWEST = 1000  # queries of a simulation
 @click.command("frontier")
 @like_workers_options
 @load_option()
-@policy_options("late", "service", "overhead_ms", "max_queue")
+@policy_options("late", "service", "overhead_ms", "padding", "max_queue")
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,
               help="Most corners of a frontier.")
 @click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,

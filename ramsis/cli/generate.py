@@ -10,7 +10,7 @@ import click
 from ramsis.cli.clusters import cluster_of
 from ramsis.cli.levels import print_levels
 from ramsis.cli.options import cluster_options, load_option
-from ramsis.cli.params import ByType
+from ramsis.cli.params import OUT_FOLDER, ByType
 from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import json_option, progress
 from ramsis.cluster.slo_class import SloClass
@@ -22,14 +22,15 @@ __all__ = ["generate"]
 @click.command("generate")
 @cluster_options
 @load_option()
-@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
+@click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
               help="Folder for the policy files and their manifest.")
 @policy_options()
 @click.option("--max-accuracy-step", type=float, default=None, metavar="X",
               help="Choose the fewest levels between the lowest and the highest --load whose "
                    "expected accuracies differ by at most X, such as 0.01.")
 @click.option("--overwrite", is_flag=True,
-              help="Remove the set that DIR holds before writing, whatever it was made from.")
+              help="Replace the set that DIR holds, whatever it was made from, once the new one "
+                   "is whole.")
 @json_option
 def generate(
     profile_names: ByType[str],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ _COMMANDS = {
     "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
     "place": ("ramsis.cli.place:place", "Decide which models run on which workers."),
     "policy": ("ramsis.cli.policy:policy_group", "Look at policy files."),
+    "serve": ("ramsis.cli.serve:serve_command", "Serve models by policies, over HTTP."),
     "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),
     "verify": ("ramsis.cli.verify:verify", "Re-derive the claims of policy files."),
 }
@@ -85,6 +87,9 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal without a character shows a mark
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace" if stream is sys.stdout else "backslashreplace")
     sys.exit(_run(arguments))
 
 
@@ -130,7 +135,8 @@ def _drop_output() -> None:
 
 def _fail(message: str, code: int) -> int:
     """Say in one line what is wrong."""
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+    line = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
+    click.echo(f"error: {line}", err=True)
     return code
 
 

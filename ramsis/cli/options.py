@@ -22,6 +22,7 @@ __all__ = [
     "like_workers_options",
     "load_option",
     "overhead_option",
+    "padding_option",
     "seed_options",
     "simulated_service_option",
     "workload_options",
@@ -104,10 +105,13 @@ def workload_options(command: _Command) -> _Command:
     return made
 
 
+_MOST_SEEDS = 100_000
+
+
 def seed_options(seeds: int) -> Callable[[_Command], _Command]:
     """``--seed`` and ``--seeds``, of which there are ``seeds`` by default."""
     def add(command: _Command) -> _Command:
-        command = click.option("--seeds", type=click.IntRange(min=1), default=seeds,
+        command = click.option("--seeds", type=click.IntRange(1, _MOST_SEEDS), default=seeds,
                                show_default=True,
                                help="Runs to average over, of seed, seed+1, ...")(command)
         return click.option("--seed", type=click.IntRange(min=0), default=0,
@@ -120,6 +124,11 @@ overhead_option = click.option(
     "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS",
     help="What every batch takes besides the model, as to dispatch it; added to all service "
          "times.")
+
+padding_option = click.option(
+    "--no-padding", "padding", flag_value=False, default=True, type=bool,
+    help="The servers cannot run a batch as a larger one that is faster: every size at its own "
+         "latency.")
 
 simulated_service_option = click.option(
     "--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,

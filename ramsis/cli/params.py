@@ -32,7 +32,8 @@ else:
     _ParamType = click.ParamType
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
-           "LOG_COLUMN", "MODELS", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS", "SLOW_SPELLS",
+           "LOG_COLUMN", "MODELS", "OUT_FOLDER", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS",
+           "SLOW_SPELLS",
            "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
 
 T = TypeVar("T")
@@ -105,6 +106,27 @@ class Word(_ParamType):
         if not isinstance(value, str):
             return value
         return self._parse(value, param.opts[0] if param is not None else self.name)
+
+
+class OutFolder(click.Path):
+    """The name of a folder to write to.
+
+    An empty name, which in paths stands for the present folder, is a variable that was not set.
+    """
+
+    name = "folder"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """The path."""
+        if not str(value).strip():
+            raise InvalidValueError(describe("no name of a folder", value=value, allowed="a path",
+                                             where=param.opts[0] if param is not None else "out"))
+        return super().convert(value, param, ctx)
 
 
 class FigureFile(click.Path):
@@ -319,6 +341,8 @@ TRACE = Word("trace", _trace)
 """A trace's file or name: :class:`TraceName`."""
 SCHEME = Word("scheme", _scheme)
 """A scheme of :mod:`ramsis.sim` with its parameters, or policies to make: :class:`NamedScheme`."""
+OUT_FOLDER = OutFolder()
+"""A folder to write to: a path."""
 FIGURE = FigureFile()
 """A file name that ends in .png, .pdf or .svg: a path."""
 MODELS = Word("models", _models)

@@ -10,7 +10,7 @@ import click
 
 from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
-from ramsis.cli.options import overhead_option
+from ramsis.cli.options import overhead_option, padding_option
 from ramsis.cli.params import ARRIVALS, GRID
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.worker.actions import Batching, LateRule
@@ -76,6 +76,7 @@ _OPTIONS: _Options = {
         "--headroom", type=float, default=None, metavar="X",
         help="Most effective accuracy to give up so that the promise holds when service takes "
              "longer; 0: none.  [default: 0.003; per decision, and for shortest queues, 0]"),
+    "padding": padding_option,
     "max_queue": click.option(
         "--max-queue", type=int, default=32, show_default=True,
         help="Longest queue that a worker's table tells apart; a central queue's largest batch."),

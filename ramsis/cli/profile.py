@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from rich.text import Text
 from ramsis.cli.measure import measure_command
 from ramsis.cli.params import MODELS
 from ramsis.cli.profile_plot import plot_command
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, OutputError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.check import Finding, check
 from ramsis.profiles.importers import FORMATS, Given, import_profile
@@ -22,12 +23,13 @@ from ramsis.profiles.importers import FORMATS, Given, import_profile
 __all__ = ["profile"]
 
 _MARKS = {Origin.MEASURED: "", Origin.PADDED: "*", Origin.INTERPOLATED: "~",
-          Origin.EXTRAPOLATED: "+"}
+          Origin.EXTRAPOLATED: "+", Origin.SMOOTHED: "="}
 _STYLES = {Origin.MEASURED: "", Origin.PADDED: "yellow", Origin.INTERPOLATED: "cyan",
-           Origin.EXTRAPOLATED: "magenta"}
+           Origin.EXTRAPOLATED: "magenta", Origin.SMOOTHED: "green"}
 _LEGEND = ("* a larger measured batch is faster, so requests are padded up to it",
            "~ on the line between two measured batches",
-           "+ beyond the largest measured batch")
+           "+ beyond the largest measured batch",
+           "= pooled with neighbours from which it differs within the error of measurement")
 
 
 @click.group("profile")
@@ -150,6 +152,9 @@ def import_command(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
         _patterns("--model-name", model_names), metric)
     found = import_profile(source, format_name, models, accuracy, name, given)
+    if os.path.exists(out) and os.path.samefile(source, out):
+        raise OutputError(describe("is the file that is imported", where="--out", value=out,
+                                   allowed="another file"))
     save(found, out)
     for line in found.measurement.get("notes", ()):
         click.echo(f"note: {line}", err=True)
@@ -194,7 +199,8 @@ def _document(profile_set: ProfileSet, table: LatencyTable) -> dict[str, Any]:
     rows = [
         {"model": name, "accuracy": float(table.accuracy[i]), "batch": batch + 1,
          "latency_ms": float(table.latency_ms[i, batch]),
-         "origin": Origin(int(table.origin[i, batch])).name.lower()}
+         "origin": Origin(int(table.origin[i, batch])).name.lower(),
+         "run_as": int(table.run_as[i, batch])}
         for i, name in enumerate(table.models)
         for batch in range(table.max_batch)
     ]

@@ -18,6 +18,7 @@ from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
     cluster_options,
     overhead_option,
+    padding_option,
     seed_options,
     simulated_service_option,
     workload_options,
@@ -100,6 +101,7 @@ class _Entry:
 @click.option("--slow-spells", type=SLOW_SPELLS, metavar="share=S,factor=F,length-ms=L|profile",
               help="Each worker takes F times as long for a share S of the time, in spells of L "
               "ms on average; or the spells that the profile recorded.")
+@padding_option
 @click.option("--monitor", type=click.Choice(["on", "off"]),
               help="Anticipate the load by the load monitor, or be told the mean load.  "
               "[default: on for a trace]")
@@ -133,6 +135,7 @@ def simulate_command(
     network_ms: float,
     overhead_ms: float,
     slow_spells: SlowSpells | str | None,
+    padding: bool,
     monitor: str | None,
     monitor_ms: float,
     told: float,
@@ -171,7 +174,7 @@ def simulate_command(
     if request_log is not None and len(policies) + len(schemes) > 1:
         raise click.UsageError("--request-log is for a single --policy or --scheme.")
     workload.check()
-    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms)
+    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms, padding)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ramsis.cli.params import OUT_FOLDER, OWN_ARRIVALS
 from ramsis.cli.rows import json_option, print_json, progress
 from ramsis.sweep import Failure, Sweep, SweepSpec
 
@@ -17,12 +18,16 @@ _SHOWN = 10
 
 @click.command("sweep")
 @click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path))
-@click.option("--out", required=True, metavar="DIR", type=click.Path(path_type=Path),
+@click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
               help="Folder for results and tables; results that are there are reused.")
 @click.option("--processes", type=click.IntRange(min=1), metavar="N",
               help="Processes to compute in.  [default: one for each core]")
+@click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
+              help="Arrival process of your own that SPEC names; no other is imported.")
 @json_option
-def sweep_command(spec: Path, out: Path, processes: int | None, as_json: bool) -> int:
+def sweep_command(
+    spec: Path, out: Path, processes: int | None, arrivals: str | None, as_json: bool
+) -> int:
     """Simulate every combination of profiles, workers, SLOs, loads and schemes that SPEC names.
 
     SPEC is a TOML file. Each cell's result is kept in DIR under the fingerprint of all that it
@@ -37,7 +42,7 @@ def sweep_command(spec: Path, out: Path, processes: int | None, as_json: bool) -
       $ ramsis sweep sweep.toml --out sweep_out --processes 1
       $ ramsis sweep sweep.toml --out sweep_out --processes 1 --json
     """
-    sweep = Sweep(SweepSpec.load(spec), out)
+    sweep = Sweep(SweepSpec.load(spec, own_arrivals=arrivals), out)
     with progress("sweep", sweep.todo) as advance:
         result = sweep.run(processes or _cores(), advance)
     counts = {"computed": result.computed, "reused": result.reused,

@@ -8,15 +8,16 @@ where the time is fixed. A time is drawn by inversion: the quantile function at 
 and ends at the largest. Where a batch has a sketch without a tail, or none, in which case the
 quantile function is piecewise linear through min, p50, p90, p95 and p99, the mean, maximum and
 number of samples that the profile states give the tail. A padded entry of the p95 table has the
-distribution of the batch that it is padded to; between measured batches the quantiles are
-interpolated, beyond the last one they are stretched as the table's p95 is.
+distribution of the batch that it is padded to, one whose p95 was smoothed keeps its own. Between
+measured batches the quantiles are interpolated, beyond the last one they are stretched as the
+table's p95 is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ from ramsis.profiles.sketch import (
     sketch_levels,
     with_tail,
 )
-from ramsis.profiles.table import LatencyTable, Origin
+from ramsis.profiles.table import LatencyTable
 
 __all__ = ["DISTRIBUTION", "ServiceTimes", "carries_quantiles", "seen_table", "service_quantiles"]
 
@@ -64,6 +65,10 @@ class ServiceTimes:
         A statistic (then Q = 1), or ``distribution``.
     levels : ndarray, shape (Q,)
         Levels of the quantiles, rising, in (0, 1]; by default the midpoints of Q equal parts.
+    run_as : ndarray of int, shape (M, B)
+        The batch size that is run for each batch, and takes these times; by default the same.
+    padding : bool
+        Whether batches may be run as larger ones.
     samples : ndarray of int, shape (M, B)
         How many samples a distribution rests on; 0 where it is not known, or a time is fixed.
     """
@@ -74,6 +79,8 @@ class ServiceTimes:
     service: str
     levels: FloatArray = field(default_factory=lambda: np.empty(0))
     samples: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    run_as: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    padding: bool = True
 
     def __post_init__(self) -> None:
         shape = self.quantiles_ms.shape
@@ -81,6 +88,9 @@ class ServiceTimes:
             object.__setattr__(self, "levels", midpoint_levels(shape[2]))
         if not self.samples.size:
             object.__setattr__(self, "samples", np.zeros(shape[:2], dtype=np.int64))
+        if not self.run_as.size:
+            sizes = np.broadcast_to(1 + np.arange(shape[1]), shape[:2])
+            object.__setattr__(self, "run_as", sizes)
 
     @classmethod
     def of(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceTimes:
@@ -96,7 +106,7 @@ class ServiceTimes:
         table = seen_table(profile, service, max_batch)
         if service != DISTRIBUTION:
             table = prune(table)
-            return cls(table.models, table.accuracy, table.latency_ms[:, :, None], service)
+            return cls.of_table(table)
         return cls.of_all(profile, service, max_batch)._fastest_first()
 
     @classmethod
@@ -107,12 +117,13 @@ class ServiceTimes:
             return cls.of_table(table)
         levels, times = service_quantiles(profile, table)
         return cls(table.models, table.accuracy, times, service, levels,
-                   _samples_behind(profile, table))
+                   _samples_behind(profile, table), table.run_as, table.padding)
 
     @classmethod
     def of_table(cls, table: LatencyTable) -> ServiceTimes:
         """Times fixed at those of a latency table, all its models in its order."""
-        return cls(table.models, table.accuracy, table.latency_ms[:, :, None], table.statistic)
+        return cls(table.models, table.accuracy, table.latency_ms[:, :, None], table.statistic,
+                   run_as=table.run_as, padding=table.padding)
 
     @classmethod
     def of_batches(
@@ -140,7 +151,7 @@ class ServiceTimes:
         """The models of these rows."""
         return replace(self, models=tuple(self.models[m] for m in rows.tolist()),
                        accuracy=self.accuracy[rows], quantiles_ms=self.quantiles_ms[rows],
-                       samples=self.samples[rows])
+                       samples=self.samples[rows], run_as=self.run_as[rows])
 
     @property
     def max_batch(self) -> int:
@@ -199,7 +210,7 @@ class ServiceTimes:
     def up_to(self, max_batch: int) -> ServiceTimes:
         """The times of no larger batches than this."""
         return replace(self, quantiles_ms=self.quantiles_ms[:, :max_batch],
-                       samples=self.samples[:, :max_batch])
+                       samples=self.samples[:, :max_batch], run_as=self.run_as[:, :max_batch])
 
     def scaled(self, factor: float) -> ServiceTimes:
         """All times multiplied by a factor > 0."""
@@ -209,7 +220,8 @@ class ServiceTimes:
         """Whether both have the same models and take equally long."""
         return (self.models == other.models and np.array_equal(self.accuracy, other.accuracy)
                 and np.array_equal(self.quantiles_ms, other.quantiles_ms)
-                and np.array_equal(self.levels, other.levels))
+                and np.array_equal(self.levels, other.levels)
+                and np.array_equal(self.run_as, other.run_as))
 
 
 def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTable:
@@ -254,10 +266,10 @@ def service_quantiles(
     for m, model in enumerate(profile.models):
         own = np.array([_at_levels(item, levels) for item in model.batches])
         sizes = np.array([item.batch for item in model.batches])
-        p95 = np.array([item.statistic_ms("p95") for item in model.batches])
+        last_ms = model.statistic_by_batch("p95")[1][-1]
         for column in range(table.max_batch):
-            result[m, column] = _row(column + 1, sizes, p95, own, Origin(table.origin[m, column]),
-                                     float(table.latency_ms[m, column]))
+            result[m, column] = _row(int(table.run_as[m, column]), sizes, own,
+                                     float(table.latency_ms[m, column] / last_ms))
     return levels, result
 
 
@@ -317,27 +329,24 @@ def _samples_behind(profile: ProfileSet, table: LatencyTable) -> IntArray:
     for m, model in enumerate(profile.models):
         sizes = np.array([item.batch for item in model.batches])
         number = np.array([item.n or 0 for item in model.batches])
-        p95 = np.array([item.statistic_ms("p95") for item in model.batches])
-        for column, origin in enumerate(table.origin[m].tolist()):
-            result[m, column] = _row(column + 1, sizes, p95, number[:, None],
-                                     Origin(origin), float(p95[-1]), fewest=True)[0]
+        for column, size in enumerate(table.run_as[m].tolist()):
+            right = int(np.searchsorted(sizes, size))
+            left = right if right < len(sizes) and sizes[right] == size else right - 1
+            result[m, column] = number[left : right + 1].min()
     return result
 
 
 def _row(
-    batch: int, sizes: NDArray[np.int64], p95_ms: FloatArray, own: NDArray[Any], origin: Origin,
-    latency_ms: float, *, fewest: bool = False,
-) -> NDArray[Any]:
-    """Quantiles of one batch size, from those of the measured ones; or the lesser of two."""
-    if origin is Origin.MEASURED:
-        return cast(FloatArray, own[int(np.searchsorted(sizes, batch))])
-    if origin is Origin.PADDED:
-        larger = np.flatnonzero(sizes > batch)
-        return cast(FloatArray, own[larger[int(np.argmin(p95_ms[larger]))]])
-    if origin is Origin.EXTRAPOLATED:
-        return cast(FloatArray, own[-1] if fewest else own[-1] * (latency_ms / p95_ms[-1]))
-    right = int(np.searchsorted(sizes, batch))
-    if fewest:
-        return np.asarray(np.minimum(own[right - 1], own[right]))
-    share = (batch - sizes[right - 1]) / (sizes[right] - sizes[right - 1])
+    size: int, sizes: IntArray, own: FloatArray, stretch: float
+) -> FloatArray:
+    """Quantiles of the batch size that is run, from those of the measured ones.
+
+    Beyond the largest of these they are its own times ``stretch``.
+    """
+    right = int(np.searchsorted(sizes, size))
+    if right == len(sizes):
+        return cast(FloatArray, own[-1] * stretch)
+    if sizes[right] == size:
+        return cast(FloatArray, own[right])
+    share = (size - sizes[right - 1]) / (sizes[right] - sizes[right - 1])
     return cast(FloatArray, (1 - share) * own[right - 1] + share * own[right])

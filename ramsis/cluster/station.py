@@ -18,6 +18,9 @@ from ramsis.runtime.policy_set import ALL_WORKERS
 
 __all__ = ["Cluster", "Station"]
 
+MAX_WORKERS = 10_000_000
+"""Most workers of a type: what an array of a number for each still holds."""
+
 _ROUNDING = 1e-9
 
 
@@ -51,7 +54,8 @@ class Station:
     multiplicity: int = 1
 
     def __post_init__(self) -> None:
-        check_number_of("workers", self.workers, where=f"station {self.name}")
+        check_number_of("workers", self.workers, where=f"station {self.name}",
+                        most=MAX_WORKERS)
         check_number_of("stations", self.multiplicity, where=f"station {self.name}")
         for slo_ms, share in self.share.items():
             SloClass(slo_ms, share)
@@ -102,7 +106,8 @@ class Cluster:
     def __post_init__(self) -> None:
         check_names(self.worker_types, "workers")
         for one in self.worker_types:
-            check_number_of("workers", one.count, where=f"type {one.name}")
+            check_number_of("workers", one.count, where=f"type {one.name}",
+                            most=MAX_WORKERS)
         object.__setattr__(self, "classes", merged_classes(self.classes))
         if self.stations:
             self._check_stations()
@@ -124,7 +129,7 @@ class Cluster:
         InvalidValueError
             A number out of range.
         """
-        check_number_of("workers", workers)
+        check_number_of("workers", workers, most=MAX_WORKERS)
         return cls((WorkerType(ALL_WORKERS, profile, workers),), (SloClass(float(slo_ms)),))
 
     @property

@@ -8,8 +8,9 @@ machine.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from ramsis.compiling import njit
 
 __all__ = ["advantage_sweep"]
 

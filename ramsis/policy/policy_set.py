@@ -2,7 +2,8 @@
 
 A folder's ``manifest.json`` lists levels, and for each the stations that serve at it, with their
 policy files. Files are written before the manifest that names them, and each whole or not at all,
-so that a folder holds a valid set at every moment.
+so that a folder holds a valid set at every moment. Processes that extend one set at a time take
+turns (:func:`ramsis.files.folder_lock`), and each adds to what the others have written.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
-from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
+from ramsis.files import canonical_json, fingerprint, folder_lock, read_json, write_atomic
 from ramsis.policy.policy import Policy
 from ramsis.policy.records import Rates
 from ramsis.policy.schema import check_schema
@@ -26,8 +29,10 @@ from ramsis.runtime.manifest import MANIFEST_FORMAT, MANIFEST_NAME, PolicyFile, 
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
 from ramsis.runtime.table import arrivals_label
 
-__all__ = ["SetFolder", "level_of", "policy_file_name", "rates_of", "read_set", "remove_set",
+__all__ = ["SetFolder", "level_of", "policy_file_name", "rates_of", "read_set", "replaced_set",
            "set_of", "station_name", "validate_set", "write_set"]
+
+_NEW = ".new"
 
 _TOLERANCE = 1e-6
 _POISSON = "poisson"
@@ -114,11 +119,12 @@ def rates_of(stations: Iterable[tuple[float, Policy]]) -> Rates:
 
 
 class SetFolder:
-    """The folder of a set, written level by level.
+    """The folder of a set, extended level by level.
 
     Parameters
     ----------
     folder : path
+        Made when missing.
     worker_types : mapping of str to int
         Workers by name of the type.
     slo_classes : mapping of float to float
@@ -126,13 +132,17 @@ class SetFolder:
     created_by : str
     flat : bool
         Whether every level has one station, so that its file stands beside the manifest.
+    accepts : callable, optional
+        Called before a set that is found in the folder is extended; it raises what keeps that
+        from being done. Not called for what this object has written itself.
     """
 
     def __init__(
         self, folder: str | os.PathLike[str], worker_types: Mapping[str, int],
         slo_classes: Mapping[float, float], created_by: str, *, flat: bool = True,
+        accepts: Callable[[], None] | None = None,
     ) -> None:
-        self._folder, self._flat = Path(folder), flat
+        self._folder, self._flat, self._accepts = Path(folder), flat, accepts
         self._header = {
             "format": MANIFEST_FORMAT, "created_by": created_by,
             "worker_types": [{"name": name, "workers": int(count)}
@@ -140,20 +150,32 @@ class SetFolder:
             "slo_classes": _share_document(slo_classes),
         }
         self._levels: dict[tuple[str, float], dict[str, Any]] = {}
+        self._written: bytes | None = None
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str], policy: Policy) -> SetFolder:
         """For a simple set of policies like one."""
         return cls(folder, *_header_of(policy), policy.created_by)
 
-    def keep_present(self) -> None:
-        """Keep the levels that the folder's manifest lists."""
-        for document in read_json(self._folder / MANIFEST_NAME)["levels"]:
+    def _take_up(self) -> None:
+        """Take over the levels of the manifest where another process has written it."""
+        path = self._folder / MANIFEST_NAME
+        found = path.read_bytes() if path.exists() else None
+        if found == self._written:
+            return
+        self._written, self._levels = found, {}
+        if found is None:
+            return
+        if self._accepts is not None:
+            self._accepts()
+        for document in read_json(path)["levels"]:
             key = arrivals_label(document["arrivals"]), float(document["load_qps"])
             self._levels[key] = document
 
-    def add(self, level: Level[Policy], *, manifest: bool = True) -> None:
+    def add(self, level: Level[Policy]) -> None:
         """Write the policies of a level, in place of those for its load and arrival process.
+
+        Levels that other processes have written meanwhile are kept.
 
         Raises
         ------
@@ -161,6 +183,24 @@ class SetFolder:
             When a policy breaks the file's format; it is not written.
         OutputError
             When a file cannot be written.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(describe(f"cannot make the folder ({error.strerror})",
+                                       where=str(self._folder))) from error
+        with folder_lock(self._folder):
+            self._take_up()
+            self.write_files(level)
+            self.write_manifest()
+
+    def write_files(self, level: Level[Policy]) -> None:
+        """Write the policies of a level without the manifest.
+
+        Raises
+        ------
+        InvalidValueError, OutputError
+            As :meth:`add`.
         """
         stations = []
         for station in level.stations:
@@ -178,14 +218,14 @@ class SetFolder:
             "load_qps": float(level.load_qps), "arrivals": _arrivals_document(level),
             **level.expected, "stations": stations,
         }
-        if manifest:
-            self.write_manifest()
 
     def write_manifest(self) -> Path:
-        """Write the manifest of the levels that were added or kept; its path."""
+        """Write the manifest of the levels that were added or found; its path."""
         path = self._folder / MANIFEST_NAME
         levels = [self._levels[key] for key in sorted(self._levels)]
-        write_atomic(path, canonical_json({**self._header, "levels": levels}))
+        text = canonical_json({**self._header, "levels": levels})
+        write_atomic(path, text)
+        self._written = text.encode()
         return path
 
 
@@ -204,7 +244,7 @@ def write_set(
     flat = all(len(level.stations) == 1 for level in policies.levels)
     target = SetFolder(folder, policies.worker_types, policies.slo_classes, created_by, flat=flat)
     for level in policies.levels:
-        target.add(level, manifest=False)
+        target.write_files(level)
     return target.write_manifest()
 
 
@@ -265,30 +305,56 @@ def validate_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
     return policies
 
 
-def remove_set(folder: str | os.PathLike[str]) -> None:
-    """Remove a manifest, and then the policy files that it names.
+@contextmanager
+def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A folder for a new set, which takes the place of the one in ``folder`` at the end.
+
+    The old set stays until the new one is whole: an error or an interruption before that leaves
+    it as it was. Other processes that write to the folder wait.
 
     Raises
     ------
     OutputError
-        A file cannot be removed.
+        A file cannot be removed or moved.
     """
+    target = Path(folder)
+    new = target / _NEW
+    with folder_lock(target):
+        try:
+            shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+            new.mkdir()
+            yield new
+            _put_in_place(new, target)
+        except OSError as error:
+            raise OutputError(
+                describe(f"cannot replace the set ({error.strerror})", where=str(folder))
+            ) from error
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+
+def _put_in_place(new: Path, folder: Path) -> None:
+    """Move the files of a set into a folder, the manifest last, and remove the old set's."""
+    old = _files_of(folder)
+    moved = {folder / file.relative_to(new) for file in _files_of(new)}
+    for file in moved:
+        file.parent.mkdir(exist_ok=True)
+        os.replace(new / file.relative_to(folder), file)
+    os.replace(new / MANIFEST_NAME, folder / MANIFEST_NAME)
+    for file in old - moved:
+        file.unlink(missing_ok=True)
+    for parent in {file.parent for file in old - moved} - {folder}:
+        if parent.is_dir() and not any(parent.iterdir()):
+            parent.rmdir()
+
+
+def _files_of(folder: Path) -> set[Path]:
+    """The policy files of a set; none where its manifest is damaged, as then nobody knows."""
     try:
-        files = [station.policy.path for level in read_manifest(Path(folder)).levels
-                 for station in level.stations]
+        return {station.policy.path for level in read_manifest(folder).levels
+                for station in level.stations}
     except InputFileError:
-        files = []  # damaged: whose files these are is not known
-    try:
-        (Path(folder) / MANIFEST_NAME).unlink()
-        for file in files:
-            file.unlink(missing_ok=True)
-        for parent in {file.parent for file in files} - {Path(folder)}:
-            if parent.is_dir() and not any(parent.iterdir()):
-                parent.rmdir()
-    except OSError as error:
-        raise OutputError(
-            describe(f"cannot replace the set ({error.strerror})", where=str(folder))
-        ) from error
+        return set()
 
 
 def _header_of(policy: Policy) -> tuple[dict[str, int], dict[float, float]]:

@@ -12,11 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.table_reader import sizes_to_run
 
 __all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "HeadroomRecord", "Inputs",
            "PerDecision", "PolicyModel", "Rates", "Spread", "names"]
 
-_ORIGINS = "mpie"
+_ORIGINS = "mpies"
 
 
 def names(record: type[Any]) -> tuple[str, ...]:
@@ -38,13 +39,16 @@ class PolicyModel:
         Service time of a batch of 1, 2, …, > 0.
     latency_origin
         A letter for each of these: ``m`` measured, ``p`` padded (a larger batch measured
-        faster), ``i`` interpolated, ``e`` extrapolated; or ``None`` where it is not known.
+        faster), ``i`` interpolated, ``e`` extrapolated, ``s`` smoothed; or ``None`` where it is
+        not known.
     quantiles_ms
         Where service times are drawn, for each batch of 1, 2, … that is of use: quantiles, not
         falling; ``latency_ms`` are means then, raised where they would fall.
     samples
         For each of these batches how many samples its quantiles rest on, 0 where that is not
         known; or ``None``.
+    run_as
+        The batch size to run for a batch of 1, 2, …, whose time this is; or ``None``: as it is.
     """
 
     name: str
@@ -53,6 +57,7 @@ class PolicyModel:
     latency_origin: str | None = None
     quantiles_ms: tuple[tuple[float, ...], ...] | None = None
     samples: tuple[int, ...] | None = None
+    run_as: tuple[int, ...] | None = None
 
     @classmethod
     def from_fields(
@@ -69,7 +74,8 @@ class PolicyModel:
         size
             Quantiles of each batch; ``None``: as many as the first batch has.
         """
-        model.only(names(cls) if drawn else names(cls)[:-2])
+        model.only(names(cls) if drawn else [name for name in names(cls)
+                                             if name not in ("quantiles_ms", "samples")])
         latency_ms = tuple(model.numbers("latency_ms", POSITIVE, length=batches))
         rows = _quantile_rows(model, size) if drawn else None
         return cls(
@@ -79,6 +85,7 @@ class PolicyModel:
             latency_origin=_origin(model, len(latency_ms), needed=batches is not None),
             quantiles_ms=rows,
             samples=_samples(model, len(rows)) if rows and "samples" in model else None,
+            run_as=sizes_to_run(model, len(latency_ms)) or None,
         )
 
     @property
@@ -98,6 +105,8 @@ class PolicyModel:
             document["quantiles_ms"] = [list(row) for row in self.quantiles_ms]
         if self.samples is not None:
             document["samples"] = list(self.samples)
+        if self.run_as is not None:
+            document["run_as"] = list(self.run_as)
         return document
 
 

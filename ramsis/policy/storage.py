@@ -90,7 +90,7 @@ def _refusal(where: str, path: str, what: str, **details: Any) -> InputFileError
 def _check_models(policy: Policy, where: str) -> None:
     for i, model in enumerate(policy.models):
         for b, (one, next_ms) in enumerate(pairwise(model.latency_ms), start=1):
-            if next_ms < one and model.quantiles_ms is None:  # means may fall where p95 does not
+            if next_ms < one and model.quantiles_ms is None and policy.padding:
                 raise _refusal(where, f"models[{i}].latency_ms[{b}]",
                                "latency falls as the batch grows", value=next_ms,
                                allowed=f"a number >= {one}")

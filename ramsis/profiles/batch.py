@@ -22,6 +22,7 @@ STATISTICS: tuple[str, ...] = get_args(Statistic)
 
 _LEVELS = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
 _ASCENDING = ("min_ms", *_LEVELS, "max_ms")
+_Z = 1.96
 _SLACK = 1e-3
 """Relative slack in comparisons between statistics, which files may hold rounded."""
 
@@ -185,6 +186,26 @@ class BatchProfile:
     def statistics(self) -> tuple[str, ...]:
         """Those of :data:`STATISTICS` that the profile holds."""
         return tuple(name for name in STATISTICS if getattr(self, f"{name}_ms") is not None)
+
+    def interval_ms(self, statistic: str) -> tuple[float, float]:
+        """What the statistic may be, with 95 % confidence: the value itself where n is not known.
+
+        Of a percentile these are the quantiles of the sketch between which the number of samples
+        below it, which is binomial, lies; without a sketch ``relative_error`` is taken where it
+        is stated. Of a mean they are 1.96 standard errors away.
+        """
+        value = self.statistic_ms(statistic)
+        level = _LEVELS.get(f"{statistic}_ms")
+        if level is None:
+            error = _Z * (self.std_ms or 0.0) / math.sqrt(self.n) if self.n else 0.0
+        elif self.n and self.quantiles_ms is not None:
+            step = _Z * math.sqrt(level * (1.0 - level) / self.n)
+            low, high = (sketch_quantile(self.quantiles_ms, min(at, 1.0), self.quantile_levels)
+                         for at in (level - step, level + step))
+            return min(low, value), max(high, value)
+        else:
+            error = value * (self.relative_error or 0.0)
+        return value - error, value + error
 
     def statistic_ms(self, statistic: str) -> float:
         """The latency statistic named ``"p95"``, ``"p99"``, ``"p90"``, ``"p50"``, ``"mean"``.

@@ -16,7 +16,7 @@ import numpy as np
 from ramsis.profiles.batch import Statistic
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import dominators
-from ramsis.profiles.sketch import sketch_quantile
+from ramsis.profiles.sketch import hat_weights, sketch_quantile
 from ramsis.profiles.table import fill_row
 
 __all__ = ["Finding", "check"]
@@ -26,7 +26,7 @@ FEW_SAMPLES = 100
 OUTLIER_FACTOR = 2.0
 """A p95 this many times what the other batch sizes suggest is an outlier."""
 SKETCH_TOLERANCE = 0.05
-"""Largest relative difference between p95_ms and the same level of quantiles_ms."""
+"""Largest relative difference between p95, mean and maximum as stated and by quantiles_ms."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Finding:
 def check(profile_set: ProfileSet) -> list[Finding]:
     """Everything odd in a profile set, model by model; empty when there is nothing.
 
-    Kinds: ``few-samples``, ``not-monotone``, ``outlier``, ``sketch``, ``gap``, ``no-p95``,
-    ``dominated``. Latencies are compared by p95, or by the first of
+    Kinds: ``few-samples``, ``noise``, ``not-monotone``, ``outlier``, ``sketch``, ``gap``,
+    ``no-p95``, ``dominated``. Latencies are compared by p95, or by the first of
     :attr:`ProfileSet.statistics` where it is missing somewhere.
     """
     findings: list[Finding] = []
@@ -73,17 +73,19 @@ def _few_samples(model: ModelProfile) -> Iterator[Finding]:
 
 
 def _not_monotone(model: ModelProfile, statistic: str) -> Iterator[Finding]:
-    """Batch sizes whose latency is above that of a larger one: a request would be padded up."""
-    for i, item in enumerate(model.batches):
-        larger = model.batches[i + 1 :]
-        if not larger:
-            return
-        best = min(larger, key=lambda other: other.statistic_ms(statistic))
-        if best.statistic_ms(statistic) < item.statistic_ms(statistic):
+    """Batch sizes whose latency is above that of a larger one: noise, or padded up."""
+    values, steady = model.statistic_by_batch(statistic)
+    for i, item in enumerate(model.batches[:-1]):
+        if steady[i] != values[i]:
+            yield Finding("noise", model.name, item.batch,
+                          f"{statistic} {values[i]:.4g} ms is taken to be {steady[i]:.4g} ms, as "
+                          "that of neighbouring batch sizes: the difference is within the error "
+                          "of measurement")
+        best = i + 1 + int(np.argmin(steady[i + 1 :]))
+        if steady[best] < steady[i]:
             yield Finding("not-monotone", model.name, item.batch,
-                          f"{statistic} {item.statistic_ms(statistic):.4g} ms is above "
-                          f"{best.statistic_ms(statistic):.4g} ms of batch {best.batch}; "
-                          "it is padded up")
+                          f"{statistic} {steady[i]:.4g} ms is above {steady[best]:.4g} ms of "
+                          f"batch {model.batches[best].batch}; it is padded up")
 
 
 def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
@@ -106,14 +108,20 @@ def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
 
 
 def _sketches(model: ModelProfile) -> Iterator[Finding]:
+    """Statistics that are not those of the sketch; a maximum that it does not reach."""
     for item in model.batches:
         if item.quantiles_ms is None:
             continue
-        sketched = sketch_quantile(item.quantiles_ms, 0.95, item.quantile_levels)
-        stated = item.statistic_ms("p95")
-        if abs(sketched - stated) > SKETCH_TOLERANCE * stated:
-            yield Finding("sketch", model.name, item.batch,
-                          f"p95 {stated:.4g} ms, but {sketched:.4g} ms by quantiles_ms")
+        mean = float(hat_weights(item.levels) @ np.array(item.quantiles_ms))
+        sketched = {"p95": sketch_quantile(item.quantiles_ms, 0.95, item.quantile_levels),
+                    "mean": mean, "max": item.quantiles_ms[-1]}
+        for name, found in sketched.items():
+            stated = getattr(item, f"{name}_ms")
+            if stated is not None and abs(found - stated) > SKETCH_TOLERANCE * stated:
+                end = "" if name == "p95" else ("; the stated one gives the tail"
+                                                if item.quantile_levels is None else "")
+                yield Finding("sketch", model.name, item.batch,
+                              f"{name} {stated:.4g} ms, but {found:.4g} ms by quantiles_ms{end}")
 
 
 def _gaps(model: ModelProfile) -> Iterator[Finding]:

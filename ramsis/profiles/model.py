@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
-from ramsis.profiles.table import LatencyTable, fill_row
+from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import ProfileError, number, positive, text
 
 if TYPE_CHECKING:
@@ -71,6 +72,21 @@ class ModelProfile:
                                "a list of profiles with one of batch size 1")
         put(self, "batches", tuple(sorted(self.batches, key=lambda item: item.batch)))
 
+    def statistic_by_batch(
+        self, statistic: str
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A statistic of each batch in ms as measured, and with noise smoothed; shapes (P,).
+
+        Raises
+        ------
+        InvalidValueError
+            A batch does not have it; the message names model and batch.
+        """
+        values = np.array(_statistics_ms(self, statistic))
+        intervals = [item.interval_ms(statistic) for item in self.batches]
+        low, high = (np.array(ends) for ends in zip(*intervals, strict=True))
+        return values, smoothed(values, low, high)
+
 
 def _accuracy(value: object) -> float:
     fraction = number(value, "accuracy")
@@ -93,6 +109,8 @@ class ProfileSet:
         One or more, no name twice.
     hardware, measurement : Mapping
         Free-form notes (JSON values) on what was measured where, and how.
+    padding : bool
+        Whether a batch may be run as a larger one that is faster; files do not say.
 
     Raises
     ------
@@ -104,6 +122,7 @@ class ProfileSet:
     models: tuple[ModelProfile, ...]
     hardware: Mapping[str, Any] = field(default_factory=dict)
     measurement: Mapping[str, Any] = field(default_factory=dict)
+    padding: bool = True
 
     def __post_init__(self) -> None:
         text(self.name, "name")
@@ -135,7 +154,11 @@ class ProfileSet:
                              value=name, allowed=", ".join(near))
                 )
             chosen.append(by_name[name])
-        return ProfileSet(self.name, tuple(chosen), self.hardware, self.measurement)
+        return replace(self, models=tuple(chosen))
+
+    def with_padding(self, padding: bool) -> ProfileSet:
+        """The set for servers that can, or cannot, run a batch as a larger one."""
+        return self if padding == self.padding else replace(self, padding=padding)
 
     def with_overhead(self, overhead_ms: float) -> ProfileSet:
         """The set with every latency longer by what a batch takes besides the model.
@@ -186,18 +209,26 @@ class ProfileSet:
                 describe("largest batch size out of range", where="max_batch", value=max_batch,
                          allowed="a whole number >= 1")
             )
-        rows = [
-            fill_row(np.array([item.batch for item in model.batches]),
-                     np.array(_statistics_ms(model, statistic)), max_batch)
-            for model in self.models
-        ]
+        rows = [self._row(model, statistic, max_batch) for model in self.models]
+        latency_ms, origin, run_as = (np.array(column) for column in zip(*rows, strict=True))
         return LatencyTable(
             models=tuple(model.name for model in self.models),
             accuracy=np.array([model.accuracy for model in self.models]),
-            latency_ms=np.array([latency for latency, _ in rows]),
-            origin=np.array([origin for _, origin in rows]),
-            statistic=statistic,
+            latency_ms=latency_ms, origin=origin, statistic=statistic, run_as=run_as,
+            padding=self.padding,
         )
+
+    def _row(
+        self, model: ModelProfile, statistic: str, max_batch: int
+    ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
+        """A model's row of the latency table, dips that are noise smoothed."""
+        sizes = np.array([item.batch for item in model.batches])
+        values, steady = model.statistic_by_batch(statistic)
+        latency_ms, origin, run_as = fill_row(sizes, steady, max_batch, self.padding)
+        changed = np.append(steady != values, False)
+        at = np.searchsorted(sizes, np.arange(1, max_batch + 1))
+        origin[(origin == Origin.MEASURED) & changed[at]] = Origin.SMOOTHED
+        return latency_ms, origin, run_as
 
     def to_frame(self) -> pd.DataFrame:
         """One row per model and batch size, every statistic a column (quantiles aside)."""

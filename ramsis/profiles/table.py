@@ -9,9 +9,16 @@ Let v(m, b) be the chosen statistic of model m at batch size b.
   measurement does not tilt the line. With a single measured size, latency is proportional
   to b.
 
-A batch of b requests may be padded up to a measured larger size, hence
+A dip that lies within the errors of measurement is noise. Isotonic regression [2] pools the values
+of neighbouring sizes that fall; where the pooled value lies within the 95 % interval of each of
+them (:meth:`ramsis.profiles.batch.BatchProfile.interval_ms`), it takes their place in v.
 
-    l(m, b) = min over v(m, b') of measured b' >= b, and over v(m, b) itself when b was filled.
+Other dips are facts. A batch of b requests may be padded up to a measured larger size, hence
+
+    l(m, b) = min over v(m, b') of measured b' >= b, and over v(m, b) itself when b was filled,
+
+and the size b' at which the minimum is reached is the size to *run*. For servers that cannot pad,
+l(m, b) = v(m, b), which may fall with b.
 
 A filled value is never offered to a smaller batch, so it lowers no measured one. The rows do
 not fall with b: on a rising stretch between two measured sizes both terms of the minimum
@@ -19,12 +26,13 @@ rise; on a falling one v(m, b) stays above its right neighbour, so padding gives
 value; beyond B the line starts at v(m, B) and rises.
 
 [1] P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968.
+[2] R. E. Barlow et al., "Statistical Inference under Order Restrictions", Wiley, 1972.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -33,7 +41,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["LatencyTable", "Origin", "fill_row", "theil_sen_slope"]
+__all__ = ["LatencyTable", "Origin", "fill_row", "smoothed", "theil_sen_slope"]
 
 
 class Origin(IntEnum):
@@ -47,6 +55,8 @@ class Origin(IntEnum):
     """On the line between two measured batch sizes."""
     EXTRAPOLATED = 3
     """Beyond the largest measured batch size."""
+    SMOOTHED = 4
+    """Measured, and pooled with neighbours from which it differs by noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +70,16 @@ class LatencyTable:
     accuracy : ndarray, shape (M,)
         Fractions in [0, 1].
     latency_ms : ndarray, shape (M, B)
-        ``latency_ms[m, b-1]`` is the latency of a batch of b, in ms: finite, > 0, and not
-        falling along a row.
+        ``latency_ms[m, b-1]`` is the latency of a batch of b, in ms: finite, > 0, and, with
+        padding, not falling along a row.
     origin : ndarray of int8, shape (M, B)
         An :class:`Origin` for each entry.
     statistic : str
         Which statistic the latencies are, such as ``"p95"``.
+    run_as : ndarray of int, shape (M, B), optional
+        The batch size to run for a batch of b, at least b; by default b.
+    padding : bool
+        Whether batches may be run as larger ones.
 
     Raises
     ------
@@ -82,9 +96,15 @@ class LatencyTable:
     latency_ms: NDArray[np.float64]
     origin: NDArray[np.int8]
     statistic: str = "p95"
+    run_as: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    padding: bool = True
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        if not np.size(self.run_as):
+            shape = np.shape(self.latency_ms)
+            put(self, "run_as", np.broadcast_to(1 + np.arange(shape[-1] if shape else 0), shape))
+        put(self, "run_as", _frozen(self.run_as, np.int64, "run_as"))
         put(self, "models", tuple(self.models))
         put(self, "accuracy", _frozen(self.accuracy, np.float64, "accuracy"))
         put(self, "latency_ms", _frozen(self.latency_ms, np.float64, "latency_ms"))
@@ -136,7 +156,7 @@ class LatencyTable:
                 )
         rows = [self.models.index(name) for name in models]
         return LatencyTable(tuple(models), self.accuracy[rows], self.latency_ms[rows],
-                            self.origin[rows], self.statistic)
+                            self.origin[rows], self.statistic, self.run_as[rows], self.padding)
 
 
 def _frozen(values: ArrayLike, dtype: type[np.generic], where: str) -> NDArray[Any]:
@@ -176,11 +196,12 @@ def _check_shapes(table: LatencyTable) -> None:
             describe("wrong shape", where="latency_ms", value=table.latency_ms.shape,
                      allowed=f"({count}, B) with B >= 1")
         )
-    if table.origin.shape != table.latency_ms.shape:
-        raise InvalidValueError(
-            describe("wrong shape", where="origin", value=table.origin.shape,
-                     allowed=str(table.latency_ms.shape))
-        )
+    for name in ("origin", "run_as"):
+        if getattr(table, name).shape != table.latency_ms.shape:
+            raise InvalidValueError(
+                describe("wrong shape", where=name, value=getattr(table, name).shape,
+                         allowed=str(table.latency_ms.shape))
+            )
 
 
 def _check_entries(table: LatencyTable) -> None:
@@ -195,13 +216,13 @@ def _check_entries(table: LatencyTable) -> None:
     if not known.all():
         raise InvalidValueError(
             describe("unknown origin", where="origin",
-                     value=int(table.origin[~known][0]), allowed="0, 1, 2 or 3")
+                     value=int(table.origin[~known][0]), allowed="0, 1, 2, 3 or 4")
         )
     positive = np.isfinite(table.latency_ms) & (table.latency_ms > 0)
     _refuse_entry(table, ~positive, "latency is not positive", "a finite number > 0")
     falling = np.zeros_like(positive)
     falling[:, 1:] = np.diff(table.latency_ms, axis=1) < 0
-    _refuse_entry(table, falling, "latency falls with the batch size",
+    _refuse_entry(table, falling & table.padding, "latency falls with the batch size",
                   "at least the latency of the batch before")
 
 
@@ -227,9 +248,44 @@ def theil_sen_slope(x: NDArray[Any], y: NDArray[Any]) -> float:
     return float(np.median((y[second] - y[first]) / (x[second] - x[first])))
 
 
+def smoothed(
+    values_ms: NDArray[np.float64], low_ms: NDArray[np.float64], high_ms: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Values by rising batch size without the dips that are noise, by the rules of this module.
+
+    Parameters
+    ----------
+    values_ms : ndarray, shape (P,)
+    low_ms, high_ms : ndarray, shape (P,)
+        Interval of each value; the value itself where its error is not known.
+
+    >>> values = np.array([5.0, 4.9, 3.0])
+    >>> smoothed(values, values - 0.2, values + 0.2).tolist()
+    [4.95, 4.95, 3.0]
+    """
+    result = values_ms.copy()
+    if (np.diff(values_ms) >= 0).all():
+        return result
+    from scipy.optimize import isotonic_regression  # not to be loaded only to read a profile
+
+    start, size = 0, len(values_ms)
+    while start < size:
+        # The longest stretch from here that pools into one value, each within its interval.
+        for end in range(size, start + 1, -1):
+            pooled = isotonic_regression(values_ms[start:end]).x
+            flat = pooled[0] == pooled[-1] and (values_ms[start:end] != pooled[0]).any()
+            if flat and ((low_ms[start:end] <= pooled) & (pooled <= high_ms[start:end])).all():
+                result[start:end] = pooled
+                start = end - 1
+                break
+        start += 1
+    return result
+
+
 def fill_row(
-    batches: NDArray[np.int64], values_ms: NDArray[np.float64], max_batch: int
-) -> tuple[NDArray[np.float64], NDArray[np.int8]]:
+    batches: NDArray[np.int64], values_ms: NDArray[np.float64], max_batch: int,
+    padding: bool = True,
+) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
     """One row of the latency table, by the rules of this module.
 
     Parameters
@@ -240,13 +296,17 @@ def fill_row(
         The statistic at these sizes, > 0.
     max_batch : int
         Largest batch size B wanted; measured sizes above it still serve for padding.
+    padding : bool
+        Whether batches may be run as larger ones.
 
     Returns
     -------
     latency_ms : ndarray, shape (B,)
-        l(m, 1 … B), not falling.
+        l(m, 1 … B); with padding not falling.
     origin : ndarray of int8, shape (B,)
         An :class:`Origin` for each entry.
+    run_as : ndarray of int, shape (B,)
+        The batch size to run.
     """
     sizes = np.arange(1, max_batch + 1)
     own = np.interp(sizes, batches, values_ms)
@@ -254,12 +314,19 @@ def fill_row(
     slope = values_ms[0] if single else max(0.0, theil_sen_slope(batches, values_ms))
     beyond = sizes > last
     own[beyond] = values_ms[-1] + (sizes[beyond] - last) * slope
+    origin = np.where(np.isin(sizes, batches), Origin.MEASURED, Origin.INTERPOLATED)
+    origin[beyond] = Origin.EXTRAPOLATED
+    if not padding:
+        return own, origin.astype(np.int8), sizes
 
     least_above = np.minimum.accumulate(values_ms[::-1])[::-1]
     padded = np.append(least_above, np.inf)[np.searchsorted(batches, sizes)]
-    origin = np.where(np.isin(sizes, batches), Origin.MEASURED, Origin.INTERPOLATED)
-    origin[beyond] = Origin.EXTRAPOLATED
-    origin[padded < own] = Origin.PADDED
+    lower = padded < own
+    origin[lower] = Origin.PADDED
     # The maximum only mends the last bit that np.interp may lose on a falling stretch.
     latency = np.maximum.accumulate(np.minimum(own, padded))
-    return latency, origin.astype(np.int8)
+    run_as = sizes.copy()
+    for b in sizes[lower].tolist():
+        above = batches >= b
+        run_as[b - 1] = batches[above][np.argmin(values_ms[above])]
+    return latency, origin.astype(np.int8), run_as

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -215,7 +216,7 @@ class Replanner:
 
     def _stop_process(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            _kill(self._process)
 
     def _superseded(self) -> bool:
         return self._closed or self._wanted_set is not None
@@ -267,7 +268,8 @@ class Replanner:
             try:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                    stderr=subprocess.PIPE, text=True, errors="replace")
+                    stderr=subprocess.PIPE, text=True, errors="replace",
+                    start_new_session=True)
             except OSError as error:
                 raise RamsisError(describe(f"cannot run the generator ({error.strerror})",
                                            where=command[0])) from error
@@ -275,7 +277,7 @@ class Replanner:
         try:
             _, printed = process.communicate(timeout=self._timeout_s)
         except subprocess.TimeoutExpired:
-            process.kill()
+            _kill(process)
             process.communicate()
             raise RamsisError(describe("the generator took too long and was stopped",
                                        value=f"{self._timeout_s:g} s")) from None
@@ -296,3 +298,11 @@ class Replanner:
             self._on_error(error)
         except Exception:
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), self._thread)))
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill a process with all that it has started, which may hold the pipe that is read."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
+    except (AttributeError, OSError):  # no such groups here, or it has ended
+        process.kill()

@@ -21,11 +21,36 @@ from ramsis.runtime.table import DROP_CODE, WAIT_CODE, DecisionTable
 __all__ = ["DROP", "Answer", "Decision", "Drop", "Selector", "Wait", "wake_slack"]
 
 
-class Decision(NamedTuple):
-    """What to run next: ``batch`` requests, earliest deadlines first, on ``model``."""
-
+class _ModelAndBatch(NamedTuple):
     model: str
     batch: int
+
+
+class Decision(_ModelAndBatch):
+    """What to run next: ``batch`` requests, earliest deadlines first, on ``model``.
+
+    It unpacks into these two. A third attribute, ``run_as``, is the batch size to run: ``batch``,
+    or a larger one that is faster, to which the batch is then padded.
+
+    >>> model, batch = decision = Decision("small", 3, run_as=4)
+    >>> batch, decision.run_as
+    (3, 4)
+    """
+
+    run_as: int
+
+    def __new__(cls, model: str, batch: int, run_as: int | None = None) -> Decision:
+        """``run_as`` is the batch itself where it is None."""
+        made = super().__new__(cls, model, batch)
+        made.run_as = batch if run_as is None else run_as
+        return made
+
+    def __getnewargs__(self) -> tuple[str, int, int]:
+        return (self.model, self.batch, self.run_as)
+
+    def __repr__(self) -> str:
+        padded = "" if self.run_as == self.batch else f", run_as={self.run_as}"
+        return f"Decision(model={self.model!r}, batch={self.batch}{padded})"
 
 
 class Drop(NamedTuple):
@@ -84,7 +109,7 @@ class Selector:
         self._longest, self._most = table.queued[-1], table.idle[-1]
         self._single = self._most == 1
         self._uniform = drawn_from(uniform)
-        actions = [Decision(table.models[m], b) for m, b in table.actions]
+        actions = [Decision(table.models[m], b, table.size_of(m, b)) for m, b in table.actions]
         self._longer = DROP if table.longer_queue == DROP_CODE else actions[table.longer_queue]
         rows = [_row(row, table.slack_ms, actions) for row in table.rows]
         by_level = [[rows[r] for r in line] for line in table.row_of]
@@ -167,7 +192,7 @@ class Selector:
         spare = self.table.spare_idle
         if spare is None or queued > 0 or idle < max(spare, 1):
             return None
-        return Decision(self.table.models[0], 1)
+        return Decision(self.table.models[0], 1, self.table.size_of(0, 1))
 
 
 def wake_slack(wait: Wait) -> float | None:

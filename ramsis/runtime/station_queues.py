@@ -204,7 +204,7 @@ class StationQueues(Generic[R]):
         waiting, idle = queue.waiting, queue.idle
         queued, free = len(waiting), len(idle)
         tickets = tuple([heappop(waiting)[2] for _ in range(answer.batch)])
-        orders.starts.append(Start(idle.popleft(), tickets, answer.model, answer.batch, slack_ms,
+        orders.starts.append(Start(idle.popleft(), tickets, answer.model, answer.run_as, slack_ms,
                                    free, queued))
 
     def _give_up(
@@ -237,7 +237,7 @@ class StationQueues(Generic[R]):
                 break
             ticket = heappop(late)[2]
             self.in_system[queue.number] += 1
-            orders.starts.append(Start(idle.popleft(), (ticket,), answer.model, answer.batch,
+            orders.starts.append(Start(idle.popleft(), (ticket,), answer.model, answer.run_as,
                                        ticket.deadline_ms - now_ms - self.overhead_ms,
                                        len(idle) + 1, 0))
         if late and late[0][0] < queue.wake_ms:

@@ -61,6 +61,9 @@ class DecisionTable(NamedTuple):
         The place that has a second action, if any.
     spare_idle
         Idle workers with which, the queue being empty, a late answer takes nothing from others.
+    run_as
+        For each model the size to run for a batch of 1, 2, …; beyond these, and where there is
+        none, a batch is run as it is.
     """
 
     models: tuple[str, ...]
@@ -78,6 +81,12 @@ class DecisionTable(NamedTuple):
     longer_queue: int
     randomised: Randomised | None = None
     spare_idle: int | None = None
+    run_as: Sequence[Sequence[int]] = ()
+
+    def size_of(self, model: int, batch: int) -> int:
+        """The batch size to run for a batch on a model."""
+        sizes = self.run_as[model] if self.run_as else ()
+        return sizes[batch - 1] if batch <= len(sizes) else batch
 
 
 def arrivals_label(arrivals: Mapping[str, object]) -> str:

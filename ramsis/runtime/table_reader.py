@@ -118,6 +118,7 @@ def decision_table(fields: Fields) -> DecisionTable:
         randomised=_randomised(table, (len(idle) - 1, len(queued) - 1, len(slack_ms)), queued,
                                actions, allowed),
         spare_idle=fields.whole_or_none("spare_idle", 0),
+        run_as=_run_as(fields),
     )
 
 
@@ -143,6 +144,30 @@ def _model_names(fields: Fields) -> tuple[str, ...]:
             raise model.refusal("name", "model appears twice", value=name)
         names.append(name)
     return tuple(names)
+
+
+def _run_as(fields: Fields) -> tuple[tuple[int, ...], ...]:
+    """For each model the sizes to run; none where no model names any."""
+    found = [sizes_to_run(model) for model in fields.children("models")]
+    return tuple(found) if any(found) else ()
+
+
+def sizes_to_run(model: Fields, batches: int | None = None) -> tuple[int, ...]:
+    """The batch sizes to run for batches of 1, 2, … on a model; none where it names none.
+
+    Raises
+    ------
+    InputFileError
+        A size below its batch, or not one for each of so many batches.
+    """
+    if "run_as" not in model or model.value("run_as") is None:
+        return ()
+    sizes = model.items("run_as", batches)
+    for b, size in enumerate(sizes, start=1):
+        if type(size) is not int or size < b:
+            raise model.refusal(f"run_as[{b - 1}]", "not a batch size to run", value=size,
+                                allowed=f"a whole number >= {b}")
+    return tuple(sizes)
 
 
 def _levels(axes: Fields, key: str, *, one_by_one: bool = False) -> tuple[int, ...]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ramsis.cluster._kernels import quantile
+from ramsis.compiling import njit
 from ramsis.sim.tables import CentralTables, Tables
 
 __all__ = ["Batches", "Lines", "Terms", "central_queue", "first_come", "round_robin",

@@ -106,7 +106,7 @@ def replay(
     terms = _kernels.Terms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
-        quantiles_ms=fleet.quantiles_ms, quantile_levels=fleet.service_times.levels,
+        quantiles_ms=fleet.running(scheme.run_as), quantile_levels=fleet.service_times.levels,
         uniform=given.uniform if fleet.draws else np.empty(0),
         coin=given.coin if scheme.by_chance else np.empty(0),
         spell_ms=given.spells.edge_ms, spell_first=given.spells.first,

@@ -54,9 +54,13 @@ def coins(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
 
 
 class _Held(NamedTuple):
-    """What a worker's fleet holds: quantiles by model and batch, and the first model's number."""
+    """What a worker's fleet holds: quantiles by model and batch, and the first model's number.
+
+    ``own_ms`` are those of batches run as they are, where they are known.
+    """
 
     service_ms: list[list[list[float]]]
+    own_ms: list[list[list[float]]]
     levels: list[float]
     draws: bool
     first_model: int
@@ -68,7 +72,11 @@ def _held(fleets: Sequence[Fleet]) -> list[_Held]:
     first = 0
     for fleet in fleets:
         times = fleet.service_times
-        found += [_Held(times.quantiles_ms.tolist(), times.levels.tolist(), times.distributed,
+        service_ms = times.quantiles_ms.tolist()
+        padded = fleet.own_ms.shape == times.quantiles_ms.shape and (
+            fleet.own_ms == times.quantiles_ms).all()
+        own_ms = service_ms if padded else fleet.own_ms.tolist()
+        found += [_Held(service_ms, own_ms, times.levels.tolist(), times.distributed,
                         first)] * fleet.workers
         first += len(fleet.models)
     return found
@@ -122,8 +130,10 @@ class StationEngine(Protocol):
         """When the answer to a query is due."""
         ...
 
-    def dispatch(self, worker: int, queries: Sequence[int], model: int) -> None:
-        """Start a batch of queries on an idle worker."""
+    def dispatch(
+        self, worker: int, queries: Sequence[int], model: int, run_as: int | None = None
+    ) -> None:
+        """Start a batch of queries on an idle worker, run at a size: by default the table's."""
         ...
 
     def drop(self, query: int) -> None:
@@ -283,8 +293,10 @@ class Engine:
         return [query for query in range(self._oldest, len(batch_of))
                 if batch_of[query] == NEVER_ANSWERED]
 
-    def dispatch(self, worker: int, queries: Sequence[int], model: int) -> None:
-        """Start a batch of queries on an idle worker.
+    def dispatch(
+        self, worker: int, queries: Sequence[int], model: int, run_as: int | None = None
+    ) -> None:
+        """Start a batch of queries on an idle worker, run at a size: by default the table's.
 
         Raises
         ------
@@ -296,7 +308,7 @@ class Engine:
         if not (0 <= worker < len(self.idle) and self.idle[worker]):
             raise self._refusal("dispatch to a worker that is not idle", worker,
                                 "an idle worker")
-        service_ms, levels, draws, first_model = self._held[worker]
+        service_ms, own_ms, levels, draws, first_model = self._held[worker]
         if not (0 <= model < len(service_ms) and 0 < size <= len(service_ms[model])):
             raise self._refusal("no such batch", f"model {model}, {size} queries",
                                 f"models 0 to {len(service_ms) - 1}, batches of 1 to "
@@ -307,7 +319,8 @@ class Engine:
                 raise self._refusal("dispatch of a query that does not wait", query,
                                     "queries that have arrived, each once")
             batch_of[query] = batch
-        row = service_ms[model][size - 1]
+        as_it_is = run_as is not None and len(own_ms) > 0
+        row = own_ms[model][(run_as or size) - 1] if as_it_is else service_ms[model][size - 1]
         busy_ms = self._drawn(row, levels, queries[0]) if draws else row[0]
         busy_ms *= self._spells.factor_at(worker, self.now_ms)
         finish_ms = self.now_ms + self._network_ms + busy_ms

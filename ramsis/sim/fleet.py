@@ -20,9 +20,11 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 from ramsis.profiles import LatencyTable, ProfileSet
 
-__all__ = ["MAX_BATCH", "SERVICES", "Fleet", "check_delay"]
+__all__ = ["MAX_BATCH", "SERVICES", "Fleet", "check_delay", "measured_sizes",
+           "times_as_they_are"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 SERVICES = ("p95", "distribution", "p99", "p90", "p50", "mean")
 """What service times can be."""
@@ -40,7 +42,7 @@ class Fleet:
     table : LatencyTable
         What schemes see: accuracy (M,), latency_ms (M, B).
     quantiles_ms : ndarray, shape (M, B, Q)
-        Quantiles of what a batch takes; Q = 1 where it is fixed.
+        Quantiles of what a batch takes, run at the size of the table; Q = 1 where it is fixed.
     workers : int
     slo_ms : float
         Deadline after arrival; with SLO classes the longest.
@@ -52,6 +54,11 @@ class Fleet:
         Two or more by rising SLO, or none: one deadline for all.
     levels : ndarray, shape (Q,), or empty
         Of the quantiles; empty for the midpoints of Q equal parts.
+    own_ms : ndarray, shape (M, S, Q), or empty
+        What batches of each size take that are run as they are. Empty where that is not known:
+        then what schemes say of the size to run is taken to be what ``quantiles_ms`` are for.
+    measured : tuple of frozenset of int
+        Measured batch sizes of each model; none where they are not known.
     """
 
     table: LatencyTable
@@ -62,6 +69,8 @@ class Fleet:
     service: str = "p95"
     classes: tuple[SloClass, ...] = ()
     levels: FloatArray = field(default_factory=lambda: np.empty(0))
+    own_ms: FloatArray = field(default_factory=lambda: np.empty((0, 0, 0)))
+    measured: tuple[frozenset[int], ...] = ()
 
     @classmethod
     def of(
@@ -106,7 +115,20 @@ class Fleet:
             raise below_every_latency(slo_ms, lowest)
         times = ServiceTimes.of_all(profile, service, max_batch)
         return cls(table, np.ascontiguousarray(times.quantiles_ms), workers, float(slo_ms),
-                   float(network_ms), service, levels=times.levels)
+                   float(network_ms), service, levels=times.levels,
+                   own_ms=times_as_they_are(profile, times), measured=measured_sizes(profile))
+
+    def running(self, run_as: IntArray | None) -> FloatArray:
+        """Quantiles of what batches take when they are run at other sizes than the table's.
+
+        Parameters
+        ----------
+        run_as : ndarray of int, shape (M, B), or None
+            Size to run for each batch; None for the table's.
+        """
+        if run_as is None or not self.own_ms.size:
+            return self.quantiles_ms
+        return np.take_along_axis(self.own_ms, run_as[:, :, None] - 1, axis=1)
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -122,7 +144,7 @@ class Fleet:
     def service_times(self) -> ServiceTimes:
         """What batches take, as all other packages know it."""
         return ServiceTimes(self.models, self.table.accuracy, self.quantiles_ms, self.service,
-                            self.levels)
+                            self.levels, run_as=self.table.run_as, padding=self.table.padding)
 
     @property
     def draws(self) -> bool:
@@ -144,7 +166,28 @@ class Fleet:
 
     def largest_batch(self, model: int, limit_ms: float) -> int:
         """Largest batch of a model with a latency of at most ``limit_ms``; 0 if none."""
-        return int(np.searchsorted(self.table.latency_ms[model], limit_ms, side="right"))
+        within = np.flatnonzero(self.table.latency_ms[model] <= limit_ms)
+        return int(within[-1]) + 1 if len(within) else 0
+
+
+def times_as_they_are(profile: ProfileSet, times: ServiceTimes) -> FloatArray:
+    """What batches of every size take that are run as they are; up to the largest that is run.
+
+    Parameters
+    ----------
+    times : ServiceTimes
+        Of all models of the profile, as its latency table has them.
+    """
+    largest = int(times.run_as.max())
+    if (times.run_as == 1 + np.arange(times.max_batch)).all():
+        return np.ascontiguousarray(times.quantiles_ms)
+    own = ServiceTimes.of_all(profile.with_padding(False), times.service, largest)
+    return np.ascontiguousarray(own.quantiles_ms)
+
+
+def measured_sizes(profile: ProfileSet) -> tuple[frozenset[int], ...]:
+    """Measured batch sizes of each model."""
+    return tuple(frozenset(item.batch for item in model.batches) for model in profile.models)
 
 
 def check_delay(network_ms: float) -> None:

@@ -13,7 +13,7 @@ from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.cluster.checks import below_every_latency, numbered_alike
 from ramsis.cluster.service_times import seen_table
 from ramsis.runtime.policy_set import ALL_WORKERS
-from ramsis.sim.fleet import MAX_BATCH, Fleet, check_delay
+from ramsis.sim.fleet import MAX_BATCH, Fleet, check_delay, measured_sizes, times_as_they_are
 
 __all__ = ["Fleets"]
 
@@ -115,8 +115,10 @@ def _fleet(
     """All workers of a type."""
     table = seen_table(one.profile, service, max_batch)
     times = ServiceTimes.of_all(one.profile, service, max_batch)
+    own_ms = times_as_they_are(one.profile, times) / one.speed
     if one.speed != 1.0:
         table = replace(table, latency_ms=table.latency_ms / one.speed)
         times = times.scaled(1.0 / one.speed)
     return Fleet(table, np.ascontiguousarray(times.quantiles_ms), one.count or 0, float(slo_ms),
-                 float(network_ms), service, classes, times.levels)
+                 float(network_ms), service, classes, times.levels, own_ms,
+                 measured_sizes(one.profile))

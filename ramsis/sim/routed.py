@@ -281,10 +281,12 @@ class StationView:
         """When the answer to a request is due."""
         return self._engine.deadline_ms(query)
 
-    def dispatch(self, worker: int, queries: Sequence[int], model: int) -> None:
+    def dispatch(
+        self, worker: int, queries: Sequence[int], model: int, run_as: int | None = None
+    ) -> None:
         """Start a batch on an idle worker of the station; errors as of the engine."""
         known = 0 <= worker < self.fleet.workers
-        self._engine.dispatch(self._first + worker if known else -1, queries, model)
+        self._engine.dispatch(self._first + worker if known else -1, queries, model, run_as)
 
     def drop(self, query: int) -> None:
         """Give a waiting request up; errors as of the engine."""

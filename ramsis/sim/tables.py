@@ -124,10 +124,19 @@ class CentralTables(NamedTuple):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A scheme that kernels can run."""
+    """A scheme that kernels can run.
+
+    Attributes
+    ----------
+    kernel : Kernel
+    tables : Tables or CentralTables
+    run_as : ndarray of int, shape (M, B), or None
+        Size that each batch is run at; None for that of the fleet's latency table.
+    """
 
     kernel: Kernel
     tables: Tables | CentralTables
+    run_as: NDArray[np.int64] | None = None
 
     @property
     def knows_classes(self) -> bool:

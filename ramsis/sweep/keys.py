@@ -37,9 +37,11 @@ def _not_negative(value: Any) -> float:
     return _number(value, "a finite number >= 0", lambda x: x >= 0)
 
 
-def _whole(value: Any, lowest: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-        raise _RefusedError(value, f"a whole number >= {lowest}")
+def _whole(value: Any, lowest: int, highest: int | None = None) -> int:
+    if (isinstance(value, bool) or not isinstance(value, int) or value < lowest
+            or (highest is not None and value > highest)):
+        upto = "" if highest is None else f" and <= {highest}"
+        raise _RefusedError(value, f"a whole number >= {lowest}{upto}")
     return value
 
 
@@ -107,7 +109,7 @@ AXES: Mapping[str, _Check] = {
 SETTINGS: Mapping[str, _Check] = {
     "duration_s": _not_negative,
     "seed": lambda value: _whole(value, 0),
-    "seeds": lambda value: _whole(value, 1),
+    "seeds": lambda value: _whole(value, 1, 100_000),
     "monitor": _one_of("on", "off"),
     "monitor_ms": _positive,
     "told": _positive,

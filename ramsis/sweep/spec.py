@@ -12,11 +12,11 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
 
-from ramsis.arrivals import Arrivals
+from ramsis.arrivals import SHIPPED, Arrivals
 from ramsis.errors import InputFileError, describe
+from ramsis.files import read_text
 from ramsis.policy import DISPATCHES
 from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
@@ -97,8 +97,17 @@ class SweepSpec:
     source: str = "spec"
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> SweepSpec:
+    def load(
+        cls, path: str | os.PathLike[str], *, own_arrivals: str | None = None
+    ) -> SweepSpec:
         """The specification in a TOML file.
+
+        Parameters
+        ----------
+        path : path
+        own_arrivals : str, optional
+            ``package.module:name`` of an arrival process of one's own, which the file may name. A
+            module that only the file names is not imported.
 
         Raises
         ------
@@ -106,12 +115,12 @@ class SweepSpec:
             The file cannot be read, is not TOML, or breaks the rules; the message names the key.
         """
         try:
-            document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputFileError(describe(f"cannot read file ({error.strerror})",
-                                          where=str(path))) from None
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            document = tomllib.loads(read_text(path))
+        except InputFileError:
+            raise
+        except (ValueError, RecursionError) as error:
             raise InputFileError(describe(f"not valid TOML ({error})", where=str(path))) from None
+        _check_modules(document, own_arrivals, str(path))
         return cls.of(document, str(path))
 
     @classmethod
@@ -201,3 +210,16 @@ def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
         monitor=None if monitor is None else monitor == "on",
         monitor_ms=settings["monitor_ms"], told=settings["told"],
     )
+
+
+def _check_modules(document: Mapping[str, Any], own: str | None, source: str) -> None:
+    """Refuse a document that has a module imported without being asked to."""
+    grids = document.get("grid")
+    for part in (document, *(grids if isinstance(grids, list) else ())):
+        given = part.get("arrivals", ()) if isinstance(part, Mapping) else ()
+        for text in [given] if isinstance(given, str) else given:
+            name, colon, _ = str(text).partition(":")
+            if colon and name not in SHIPPED and text != own:
+                raise InputFileError(describe(
+                    "an arrival process of one's own", where=f"{source}: arrivals", value=text,
+                    allowed=f"a shipped process, or its name given as well (--arrivals {text})"))

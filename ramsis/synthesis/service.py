@@ -13,7 +13,8 @@ from ramsis.profiles import LatencyTable, ProfileSet, Statistic, prune
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.problem import WorkerProblem
 
-__all__ = ["as_stated", "bounded_by", "latency_table", "service_times", "without_overhead"]
+__all__ = ["as_stated", "bounded_by", "latency_table", "service_times", "sizes_stated",
+           "without_overhead"]
 
 FloatArray = NDArray[np.float64]
 
@@ -37,7 +38,7 @@ def service_times(
     """
     batches, service = settings.max_queue + 1, settings.chosen_service(profile)
     overhead_ms = settings.overhead_ms
-    profile = profile.with_overhead(overhead_ms)
+    profile = settings.profile_for(profile)
     if service != DISTRIBUTION:
         table = prune(profile.latency_table(cast(Statistic, service), batches))
         return replace(table, latency_ms=as_stated(table.latency_ms, overhead_ms)), None
@@ -49,10 +50,12 @@ def service_times(
     last[0] = batches
     beyond = np.arange(batches) >= last[:, None]
     origin = profile.latency_table("p95", batches).select(law.models).origin
-    means = np.maximum.accumulate(law.mean_ms, axis=1)
+    means = np.maximum.accumulate(law.mean_ms, axis=1) if law.padding else law.mean_ms
     keep = np.flatnonzero(last > 0)
     kept = replace(law, quantiles_ms=np.where(beyond[:, :, None], np.inf, quantiles)).select(keep)
-    return LatencyTable(kept.models, kept.accuracy, means[keep], origin[keep], DISTRIBUTION), kept
+    table = LatencyTable(kept.models, kept.accuracy, means[keep], origin[keep], DISTRIBUTION,
+                         kept.run_as, kept.padding)
+    return table, kept
 
 
 def as_stated(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
@@ -65,10 +68,17 @@ def without_overhead(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
     return np.asarray(np.round(times_ms - overhead_ms, _NANO)) if overhead_ms else times_ms
 
 
+def sizes_stated(run_as: NDArray[np.int64]) -> tuple[int, ...] | None:
+    """Batch sizes to run as a file states them; None where every batch is run as it is."""
+    padded = (run_as > 1 + np.arange(len(run_as))).any()
+    return tuple(run_as.tolist()) if padded else None
+
+
 def bounded_by(problem: WorkerProblem) -> ServiceTimes:
     """The service times of a problem as the fluid bound takes them."""
     table, batches = problem.latency, problem.max_queue
     if problem.quantiles_ms is None:
         return ServiceTimes.of_table(table)
     return ServiceTimes(table.models, table.accuracy, problem.quantiles_ms[:, :batches],
-                        DISTRIBUTION, problem.quantile_levels)
+                        DISTRIBUTION, problem.quantile_levels, run_as=table.run_as[:, :batches],
+                        padding=table.padding)

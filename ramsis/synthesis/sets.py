@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ramsis import __version__
@@ -17,7 +18,7 @@ from ramsis.policy import (
     PolicySet,
     SetFolder,
     read_set,
-    remove_set,
+    replaced_set,
 )
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.levels import adaptive_levels
@@ -43,7 +44,8 @@ def generate_set(
     A file is written before the manifest that names it, so an interruption leaves a valid set of
     the loads that are finished. Where the load is divided among stations, all files are written
     at the end. A folder that holds a set made from the same cluster and settings is extended,
-    with other loads or another arrival process; what it has already is made anew.
+    with other loads or another arrival process, also by several processes at a time; what it has
+    already is made anew.
 
     Parameters
     ----------
@@ -56,7 +58,8 @@ def generate_set(
     folder : path
         Made when missing.
     overwrite : bool
-        Remove the set that the folder holds, whatever it was made from, before writing.
+        Replace the set that the folder holds, whatever it was made from, once the new one is
+        whole.
     on_level : callable, optional
         Told each level as it is finished.
 
@@ -79,20 +82,29 @@ def generate_set(
     # All of them, before anything is touched.
     prepared = [problem.prepared(load_qps) for load_qps in loads_qps]
     folder = Path(folder)
-    present = os.path.exists(folder / MANIFEST_NAME)
-    if present and not overwrite:
-        _check_same(problem, folder)
+    if not os.path.exists(folder / MANIFEST_NAME):
+        return _written(problem, prepared, folder, on_level)
+    if overwrite:
+        with replaced_set(folder) as new:
+            return _written(problem, prepared, new, on_level)
+    _check_same(problem, folder)
+    return _written(problem, prepared, folder, on_level)
+
+
+def _written(
+    problem: ClusterProblem, prepared: Iterable[Callable[[], Level[Policy]]], folder: Path,
+    on_level: Callable[[Level[Policy]], object] | None,
+) -> PolicySet[Policy]:
+    """Make levels one after the other and add each to the set of a folder."""
     made: Iterable[Level[Policy]] = (make() for make in prepared)
     flat = problem.one_station
     if not flat:  # then where files stand depends on all levels
         made = list(made)
         flat = all(len(level.stations) == 1 for level in made)
-    target: SetFolder | None = None
+    target = SetFolder(folder, *set_header(problem.cluster), f"ramsis {__version__}", flat=flat,
+                       accepts=partial(_check_same, problem, folder))
     levels = []
     for level in made:
-        if target is None:  # nothing is removed before there is something to write
-            target = _target(problem, folder, flat, keep=present and not overwrite,
-                             remove=present and overwrite)
         target.add(level)
         levels.append(level)
         if on_level is not None:
@@ -147,15 +159,3 @@ def _check_same(problem: ClusterProblem, folder: Path) -> None:
             "the folder holds policies made from another profile or other settings",
             where=str(folder), value=found.levels[0].stations[0].policy.inputs.profile_name,
             allowed="an empty folder, or --overwrite"))
-
-
-def _target(
-    problem: ClusterProblem, folder: Path, flat: bool, *, keep: bool, remove: bool
-) -> SetFolder:
-    """The folder of a set, with what it has already or without."""
-    target = SetFolder(folder, *set_header(problem.cluster), f"ramsis {__version__}", flat=flat)
-    if remove:
-        remove_set(folder)
-    if keep:
-        target.keep_present()
-    return target

@@ -73,6 +73,8 @@ class SynthesisSettings:
         Largest effective accuracy, and gain, to give up so that the promise holds when service
         takes longer, in [0, 1); see :mod:`ramsis.synthesis.headroom`. By default none with the
         objective ``per-decision``.
+    padding : bool
+        Whether a batch may be run as a larger one that is faster.
     slo_classes : tuple of SloClass
         Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
         shares that sum to 1. Else none.
@@ -100,6 +102,7 @@ class SynthesisSettings:
     slo_classes: tuple[SloClass, ...] = ()
     overhead_ms: float = _OF_DISPATCH
     headroom: float = _OF_DISPATCH
+    padding: bool = True
 
     def __post_init__(self) -> None:
         if self.headroom is None and self.objective == Objective.PER_DECISION:
@@ -124,6 +127,11 @@ class SynthesisSettings:
         """The largest batch that a policy may run."""
         return self.max_queue + 1 if self.rule.own_queues else self.max_queue
 
+    def profile_for(self, profile: ProfileSet) -> ProfileSet:
+        """A profile with the overhead in its times, for servers that pad or do not."""
+        padded = profile.with_padding(self.padding and profile.padding)
+        return padded.with_overhead(self.overhead_ms)
+
     def chosen_service(self, profile: ProfileSet) -> str:
         """The service times for a profile."""
         if self.service is not None:
@@ -141,6 +149,8 @@ class SynthesisSettings:
         for name in ("max_violation", "slo_classes"):
             if not shared[name]:
                 del shared[name]
+        if self.padding:
+            del shared["padding"]
         return {
             **shared,
             "slo_ms": float(self.slo_ms),

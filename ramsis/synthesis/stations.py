@@ -87,7 +87,7 @@ class ClusterProblem:
     def kinds(self) -> tuple[LikeWorkers, ...]:
         """The worker types, those that are alike as one."""
         settings = self.settings
-        types = [replace(one, profile=one.profile.with_overhead(settings.overhead_ms))
+        types = [replace(one, profile=settings.profile_for(one.profile))
                  for one in self.cluster.worker_types]
         times = [one.service_times(settings.chosen_service(one.profile), settings.max_queue)
                  for one in types]

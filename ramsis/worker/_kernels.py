@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from ramsis.compiling import njit
 
 __all__ = ["four_intervals", "partial_batch_rows"]
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.numerals import whole_number
 from ramsis.profiles import LatencyTable
 
 __all__ = ["DEFAULT_GRID", "MAX_DIVISIONS", "fixed_grid", "model_grid", "parse_grid",
@@ -80,7 +81,7 @@ def parse_grid(text: str) -> int | None:
         return None
     kind, _, count = text.partition(":")
     try:
-        divisions = int(count) if count else 100
+        divisions = whole_number(count)
     except ValueError:
         kind, divisions = "", 0
     if kind != "fixed":

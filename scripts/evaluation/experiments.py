@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation import figures, fleets, specs, tables
+from evaluation import figures, fleets, overload, specs, tables
 from evaluation.case import Case
 
 __all__ = ["EXPERIMENTS", "Experiment"]
@@ -63,6 +63,10 @@ EXPERIMENTS: dict[str, Experiment] = {
                                  fleets.promises, fleets.draw_promises, shown=fleets.errors),
     "robustness": Experiment("Not what policies were made for", fleets.robustness,
                              fleets.draw_robustness, shown=fleets.robust_rows),
+    "overload": Experiment("Traces that pass the capacity", overload.overload,
+                           overload.draw_overload, shown=overload.overload_rows),
+    "few_workers": Experiment("Few workers", overload.few_workers, overload.draw_few_workers,
+                              shown=overload.few_rows),
     "headline": Experiment("Workers saved at equal accuracy, and accuracy gained", specs.headline,
                            figures.draw_savings,
                            tables.savings, tables.savings_summary),

@@ -27,7 +27,7 @@ from evaluation.specs import CENTRAL, LEVELS, POLICIES, baselines, label, rank
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
 __all__ = ["draw_fleets", "draw_promises", "draw_robustness", "errors", "fleets", "promises",
-           "robust_rows", "robustness", "shown"]
+           "robust_rows", "robustness", "shown", "text"]
 
 Cell = Mapping[str, Any]
 Rows = Sequence[Cell]
@@ -149,11 +149,11 @@ def shown(rows: Rows) -> Rows:
         one = result.setdefault(key, dict(zip(
             ("workers", "SLO (ms)", "load (QPS)", "bound"),
             (key[0], f"{key[1]:g}", f"{key[2]:,g}", f"{row['upper_bound']:.4f}"), strict=True)))
-        one[label(row["scheme"])] = _text(row)
+        one[label(row["scheme"])] = text(row)
     return [result[key] for key in sorted(result)]
 
 
-def _text(row: Cell) -> str:
+def text(row: Cell) -> str:
     """Effective accuracy, and violations where there are any."""
     late = 100.0 * row["violation_rate"]
     share = f"{late:.2g}" if late < 99.5 else "100"
@@ -221,7 +221,7 @@ def draw_robustness(rows: Rows, path: Path, case: Case) -> None:
     """A point for each case and scheme, beside each other where they are equal."""
     names = list(_CASES)
     kinds = sorted({scheme(row) for row in rows}, key=rank)
-    placed = [{**row, "at": names.index(_case(row)) + 0.13 * (kinds.index(scheme(row)) - 1.5)}
+    placed = [{**row, "at": names.index(_case(row)) + 0.13 * (kinds.index(scheme(row)) - 2.0)}
               for row in rows]
     placed.sort(key=lambda row: row["at"])
 
@@ -243,5 +243,5 @@ def robust_rows(rows: Rows) -> Rows:
     for row in rows:
         key = _load(row), names.index(_case(row))
         one = result.setdefault(key, {"load (QPS)": f"{key[0]:,g}", "case": names[key[1]]})
-        one[label(row["scheme"])] = _text(row)
+        one[label(row["scheme"])] = text(row)
     return [result[key] for key in sorted(result)]

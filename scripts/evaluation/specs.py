@@ -6,25 +6,28 @@ from typing import Any
 
 from evaluation.case import FLEET, STEP, TRACE, Case
 
-__all__ = ["POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids", "headline",
-           "label", "many_models", "promises", "rank", "three_models", "trace"]
+__all__ = ["GREEDY", "POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids",
+           "headline", "label", "many_models", "promises", "rank", "three_models", "trace"]
 
 CENTRAL, WORKER = "central-queue", "round-robin"
 POLICIES = (CENTRAL, WORKER)
 """Schemes of ours, which the others are compared with."""
+GREEDY = "greedy:late=drop"
+"""Greedy by the deadline, which drops as policies do: the strongest of the simple schemes."""
 LEVELS = 8
 """Load levels of central-queue policies on a trace."""
 LABELS = {CENTRAL: "central-queue policies", WORKER: "per-worker policies",
-          "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching"}
+          "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching",
+          "greedy": "greedy"}
 """Names of schemes in figures and tables."""
 
 Document = dict[str, Any]
 
 
 def baselines(case: Case) -> list[str]:
-    """The paper's; ModelSwitching profiles for 10 s at each load, or less."""
+    """The paper's, and greedy; ModelSwitching profiles for 10 s at each load, or less."""
     seconds = min(10.0, case.duration_s)
-    return ["jellyfish-plus", f"model-switching:profile_s={seconds:g}"]
+    return ["jellyfish-plus", f"model-switching:profile_s={seconds:g}", GREEDY]
 
 
 def label(scheme: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -176,23 +177,24 @@ def test_a_system_that_stays_singular_is_an_error(monkeypatch: pytest.MonkeyPatc
 def test_no_run_passes_the_bound_of_its_own_trace(
     profile: ProfileSet, workers: int, demand: float, seed: int, price: float
 ) -> None:
-    _check_bound(profile, workers, demand, seed, price)
+    _check_bound(profile, workers, demand, price, [seed])
 
 
 @pytest.mark.slow
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(profile=linear_profiles(), workers=st.integers(1, 4), demand=st.floats(0.1, 2.0),
        seed=st.integers(0, 1000), price=st.sampled_from([0.0, 1.0]))
 def test_no_run_of_a_thousand_passes_the_bound_of_its_own_trace(
     profile: ProfileSet, workers: int, demand: float, seed: int, price: float
 ) -> None:
-    _check_bound(profile, workers, demand, seed, price)
+    _check_bound(profile, workers, demand, price, range(seed, seed + 10))
 
 
 def _check_bound(
-    profile: ProfileSet, workers: int, demand: float, seed: int, price: float
+    profile: ProfileSet, workers: int, demand: float, price: float, seeds: Sequence[int]
 ) -> None:
-    slo_ms = 60.0
+    """One policy, one run for each seed; the first is held against a slow twin too."""
+    slo_ms, duration_ms = 60.0, 1000.0
     table = profile.latency_table("p95", 4)
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
     chosen = SynthesisSettings(
@@ -200,19 +202,23 @@ def _check_bound(
                            violation_price=price, grid="fixed:10")
     policy = generate_policy(profile, load_qps, chosen)
     fleet = Fleet.of(profile, workers=workers, slo_ms=slo_ms)
-    workload = ConstantLoad(load_qps=load_qps, duration_ms=2000.0)
-    run = run_plan(fleet, Policies((policy,)).prepare(fleet), workload, seed=seed)
-    if not len(run.arrival_ms):
-        return
-    count = len(run.arrival_ms)
-    earned, in_time, dropped = replay(policy.to_document(), run.arrival_ms.tolist())
-    limit = fluid_bound(ServiceTimes.of(profile, "p95", 4), slo_ms=slo_ms, workers=workers,
-                        load_qps=1000.0 * count / (2000.0 + slo_ms), max_batch=4)
-    assert earned / count <= limit.effective_accuracy + 1e-9
-    assert (run.batch_of == -2).sum() == dropped
-    good = run.batch_of >= 0
-    finish = run.finish_ms[run.batch_of[good]]
-    assert (finish <= run.arrival_ms[good] + slo_ms).sum() == in_time
+    plan = Policies((policy,)).prepare(fleet)
+    workload = ConstantLoad(load_qps=load_qps, duration_ms=duration_ms)
+    times = ServiceTimes.of(profile, "p95", 4)
+    for seed in seeds:
+        run = run_plan(fleet, plan, workload, seed=seed)
+        count = len(run.arrival_ms)
+        if not count:
+            continue
+        batch = run.batch_of[run.batch_of >= 0]
+        met = run.finish_ms[batch] <= run.arrival_ms[run.batch_of >= 0] + slo_ms
+        earned = fleet.table.accuracy[run.model[batch]][met].sum()
+        limit = fluid_bound(times, slo_ms=slo_ms, workers=workers, max_batch=4,
+                            load_qps=1000.0 * count / (duration_ms + slo_ms))
+        assert earned / count <= limit.effective_accuracy + 1e-9
+        if seed == seeds[0]:
+            twin = replay(policy.to_document(), run.arrival_ms.tolist())
+            assert twin == (pytest.approx(earned), met.sum(), (run.batch_of == -2).sum())
 
 
 def test_every_count_is_placed_between_its_neighbouring_levels() -> None:

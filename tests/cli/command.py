@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -20,6 +20,9 @@ class Ran(NamedTuple):
 
 
 Run = Callable[..., Ran]
+
+HELP_OPTIONS: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+"""For a command run without its group: click keeps the help option that was asked for first."""
 
 
 def runner(capsys: pytest.CaptureFixture[str]) -> Run:

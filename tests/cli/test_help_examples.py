@@ -64,6 +64,11 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "gateway.csv").write_text(
         "received,done,net\n2026-03-02T10:00:00Z,2026-03-02T10:00:00.012Z,svm-poly-6400\n"
         "2026-03-02T10:00:00.1Z,2026-03-02T10:00:00.141Z,svm-poly-6400\n")
+    (tmp_path / "answering.py").write_text("def zero(x):\n    return x[:, 0]\n")
+    names = [model.name for model in profiles.load("digits-cpu").models]
+    (tmp_path / "variants.toml").write_text("".join(
+        f'[[variants]]\nname = "{name}"\nbackend = "callable"\nmodel = "answering:zero"\n'
+        for name in names) + '[[inputs]]\nname = "x"\ndatatype = "FP32"\nshape = [4]\n')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

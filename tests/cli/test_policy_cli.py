@@ -14,13 +14,15 @@ from click.testing import CliRunner, Result
 from ramsis import policy, runtime
 from ramsis.cli.policy import policy_group
 from ramsis.errors import InputFileError
+from tests.cli.command import HELP_OPTIONS
 from tests.policy.samples import large_policy, small_policy, tables, with_table
 
 
 def show(path: Path, *options: str, colour: bool = False) -> Result:
     """Run ``policy show`` on a file."""
     env = {"FORCE_COLOR": "1" if colour else None, "NO_COLOR": None, "TERM": "xterm-256color"}
-    return CliRunner().invoke(policy_group, ["show", str(path), *options], env=env)
+    return CliRunner().invoke(policy_group, ["show", str(path), *options], env=env,
+                              **HELP_OPTIONS)
 
 
 def grid(text: str) -> dict[str, str]:
@@ -153,5 +155,5 @@ def test_a_bad_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_help_shows_examples() -> None:
-    ran = CliRunner().invoke(policy_group, ["show", "--help"])
+    ran = CliRunner().invoke(policy_group, ["show", "--help"], **HELP_OPTIONS)
     assert "Examples:\n    $ ramsis policy show " in ran.stdout

@@ -13,11 +13,12 @@ from click.testing import CliRunner, Result
 from ramsis.cli.profile import profile
 from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.profiles import load, save
+from tests.cli.command import HELP_OPTIONS
 from tests.profiles.samples import model, profile_set, write_sources
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
-    return CliRunner().invoke(profile, list(arguments), env=env)
+    return CliRunner().invoke(profile, list(arguments), env=env, **HELP_OPTIONS)
 
 
 def succeed(*arguments: str, env: dict[str, str] | None = None) -> Result:

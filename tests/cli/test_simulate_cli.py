@@ -267,7 +267,8 @@ def test_policies_made_for_something_else_exit_with_3(
 
 
 def test_policies_are_made_for_the_loads_and_compared(run: Run, base: list[Any]) -> None:
-    labels = ("round-robin:grid=fixed:10", "central-queue:violation_price=0", "greedy")
+    labels = ("round-robin:grid=fixed:10", "central-queue:violation_price=0,grid=fixed:10",
+              "greedy")
     ran = run(*base, "--load", "300,600", "--duration-s", 3, "--scheme", labels[0],
               "--scheme", labels[1], "--scheme", labels[2], "--json")
     assert ran.code == 0, ran.err

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from ramsis import policy, profiles
 from ramsis.cli.validate import validate_command
 from ramsis.errors import InputFileError
+from tests.cli.command import HELP_OPTIONS
 from tests.placement.samples import document as placement_document
 from tests.placement.samples import value_row
 from tests.policy.samples import document, small_policy
@@ -18,7 +19,7 @@ from tests.policy.samples import document, small_policy
 
 def validate(*files: Path) -> Result:
     """Run ``validate`` on files."""
-    return CliRunner().invoke(validate_command, [str(file) for file in files])
+    return CliRunner().invoke(validate_command, [str(file) for file in files], **HELP_OPTIONS)
 
 
 def refusal(file: Path) -> str:
@@ -101,5 +102,5 @@ def test_a_manifest_under_another_name_is_refused(folder: Path) -> None:
 
 
 def test_the_help_shows_examples() -> None:
-    ran = CliRunner().invoke(validate_command, ["--help"])
+    ran = CliRunner().invoke(validate_command, ["--help"], **HELP_OPTIONS)
     assert "Examples:\n    $ ramsis validate " in ran.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramsis import policy, runtime
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.files import canonical_json
 from ramsis.runtime.manifest import read_manifest
 from tests.policy.samples import small_policy
@@ -221,3 +222,44 @@ def test_file_names_tell_processes_apart_and_stay_plain() -> None:
     assert all(name == Path(name).name and len(name) < 90 for name in names)
     assert policy.policy_file_name("round-robin", 400, {"process": "mmpp", "r": 2}) == (
         policy.policy_file_name("round-robin", 400.0, {"r": 2.0, "process": "mmpp"}))
+
+
+def loads_in(folder: Path) -> list[float]:
+    return [level.load_qps for level in policy.validate_set(folder).levels]
+
+
+def test_writers_of_one_folder_add_to_each_others_levels(tmp_path: Path) -> None:
+    writers = [policy.SetFolder.of(tmp_path, small_policy()) for _ in range(3)]
+    for i in range(9):
+        writers[i % 3].add(policy.level_of(small_policy(load_qps=100.0 * (i + 1))))
+    assert loads_in(tmp_path) == [100.0 * (i + 1) for i in range(9)]
+
+
+def test_a_set_that_another_process_wrote_is_extended_only_if_accepted(tmp_path: Path) -> None:
+    def refuse() -> None:
+        raise OutputError("made from something else")
+
+    other = policy.SetFolder(tmp_path, {"all": 2}, {100.0: 1.0}, "test", accepts=refuse)
+    write_set(tmp_path, small_policy(load_qps=800.0))
+    with pytest.raises(OutputError, match="something else"):
+        other.add(policy.level_of(small_policy(load_qps=400.0)))
+    assert loads_in(tmp_path) == [800.0]
+
+
+def test_a_replaced_set_stays_until_the_new_one_is_whole(folder: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+    def fail(new: Path) -> None:
+        write_set(new, small_policy(load_qps=400.0), small_policy(load_qps=100.0))
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with pytest.raises(OutputError, match="no space left"), policy.replaced_set(folder) as new:
+        fail(new)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    with policy.replaced_set(folder) as new:
+        write_set(new, small_policy(load_qps=400.0), small_policy(load_qps=100.0))
+    assert loads_in(folder) == [100.0, 400.0]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "manifest.json", "notes.txt", "round-robin-00100qps.json", "round-robin-00400qps.json"]

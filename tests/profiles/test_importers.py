@@ -268,3 +268,19 @@ def test_the_image_quantiles_agree_with_the_image_statistics(reference_dir: Path
             assert len(item.quantiles_ms or ()) == 128
             assert item.p50_ms == pytest.approx(stated[item.batch].p50_ms, rel=0.01)
             assert item.p90_ms == pytest.approx(stated[item.batch].p90_ms, rel=0.02)
+
+
+def test_fractions_under_the_name_of_percent_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("model,accuracy_percent\na,0.9\nb,0.8\n")
+    with pytest.raises(InputFileError, match="fractions"):
+        read_accuracy(tmp_path / "a.csv")
+    (tmp_path / "b.json").write_text('{"unit": "percent", "accuracy": {"a": 0.9}}')
+    with pytest.raises(InputFileError, match="fractions"):
+        read_accuracy(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize("text", ["1_0", "\u0663", "0x10", "1e", "--1", ""])
+def test_numbers_of_a_table_are_plain(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(f"model,batch,latency_ms,accuracy\na,1,{text},0.9\n")
+    with pytest.raises(InputFileError, match="line 2, latency_ms"):
+        import_profile(tmp_path / "a.csv", "long-csv")

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from scipy.stats import theilslopes
 
 from ramsis.errors import InvalidValueError
-from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, Origin
+from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, Origin, ProfileSet
+from ramsis.profiles.check import check
 from ramsis.profiles.table import fill_row, theil_sen_slope
 from tests.profiles.samples import model, profile_set
-from tests.reference.latency_table import entry
+from tests.reference.latency_table import entry, filled, run_as
 
 latencies = st.floats(0.01, 1e4)
 measured_values = st.dictionaries(st.integers(2, 40), latencies, max_size=12).flatmap(
@@ -23,7 +24,7 @@ measured_values = st.dictionaries(st.integers(2, 40), latencies, max_size=12).fl
 
 
 def row(measured: dict[int, float], max_batch: int) -> tuple[list[float], list[Origin]]:
-    latency, origin = fill_row(
+    latency, origin, _ = fill_row(
         np.array(list(measured)), np.array(list(measured.values())), max_batch
     )
     return latency.tolist(), [Origin(int(value)) for value in origin]
@@ -40,6 +41,57 @@ def test_every_entry_follows_the_rules(measured: dict[int, float], max_batch: in
             if size > batch
         ) else {source}
         assert origin[batch - 1] in close | {source}
+
+
+@given(measured_values, st.integers(1, 50))
+def test_padded_batches_name_the_size_to_run(measured: dict[int, float], max_batch: int) -> None:
+    latency, origin, sizes = fill_row(
+        np.array(list(measured)), np.array(list(measured.values())), max_batch)
+    for batch in np.flatnonzero(origin == Origin.PADDED) + 1:
+        assert sizes[batch - 1] == run_as(measured, int(batch))
+        assert measured[int(sizes[batch - 1])] == latency[batch - 1]
+    own = origin != Origin.PADDED
+    assert (sizes[own] == 1 + np.flatnonzero(own)).all()
+
+
+@given(measured_values, st.integers(1, 50))
+def test_without_padding_every_size_has_its_own_latency(
+    measured: dict[int, float], max_batch: int
+) -> None:
+    latency, origin, sizes = fill_row(
+        np.array(list(measured)), np.array(list(measured.values())), max_batch, padding=False)
+    assert sizes.tolist() == list(range(1, max_batch + 1))
+    assert Origin.PADDED not in origin
+    expected = [filled(measured, batch)[0] for batch in sizes.tolist()]
+    assert latency == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_dip_within_the_error_of_measurement_is_noise() -> None:
+    rng = np.random.default_rng(4)
+    same = [BatchProfile.from_samples(b, rng.normal(10.0, 1.0, 200)) for b in (1, 2, 4)]
+    found = ProfileSet("p", (ModelProfile("m", 0.5, tuple(same)),)).latency_table("p95", 4)
+    assert len(set(found.latency_ms[0].tolist())) < 4
+    assert Origin.SMOOTHED in found.origin
+    assert Origin.PADDED not in found.origin
+    fact = [BatchProfile.from_samples(b, rng.normal(mean, 1.0, 200))
+            for b, mean in ((1, 10.0), (2, 30.0), (4, 15.0))]
+    found = ProfileSet("p", (ModelProfile("m", 0.5, tuple(fact)),)).latency_table("p95", 4)
+    assert found.origin[0].tolist() == [Origin.MEASURED, Origin.PADDED, Origin.PADDED,
+                                        Origin.MEASURED]
+    assert found.run_as[0].tolist() == [1, 4, 4, 4]
+    kinds = [item.kind for item in check(ProfileSet("p", (ModelProfile("m", 0.5, tuple(same)),)))]
+    assert "noise" in kinds
+    assert "not-monotone" not in kinds
+
+
+def test_stated_relative_errors_make_dips_noise_where_there_is_no_sketch() -> None:
+    def table(error: float) -> LatencyTable:
+        one = [BatchProfile(b, p95_ms=ms, relative_error=error) for b, ms in ((1, 10.0), (2, 9.0))]
+        return ProfileSet("p", (ModelProfile("m", 0.5, tuple(one)),)).latency_table("p95", 2)
+
+    assert table(0.1).latency_ms.tolist() == [[9.5, 9.5]]
+    assert table(0.01).latency_ms.tolist() == [[9.0, 9.0]]
+    assert table(0.01).run_as.tolist() == [[2, 2]]
 
 
 @given(measured_values)

@@ -30,6 +30,13 @@ def filled(measured: dict[int, float], batch: int) -> tuple[float, Origin]:
     return (1 - share) * measured[low] + share * measured[high], Origin.INTERPOLATED
 
 
+def run_as(measured: dict[int, float], batch: int) -> int:
+    """The batch size to run."""
+    value, origin = entry(measured, batch)
+    larger = [size for size in measured if size >= batch and measured[size] == value]
+    return min(larger) if origin is Origin.PADDED else batch
+
+
 def slope(measured: dict[int, float]) -> float:
     """Growth per request beyond the largest measured batch size."""
     if len(measured) == 1:

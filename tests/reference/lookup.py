@@ -75,6 +75,17 @@ DROPPING: Case = {
     },
 }
 
+PADDED: Case = {
+    **POLICY,
+    "models": [{**POLICY["models"][0], "run_as": [1, 4, 4, 4],
+                "latency_ms": [10.1, 16.0, 16.0, 16.0],
+                "latency_origin": "mppm"},
+               {**POLICY["models"][1], "run_as": [1, 2, 8, 8],
+                "latency_ms": [33.3, 50.0, 60.0, 60.0],
+                "latency_origin": "mmpp"}, POLICY["models"][2]],
+}
+"""Batches that are run as larger ones."""
+
 CENTRAL: Case = {
     **POLICY,
     "models": [
@@ -167,7 +178,9 @@ def _answer(policy: Case, codes: list[int], j: int, place: int | None) -> Case:
         return {"wait_below_ms": policy["table"]["axes"]["slack_ms"][low] if low else None,
                 **draws}
     model, batch = policy["table"]["actions"][codes[j]]
-    return {"model": policy["models"][model]["name"], "batch": batch, **draws}
+    chosen = policy["models"][model]
+    sizes = dict(enumerate(chosen.get("run_as", []), 1))
+    return {"model": chosen["name"], "batch": batch, "run_as": sizes.get(batch, batch), **draws}
 
 
 def route(shares: list[float], uniform: float) -> int:
@@ -360,7 +373,7 @@ def _one_monitor(window_ms: float, steps: list[Case]) -> Case:
 
 def vectors() -> Case:
     """All vectors: lookups, dispatch, choices of stations and levels, and load monitors."""
-    plain = [POLICY, DROPPING, CENTRAL, CLASSES]
+    plain = [POLICY, DROPPING, PADDED, CENTRAL, CLASSES]
     return {"format": "ramsis.lookup-vectors/1",
             "lookups": [*({"policy": policy, "cases": lookup_cases(policy)} for policy in plain),
                         *({"policy": policy, "cases": randomised_cases(policy)}

@@ -25,7 +25,8 @@ from ramsis.arrivals.rate_file import read_rates  # noqa: E402
 from ramsis.sim import Fleet  # noqa: E402
 from ramsis.sweep import SweepSpec  # noqa: E402
 
-ENTRIES = sorted(path.stem for pattern in ("fig*.py", "table*.py", "headline.py")
+ENTRIES = sorted(path.stem for pattern in ("fig*.py", "table*.py", "headline.py", "overload.py",
+                                                "few_workers.py")
                  for path in SCRIPTS.glob(pattern))
 FLEETS = ("fleets", "fleet_promises", "robustness")
 """What ``fleets.py`` makes."""
@@ -82,7 +83,7 @@ def test_every_experiment_is_a_sweep_of_bounded_length(
         assert {cell.workers for cell in cells} == set(range(20, 101, 10))
         assert len({cell.slo_ms for cell in cells}) == 3
     if name == "fig6" and not quick:
-        assert len(cells) == 10 * 3 * 4
+        assert len(cells) == 10 * 3 * 5
 
 
 def test_workers_saved_are_read_off_the_curve() -> None:

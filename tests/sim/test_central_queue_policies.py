@@ -19,7 +19,7 @@ from tests.sim.samples import lattice_arrivals, tiny
 
 def any_table(load_qps: float, workers: int, rng: np.random.Generator) -> Policy:
     """A policy with any answers that a lookup may give."""
-    policy = samples.policy(load_qps, workers=workers)
+    policy = samples.policy(load_qps, workers=workers, grid="fixed:20")
     shape = policy.codes.shape
     table = rng.integers(-2, len(policy.actions), shape)
     size = policy.actions[np.maximum(table, 0), 1]

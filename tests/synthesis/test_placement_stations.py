@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,12 +128,14 @@ def test_a_placement_that_sends_nothing_is_refused() -> None:
         placed_stations(placement.problem, ())
 
 
-def _kept(given: Problem, least: int) -> None:
+def _kept(given: Problem, least: int, but: Sequence[str] = ()) -> None:
     """The promises of a family's policies hold within 0.003 where stations serve it alone.
 
     Stations do in one run what each does alone, which compiled loops simulate for longer.
+    Families in ``but`` are left out.
     """
-    stations = placed_stations(given, place(given).groups)
+    stations = [station for station in placed_stations(given, place(given).groups)
+                if all(use.family.name not in but for use in station.uses)]
     promised, found, share = (dict.fromkeys((one.name for one in given.families), 0.0)
                               for _ in range(3))
     for station, policy in zip(stations, station_policies(stations), strict=True):
@@ -159,8 +162,12 @@ _LONG = pytest.mark.skipif("RAMSIS_LONG_TESTS" not in os.environ,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [20, pytest.param(100, marks=_LONG)])
+@pytest.mark.parametrize(("workers", "but", "least"), [
+    (20, ("yolo", "efficientnet", "bert"), 6),  # whose policies take three quarters of the time
+    pytest.param(20, (), 9, marks=_LONG),
+    pytest.param(100, (), 9, marks=_LONG),
+])
 def test_policies_keep_their_promises_on_the_reference_problems(
-    reference_dir: Path, workers: int
+    reference_dir: Path, workers: int, but: Sequence[str], least: int
 ) -> None:
-    _kept(read_problem(reference_dir / f"placement_{workers}_workers.json"), 9)
+    _kept(read_problem(reference_dir / f"placement_{workers}_workers.json"), least, but)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.numerals import decimal_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +37,7 @@ def is_iso(text: str) -> bool:
 def number(text: str) -> float:
     """A finite number, or NaN."""
     try:
-        value = float(text)
+        value = decimal_number(text)
     except ValueError:
         return math.nan
     return value if math.isfinite(value) else math.nan

@@ -6,11 +6,11 @@ Indices: n a queue level, j a slack bin, a an action, d a queue level that is dr
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ramsis.central._kernels import around, bin_below, oldest
 from ramsis.central.model import Model
+from ramsis.compiling import njit
 
 __all__ = ["after_last", "after_last_anew", "after_last_kept", "best_starts", "improve_level",
            "settle_level"]

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ramsis.central._kernels import around, bin_below, oldest
 from ramsis.central.model import Model
+from ramsis.compiling import njit
 
 __all__ = ["Rates", "rates", "rows"]
 

@@ -53,7 +53,9 @@ def _from_json(file: Path) -> dict[str, float]:
                                          if key != "accuracy"),
                          allowed='only "unit": "percent" or "fraction" beside "accuracy"')
             )
-        return {key: _fraction(value, unit, f"{file}: {key}") for key, value in values.items()}
+        found = {key: _fraction(value, unit, f"{file}: {key}") for key, value in values.items()}
+        _check_unit(found, unit, str(file))
+        return found
     numbers = [value for value in document.values() if isinstance(value, int | float)]
     if any(not 0 <= value <= 1 for value in numbers):
         raise InputFileError(
@@ -87,6 +89,7 @@ def _from_csv(file: Path) -> dict[str, float]:
                 describe("model appears twice", where=row.at("model"), value=name)
             )
         found[name] = _fraction(row.number(column), units[0], row.at(column))
+    _check_unit(found, units[0], table.path)
     return found
 
 
@@ -119,3 +122,13 @@ def _fraction(value: Any, unit: str, where: str) -> float:
                      allowed=f"a number in [0, {full}]")
         )
     return float(Decimal(repr(value)) / full)
+
+
+def _check_unit(accuracy: Mapping[str, float], unit: str, where: str) -> None:
+    """Refuse accuracies of at most one percent, all of them: they are fractions."""
+    largest = max(accuracy.values(), default=0.0)
+    if unit == "percent" and 0 < largest <= 0.01:
+        raise InputFileError(
+            describe("no accuracy above 1 percent; fractions?", where=where,
+                     value=round(largest * 100, 6),
+                     allowed="accuracies in percent, or the unit fraction (accuracy_fraction)"))

@@ -21,6 +21,7 @@ import re
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
+from ramsis.numerals import decimal_number
 from ramsis.profiles.importers.runs import (
     Given,
     NotAProfileError,
@@ -90,7 +91,7 @@ def _statistics(source: Source, lines: dict[str, str]) -> dict[str, Any]:
 def _number(source: Source, lines: dict[str, str], label: str) -> float:
     text = lines.get(label)
     try:
-        value = float(text) if text is not None else math.nan
+        value = decimal_number(text) if text is not None else math.nan
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InputFileError, describe
+from ramsis.numerals import decimal_number
 from ramsis.profiles.importers.runs import Given, Run, Source, in_flight_refused
 
 __all__ = ["read", "recognises"]
@@ -91,7 +92,7 @@ def _seconds(text: str, unit: str, where: str) -> float:
     if unit != "s":
         raise InputFileError(describe("unknown unit", where=where, value=unit, allowed="s"))
     try:
-        value = float(text)
+        value = decimal_number(text)
     except ValueError:
         value = math.nan
     if not 0 < value < _LONGEST_S:
@@ -147,7 +148,7 @@ def _labelled(source: Source, label: str, unit: str) -> float | None:
     if line[2] != unit:
         raise InputFileError(describe("unknown unit", where=where, value=line[2], allowed=unit))
     try:
-        value = float(line[1])
+        value = decimal_number(line[1])
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:

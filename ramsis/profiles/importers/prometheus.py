@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.numerals import decimal_number
 from ramsis.profiles.importers.runs import Given, Run, Source
 
 __all__ = ["read", "recognises"]
@@ -139,7 +140,7 @@ def _labels(text: str, where: str) -> dict[str, str]:
 
 def _value(text: str, where: str, *, infinite: bool = False) -> float:
     try:
-        value = float(text)
+        value = decimal_number(text)
     except ValueError:
         value = math.nan
     if not (value >= 0 and (infinite or value < math.inf)):

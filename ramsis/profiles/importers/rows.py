@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import csv
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import TypeVar
 
+from ramsis import files
 from ramsis.errors import InputFileError, describe
-from ramsis.files import MAX_FILE_BYTES
+from ramsis.numerals import decimal_number, whole_number
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.values import ProfileError, positive
 
@@ -59,19 +59,7 @@ def read_text(path: Path) -> str:
     InputFileError
         When it cannot be read, is larger, is not UTF-8, or is empty.
     """
-    try:
-        if os.stat(path).st_size > MAX_FILE_BYTES:
-            raise InputFileError(
-                describe("file is too large", where=str(path),
-                         allowed=f"at most {MAX_FILE_BYTES} bytes (64 MB)")
-            )
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputFileError(
-            describe(f"cannot read file ({error.strerror})", where=str(path))
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputFileError(describe("file is not UTF-8 text", where=str(path))) from error
+    text = files.read_text(path, encoding="utf-8-sig")
     if not text.strip():
         raise InputFileError(describe("file is empty", where=str(path)))
     return text
@@ -100,8 +88,9 @@ class Row:
         """The cell as a number times ``factor``, exact in decimal."""
         text = self.text(column)
         try:
+            decimal_number(text)  # stricter than Decimal about what a number is
             return float(Decimal(text) * Decimal(factor))
-        except ArithmeticError as error:
+        except (ArithmeticError, ValueError) as error:
             raise InputFileError(
                 describe("not a number", where=self.at(column), value=text)
             ) from error
@@ -113,7 +102,7 @@ class Row:
     def count(self, column: str) -> int:
         """The cell as a whole number."""
         try:
-            return int(self.text(column))
+            return whole_number(self.text(column))
         except ValueError as error:
             raise InputFileError(
                 describe("not a whole number", where=self.at(column), value=self.text(column))

@@ -24,7 +24,7 @@ from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.central_headroom import most_robust_central
 from ramsis.synthesis.recipes.central_promise import promise_of, stated_promise
 from ramsis.synthesis.recipes.recipe import Recipe
-from ramsis.synthesis.service import as_stated, without_overhead
+from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import SETTLES, simulated
 
@@ -50,7 +50,7 @@ class Central(Recipe["CentralProblem"]):
     ) -> CentralProblem:
         """See :meth:`Recipe.problem`."""
         overhead_ms = settings.overhead_ms
-        times = ServiceTimes.of(profile.with_overhead(overhead_ms),
+        times = ServiceTimes.of(settings.profile_for(profile),
                                 settings.chosen_service(profile), settings.max_queue)
         times = replace(times, quantiles_ms=as_stated(times.quantiles_ms, overhead_ms))
         from ramsis.central.classes import ClassesProblem
@@ -102,7 +102,7 @@ class Central(Recipe["CentralProblem"]):
                                           allowed="poisson"))
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                          policy.service_ms, policy.service, policy.levels,
-                             policy.samples)
+                             policy.samples, policy.run_as, policy.padding)
         problem = CentralProblem(
             times=times, slo_ms=policy.slo_ms, workers=policy.workers,
             load=policy.load_qps / 1000.0, price=policy.violation_price,
@@ -230,6 +230,7 @@ def _solved(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings
         overhead_ms=overhead_ms,
         headroom=headroom,
         quantile_levels=times.levels if times.service == DISTRIBUTION else None,
+        padding=times.padding,
     )
 
 
@@ -237,10 +238,13 @@ def _model(times: ServiceTimes, m: int, overhead_ms: float) -> PolicyModel:
     """A model with the batches that may be in time, without the overhead."""
     finite = np.isfinite(times.quantiles_ms[m]).all(axis=1)
     rows = without_overhead(times.quantiles_ms[m][finite], overhead_ms)
-    means = np.maximum.accumulate(rows @ times.weights)
+    means = rows @ times.weights
+    if times.padding:
+        means = np.maximum.accumulate(means)
     drawn = times.service == DISTRIBUTION
     return PolicyModel(
         times.models[m], float(times.accuracy[m]),
         tuple((means if drawn else rows[:, 0]).tolist()),
         quantiles_ms=tuple(tuple(row) for row in rows.tolist()) if drawn else None,
-        samples=tuple(times.samples[m][finite].tolist()) if drawn else None)
+        samples=tuple(times.samples[m][finite].tolist()) if drawn else None,
+        run_as=sizes_stated(times.run_as[m][finite]))

@@ -22,7 +22,12 @@ from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.recipes.worker_headroom import Tables
-from ramsis.synthesis.service import bounded_by, service_times, without_overhead
+from ramsis.synthesis.service import (
+    bounded_by,
+    service_times,
+    sizes_stated,
+    without_overhead,
+)
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
@@ -32,7 +37,7 @@ from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 
 __all__ = ["RoundRobin", "ShortestQueue"]
 
-_ORIGINS = "mpie"
+_ORIGINS = "mpies"
 """A letter for each origin of a latency."""
 
 
@@ -128,6 +133,7 @@ class RoundRobin(Recipe[WorkerProblem]):
             quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
             headroom=headroom,
+            padding=table.padding,
         )
 
     def problem_of(
@@ -140,6 +146,7 @@ class RoundRobin(Recipe[WorkerProblem]):
             latency = LatencyTable(
                 tuple(m.name for m in policy.models), policy.accuracy, policy.latency_ms,
                 letters.astype(np.int8), policy.service,
+                policy.run_as[:, : policy.latency_ms.shape[1]], policy.padding,
             )
             problem = WorkerProblem.create(
                 latency,
@@ -214,6 +221,7 @@ def _models(problem: WorkerProblem, overhead_ms: float) -> tuple[PolicyModel, ..
             latency_origin="".join(_ORIGINS[o] for o in table.origin[m]),
             quantiles_ms=_finite_rows(problem, m, overhead_ms),
             samples=_samples(problem, m),
+            run_as=sizes_stated(table.run_as[m]),
         )
         for m, name in enumerate(table.models)
     )

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["Backend", "LoadedModel", "Options", "Published", "library", "unknown_model"]
@@ -29,6 +32,11 @@ class Options:
         Length of the texts, from 1.
     inputs : str, optional
         ``module:function`` that makes the input of a callable, given the batch size.
+    outputs : tuple of str
+        Outputs of an ONNX model to compute; all by default.
+    weights : str, optional
+        File of trained weights for PyTorch back ends, as ``torch.save(model.state_dict(), …)``
+        makes them; random ones by default, which are as fast.
     """
 
     threads: int = 1
@@ -36,6 +44,20 @@ class Options:
     dimensions: Mapping[str, int] = field(default_factory=dict)
     tokens: int = 128
     inputs: str | None = None
+    outputs: tuple[str, ...] = ()
+    weights: str | None = None
+
+
+def _only_or_all(arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """The array of a single input, else all by name."""
+    return next(iter(arrays.values())) if len(arrays) == 1 else dict(arrays)
+
+
+def _by_name(answer: Any) -> Mapping[str, NDArray[Any]]:
+    """Arrays by name as they are; anything else is the array ``output``."""
+    if isinstance(answer, Mapping):
+        return {str(name): np.asarray(value) for name, value in answer.items()}
+    return {"output": np.asarray(answer)}
 
 
 @dataclass(frozen=True)
@@ -52,12 +74,22 @@ class LoadedModel:
         Shape of the input, or of each input by name; JSON values.
     memory_mb : float, optional
         Memory of its parameters, in 10^6 bytes.
+    inputs : Mapping, optional
+        Type of NumPy and shape, without the batch's dimension, of each input by name; None where
+        the model does not say.
+    feed : callable
+        Arrays by name, each with the batch's dimension first → input.
+    fetch : callable
+        Answer → arrays by name.
     """
 
     prepare: Callable[[int], Any]
     run: Callable[[Any], Any]
     input_shape: object
     memory_mb: float | None = None
+    inputs: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
+    feed: Callable[[Mapping[str, NDArray[Any]]], Any] = _only_or_all
+    fetch: Callable[[Any], Mapping[str, NDArray[Any]]] = _by_name
 
 
 class Published(NamedTuple):

@@ -74,12 +74,25 @@ class Onnx:
         entries = {entry.name: (_shape(entry, self._options.dimensions, model),
                                 _kind(entry, model)) for entry in session.get_inputs()}
         rng = np.random.default_rng(0)
+        outputs = self._outputs([entry.name for entry in session.get_outputs()], model)
         return LoadedModel(
             prepare=partial(_inputs, entries, rng),
-            run=partial(session.run, None),
+            run=partial(session.run, outputs),
             input_shape={name: ["batch", *shape] for name, (shape, _) in entries.items()},
             memory_mb=Path(model).stat().st_size / 1e6,
+            inputs={name: (np.dtype(kind).name, tuple(shape))
+                    for name, (shape, kind) in entries.items()},
+            feed=dict,
+            fetch=lambda answer: dict(zip(outputs, answer, strict=True)),
         )
+
+    def _outputs(self, known: list[str], model: str) -> list[str]:
+        """Those to compute."""
+        for name in self._options.outputs:
+            if name not in known:
+                raise InvalidValueError(describe("no such output", where=model, value=name,
+                                                 allowed=", ".join(known)))
+        return list(self._options.outputs) or known
 
     def published(self, model: str) -> Published | None:
         """No accuracies are published for these."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ramsis.errors import InvalidValueError, describe
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles.measure.backends.backend import LoadedModel, Options, library
 
 __all__ = ["Torch"]
@@ -16,7 +18,7 @@ class Torch:
 
     def __init__(self, options: Options) -> None:
         self.torch = library("torch", "torch")
-        self.device = options.device
+        self.device, self._weights = options.device, options.weights
         if self.device == "cuda" and not self.torch.cuda.is_available():
             raise InvalidValueError(describe("PyTorch finds no GPU", where="device",
                                              value="cuda", allowed="cpu"))
@@ -35,6 +37,8 @@ class Torch:
         self, network: Any, prepare: Callable[[int], Any], input_shape: object
     ) -> LoadedModel:
         """A network in inference mode; ``prepare`` makes keyword or positional input."""
+        if self._weights is not None:
+            self._load(network, self._weights)
         network = network.eval().to(self.device)
         torch, on_gpu = self.torch, self.device == "cuda"
 
@@ -47,4 +51,32 @@ class Torch:
 
         size = sum(tensor.numel() * tensor.element_size()
                    for part in (network.parameters(), network.buffers()) for tensor in part)
-        return LoadedModel(prepare, run, input_shape, memory_mb=size / 1e6)
+        return LoadedModel(prepare, run, input_shape, memory_mb=size / 1e6,
+                           inputs=_inputs(prepare(1)), feed=self._feed, fetch=_fetch)
+
+    def _load(self, network: Any, weights: str) -> None:
+        """Trained weights from a file, which can hold tensors only."""
+        try:
+            network.load_state_dict(self.torch.load(weights, map_location="cpu",
+                                                    weights_only=True))
+        except Exception as error:  # torch raises errors of many classes
+            reason = " ".join(str(error).split())[:200]
+            raise InputFileError(describe(f"not weights of this model ({reason})",
+                                          where=weights)) from error
+
+    def _feed(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
+        """Arrays as tensors: a single image input by position, all others by name."""
+        tensors = {name: self.torch.from_numpy(array).to(self.device)
+                   for name, array in arrays.items()}
+        return tensors["input"] if tensors.keys() == {"input"} else tensors
+
+
+def _inputs(prepared: Any) -> dict[str, tuple[str, tuple[int, ...]]]:
+    tensors = prepared if isinstance(prepared, dict) else {"input": prepared}
+    return {name: (str(tensor.dtype).rpartition(".")[2], tuple(tensor.shape[1:]))
+            for name, tensor in tensors.items()}
+
+
+def _fetch(answer: Any) -> dict[str, NDArray[Any]]:
+    """The logits, which transformers hand out in an object of their own."""
+    return {"logits": getattr(answer, "logits", answer).cpu().numpy()}

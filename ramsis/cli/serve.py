@@ -1,0 +1,100 @@
+"""``ramsis serve``: a model server that follows policies."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import Any
+
+import click
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["serve_command"]
+
+_LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
+
+
+@click.command("serve")
+@click.argument("policies", metavar="DIR|FILE")
+@click.option("--variants", required=True, metavar="FILE",
+              help="TOML file of the models to run, by the names in the policies.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
+              help="0 takes any that is free.")
+@click.option("--process", metavar="LABEL",
+              help="Arrival process whose policies serve, where there are several.")
+@click.option("--load", "load_qps", type=float, metavar="QPS",
+              help="Load in queries per second, where it is known; anticipated by default.")
+@click.option("--overhead-ms", type=float, default=0.0, show_default=True,
+              help="Taken from every slack: what service times do not contain.")
+@click.option("--retry", is_flag=True,
+              help="Run the batch of a worker that is lost once more, instead of an error.")
+@click.option("--request-log", metavar="FILE", help="CSV file for what becomes of each query.")
+@click.option("--slots", type=click.IntRange(min=1), default=2048, show_default=True,
+              help="Queries that wait or run at once; more are refused.")
+@click.option("--batch-timeout-s", type=float, default=10.0, show_default=True,
+              help="A batch that takes longer is given up, and its worker started anew.")
+@click.option("--max-body-mb", type=float, default=16.0, show_default=True,
+              help="Largest body of a request.")
+@click.option("--drain-s", type=float, default=10.0, show_default=True,
+              help="How long stopping waits for what is under way.")
+@click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
+@click.option("--no-pin", is_flag=True,
+              help="Leave workers to the system, though there are cores enough for one each.")
+@click.option("--check", is_flag=True,
+              help="Load and run each variant, say whether all fits, and end.")
+def serve_command(policies: str, variants: str, **given: Any) -> None:
+    """Serve models over HTTP, by the policies of a folder or file.
+
+    The protocol is the Open Inference Protocol (/v2/models/NAME/infer), with metrics at /metrics.
+    There is one process for each worker that the policies are made for. Stop it with Ctrl-C or
+    SIGTERM: what is under way is answered first.
+
+    \b
+    Examples:
+      $ ramsis serve policies_out/example --variants variants.toml --check
+    """
+    for library in _LIBRARIES:
+        try:
+            importlib.import_module(library)
+        except ImportError as error:
+            raise InvalidValueError(describe(
+                f"serving needs {library}, which is not installed", where="serve",
+                allowed="pip install 'ramsis[serve]'")) from error
+    _serve(policies, variants, given)
+
+
+def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
+    from ramsis.runtime.dispatcher import DispatchSettings
+    from ramsis.serving.http_server import HttpSettings, bound_socket, new_event_loop, serve
+    from ramsis.serving.policies import check_served, largest_batch, read_policies
+    from ramsis.serving.pool import checked
+    from ramsis.serving.server import Server, ServerSettings
+    from ramsis.serving.variants import read_variants
+
+    http = HttpSettings(given["host"], given["port"], int(given["max_body_mb"] * 2**20))
+    settings = ServerSettings(
+        dispatch=DispatchSettings(overhead_ms=given["overhead_ms"], timer_ms=1.0,
+                                  load_qps=given["load_qps"], process=given["process"]),
+        slots=given["slots"], timeout_s=given["batch_timeout_s"], retry=given["retry"],
+        pin=not given["no_pin"], memory_mb=given["worker_memory_mb"], drain_s=given["drain_s"],
+        request_log=given["request_log"])
+    found, models = read_policies(policies), read_variants(variants)
+    if given["check"]:
+        check_served(found, [one.name for one in models.variants], None, variants)
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
+            inputs, outputs = runner.run(checked(models, largest_batch(found)))
+        for what, specs in (("takes", inputs), ("gives", outputs)):
+            for spec in specs:
+                click.echo(f"{models.name} {what} {spec.name}: {spec.datatype} "
+                           f"{['n', *spec.shape]}")
+        return
+    listening = bound_socket(http)
+
+    async def run() -> None:
+        await serve(Server(found, models, settings), listening, http,
+                    lambda url: click.echo(f"serving {models.name} at {url}"))
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(run())

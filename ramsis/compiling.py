@@ -1,0 +1,27 @@
+"""Compilation of kernels, kept from run to run where there is a place to keep it.
+
+Numba keeps compiled code beside the source, or in the user's cache folder. Where neither can be
+written (a read-only installation of a user without a home), kernels are compiled in each process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+
+__all__ = ["njit"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def njit(**options: Any) -> Callable[[F], F]:
+    """As :func:`numba.njit` with options; ``cache`` is a wish."""
+    def compiled(function: F) -> F:
+        try:
+            return numba.njit(**options)(function)  # type: ignore[no-any-return]
+        except RuntimeError:  # no place for a cache
+            return numba.njit(**{**options, "cache": False})(function)  # type: ignore[no-any-return]
+
+    return compiled

@@ -1,0 +1,110 @@
+"""Memory that the front end and its workers share, without a name that could be left behind.
+
+A block is an anonymous file that both map; a worker gets it as an open file at its start. The
+inputs of a query lie in a *slot*: one row of an array for each input tensor. A worker reads the
+rows of its batch where they are; its outputs lie in a block of its own.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.serving.tensors import TensorSpec
+
+__all__ = ["Block", "Slots", "arrays_in", "size_of"]
+
+_ALIGNED = 64
+
+
+class Block:
+    """A block of shared memory, as an open file.
+
+    Parameters
+    ----------
+    size
+        In bytes, >= 1.
+    file
+        The open file of a block that another process has made.
+    """
+
+    def __init__(self, size: int, file: int | None = None) -> None:
+        if file is None:
+            file = _anonymous_file()
+            os.ftruncate(file, size)
+        self.file, self.size = file, size
+        self.memory = mmap.mmap(file, size)
+
+    def close(self) -> None:
+        """Let go of the file; the memory goes with the last array in it."""
+        os.close(self.file)
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("ramsis")
+    with tempfile.TemporaryFile() as stream:
+        return os.dup(stream.fileno())
+
+
+def _places(specs: Sequence[TensorSpec], rows: int) -> tuple[list[int], int]:
+    """Where each tensor's array begins, and the size of all."""
+    starts, end = [], 0
+    for spec in specs:
+        starts.append(end)
+        end += -(-rows * spec.nbytes // _ALIGNED) * _ALIGNED
+    return starts, max(end, 1)
+
+
+def size_of(specs: Sequence[TensorSpec], rows: int) -> int:
+    """Bytes that so many rows of each tensor take."""
+    return _places(specs, rows)[1]
+
+
+def arrays_in(
+    block: Block, specs: Sequence[TensorSpec], rows: int
+) -> dict[str, NDArray[np.generic]]:
+    """An array of shape (rows, …) for each tensor, in a block."""
+    starts, _ = _places(specs, rows)
+    return {spec.name: np.frombuffer(block.memory, spec.dtype,
+                                     rows * spec.nbytes // spec.dtype.itemsize, start)
+            .reshape(rows, *spec.shape)
+            for spec, start in zip(specs, starts, strict=True)}
+
+
+class Slots:
+    """Room for the inputs of so many queries; what was freed last is taken first.
+
+    Parameters
+    ----------
+    specs
+        The input tensors.
+    count
+        Slots, >= 1.
+    """
+
+    def __init__(self, specs: Sequence[TensorSpec], count: int) -> None:
+        self.specs, self.count = tuple(specs), count
+        self.block = Block(size_of(specs, count))
+        self.arrays = arrays_in(self.block, specs, count)
+        self._free = list(range(count - 1, -1, -1))
+
+    @property
+    def free(self) -> int:
+        """How many are free."""
+        return len(self._free)
+
+    def take(self, count: int) -> list[int]:
+        """So many slots, which must be free."""
+        taken = self._free[-count:]
+        del self._free[-count:]
+        return taken
+
+    def give(self, slots: Sequence[int]) -> None:
+        """Free them."""
+        self._free.extend(slots)

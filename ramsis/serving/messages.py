@@ -1,0 +1,138 @@
+"""What the front end and a worker say to each other, over a pair of connected sockets.
+
+Each message is its length and its bytes. While a worker starts, messages are JSON; then they are
+fixed structures: a batch to run, by the slots of its queries, and its end. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["Ended", "RunBatch", "Unframed", "framed", "receive", "receive_json", "send_json"]
+
+_LENGTH = struct.Struct("<I")
+_RUN = struct.Struct("<QHHH")
+_ENDED = struct.Struct("<Q?d")
+_MOST = 1 << 24
+_MOST_FILES = 2
+
+
+class RunBatch(NamedTuple):
+    """Run a variant on the queries in these slots, as a batch of ``run_as``."""
+
+    number: int
+    variant: int
+    run_as: int
+    slots: Sequence[int]
+
+    def packed(self) -> bytes:
+        """As a message's bytes."""
+        head = _RUN.pack(self.number, self.variant, self.run_as, len(self.slots))
+        return head + struct.pack(f"<{len(self.slots)}I", *self.slots)
+
+    @classmethod
+    def unpacked(cls, message: bytes) -> RunBatch:
+        """The inverse of :meth:`packed`."""
+        number, variant, run_as, count = _RUN.unpack_from(message)
+        return cls(number, variant, run_as, struct.unpack_from(f"<{count}I", message, _RUN.size))
+
+
+class Ended(NamedTuple):
+    """A batch has ended.
+
+    Attributes
+    ----------
+    number
+        Of the batch.
+    service_ms
+        What the model took in the worker.
+    error
+        What went wrong; empty where the outputs are there.
+    """
+
+    number: int
+    service_ms: float
+    error: str = ""
+
+    def packed(self) -> bytes:
+        """As a message's bytes."""
+        return _ENDED.pack(self.number, not self.error, self.service_ms) + self.error.encode()
+
+    @classmethod
+    def unpacked(cls, message: bytes) -> Ended:
+        """The inverse of :meth:`packed`."""
+        number, good, service_ms = _ENDED.unpack_from(message)
+        return cls(number, service_ms, "" if good else message[_ENDED.size:].decode() or "error")
+
+
+def framed(message: bytes) -> bytes:
+    """A message with its length."""
+    return _LENGTH.pack(len(message)) + message
+
+
+class Unframed:
+    """Whole messages from bytes as they come."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def add(self, data: bytes) -> Iterator[bytes]:
+        """The messages that these bytes complete."""
+        self._rest += data
+        while len(self._rest) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._rest)
+            end = _LENGTH.size + length
+            if len(self._rest) < end:
+                return
+            message, self._rest = self._rest[_LENGTH.size:end], self._rest[end:]
+            yield message
+
+
+def send_json(channel: socket.socket, document: dict[str, Any], files: Sequence[int] = ()) -> None:
+    """Send a document, and open files with it."""
+    message = framed(json.dumps(document).encode())
+    sent = socket.send_fds(channel, [message], files) if files else 0
+    channel.sendall(message[sent:])
+
+
+def receive_json(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Wait for a document and the open files that come with it.
+
+    Raises
+    ------
+    EOFError
+        The other side is gone.
+    """
+    head, files, _, _ = socket.recv_fds(channel, _LENGTH.size, _MOST_FILES)
+    if not head:
+        raise EOFError
+    head += _exactly(channel, _LENGTH.size - len(head))
+    document: dict[str, Any] = json.loads(_exactly(channel, _length(head)))
+    return document, files
+
+
+def receive(channel: socket.socket) -> bytes:
+    """Wait for a message; errors as of :func:`receive_json`."""
+    return _exactly(channel, _length(_exactly(channel, _LENGTH.size)))
+
+
+def _length(head: bytes) -> int:
+    (length,) = _LENGTH.unpack(head)
+    if length > _MOST:
+        raise EOFError
+    return int(length)
+
+
+def _exactly(channel: socket.socket, count: int) -> bytes:
+    parts = []
+    while count:
+        part = channel.recv(count)
+        if not part:
+            raise EOFError
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

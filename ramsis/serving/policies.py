@@ -1,0 +1,81 @@
+"""The policies that a server serves by: read, checked against its variants, made into lookups."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from ramsis.errors import InputFileError, describe
+from ramsis.policy import Policy, PolicySet, read, read_set
+from ramsis.policy.policy_set import set_of
+from ramsis.runtime.policy_set import Level
+from ramsis.runtime.selector import Selector
+
+__all__ = ["Expected", "check_served", "largest_batch", "read_policies", "selectors_of"]
+
+
+def read_policies(path: str | os.PathLike[str]) -> PolicySet[Policy]:
+    """The policies of a folder, or of one file.
+
+    Raises
+    ------
+    InputFileError
+        What is there cannot be read or breaks its format.
+    """
+    return read_set(path) if Path(path).is_dir() else set_of([read(path)])
+
+
+def selectors_of(policies: PolicySet[Policy]) -> PolicySet[Selector]:
+    """The same set with lookups in its stations."""
+    return policies.map(lambda policy: Selector(policy.decision_table()))
+
+
+def largest_batch(policies: PolicySet[Policy]) -> int:
+    """Largest batch that a table asks for."""
+    return max(policy.max_batch for level in policies.levels
+               for policy in (station.policy for station in level.stations))
+
+
+def check_served(
+    policies: PolicySet[Policy], variants: Collection[str], max_batch: int | None, where: str
+) -> None:
+    """Refuse policies that these variants cannot serve.
+
+    Raises
+    ------
+    InputFileError
+        A model has no variant, or a batch is larger than the workers run.
+    """
+    named = {model.name for level in policies.levels for station in level.stations
+             for model in station.policy.models}
+    missing = sorted(named - set(variants))
+    if missing:
+        raise InputFileError(describe("policies for models that have no variant", where=where,
+                                      value=missing, allowed=", ".join(sorted(variants))))
+    largest = largest_batch(policies)
+    if max_batch is not None and largest > max_batch:
+        raise InputFileError(describe("policies with larger batches than the workers run",
+                                      where=where, value=largest, allowed=f"up to {max_batch}"))
+
+
+class Expected:
+    """What the policies of a level count on: service times, and rates of violations.
+
+    Parameters
+    ----------
+    level
+        That serves.
+    """
+
+    def __init__(self, level: Level[Policy]) -> None:
+        self.load_qps = level.load_qps
+        self.violation_rate = float(level.expected.get("expected_violation_rate", 0.0))
+        self.effective_accuracy = float(level.expected.get("expected_effective_accuracy", 0.0))
+        self._latency_ms = {model.name: model.latency_ms for station in level.stations
+                            for model in station.policy.models}
+
+    def service_ms(self, variant: str, batch: int) -> float | None:
+        """What a batch takes, as the policies know it."""
+        latency_ms = self._latency_ms.get(variant, ())
+        return latency_ms[batch - 1] if batch <= len(latency_ms) else None

@@ -1,0 +1,296 @@
+"""Requests and answers of the Open Inference Protocol over HTTP.
+
+A request is a JSON document, after which the data of tensors may stand as bytes (the *binary
+tensor data extension*): the header ``Inference-Header-Content-Length`` says where the document
+ends. Data are in the order of the inputs, little-endian, row by row. The first dimension of every
+input is the number of queries. An answer has the same form.
+
+The deadline is, in this order: the parameter ``deadline_ms``; ``timeout``, in microseconds, as
+Triton's clients send it; the header ``X-Deadline-Ms``; the SLO. ``late_ms`` says for how long
+after it an answer is still of use.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Rule
+from ramsis.serving.tensors import TensorSpec
+
+__all__ = ["Answer", "InferRequest", "answer_body", "parse_request"]
+
+_KINDS = {"BOOL": "b", **dict.fromkeys(("FP16", "FP32", "FP64"), "fiu")}
+
+
+class InferRequest(NamedTuple):
+    """A request, checked.
+
+    Attributes
+    ----------
+    id
+        To be sent back; empty where there is none.
+    inputs
+        Arrays of shape (n, …) in the order of the model's inputs.
+    queries
+        n, >= 1.
+    deadline_ms
+        After the arrival; None for the SLO.
+    late_ms
+        For how long after the deadline an answer is of use, >= 0.
+    outputs
+        Name of each output to send, and whether as bytes.
+    """
+
+    id: str
+    inputs: list[NDArray[Any]]
+    queries: int
+    deadline_ms: float | None
+    late_ms: float
+    outputs: dict[str, bool]
+
+
+class Answer(NamedTuple):
+    """What is sent back.
+
+    Attributes
+    ----------
+    outputs
+        Arrays of shape (n, …) by name.
+    parameters
+        What is said of how the queries were served.
+    """
+
+    outputs: Mapping[str, NDArray[Any]]
+    parameters: Mapping[str, Any]
+
+
+def parse_request(
+    body: bytes, header_length: str | None, deadline: str | None, inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+) -> InferRequest:
+    """Read and check a request.
+
+    Parameters
+    ----------
+    body
+        Of the HTTP request.
+    header_length
+        The header ``Inference-Header-Content-Length``, if there is one.
+    deadline
+        The header ``X-Deadline-Ms``, if there is one.
+    inputs, outputs
+        The model's tensors.
+
+    Raises
+    ------
+    InvalidValueError
+        What is wrong, and where.
+    """
+    length = _header_length(header_length, len(body))
+    try:
+        document = orjson.loads(memoryview(body)[:length])
+    except ValueError as error:
+        raise _wrong("body", f"not JSON ({error})") from None
+    _check_object(document, "body")
+    request_id = document.get("id", "")
+    if not isinstance(request_id, str):
+        raise _wrong("id", "not a text", request_id)
+    parameters = document.get("parameters", {})
+    _check_object(parameters, "parameters")
+    arrays = _inputs(document.get("inputs"), inputs, memoryview(body)[length:])
+    return InferRequest(
+        request_id, arrays, len(arrays[0]), _deadline_ms(parameters, deadline),
+        _milliseconds(parameters.get("late_ms", 0.0), "parameters.late_ms"),
+        _outputs(document.get("outputs"), parameters, outputs),
+    )
+
+
+def _wrong(where: str, what: str, *value: object, allowed: str | None = None) -> InvalidValueError:
+    if value:
+        return InvalidValueError(describe(what, where=where, value=value[0], allowed=allowed))
+    return InvalidValueError(describe(what, where=where, allowed=allowed))
+
+
+def _check_object(value: object, where: str) -> None:
+    if not isinstance(value, dict):
+        raise _wrong(where, "not an object", value, allowed="a JSON object")
+
+
+def _header_length(text: str | None, size: int) -> int:
+    if text is None:
+        return size
+    if not (text.isascii() and text.isdigit() and int(text) <= size):
+        raise _wrong("Inference-Header-Content-Length", "not a length within the body", text,
+                     allowed=f"0 to {size}")
+    return int(text)
+
+
+def _inputs(
+    given: object, specs: Sequence[TensorSpec], data: memoryview
+) -> list[NDArray[Any]]:
+    """The arrays of the model's inputs, in its order."""
+    names = [spec.name for spec in specs]
+    if not isinstance(given, list) or not given:
+        raise _wrong("inputs", "not a list of tensors", given, allowed=f"the inputs {names}")
+    by_name = {spec.name: spec for spec in specs}
+    found: dict[str, NDArray[Any]] = {}
+    for i, tensor in enumerate(given):
+        where = f"inputs[{i}]"
+        _check_object(tensor, where)
+        name = tensor.get("name")
+        if not isinstance(name, str) or name not in by_name or name in found:
+            raise _wrong(f"{where}.name", "not an input of the model, each once", name,
+                         allowed=", ".join(names))
+        found[name], data = _array(tensor, by_name[name], where, data)
+    if len(data):
+        raise _wrong("body", "bytes after the data of the inputs", len(data), allowed="0")
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise _wrong("inputs", "inputs are missing", missing)
+    arrays = [found[name] for name in names]
+    if len({len(array) for array in arrays}) > 1:
+        raise _wrong("inputs", "inputs for different numbers of queries",
+                     [len(array) for array in arrays])
+    return arrays
+
+
+def _array(
+    tensor: Mapping[str, Any], spec: TensorSpec, where: str, data: memoryview
+) -> tuple[NDArray[Any], memoryview]:
+    """One tensor, and the bytes that come after its own."""
+    if tensor.get("datatype") != spec.datatype:
+        raise _wrong(f"{where}.datatype", "not the input's type", tensor.get("datatype"),
+                     allowed=spec.datatype)
+    shape = tensor.get("shape")
+    if not isinstance(shape, list) or any(type(n) is not int for n in shape) \
+            or not shape or not 1 <= shape[0] < 2**31 or tuple(shape[1:]) != spec.shape:
+        raise _wrong(f"{where}.shape", "not the input's shape", shape,
+                     allowed=str(["n", *spec.shape]))
+    parameters = tensor.get("parameters", {})
+    _check_object(parameters, f"{where}.parameters")
+    wanted = shape[0] * spec.nbytes
+    if "binary_data_size" in parameters:
+        size = parameters["binary_data_size"]
+        if type(size) is not int or size != wanted:
+            raise _wrong(f"{where}.parameters.binary_data_size", "not the size of the tensor",
+                         size, allowed=str(wanted))
+        if len(data) < size:
+            raise _wrong("body", "data of the inputs end early", len(data), allowed=str(size))
+        array = np.frombuffer(data[:size], spec.dtype.newbyteorder("<"))
+        return array.reshape(shape), data[size:]
+    if "data" not in tensor:
+        raise _wrong(where, "a tensor without data", allowed="data or binary_data_size")
+    array = _from_json(tensor["data"], spec, where)
+    if array.size != math.prod(shape):
+        raise _wrong(f"{where}.data", "not as many numbers as the shape says", array.size,
+                     allowed=str(math.prod(shape)))
+    return array.reshape(shape), data
+
+
+def _from_json(values: object, spec: TensorSpec, where: str) -> NDArray[Any]:
+    """The numbers of a list, flat or nested."""
+    try:
+        plain = np.asarray(values)
+        good = plain.dtype.kind in _KINDS.get(spec.datatype, "iu")
+        if good and spec.datatype not in _KINDS:
+            limits = np.iinfo(spec.dtype)
+            good = plain.size == 0 or (plain.min() >= limits.min and plain.max() <= limits.max)
+        with np.errstate(over="ignore"):
+            array = plain.astype(spec.dtype) if good else plain
+    except (ValueError, TypeError, OverflowError):
+        good = False
+    if not good or plain.ndim < 1:
+        raise _wrong(f"{where}.data", "not numbers of the input's type", values,
+                     allowed=f"a list of {spec.datatype}")
+    return array
+
+
+def _deadline_ms(parameters: Mapping[str, Any], header: str | None) -> float | None:
+    if "deadline_ms" in parameters:
+        return _positive(parameters["deadline_ms"], "parameters.deadline_ms")
+    if parameters.get("timeout"):
+        return _positive(parameters["timeout"], "parameters.timeout") / 1000.0
+    if header is not None:
+        try:
+            value: object = float(header)
+        except ValueError:
+            value = header
+        return _positive(value, "X-Deadline-Ms")
+    return None
+
+
+def _milliseconds(value: object, where: str) -> float:
+    return _number(value, where, NON_NEGATIVE)
+
+
+def _positive(value: object, where: str) -> float:
+    return _number(value, where, POSITIVE)
+
+
+def _number(value: object, where: str, rule: Rule) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) \
+            or not math.isfinite(value) or not rule.holds(value):
+        raise _wrong(where, "not a length of time", value, allowed=rule.allowed)
+    return float(value)
+
+
+def _outputs(
+    given: object, parameters: Mapping[str, Any], specs: Sequence[TensorSpec]
+) -> dict[str, bool]:
+    """Which outputs are wanted, and whether as bytes."""
+    usual = parameters.get("binary_data_output", False)
+    if not isinstance(usual, bool):
+        raise _wrong("parameters.binary_data_output", "not a truth value", usual)
+    if given is None or given == []:
+        return {spec.name: usual for spec in specs}
+    if not isinstance(given, list):
+        raise _wrong("outputs", "not a list", given)
+    names = [spec.name for spec in specs]
+    found: dict[str, bool] = {}
+    for i, output in enumerate(given):
+        _check_object(output, f"outputs[{i}]")
+        name = output.get("name")
+        if not isinstance(name, str) or name not in names or name in found:
+            raise _wrong(f"outputs[{i}].name", "not an output of the model, each once", name,
+                         allowed=", ".join(names))
+        own = output.get("parameters", {})
+        _check_object(own, f"outputs[{i}].parameters")
+        if own.get("classification"):
+            raise _wrong(f"outputs[{i}].parameters.classification", "not served",
+                         own["classification"])
+        binary = own.get("binary_data", usual)
+        if not isinstance(binary, bool):
+            raise _wrong(f"outputs[{i}].parameters.binary_data", "not a truth value", binary)
+        found[name] = binary
+    return found
+
+
+def answer_body(
+    name: str, request: InferRequest, answer: Answer, specs: Sequence[TensorSpec]
+) -> tuple[bytes, int | None]:
+    """The body of an answer, and where its JSON ends if bytes follow."""
+    outputs, data = [], []
+    for spec in specs:
+        if spec.name not in request.outputs:
+            continue
+        array = answer.outputs[spec.name]
+        output: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype,
+                                  "shape": list(array.shape)}
+        if request.outputs[spec.name]:
+            data.append(np.ascontiguousarray(array, spec.dtype.newbyteorder("<")).tobytes())
+            output["parameters"] = {"binary_data_size": len(data[-1])}
+        else:
+            output["data"] = array.ravel().tolist()
+        outputs.append(output)
+    document: dict[str, Any] = {"model_name": name, "model_version": "1"}
+    if request.id:
+        document["id"] = request.id
+    head = orjson.dumps({**document, "parameters": dict(answer.parameters), "outputs": outputs})
+    return b"".join((head, *data)), len(head) if data else None

@@ -1,0 +1,341 @@
+"""The server: calls come in, the dispatcher decides, workers run, answers go out.
+
+It has no HTTP of its own; :mod:`ramsis.serving.app` is the front end of one. All methods are to be
+called in the event loop's thread. Every call is answered: by what the model says, with an error
+when its batch fails, or with an :class:`~ramsis.serving.calls.OverloadedError` when the policy
+gives one of its queries up or there is no room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from ramsis.errors import RamsisError
+from ramsis.policy import Policy, PolicySet
+from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
+from ramsis.runtime.fronts import AsyncFront
+from ramsis.runtime.station_queues import Start, Ticket
+from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served
+from ramsis.serving.logs import Log, log_line
+from ramsis.serving.messages import Ended, RunBatch
+from ramsis.serving.metrics import Metrics
+from ramsis.serving.policies import Expected, check_served, largest_batch, selectors_of
+from ramsis.serving.pool import PoolSettings, WorkerEvents, WorkerPool
+from ramsis.serving.protocol import Answer, InferRequest
+from ramsis.serving.request_log import Request, RequestLogWriter
+from ramsis.serving.variants import VariantsFile
+
+__all__ = ["Server", "ServerSettings"]
+
+_LEAST_MAX_BATCH = 64
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How a server serves.
+
+    Parameters
+    ----------
+    dispatch
+        Of the dispatcher; give its timer the resolution of the event loop's, 1 ms.
+    slots
+        Queries that wait or run at once; more are refused.
+    timeout_s
+        A batch that takes longer is given up, and its worker started anew.
+    retry
+        Whether a batch whose worker is lost runs once more.
+    pin
+        Whether workers get cores of their own.
+    memory_mb
+        Limit on a worker's address space.
+    drain_s
+        How long stopping waits for what is under way.
+    request_log
+        File for what becomes of each query.
+    """
+
+    dispatch: DispatchSettings = field(default_factory=lambda: DispatchSettings(timer_ms=1.0))
+    slots: int = 2048
+    timeout_s: float = 10.0
+    retry: bool = False
+    pin: bool = True
+    memory_mb: float | None = None
+    drain_s: float = 10.0
+    request_log: str | None = None
+
+
+class _Running(NamedTuple):
+    """A batch on a worker."""
+
+    number: int
+    start: Start[Query]
+    started_ms: float
+
+
+class Server:
+    """A server of one model, whose variants are chosen by policies.
+
+    Parameters
+    ----------
+    policies
+        That serve first.
+    variants
+    settings
+    log
+        Takes the structured log.
+
+    Raises
+    ------
+    InputFileError
+        The policies ask for what the variants do not have.
+    """
+
+    def __init__(
+        self, policies: PolicySet[Policy], variants: VariantsFile,
+        settings: ServerSettings | None = None, log: Log = log_line,
+    ) -> None:
+        self.variants, self.settings, self.log = variants, settings or ServerSettings(), log
+        self.name = variants.name
+        self._index = {one.name: i for i, one in enumerate(variants.variants)}
+        check_served(policies, self._index, None, str(variants.path))
+        self.max_batch = max(largest_batch(policies), _LEAST_MAX_BATCH)
+        self.policies = policies
+        self.workers = sum(policies.worker_types.values())
+        self.metrics = Metrics()
+        self.ready = False
+        self._running: dict[int, _Running] = {}
+        self._batches = 0
+        self._expected: tuple[float, str, Expected] | None = None
+        self._counted: dict[tuple[str, str], Any] = {}
+        self._log_writer = (RequestLogWriter(self.settings.request_log)
+                            if self.settings.request_log else None)
+        self._background: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Start the workers and wait until they are ready.
+
+        Raises
+        ------
+        InputFileError
+            A variant does not load or run.
+        """
+        settings = self.settings
+        warm_up = tuple(sorted({1, 2, largest_batch(self.policies)}))
+        self.pool = WorkerPool(self.variants, PoolSettings(
+            self.workers, self.max_batch, warm_up, settings.slots, settings.timeout_s,
+            settings.pin, settings.memory_mb,
+        ), WorkerEvents(self._worker_ready, self._ended, self._gone))
+        dispatcher: Dispatcher[Query] = Dispatcher(selectors_of(self.policies), settings.dispatch)
+        self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop)
+        await self.pool.start()
+        self.begun_ms = self.front.now_ms()
+        self._watch_metrics(dispatcher)
+        self._background.append(asyncio.get_running_loop().create_task(self._flush_log()))
+        gc.collect()
+        gc.freeze()
+        self.ready = True
+        self.log("ready", workers=self.workers, model=self.name,
+                 variants=[one.name for one in self.variants.variants],
+                 loads_qps=sorted({level.load_qps for level in self.policies.levels}))
+
+    @property
+    def slo_ms(self) -> float:
+        """The deadline of a call that states none: the longest of the classes."""
+        return max(self.policies.slo_classes)
+
+    async def infer(self, request: InferRequest, arrival_ms: float) -> Answer:
+        """Answer a call.
+
+        Raises
+        ------
+        OverloadedError
+            It cannot be answered in time, or there is no room for it.
+        FailedError
+            A model or worker failed.
+        """
+        slots = self.pool.slots
+        assert slots is not None
+        if not self.ready:
+            raise OverloadedError("the server is stopping")
+        if request.queries > slots.free:
+            raise OverloadedError("no room for more queries")
+        slo_ms = self.slo_ms if request.deadline_ms is None else request.deadline_ms
+        taken = slots.take(request.queries)
+        for spec, array in zip(slots.specs, request.inputs, strict=True):
+            slots.arrays[spec.name][taken] = array
+        call = Call(request.queries, arrival_ms, arrival_ms + slo_ms)
+        self.front.arrive([Query(call, i, slot) for i, slot in enumerate(taken)], slo_ms,
+                          arrival_ms=arrival_ms, late_ms=request.late_ms)
+        return await call.done
+
+    def swap(self, policies: PolicySet[Policy], where: str) -> None:
+        """Serve by other policies from now on.
+
+        Raises
+        ------
+        InputFileError, InvalidValueError
+            They are not for these variants or workers; the old ones stay.
+        """
+        check_served(policies, self._index, self.max_batch, where)
+        self.front.swap(selectors_of(policies))
+        self.policies, self._expected = policies, None
+        self.metrics.swaps.inc()
+        self.log("policies", source=where,
+                 loads_qps=sorted({level.load_qps for level in policies.levels}))
+
+    async def stop(self) -> None:
+        """Answer what is under way, as long as that may take, and end the workers."""
+        self.ready = False
+        ends_ms = self.front.now_ms() + 1000.0 * self.settings.drain_s
+        while (self._running or self.front.dispatcher.queued) and self.front.now_ms() < ends_ms:
+            await asyncio.sleep(0.005)
+        self.front.close()
+        for ticket in self.front.dispatcher.abandon():
+            self._drop(ticket)
+        for running in self._running.values():
+            self._fail(running, "the server has stopped")
+        self._running.clear()
+        for task in self._background:
+            task.cancel()
+        await self.pool.stop()
+        if self._log_writer is not None:
+            self._log_writer.close()
+        self.log("stopped")
+
+    @property
+    def expected(self) -> Expected:
+        """What the policies of the level that serves count on."""
+        level = self.front.dispatcher.level
+        if self._expected is None or self._expected[:2] != (level.load_qps, level.arrivals):
+            found = next(one for one in self.policies.levels
+                         if (one.load_qps, one.arrivals) == (level.load_qps, level.arrivals))
+            self._expected = (level.load_qps, level.arrivals, Expected(found))
+        return self._expected[2]
+
+    def _watch_metrics(self, dispatcher: Dispatcher[Query]) -> None:
+        metrics, now_ms = self.metrics, self.front.now_ms
+        metrics.watch("ramsis_queued", "Queries that wait", lambda: dispatcher.queued)
+        metrics.watch("ramsis_running", "Batches that run", lambda: len(self._running))
+        metrics.watch("ramsis_load_qps", "Anticipated load",
+                      lambda: dispatcher.load_qps(now_ms()))
+        metrics.watch("ramsis_level_qps", "Load of the level that serves",
+                      lambda: dispatcher.level.load_qps)
+        metrics.watch("ramsis_promised_violation_rate", "Violations that the level promises",
+                      lambda: self.expected.violation_rate)
+        metrics.watch("ramsis_promised_effective_accuracy",
+                      "Effective accuracy that the level promises",
+                      lambda: self.expected.effective_accuracy)
+
+    async def _flush_log(self) -> None:
+        """Bring the request log to its file once a second."""
+        while self._log_writer is not None:
+            await asyncio.sleep(1.0)
+            self._log_writer.flush()
+
+    def _start(self, start: Start[Query]) -> None:
+        """A batch is to start."""
+        self._batches += 1
+        self._running[start.worker] = _Running(self._batches, start, self.front.now_ms())
+        for ticket in start.tickets:
+            ticket.request.tries += 1
+        self.pool.run(start.worker, RunBatch(
+            self._batches, self._index[start.model], start.run_as,
+            [ticket.request.slot for ticket in start.tickets]))
+
+    def _ended(self, worker: int, ended: Ended, arrays: dict[str, NDArray[Any]]) -> None:
+        """A worker says that its batch has ended."""
+        running = self._running.get(worker)
+        if running is None or running.number != ended.number:
+            return
+        del self._running[worker]
+        now_ms, start = self.front.now_ms(), running.start
+        count = len(start.tickets)
+        outputs = {name: array[:count].copy() for name, array in arrays.items()}
+        self._give_slots(start)
+        self.front.finished(worker)
+        if ended.error:
+            self.log("batch failed", variant=start.model, batch=count, error=ended.error)
+            self._fail(running, ended.error)
+            return
+        served = Served(start.model, count, start.run_as, worker, running.started_ms, now_ms)
+        for row, ticket in enumerate(start.tickets):
+            query = ticket.request
+            query.call.answer(query.place, {name: a[row] for name, a in outputs.items()}, served)
+            self._record(ticket, "served" if now_ms <= ticket.deadline_ms else "late", served)
+        self._measure(start, served)
+
+    def _gone(self, worker: int, reason: str) -> None:
+        """A worker is lost; its batch waits once more, or has failed."""
+        running = self._running.pop(worker, None)
+        self.metrics.restarts.inc()
+        self.log("worker lost", worker=worker, reason=reason)
+        again = None
+        if running is not None:
+            if self.settings.retry and all(ticket.request.tries == 1
+                                           for ticket in running.start.tickets):
+                again = running.start
+            else:
+                self._give_slots(running.start)
+                self._fail(running, f"its worker was lost: {reason}")
+        self.front.down(worker, again)
+
+    def _worker_ready(self, worker: int) -> None:
+        self.log("worker back", worker=worker)
+        self.front.up(worker)
+
+    def _drop(self, ticket: Ticket[Query]) -> None:
+        """A query is given up."""
+        query = ticket.request
+        assert self.pool.slots is not None
+        self.pool.slots.give([query.slot])
+        query.call.fail(OverloadedError("the deadline cannot be kept"))
+        self._record(ticket, "dropped", None)
+
+    def _fail(self, running: _Running, reason: str) -> None:
+        start = running.start
+        served = Served(start.model, len(start.tickets), start.run_as, start.worker,
+                        running.started_ms, self.front.now_ms())
+        error: RamsisError = FailedError(f"{start.model}: {reason}")
+        for ticket in start.tickets:
+            ticket.request.call.fail(error)
+            self._record(ticket, "failed", served)
+
+    def _give_slots(self, start: Start[Query]) -> None:
+        assert self.pool.slots is not None
+        self.pool.slots.give([ticket.request.slot for ticket in start.tickets])
+
+    def _record(self, ticket: Ticket[Query], outcome: str, served: Served | None) -> None:
+        """Count a query, and write its line of the request log."""
+        variant = served.variant if served else ""
+        counted = self._counted.get((outcome, variant))
+        if counted is None:
+            counted = self.metrics.queries.labels(outcome, variant)
+            self._counted[outcome, variant] = counted
+        counted.inc()
+        if self._log_writer is None:
+            return
+        call, zero = ticket.request.call, self.begun_ms
+        line = Request(
+            (call.arrival_ms - zero) / 1000.0, None, (self.front.now_ms() - zero) / 1000.0,
+            call.deadline_ms - call.arrival_ms, outcome)
+        if served is not None:
+            line = line._replace(
+                start_s=(served.start_ms - zero) / 1000.0,
+                finish_s=(served.finish_ms - zero) / 1000.0, model=served.variant,
+                batch=served.batch, run_as=served.run_as, worker=served.worker)
+        self._log_writer.write(line)
+
+    def _measure(self, start: Start[Query], served: Served) -> None:
+        metrics, service_ms = self.metrics, served.finish_ms - served.start_ms
+        metrics.batch.labels(served.variant).observe(served.batch)
+        metrics.service.labels(served.variant).observe(service_ms)
+        metrics.slack.observe(start.slack_ms)
+        metrics.waiting.observe(served.start_ms - start.tickets[0].request.call.arrival_ms)
+        expected_ms = self.expected.service_ms(served.variant, served.run_as)
+        if expected_ms:
+            metrics.ratio.labels(served.variant).observe(service_ms / expected_ms)

@@ -1,0 +1,158 @@
+"""The variants file: which models answer to the names that policies give them.
+
+A TOML file of one task, whose variants all take the same tensors::
+
+    name = "digits"                    # of the model in URLs; "model" by default
+    outputs = ["label"]                # of ONNX models; all by default
+
+    [[variants]]
+    name = "svm-poly-400"              # as in the policies
+    model = "svm-poly-400.onnx"        # a path from here, a name, or module:function
+    backend = "onnx"                   # or callable, torchvision, transformers
+    weights = "trained.pt"             # of torchvision and transformers; random by default
+    accuracy = 0.82                    # for the profile that calibration writes
+
+    [[inputs]]                         # where a back end does not know them: callables
+    name = "image"
+    datatype = "FP32"
+    shape = [4096]                     # without the batch's dimension
+
+``threads``, ``device``, ``tokens`` and the table ``dimensions`` are as of ``profile measure``.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.measure.backends import BACKENDS, Options
+from ramsis.runtime.fields import FRACTION, Fields
+from ramsis.serving.tensors import DATATYPES, TensorSpec
+
+__all__ = ["ServedVariant", "VariantsFile", "read_variants"]
+
+_KEYS = ("name", "outputs", "variants", "inputs", "threads", "device", "tokens", "dimensions")
+
+
+@dataclass(frozen=True)
+class ServedVariant:
+    """A model that can be run.
+
+    Attributes
+    ----------
+    name
+        As in the policies.
+    backend
+        One of :data:`~ramsis.profiles.measure.backends.BACKENDS`.
+    model
+        As the back end names it.
+    options
+        Of the back end.
+    accuracy
+        A fraction, where it is stated.
+    """
+
+    name: str
+    backend: str
+    model: str
+    options: Options
+    accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class VariantsFile:
+    """What a variants file says.
+
+    Attributes
+    ----------
+    path
+        The file.
+    name
+        Of the model in URLs.
+    variants
+        One or more.
+    inputs
+        Where the file states them, else empty.
+    """
+
+    path: Path
+    name: str
+    variants: tuple[ServedVariant, ...]
+    inputs: tuple[TensorSpec, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """In which functions are looked for."""
+        return self.path.resolve().parent
+
+
+def read_variants(path: str | os.PathLike[str]) -> VariantsFile:
+    """Read a variants file.
+
+    Raises
+    ------
+    InputFileError
+        It cannot be read, or breaks the format.
+    """
+    file = Path(path)
+    try:
+        with file.open("rb") as stream:
+            values = tomllib.load(stream)
+    except OSError as error:
+        raise InputFileError(describe(f"cannot read file ({error.strerror})",
+                                      where=str(path))) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputFileError(describe(f"not a TOML file ({error})", where=str(path))) from error
+    fields = Fields(values, str(path))
+    fields.only(_KEYS)
+    variants: list[ServedVariant] = []
+    for one in fields.children("variants"):
+        found = _variant(one, fields, file.resolve().parent)
+        if found.name in [known.name for known in variants]:
+            raise one.refusal("name", "variant appears twice", value=found.name)
+        variants.append(found)
+    inputs = [_input(one) for one in fields.children("inputs")] if "inputs" in fields else []
+    name = fields.text("name") if "name" in fields else "model"
+    if "/" in name:
+        raise fields.refusal("name", "not a part of a URL", value=name, allowed="a text without /")
+    return VariantsFile(file, name, tuple(variants), tuple(inputs))
+
+
+def _variant(one: Fields, whole: Fields, folder: Path) -> ServedVariant:
+    one.only(("name", "backend", "model", "weights", "accuracy"))
+    backend = one.text("backend", BACKENDS) if "backend" in one else next(iter(BACKENDS))
+    model = one.text("model")
+    if backend == "onnx" or (folder / model).exists():
+        model = str(folder / model)
+    weights = str(folder / one.text("weights")) if "weights" in one else None
+    accuracy = one.number("accuracy", FRACTION) if "accuracy" in one else None
+    return ServedVariant(one.text("name"), backend, model, _options(whole, weights), accuracy)
+
+
+def _options(whole: Fields, weights: str | None) -> Options:
+    usual = Options()
+    dimensions: dict[str, int] = {}
+    if "dimensions" in whole:
+        sizes = whole.child("dimensions")
+        dimensions = {name: sizes.whole(name, 1) for name in sizes}
+    outputs = tuple(map(str, whole.items("outputs"))) if "outputs" in whole else ()
+    return Options(
+        threads=whole.whole("threads", 1) if "threads" in whole else usual.threads,
+        device=whole.text("device", ("cpu", "cuda")) if "device" in whole else usual.device,
+        dimensions=dimensions,
+        tokens=whole.whole("tokens", 1) if "tokens" in whole else usual.tokens,
+        outputs=outputs, weights=weights,
+    )
+
+
+def _input(one: Fields) -> TensorSpec:
+    one.only(("name", "datatype", "shape"))
+    shape: list[Any] = one.value("shape")
+    if not isinstance(shape, list) or any(type(n) is not int or n < 1 for n in shape):
+        raise one.refusal("shape", "not a shape", value=shape,
+                          allowed="a list of whole numbers >= 1, without the batch's")
+    return TensorSpec(one.text("name"), one.text("datatype", DATATYPES), tuple(shape))

@@ -1,0 +1,209 @@
+"""A worker process: loads every variant, and runs the batches that it is sent.
+
+Started by the front end as ``python -m ramsis.serving.worker FILE``, where FILE is its end of a
+pair of sockets. It says what tensors the variants take and give, gets the shared memory, runs each
+variant a few times, says that it is ready, and then answers batch by batch. It ends when the front
+end is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import numpy as np  # noqa: E402 - the threads are set first
+from numpy.typing import NDArray  # noqa: E402
+
+from ramsis.errors import InputFileError, describe  # noqa: E402
+from ramsis.profiles.measure.backends import LoadedModel, Options, open_backend  # noqa: E402
+from ramsis.serving.memory import Block, arrays_in, size_of  # noqa: E402
+from ramsis.serving.messages import (  # noqa: E402
+    Ended,
+    RunBatch,
+    framed,
+    receive,
+    receive_json,
+    send_json,
+)
+from ramsis.serving.tensors import (  # noqa: E402
+    TensorSpec,
+    datatype_of,
+    specs_from_json,
+    specs_to_json,
+)
+
+__all__ = ["Runner", "main"]
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+class Runner:
+    """The variants of a worker, loaded.
+
+    Parameters
+    ----------
+    variants
+        Name, back end, model and options of each, as plain values.
+    inputs
+        The input tensors where the variants file states them, else empty.
+
+    Attributes
+    ----------
+    inputs, outputs
+        The tensors, which all variants share.
+
+    Raises
+    ------
+    InputFileError
+        A variant cannot be loaded or run, or takes or gives other tensors than the first.
+    """
+
+    def __init__(
+        self, variants: Sequence[Mapping[str, Any]], inputs: Sequence[TensorSpec]
+    ) -> None:
+        self.models: list[LoadedModel] = []
+        self.inputs, self.outputs = tuple(inputs), tuple[TensorSpec, ...]()
+        for number, variant in enumerate(variants):
+            where = f"variant {variant['name']}"
+            model = _opened(variant, where)
+            given = _stated(model) or self.inputs
+            if not given:
+                raise InputFileError(describe("its inputs are not known", where=where,
+                                              allowed="[[inputs]] in the variants file"))
+            self.inputs = self.inputs or given
+            _same(given, self.inputs, f"{where}: inputs")
+            self.models.append(model)
+            outputs = self._outputs(model, where)
+            self.outputs = self.outputs or outputs
+            if number:
+                _same(outputs, self.outputs, f"{where}: outputs")
+
+    def _outputs(self, model: LoadedModel, where: str) -> tuple[TensorSpec, ...]:
+        """What a batch of 1 gives."""
+        blank = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in self.inputs}
+        try:
+            answer = model.fetch(model.run(model.feed(blank)))
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise InputFileError(describe(f"it does not run ({reason})", where=where)) from error
+        for name, array in answer.items():
+            if array.ndim < 1 or array.shape[0] != 1:
+                raise InputFileError(describe("an output without the batch's dimension",
+                                              where=f"{where}: {name}", value=array.shape,
+                                              allowed="(batch, …)"))
+        return tuple(TensorSpec(name, datatype_of(array, f"{where}: {name}"), array.shape[1:])
+                     for name, array in answer.items())
+
+    def run(self, batch: RunBatch, inputs: Arrays, outputs: Arrays) -> None:
+        """Run a batch; its outputs are written to the first rows.
+
+        Raises
+        ------
+        ValueError
+            The model gives other tensors than it did.
+        """
+        model, count = self.models[batch.variant], len(batch.slots)
+        rows = [*batch.slots, *[batch.slots[-1]] * (batch.run_as - count)]
+        fed = {name: array[rows] for name, array in inputs.items()}
+        answer = model.fetch(model.run(model.feed(fed)))
+        for spec in self.outputs:
+            found = answer[spec.name]
+            if found.shape != (batch.run_as, *spec.shape):
+                raise ValueError(f"output {spec.name} has the shape {found.shape}")
+            outputs[spec.name][:count] = found[:count]
+
+
+def _opened(variant: Mapping[str, Any], where: str) -> LoadedModel:
+    options = dict(variant["options"])
+    options["outputs"] = tuple(options["outputs"])
+    try:
+        return open_backend(variant["backend"], Options(**options)).open(variant["model"])
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputFileError(f"{where}: not loaded: {reason}") from error
+
+
+def _stated(model: LoadedModel) -> tuple[TensorSpec, ...]:
+    """What a model says of its inputs."""
+    return tuple(TensorSpec(name, datatype_of(np.empty(0, kind), name), tuple(shape))
+                 for name, (kind, shape) in (model.inputs or {}).items())
+
+
+def _same(found: Sequence[TensorSpec], first: Sequence[TensorSpec], where: str) -> None:
+    if tuple(found) != tuple(first):
+        raise InputFileError(describe("not those of the first variant", where=where,
+                                      value=specs_to_json(found),
+                                      allowed=str(specs_to_json(first))))
+
+
+def serve(channel: socket.socket) -> None:
+    """Start, and answer batches until the front end is gone."""
+    config, _ = receive_json(channel)
+    _settle(config)
+    try:
+        runner = Runner(config["variants"], specs_from_json(config["inputs"]))
+    except Exception as error:
+        send_json(channel, {"failed": " ".join(str(error).split())})
+        return
+    send_json(channel, {"inputs": specs_to_json(runner.inputs),
+                        "outputs": specs_to_json(runner.outputs)})
+    sizes, files = receive_json(channel)
+    slots, most = sizes["slots"], sizes["max_batch"]
+    inputs = arrays_in(Block(size_of(runner.inputs, slots), files[0]), runner.inputs, slots)
+    outputs = arrays_in(Block(size_of(runner.outputs, most), files[1]), runner.outputs, most)
+    blank = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in runner.inputs}
+    for variant, batch in config["warm_up"]:
+        ended = _run(runner, RunBatch(0, variant, batch, [0] * batch), blank, outputs)
+        if ended.error:
+            name = config["variants"][variant]["name"]
+            send_json(channel, {"failed": f"variant {name}: a batch of {batch} does not run: "
+                                          f"{ended.error}"})
+            return
+    send_json(channel, {"ready": True})
+    while True:
+        wanted = RunBatch.unpacked(receive(channel))
+        channel.sendall(framed(_run(runner, wanted, inputs, outputs).packed()))
+
+
+def _run(runner: Runner, batch: RunBatch, inputs: Arrays, outputs: Arrays) -> Ended:
+    begun = time.perf_counter()
+    try:
+        runner.run(batch, inputs, outputs)
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        return Ended(batch.number, 1000.0 * (time.perf_counter() - begun), text)
+    return Ended(batch.number, 1000.0 * (time.perf_counter() - begun))
+
+
+def _settle(config: Mapping[str, Any]) -> None:
+    """Take the core and the memory that the front end gives, and find functions in a folder."""
+    if config["core"] is not None and hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {config["core"]})
+    if config["memory_mb"] is not None:
+        import resource
+
+        most = int(config["memory_mb"] * 1e6)
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    sys.path.append(config["folder"])
+
+
+def main() -> None:
+    """Run until the front end is gone; Ctrl-C is for the front end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(EOFError, ConnectionError), \
+            socket.socket(fileno=int(sys.argv[1])) as channel:
+        serve(channel)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Where policies and simple schemes differ most: in overload, and with few workers.
+
+- *overload*: the traces ``day`` and ``spikes``, scaled so that their peaks are one and 1.2 times
+  what 60 workers can answer in time, at p95 and the smallest SLO. Central-queue policies drop what
+  cannot be in time; per-worker policies are made by both rules for late queries, with and without
+  a price on violations.
+- *few_workers*: 1 to 20 workers from 0.3 to 0.95 of their capacity, with random service times.
+  Here greedy on a central queue is hard to beat by queues of single workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from evaluation.case import FLEET, Case
+from evaluation.figures import LOAD, effective, panels, scheme, violations
+from evaluation.fleets import text
+from evaluation.specs import CENTRAL, GREEDY, LEVELS, POLICIES, WORKER, baselines, label, rank
+from ramsis.arrivals.rate_file import read_rates
+from ramsis.report.panels import Row, plot_panels
+
+__all__ = ["draw_few_workers", "draw_overload", "few_rows", "few_workers", "overload",
+           "overload_rows"]
+
+Rows = Sequence[Mapping[str, Any]]
+PEAKS = (1.0, 1.2)
+"""Peaks of the traces, as multiples of the capacity."""
+RULES = {
+    f"{WORKER}:late={late},violation_price={price:g}": f"per worker, {late}, price {price:g}"
+    for late in ("serve", "drop") for price in (0.0, 1.0)}
+FEW = (1, 2, 4, 8, 20)
+LOADS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+"""Shares of the capacity."""
+
+
+def _capacity(case: Case) -> float:
+    """Of 60 workers, in queries per second."""
+    return case.load_range[1] / 0.9
+
+
+def overload(case: Case) -> dict[str, Any]:
+    """Traces whose peaks pass the capacity, by both rules for late queries."""
+    seconds = 20.0 if case.quick else 300.0
+    grid = []
+    for trace in ("day", "spikes"):
+        rates = read_rates(trace)
+        for peak in PEAKS:
+            scale = float(f"{peak * _capacity(case) / rates.peak_qps:.3g}")
+            longest = min(seconds, case.most_queries / (rates.load_qps * scale))
+            grid.append({"trace": trace, "trace_scale": scale,
+                         "duration_s": float(f"{min(longest, rates.duration_ms / 1000):.3g}")})
+    return {"profiles": case.name, "models": "pareto", "slo_ms": case.slo_ms, "workers": FLEET,
+            "seeds": 1 if case.quick else 2, "grid": grid,
+            "scheme": [f"{CENTRAL}:levels={LEVELS}", *RULES, *baselines(case),
+                       "greedy:late=serve"]}
+
+
+def overload_rows(rows: Rows) -> Rows:
+    """Effective accuracy by trace and scheme, violations in brackets."""
+    result: dict[tuple[str, float], dict[str, Any]] = {}
+    for row in rows:
+        key = row["trace"], row["trace_scale"]
+        one = result.setdefault(key, {"trace": f"{row['trace']} × {row['trace_scale']:g}"})
+        one[_name(row)] = text(row)
+    return [result[key] for key in sorted(result)]
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    """A scheme with its rule for late queries."""
+    known = row["scheme"]
+    if known in RULES:
+        return RULES[known]
+    late = known.partition("late=")[2]
+    return f"{label(known)}, {late}" if late else label(known)
+
+
+def draw_overload(rows: Rows, path: Path, case: Case) -> None:
+    """A point for each trace and scheme."""
+    names = [str(one["trace"]) for one in overload_rows(rows)]
+    kinds = list(dict.fromkeys(_name(row) for row in rows))
+    placed = sorted(({**row, "at": names.index(f"{row['trace']} × {row['trace_scale']:g}")
+                      + 0.09 * (kinds.index(_name(row)) - len(kinds) / 2)} for row in rows),
+                    key=lambda row: row["at"])
+    plot_panels([
+        Row("effective accuracy", panels(placed, lambda _: "", _name, "at",
+                                         lambda row: row["effective_accuracy"]), 1.2),
+        Row("violations (%)", panels(placed, lambda _: "", _name, "at", violations), 0.9,
+            log_like=True),
+    ], path, cases=names)
+
+
+def few_workers(case: Case) -> dict[str, Any]:
+    """Few workers, at shares of their capacity."""
+    workers = FEW[2:4] if case.quick else FEW
+    grid = [{"workers": k, "load_qps": [float(f"{share * _capacity(case) * k / FLEET:.3g}")
+                                        for share in (LOADS[1::3] if case.quick else LOADS)]}
+            for k in workers]
+    return {"profiles": case.name, "models": "pareto", "slo_ms": case.slo_ms, "grid": grid,
+            "service": "distribution", "seeds": 2 if case.quick else 5,
+            "duration_s": case.duration_s, "scheme": [*POLICIES, GREEDY]}
+
+
+def few_rows(rows: Rows) -> Rows:
+    """A row for each number of workers and load, with the bound."""
+    result: dict[tuple[int, float], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: rank(row["scheme"])):
+        key = row["workers"], row["load_qps"]
+        one = result.setdefault(key, {"workers": key[0], "load (QPS)": f"{key[1]:,g}",
+                                      "bound": f"{row['upper_bound']:.4f}"})
+        one[label(row["scheme"])] = text(row)
+    return [result[key] for key in sorted(result)]
+
+
+def draw_few_workers(rows: Rows, path: Path, case: Case) -> None:
+    """A panel for each number of workers."""
+    def fleet(row: Mapping[str, Any]) -> str:
+        return f"{row['workers']} workers"
+
+    by_workers = sorted(rows, key=lambda row: (row["workers"], row["load_qps"]))
+    plot_panels([
+        Row("effective accuracy", panels(by_workers, fleet, scheme, "load_qps", effective, True),
+            1.3),
+        Row("violations (%)", panels(by_workers, fleet, scheme, "load_qps", violations), 0.8,
+            log_like=True),
+    ], path, LOAD)

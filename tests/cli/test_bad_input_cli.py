@@ -1,0 +1,70 @@
+"""Odd words and files: one line, the documented exit code, nothing written, bounded work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Run, refused
+
+GENERATE = ["generate", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "400"]
+SIMULATE = ["simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "400",
+            "--duration-s", "1", "--scheme", "jellyfish-plus"]
+DEEP = "a = " + "[" * 3000 + "]" * 3000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ([*GENERATE, "--workers", "4", "--out", ""], 2, ["--out", "folder"]),
+        ([*GENERATE, "--workers", "4", "--grid", "fixed:", "--out", "o"], 2, ["grid", "fixed:D"]),
+        ([*GENERATE, "--workers", "1" + "0" * 26, "--out", "o"], 2, ["workers"]),
+        ([*GENERATE[:-1], "400:800:400", "--workers", "4", "--max-accuracy-step", "1e-9",
+          "--out", "o"], 2, ["max_accuracy_step", "0.0005"]),
+        ([*SIMULATE, "--workers", "1" + "0" * 26], 2, ["workers"]),
+        ([*SIMULATE, "--workers", "4", "--seeds", "1000000000"], 2, ["--seeds", "100000"]),
+        ([*SIMULATE, "--workers", "4", "--arrivals", "renewal:1e308"], 2, ["renewal", "1000"]),
+        (["sweep", "/dev/zero", "--out", "o"], 3, ["too large"]),
+        (["profile", "import", "/dev/zero", "--format", "long-csv", "--out", "o"], 3,
+         ["too large"]),
+        (["profile", "check", "caf\udce9.json"], 3, ["no such profile"]),
+    ],
+)
+def test_odd_words_are_refused_at_once(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int,
+    words: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(run(*arguments), code, *words)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", [DEEP, "workers = " + "9" * 5000, 'a = "\\', "a = 1\na = 2"])
+def test_a_damaged_specification_of_a_sweep_is_refused(
+    run: Run, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "spec.toml").write_text(text)
+    refused(run("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out"), 3, "not valid TOML")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_specification_has_no_module_imported(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mine.py").write_text("raise RuntimeError('imported')")
+    (tmp_path / "spec.toml").write_text(
+        'profile = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\n'
+        'scheme = "jellyfish-plus"\narrivals = ["poisson", "mine:process"]\n')
+    refused(run("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out"), 3,
+            "--arrivals mine:process")
+
+
+def test_a_file_is_not_imported_onto_itself(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "samples.csv"
+    path.write_text("model,batch,latency_ms,accuracy\na,1,10,0.9\na,1,11,0.9\n")
+    before = path.read_bytes()
+    refused(run("profile", "import", path, "--format", "long-csv", "--out", path), 2,
+            "another file")
+    assert path.read_bytes() == before

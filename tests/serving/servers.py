@@ -1,0 +1,159 @@
+"""Servers in processes of their own, for tests: models are functions, answers are known."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ramsis.policy import write_set
+from ramsis.policy.policy_set import set_of
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
+from ramsis.synthesis import SynthesisSettings, generate_policy
+
+FUNCTIONS = '''
+import os, time
+import numpy as np
+
+def fast(x):
+    """The sum of each query's numbers."""
+    if x.max() == 666: os.abort()
+    if x.max() == 777: time.sleep(60)
+    if x.max() == 888: raise MemoryError("no room")
+    return {"sum": x.sum(axis=1), "size": np.full(len(x), len(x), np.int32)}
+
+def slow(x):
+    time.sleep(0.004 + 0.001 * len(x))
+    return fast(x)
+
+def bent(x):
+    return {"sum": x.sum(axis=1)}
+
+def broken(x):
+    raise RuntimeError("always")
+'''
+VARIANTS = """
+name = "sums"
+[[variants]]
+name = "fast"
+backend = "callable"
+model = "summing:fast"
+accuracy = 0.6
+[[variants]]
+name = "slow"
+backend = "callable"
+model = "summing:slow"
+accuracy = 0.9
+[[inputs]]
+name = "x"
+datatype = "FP32"
+shape = [3]
+"""
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def profile() -> ProfileSet:
+    """Of the functions, with room to spare."""
+    def model(name: str, accuracy: float, first_ms: float, each_ms: float) -> ModelProfile:
+        return ModelProfile(name, accuracy, tuple(
+            BatchProfile(b, p95_ms=first_ms + each_ms * b) for b in (1, 2, 4, 8)))
+    return ProfileSet("sums", (model("fast", 0.6, 1.0, 0.1), model("slow", 0.9, 6.0, 1.5)))
+
+
+def make(folder: Path, *, loads: tuple[float, ...] = (20.0, 200.0), workers: int = 1,
+         variants: str = VARIANTS, **settings: Any) -> Path:
+    """Functions, variants and policies in a folder."""
+    (folder / "summing.py").write_text(FUNCTIONS)
+    (folder / "variants.toml").write_text(variants)
+    chosen = SynthesisSettings(**{"slo_ms": 100.0, "grid": "fixed:20", "max_queue": 8,
+                                  "workers": workers, "late": "drop", **settings})
+    write_set(folder / "policies", set_of(
+        [generate_policy(profile(), load, chosen) for load in loads]), created_by="tests")
+    return folder
+
+
+@dataclass
+class Running:
+    """A server that runs."""
+
+    process: subprocess.Popen[str]
+    host: str
+    port: int
+    folder: Path
+
+    def ask(self, method: str, path: str, body: bytes | str | None = None,
+            headers: Mapping[str, str] | None = None) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of an answer."""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=30)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, dict(headers or {}))
+            answer = connection.getresponse()
+            return answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
+
+    def infer(self, data: Any, **more: Any) -> tuple[int, dict[str, Any]]:
+        """Status and document of the answer to queries of three numbers each."""
+        document = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [len(data), 3],
+                                "data": data}], **more}
+        status, _, body = self.ask("POST", "/v2/models/sums/infer", json.dumps(document))
+        return status, json.loads(body)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric's samples."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        text = self.ask("GET", "/metrics")[2].decode()
+        return sum(sample.value for family in text_string_to_metric_families(text)
+                   for sample in family.samples if sample.name == name)
+
+    def events(self) -> list[dict[str, Any]]:
+        """The structured log so far."""
+        lines = (self.folder / "stderr.txt").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def wait_for(self, event: str, count: int = 1, seconds: float = 30.0) -> dict[str, Any]:
+        """The last of so many events of a name."""
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            found = [one for one in self.events() if one["event"] == event]
+            if len(found) >= count:
+                return found[-1]
+            time.sleep(0.02)
+        raise AssertionError(f"no {event}: {self.events()}")
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    """The command line of a server."""
+    return [sys.executable, "-m", "ramsis", "serve", str(folder / "policies"), "--variants",
+            str(folder / "variants.toml"), "--port", "0", *options]
+
+
+@contextlib.contextmanager
+def running(folder: Path, *options: str) -> Iterator[Running]:
+    """A server on the policies and variants of a folder, stopped at the end."""
+    with (folder / "stderr.txt").open("w") as errors:
+        process = subprocess.Popen(
+            command(folder, *options), stdout=subprocess.PIPE, stderr=errors, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, (folder / "stderr.txt").read_text()
+        host, _, port = line.rpartition("/")[2].strip().partition(":")
+        yield Running(process, host, int(port), folder)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        finally:
+            process.kill()
+            assert process.stdout is not None
+            process.stdout.close()

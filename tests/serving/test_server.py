@@ -1,0 +1,300 @@
+"""A server in a process of its own: the protocol, bad requests, and clients nobody here wrote."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.errors import InputFileError
+from ramsis.serving.policies import check_served, read_policies
+from ramsis.serving.request_log import read_request_log
+from ramsis.serving.variants import read_variants
+from ramsis.serving.worker import Runner
+from tests.serving.servers import VARIANTS, Running, command, make, running
+
+for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
+    pytest.importorskip(library)
+
+INFER = "/v2/models/sums/infer"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = make(tmp_path_factory.mktemp("server"))
+    with running(folder, "--request-log", str(folder / "log.csv"), "--max-body-mb", "1") as found:
+        yield found
+
+
+def binary(*arrays: np.ndarray[Any, Any], **more: Any) -> tuple[bytes, dict[str, str]]:
+    """A request with its data as bytes."""
+    inputs = [{"name": "x", "datatype": "FP32", "shape": list(array.shape),
+               "parameters": {"binary_data_size": array.nbytes}} for array in arrays]
+    head = json.dumps({"inputs": inputs, **more}).encode()
+    return (head + b"".join(array.tobytes() for array in arrays),
+            {"Inference-Header-Content-Length": str(len(head))})
+
+
+def test_health_and_metadata(server: Running) -> None:
+    assert server.ask("GET", "/v2/health/live")[0] == 200
+    assert server.ask("GET", "/v2/health/ready")[0] == 200
+    assert server.ask("GET", "/v2/models/sums/ready")[0] == 200
+    assert json.loads(server.ask("GET", "/v2")[2])["extensions"] == ["binary_tensor_data"]
+    found = json.loads(server.ask("GET", "/v2/models/sums")[2])
+    assert found["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}]
+    assert found["outputs"] == [{"name": "sum", "datatype": "FP32", "shape": [-1]},
+                                {"name": "size", "datatype": "INT32", "shape": [-1]}]
+
+
+def test_a_json_request_is_answered_with_the_variant_and_how_it_was_served(
+    server: Running,
+) -> None:
+    status, found = server.infer([[1, 2, 3]], id="seven")
+    assert status == 200
+    assert (found["model_name"], found["id"]) == ("sums", "seven")
+    assert found["outputs"][0] == {"name": "sum", "datatype": "FP32", "shape": [1], "data": [6.0]}
+    parameters = found["parameters"]
+    assert parameters["variant"] == "slow"  # the load is low
+    assert (parameters["batch"], parameters["worker"], parameters["in_time"]) == (1, 0, True)
+    assert 0 <= parameters["waiting_ms"] < 50 < 1000
+    assert parameters["service_ms"] >= 5
+
+
+def test_the_queries_of_a_request_are_one_batch_in_their_order(server: Running) -> None:
+    status, found = server.infer([[1, 0, 0], [2, 0, 0], [3, 0, 0]])
+    assert status == 200
+    assert found["outputs"][0]["data"] == [1.0, 2.0, 3.0]
+    assert found["outputs"][1]["data"] == [3, 3, 3]
+    assert found["parameters"]["batch"] == "3,3,3"
+
+
+def test_data_may_be_bytes_both_ways(server: Running) -> None:
+    body, headers = binary(np.array([[1, 2, 4]], np.float32), parameters={
+        "binary_data_output": True})
+    status, answered, found = server.ask("POST", INFER, body, headers)
+    assert status == 200
+    end = int(answered["inference-header-content-length"])
+    outputs = json.loads(found[:end])["outputs"]
+    assert [output["parameters"]["binary_data_size"] for output in outputs] == [4, 4]
+    assert np.frombuffer(found[end:end + 4], "<f4").tolist() == [7.0]
+
+
+def test_only_the_outputs_that_are_asked_for_come(server: Running) -> None:
+    _, found = server.infer([[1, 2, 3]], outputs=[{"name": "size"}])
+    assert [output["name"] for output in found["outputs"]] == ["size"]
+
+
+def test_deadlines_come_as_parameter_triton_timeout_or_header(server: Running) -> None:
+    """One that no model can keep is refused at once, and says when to try again."""
+    for parameters, headers in (({"deadline_ms": 0.5}, {}), ({"timeout": 500}, {}),
+                                ({}, {"X-Deadline-Ms": "0.5"})):
+        document = {"parameters": parameters, "inputs": [
+            {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}]}
+        status, answered, body = server.ask("POST", INFER, json.dumps(document), headers)
+        assert (status, answered["retry-after"]) == (503, "1")
+        assert "deadline" in json.loads(body)["error"]
+
+
+GOOD = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ("{", "body: not JSON"),
+        ("[]", "body: not an object"),
+        ({}, "inputs: not a list of tensors"),
+        ({"inputs": [7]}, r"inputs[0]: not an object"),
+        ({"inputs": [{**GOOD, "name": "y"}]}, "inputs[0].name: not an input of the model"),
+        ({"inputs": [GOOD, GOOD]}, "inputs[1].name"),
+        ({"inputs": [{**GOOD, "datatype": "FP64"}]}, "allowed: FP32"),
+        ({"inputs": [{**GOOD, "shape": [1, 4]}]}, "inputs[0].shape: not the input's shape"),
+        ({"inputs": [{**GOOD, "shape": [0, 3]}]}, "inputs[0].shape"),
+        ({"inputs": [{**GOOD, "shape": [-1, 3]}]}, "inputs[0].shape"),
+        ({"inputs": [{**GOOD, "shape": [10**12, 3]}]}, "inputs[0].shape"),
+        ({"inputs": [{**GOOD, "data": [1, 2]}]}, "not as many numbers as the shape says: got 2"),
+        ({"inputs": [{**GOOD, "data": ["a", "b", "c"]}]}, "not numbers of the input's type"),
+        ({"inputs": [{**GOOD, "data": [[1], [2, 3]]}]}, "not numbers of the input's type"),
+        ({"inputs": [{**GOOD, "data": None}]}, "not numbers of the input's type"),
+        ({"inputs": [{**GOOD, "parameters": {"binary_data_size": 12}}]}, "data of the inputs end"),
+        ({"inputs": [{**GOOD, "parameters": {"binary_data_size": 13}}]}, "binary_data_size"),
+        ({"inputs": [GOOD], "id": 7}, "id: not a text"),
+        ({"inputs": [GOOD], "parameters": {"deadline_ms": -1}}, "deadline_ms: not a length of"),
+        ({"inputs": [GOOD], "parameters": {"deadline_ms": True}}, "deadline_ms"),
+        ({"inputs": [GOOD], "parameters": {"late_ms": "soon"}}, "late_ms"),
+        ({"inputs": [GOOD], "outputs": [{"name": "z"}]}, "outputs[0].name"),
+        ({"inputs": [GOOD], "outputs": [{"name": "sum", "parameters": {"classification": 2}}]},
+         "classification"),
+        ({"inputs": [{**GOOD, "shape": [3000, 3], "data": [0] * 9000}]}, "more queries than"),
+    ],
+)
+def test_a_wrong_request_is_told_what_is_wrong(
+    server: Running, document: Any, said: str
+) -> None:
+    body = document if isinstance(document, str) else json.dumps(document)
+    status, _, answer = server.ask("POST", INFER, body)
+    assert status == 400
+    assert said in json.loads(answer)["error"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "headers", "status"),
+    [
+        ("POST", "/v2/models/other/infer", "{}", {}, 404),
+        ("POST", "/v2/models/sums/versions/2/infer", "{}", {}, 404),
+        ("GET", "/v2/models/other", None, {}, 404),
+        ("GET", INFER, None, {}, 405),
+        ("POST", INFER, b"x" * (1 << 21), {}, 413),
+        ("POST", INFER, "{}", {"Content-Encoding": "gzip"}, 415),
+        ("POST", INFER, "{}", {"Inference-Header-Content-Length": "99"}, 400),
+        ("POST", INFER, "{}", {"X-Deadline-Ms": "soon"}, 400),
+    ],
+)
+def test_other_refusals(
+    server: Running, method: str, path: str, body: Any, headers: dict[str, str], status: int
+) -> None:
+    assert server.ask(method, path, body, headers)[0] == status
+
+
+def test_version_1_is_the_model(server: Running) -> None:
+    assert server.ask("GET", "/v2/models/sums/versions/1")[0] == 200
+
+
+def test_metrics_are_read_by_prometheus_own_parser(server: Running) -> None:
+    before = server.metric("ramsis_queries_total")
+    server.infer([[1, 2, 3], [4, 5, 6]])
+    assert server.metric("ramsis_queries_total") == before + 2
+    assert server.metric("ramsis_queued") == 0
+    assert server.metric("ramsis_level_qps") > 0
+
+
+TRITON = """
+import sys
+import numpy as np
+import tritonclient.http as triton
+client = triton.InferenceServerClient(sys.argv[1])
+assert client.is_server_live() and client.is_server_ready() and client.is_model_ready("sums")
+assert client.get_model_metadata("sums")["inputs"][0]["name"] == "x"
+for binary in (True, False):
+    given = triton.InferInput("x", [2, 3], "FP32")
+    given.set_data_from_numpy(np.array([[1, 2, 3], [4, 5, 6]], np.float32), binary_data=binary)
+    wanted = [triton.InferRequestedOutput("sum", binary_data=binary)]
+    answer = client.infer("sums", [given], outputs=wanted, request_id="r")
+    assert answer.as_numpy("sum").tolist() == [6.0, 15.0]
+    assert answer.get_response()["id"] == "r"
+answer = client.infer("sums", [given], timeout=1_000_000)
+assert answer.as_numpy("size").tolist() == [2, 2]
+try:
+    client.infer("sums", [given], timeout=100)
+except triton.InferenceServerException as error:
+    assert "deadline" in str(error)
+else:
+    raise SystemExit("an answer")
+print("good")
+"""
+
+
+def test_tritons_client_gets_right_answers(server: Running) -> None:
+    pytest.importorskip("tritonclient.http")
+    ran = subprocess.run([sys.executable, "-c", TRITON, f"{server.host}:{server.port}"],
+                         capture_output=True, text=True, check=False)
+    assert ran.stdout == "good\n", ran.stderr
+
+
+def test_the_log_has_a_line_for_each_query(server: Running) -> None:
+    server.infer([[1, 2, 3], [4, 5, 6]])
+    server.infer([[1, 2, 3]], parameters={"deadline_ms": 0.5})
+    answered = server.metric("ramsis_queries_total")
+    time.sleep(1.2)  # lines reach the file once a second
+    log = read_request_log(server.folder / "log.csv")
+    assert len(log) == answered
+    assert {"served", "dropped"} <= set(log.outcome.tolist())
+    served = log.only(log.outcome == "served")
+    assert (served.start_s >= served.arrival_s).all()
+    assert (served.finish_s > served.start_s).all()
+    assert set(served.model.tolist()) == {"slow"}
+
+
+def refused(folder: Path, *options: str) -> tuple[int, str]:
+    """Exit code and last line of a server that does not start."""
+    ran = subprocess.run(command(folder, *options), capture_output=True, text=True, check=False)
+    return ran.returncode, ran.stderr.strip().splitlines()[-1]
+
+
+def test_a_port_in_use_is_an_error(server: Running) -> None:
+    code, said = refused(server.folder, "--port", str(server.port))
+    assert code == 2
+    assert "cannot listen there" in said
+
+
+def changed(server: Running, folder: Path, before: str, after: str) -> Path:
+    """The server's folder, with another variants file."""
+    assert before in VARIANTS
+    (folder / "policies").symlink_to(server.folder / "policies")
+    (folder / "summing.py").write_text((server.folder / "summing.py").read_text())
+    (folder / "variants.toml").write_text(VARIANTS.replace(before, after, 1))
+    return folder
+
+
+def test_a_server_does_not_start_with_a_variant_that_does_not_load(
+    server: Running, tmp_path: Path
+) -> None:
+    code, said = refused(changed(server, tmp_path, '"summing:slow"', '"summing:missing"'))
+    assert code == 3
+    assert "worker 0: variant slow: not loaded: model: no such function" in said
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('"summing:slow"', '"summing:broken"', "it does not run (RuntimeError: always)"),
+        ('"summing:slow"', '"summing:bent"', "outputs: not those of the first variant"),
+        ('"summing:slow"', '"summing"', "not loaded"),
+    ],
+)
+def test_variants_that_do_not_run_or_fit_are_refused(
+    server: Running, monkeypatch: pytest.MonkeyPatch, before: str, after: str, said: str,
+    tmp_path: Path,
+) -> None:
+    found = read_variants(changed(server, tmp_path, before, after) / "variants.toml")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "summing", raising=False)
+    with pytest.raises(InputFileError, match=re.escape(said)):
+        Runner([asdict(one) for one in found.variants], found.inputs)
+    monkeypatch.delitem(sys.modules, "summing", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("shape = [3]", "shape = [0]", "inputs[0].shape: not a shape"),
+        ("[[inputs]]", "[[input]]", "input: unknown field"),
+        ('backend = "callable"', 'backend = "tf"', "unknown backend"),
+        ('name = "slow"', 'name = "fast"', "variant appears twice"),
+        ("accuracy = 0.6", "accuracy = 60", "a fraction in [0, 1]"),
+        ('name = "sums"', 'name = "a/b"', "not a part of a URL"),
+        ("[[variants]]", "[[variants", "not a TOML file"),
+    ],
+)
+def test_bad_variants_files_are_refused(
+    server: Running, tmp_path: Path, before: str, after: str, said: str
+) -> None:
+    with pytest.raises(InputFileError, match=re.escape(said)):
+        read_variants(changed(server, tmp_path, before, after) / "variants.toml")
+
+
+def test_policies_must_fit_the_variants(server: Running) -> None:
+    policies = read_policies(server.folder / "policies")
+    with pytest.raises(InputFileError, match="models that have no variant"):
+        check_served(policies, ["fast"], None, "here")
+    with pytest.raises(InputFileError, match="larger batches than the workers run"):
+        check_served(policies, ["fast", "slow"], 2, "here")
