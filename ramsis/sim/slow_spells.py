@@ -13,7 +13,7 @@ Spells are drawn up to twice the time in which requests arrive; the rest is usua
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -26,7 +26,7 @@ __all__ = ["NO_SPELLS", "DrawnSpells", "SlowSpells"]
 
 FloatArray = NDArray[np.float64]
 
-_RANGES = {
+_RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "share": ("a fraction in (0, 1)", lambda x: 0 < x < 1),
     "factor": ("a finite number >= 1", lambda x: math.isfinite(x) and x >= 1),
     "length_ms": ("a finite number > 0", lambda x: math.isfinite(x) and x > 0),

@@ -18,7 +18,7 @@ from ramsis.worker.problem import WorkerProblem
 
 _Floats = NDArray[np.float64]
 
-SETTINGS = SynthesisSettings(slo_ms=100.0, workers=4, grid="fixed:20", max_queue=8)
+SETTINGS = SynthesisSettings(slo_ms=100.0, workers=4, grid="fixed:20", max_queue=8, headroom=0.0)
 """Policies of the tiny profile in milliseconds; capacity is 1778 queries/s at batches of 8."""
 
 
