@@ -45,13 +45,13 @@ def print_levels(
     cluster: Cluster, levels: Sequence[Level[Policy]], folder: Path, *, as_json: bool
 ) -> None:
     """Print what was made for a cluster: a row for each level."""
-    columns = PROMISE_COLUMNS if cluster.simple else _STATIONS
+    chosen = PROMISE_COLUMNS if cluster.simple else _STATIONS
     rows = [_policy_row(level.policy, folder) if cluster.simple else _stations_row(cluster, level)
             for level in levels]
     if as_json:
         print_json(rows)
         return
-    columns = [column for column in columns if column not in _HEADROOM
+    columns = [column for column in chosen if column not in _HEADROOM
                or any(row.get(column.key) is not None for row in rows)]
     if cluster.simple:
         print_rows(columns, rows)

@@ -62,7 +62,8 @@ def station_policies(
 def _policy(station: PlacedStation) -> Policy:
     (use,) = station.uses
     settings = SynthesisSettings(use.family.slo_ms, len(station.workers), service="p95",
-                                 dispatch="central-queue", max_queue=station.max_batch, headroom=0.0)
+                                 dispatch="central-queue", max_queue=station.max_batch,
+                                 headroom=0.0)
     central = policy_of_regular_ends(station.profile, station.load_qps, settings)
     promised, bound = central.expectations.effective_accuracy, central.expectations.upper_bound
     if len(station.workers) == 1 or bound is None or bound - promised <= _CLEARLY:
