@@ -12,10 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.analysis.measured import as_measured
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import SteadyState
 from ramsis.policy import Expectations, PerDecision, Spread
+from ramsis.policy.records import Simulated
 
 __all__ = ["CentralAnalysis"]
 
@@ -31,10 +33,13 @@ class CentralAnalysis:
     problem : CentralProblem
     steady_state : SteadyState
         Of the policy.
+    measured : Simulated, optional
+        What the rates are taken from; by default from the model.
     """
 
     problem: CentralProblem
     steady_state: SteadyState
+    measured: Simulated | None = None
 
     def _share(self) -> FloatArray:
         """Share of the queries served that each action serves."""
@@ -67,7 +72,7 @@ class CentralAnalysis:
         good = steady.in_time / problem.action_batch
         violations = 1.0 - in_time
         above = capacity_qps is not None and problem.load_qps > capacity_qps
-        return Expectations(
+        expected = Expectations(
             accuracy=effective / in_time if in_time > 0 else None,
             violation_rate=violations,
             effective_accuracy=effective,
@@ -87,6 +92,9 @@ class CentralAnalysis:
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,
         )
+        if self.measured is None:
+            return expected
+        return as_measured(expected, self.measured, problem.load_qps)
 
 
 def _spread(values: FloatArray, probability: FloatArray) -> Spread:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ramsis.cluster._kernels import cdf
 from ramsis.compiling import njit
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["around", "bin_below", "count_in_time", "needed_bins", "oldest", "place"]
 
@@ -43,7 +44,7 @@ def count_in_time(
                     continue
                 total = 0.0
                 for k in range(batch[a]):
-                    total += cdf(quantiles[a], levels, slack_ms[n, j, k] * (1.0 + 1e-12))
+                    total += cdf(quantiles[a], levels, slack_ms[n, j, k] + SLACK_TOLERANCE_MS)
                 result[n, j, a] = total
     return result
 

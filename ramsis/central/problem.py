@@ -16,7 +16,8 @@ workers (up to 8 workers) batches end so far apart that this is too rough: there
 kept while the only idle worker runs a batch. Behind a batch of b the next head's age is a share of
 the head's with the distribution of the b-th of n - 1 random instants, or, where nothing was left,
 that of the oldest new query. So the model of a single worker is exact but for the bins. Where this
-takes more than 1.5e7 outcomes (at high loads) the age is drawn anew all the same.
+means more than 2,000 likely states, or 5e6 outcomes of all batches from them (at high loads), the
+age is drawn anew all the same.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
@@ -50,6 +51,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import beta, gamma, nbinom, poisson
 
+from ramsis.central._kernels import needed_bins
 from ramsis.central.levels import (
     STEPS,
     idle_levels,
@@ -81,7 +83,8 @@ PARTS = np.array([0.5, 0.3, 0.15, 0.05])
 """Parts of the distribution of the next head's age, where age is kept: finest at its oldest."""
 
 _UNLIKELY = 1e-12  # probabilities below this are left out
-_MOST_WORK = 15_000_000  # outcomes of all batches with the head's age kept
+_MOST_STATES = 2_000  # likely states with one worker idle, the head's age kept
+_MOST_WORK = 5_000_000  # outcomes of all batches from these
 _MOST_NUMBERS = 300_000_000  # of one array, and some are needed at once
 
 
@@ -179,8 +182,16 @@ class CentralProblem:
     @property
     def carries_age(self) -> bool:
         """Whether the head's age is kept when the last idle worker starts."""
-        work = len(self.queue) * len(self.slack_ms) * self.arrivals_between.size
-        return self.workers <= FEW_WORKERS and work <= _MOST_WORK
+        return self.workers <= FEW_WORKERS and self._is_small
+
+    @cached_property
+    def _is_small(self) -> bool:
+        """Whether a policy with the head's age kept takes well below a second to evaluate."""
+        lowest, highest = needed_bins(self.slack_distribution, self.after_drop)
+        bins = np.maximum(highest - lowest + 1, 0)
+        outcomes = (self.arrivals_between > 0).sum(axis=1)
+        of_queue = (self.action_batch <= self.queue[:, None]) @ outcomes
+        return bool(bins.sum() <= _MOST_STATES and bins @ of_queue <= _MOST_WORK)
 
     @property
     def load_qps(self) -> float:

@@ -13,11 +13,19 @@ from ramsis.arrivals.registry import OWN
 from ramsis.cli.options import overhead_option, padding_option
 from ramsis.cli.params import ARRIVALS, GRID
 from ramsis.policy import DISPATCHES, SERVICES
+from ramsis.synthesis.options import PAPER, as_in_the_paper
 from ramsis.worker.actions import Batching, LateRule
 from ramsis.worker.problem import Objective
 from ramsis.worker.solve import SOLVERS
 
 __all__ = ["policy_options"]
+
+_PAPER = click.option(
+    "--paper", is_flag=True,
+    help="What the EuroSys '24 paper does, in one word: "
+         + ", ".join(f"--{name.replace('_', '-')} {value:g}" if isinstance(value, float)
+                     else f"--{name.replace('_', '-')} {value}" for name, value in PAPER.items())
+         + ".")
 
 _Command = Callable[..., Any]
 _Options = Mapping[str, Callable[[_Command], _Command]]
@@ -57,8 +65,8 @@ _OPTIONS: _Options = {
     "late": click.option(
         "--late", type=click.Choice([rule.value for rule in LateRule]), default=None,
         help="Requests that nothing can answer in time: a worker's fastest model serves the "
-             "whole queue, they are dropped, or any model may serve.  [default: serve; a central "
-             "queue drops them]"),
+             "whole queue, they are dropped, or any model may serve.  [default: drop; serve per "
+             "decision and with the shortest queue]"),
     "batching": click.option(
         "--batching", type=click.Choice([way.value for way in Batching]), default=None,
         help="Batches of a worker: its whole queue, or any part of it.  [default: maximal; from "
@@ -66,7 +74,7 @@ _OPTIONS: _Options = {
     "violation_price": click.option(
         "--violation-price", type=float, default=None,
         help="What a late or dropped query costs, in units of accuracy; at 0 effective accuracy "
-             "alone counts.  [default: 0; for a central queue 1]"),
+             "alone counts.  [default: 1; 0 per decision and with the shortest queue]"),
     "max_violation": click.option(
         "--max-violation", type=float, default=None, metavar="X",
         help="Budget of violations, such as 0.001: makes the most accurate policy that keeps to "
@@ -100,10 +108,13 @@ def policy_options(*names: str) -> Callable[[_Command], _Command]:
             settings = {name: given.pop(name) for name in chosen}
             if "arrivals" in settings:
                 settings["arrivals"] = settings["arrivals"].text
+            if given.pop("paper"):
+                settings = as_in_the_paper(settings)
             return command(*positional, settings=settings, **given)
 
         made: _Command = click.option("--scheme", hidden=True, expose_value=False, is_eager=True,
                                       callback=_renamed)(gathered)
+        made = _PAPER(made)
         for name in reversed(chosen):
             made = _OPTIONS[name](made)
         return made

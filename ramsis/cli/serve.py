@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError, describe
+
+if TYPE_CHECKING:
+    from ramsis.profiles import ProfileSet
+    from ramsis.serving.server import Server
 
 __all__ = ["serve_command"]
 
+_PROBES = 500
 _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 
 
@@ -42,6 +47,10 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 @click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
 @click.option("--no-pin", is_flag=True,
               help="Leave workers to the system, though there are cores enough for one each.")
+@click.option("--calibrate", metavar="FILE",
+              help="Measure service times and overhead through the server, write a profile, end.")
+@click.option("--calibrate-seconds", type=float, default=60.0, show_default=True,
+              help="Time for the measurement of service times.")
 @click.option("--check", is_flag=True,
               help="Load and run each variant, say whether all fits, and end.")
 def serve_command(policies: str, variants: str, **given: Any) -> None:
@@ -72,6 +81,7 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.serving.pool import checked
     from ramsis.serving.server import Server, ServerSettings
     from ramsis.serving.variants import read_variants
+    from ramsis.serving.watch import watch_policies
 
     http = HttpSettings(given["host"], given["port"], int(given["max_body_mb"] * 2**20))
     settings = ServerSettings(
@@ -90,11 +100,58 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
                 click.echo(f"{models.name} {what} {spec.name}: {spec.datatype} "
                            f"{['n', *spec.shape]}")
         return
+    if given["calibrate"]:
+        _calibrate(Server(found, models, settings), given)
+        return
     listening = bound_socket(http)
 
     async def run() -> None:
-        await serve(Server(found, models, settings), listening, http,
-                    lambda url: click.echo(f"serving {models.name} at {url}"))
+        server = Server(found, models, settings)
+        await serve(server, listening, http,
+                    lambda url: click.echo(f"serving {models.name} at {url}"),
+                    [lambda: watch_policies(server, policies)])
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run())
+
+
+def _calibrate(server: Server, given: dict[str, Any]) -> None:
+    """Measure the server and its models, and write the profile."""
+    from ramsis.profiles import save
+    from ramsis.profiles.measure import BATCHES
+    from ramsis.serving.calibrate import (
+        CalibrationSettings,
+        measure_overhead,
+        measure_service,
+        profile_of,
+    )
+    from ramsis.serving.http_server import new_event_loop
+    from ramsis.serving.policies import largest_batch
+
+    largest = largest_batch(server.policies)
+    settings = CalibrationSettings(
+        tuple(sorted({b for b in BATCHES if b < largest} | {1, largest})),
+        seconds=given["calibrate_seconds"], workers=server.workers)
+    accuracy = {model.name: model.accuracy for level in server.policies.levels
+                for station in level.stations for model in station.policy.models}
+    accuracy |= {one.name: one.accuracy for one in server.variants.variants
+                 if one.accuracy is not None}
+
+    async def measured() -> ProfileSet:
+        samples = await measure_service(server.variants, settings, pin=not given["no_pin"])
+        overhead_ms = await measure_overhead(server, _PROBES)
+        return profile_of(server.variants, samples, accuracy, overhead_ms, settings)
+
+    missing = [one.name for one in server.variants.variants if one.name not in accuracy]
+    if missing:
+        raise InputFileError(describe("no accuracy is known", value=missing,
+                                      where=str(server.variants.path),
+                                      allowed="accuracy in the variants file"))
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        profile = runner.run(measured())
+    save(profile, given["calibrate"])
+    overhead = profile.measurement["overhead_ms"]
+    click.echo(f"{given['calibrate']}: written; overhead besides: "
+               + ", ".join(f"{name} {value:.3f} ms" for name, value in overhead.items()))
+    click.echo(f"make policies with: ramsis generate --profiles {given['calibrate']} "
+               f"--overhead-ms {overhead['p50']:.3f}")

@@ -58,7 +58,7 @@ class WorkloadOptions:
         if (self.loads is None) == (self.trace is None):
             raise click.UsageError("Give either --load or --trace.")
 
-    def workloads(self, fleet: Fleet | Fleets) -> list[Workload]:
+    def workloads(self, fleet: Fleet | Fleets | None) -> list[Workload]:
         """A workload for each load, or the one of the trace, its loads plausible for a fleet."""
         if self.loads is not None:
             return [ConstantLoad(qps, 1000.0 * self.constant_s, self.arrivals)
@@ -68,7 +68,8 @@ class WorkloadOptions:
         if self.duration_s is not None:
             workload = workload.until(1000.0 * self.duration_s)
         try:
-            check_load(fleet, workload)
+            if fleet is not None:
+                check_load(fleet, workload)
         except InvalidValueError as error:
             raise InputFileError(f"{self.trace.name}: {error} with --unit") from None
         return [workload]

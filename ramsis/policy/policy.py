@@ -17,6 +17,7 @@ from ramsis.policy.parts import (
     headroom_in,
     levels_in,
     models_in,
+    replay_in,
 )
 from ramsis.policy.records import (
     BudgetRecord,
@@ -25,6 +26,7 @@ from ramsis.policy.records import (
     HeadroomRecord,
     Inputs,
     PolicyModel,
+    Simulated,
     names,
 )
 from ramsis.policy.table import compressed, expanded
@@ -92,6 +94,8 @@ class Policy:
         fastest model takes nothing from others (less than 1e-6 of an accuracy); null if none.
     budget
         The budget of violations that the policy was made for, if any.
+    replay
+        The simulation that the rates of the promise are taken from, if any.
     random_ends
         Whether the model took batches to end at random instants.
     quantile_levels
@@ -131,6 +135,7 @@ class Policy:
     randomised: Randomised | None = None
     spare_idle: int | None = None
     budget: BudgetRecord | None = None
+    replay: Simulated | None = None
     random_ends: bool = False
     quantile_levels: FloatArray | None = None
     padding: bool = True
@@ -292,6 +297,8 @@ class Policy:
             found["slo_classes"] = [asdict(one) for one in self.slo_classes]
         if self.budget is not None:
             found["budget"] = asdict(self.budget)
+        if self.replay is not None:
+            found["replay"] = asdict(self.replay)
         if self.random_ends:
             found["random_ends"] = True
         if self.quantile_levels is not None:
@@ -346,6 +353,7 @@ class Policy:
             randomised=table.randomised,
             spare_idle=table.spare_idle,
             budget=budget_in(fields),
+            replay=replay_in(fields),
             random_ends="random_ends" in fields and fields.flag("random_ends"),
             quantile_levels=levels_in(fields, models),
             padding="padding" not in fields or fields.flag("padding"),

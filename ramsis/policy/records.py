@@ -336,10 +336,29 @@ class Simulated:
     runs: int
     seed: int
 
+    @classmethod
+    def from_fields(cls, record: Fields) -> Simulated:
+        """The record in a policy file."""
+        record.only(names(cls))
+        return cls(**_simulated(record))
+
     @property
     def upper(self) -> float:
         """Upper end of the violation rate's interval."""
         return self.violation_rate + self.violation_half_width
+
+
+def _simulated(record: Fields) -> dict[str, Any]:
+    """The fields of a simulation's record."""
+    return {
+        "violation_rate": record.number("violation_rate", FRACTION),
+        "violation_half_width": record.number("violation_half_width", NON_NEGATIVE),
+        "effective_accuracy": record.number("effective_accuracy", FRACTION),
+        "effective_half_width": record.number("effective_half_width", NON_NEGATIVE),
+        "queries": record.whole("queries", 1),
+        "runs": record.whole("runs", 2),
+        "seed": record.whole("seed", 0),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,13 +379,7 @@ class BudgetRecord(Simulated):
         record.only(names(cls))
         return cls(
             max_violation_rate=record.number("max_violation_rate", FRACTION),
-            violation_rate=record.number("violation_rate", FRACTION),
-            violation_half_width=record.number("violation_half_width", NON_NEGATIVE),
-            effective_accuracy=record.number("effective_accuracy", FRACTION),
-            effective_half_width=record.number("effective_half_width", NON_NEGATIVE),
-            queries=record.whole("queries", 1),
-            runs=record.whole("runs", 2),
-            seed=record.whole("seed", 0),
+            **_simulated(record),
         )
 
 

@@ -231,7 +231,8 @@ class Dispatcher(Generic[R]):
     def down(self, now_ms: float, worker: int, again: Start[R] | None = None) -> Orders[R]:
         """A worker has failed, idle or in the middle of a batch; it gets nothing until it is up.
 
-        While all workers of a queue are down, its requests are given up when they are due.
+        What waits for a worker that is down goes to the queues of others. While all are down,
+        requests are given up when they are due.
 
         Parameters
         ----------
@@ -251,6 +252,7 @@ class Dispatcher(Generic[R]):
                 queue.up -= 1
                 if idle:
                     queue.idle.remove(worker)
+                self._join(now_ms, station.left_alone(queue), orders)
                 if not queue.up:
                     self._act(station, queue, now_ms, orders)
         if again is not None:

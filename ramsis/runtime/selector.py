@@ -1,8 +1,9 @@
 """The lookup: from idle workers, queue and slack of a station to what to do next.
 
 The rule is total and is specified language-neutrally in ``docs/lookup.md``: each axis takes the
-last level that its value reaches (slack is rounded *down*, paper §4.3.1), and a queue longer than
-the table has one answer. Standard library only.
+last level that its value reaches (slack is rounded *down*, paper §4.3.1, but for
+:data:`ramsis.runtime.table.SLACK_TOLERANCE_MS`), and a queue longer than the table has one
+answer. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.randomised import Either, Randomised, Uniform, drawn_from
-from ramsis.runtime.table import DROP_CODE, WAIT_CODE, DecisionTable
+from ramsis.runtime.table import DROP_CODE, SLACK_TOLERANCE_MS, WAIT_CODE, DecisionTable
 
 __all__ = ["DROP", "Answer", "Decision", "Drop", "Selector", "Wait", "wake_slack"]
 
@@ -94,7 +95,7 @@ class Selector:
     ...     longer_queue=-2)
     >>> selector = Selector(table)
     >>> selector(1, 80.0, idle=1)
-    Wait(below_ms=60.0)
+    Wait(below_ms=59.999999)
     >>> selector(2, 30.0, idle=2)
     Decision(model='small', batch=2)
     >>> selector(1, -3.0, idle=2)
@@ -234,8 +235,8 @@ def _repeated(values: Iterable[A], levels: Sequence[int]) -> Iterator[A]:
 def _row(
     row: Sequence[int], slack_ms: tuple[float, ...], actions: Sequence[Decision]
 ) -> tuple[tuple[float, ...], tuple[Any, ...]]:
-    """Inner edges of a row and its answers."""
-    edges = tuple(slack_ms[j] for j in row[2::2])
+    """Slacks that reach the inner edges of a row, and its answers."""
+    edges = tuple(slack_ms[j] - SLACK_TOLERANCE_MS for j in row[2::2])
     answers: list[Answer] = []
     for place, code in enumerate(row[1::2]):
         if code == WAIT_CODE:

@@ -151,12 +151,27 @@ class StationQueues(Generic[R]):
         self.route = rule.routing(len(groups))
 
     def join(self, ticket: Ticket[R]) -> QueueState[R]:
-        """Put a request in the queue that the dispatch rule names."""
+        """Put a request in the queue that the dispatch rule names.
+
+        While no worker of that queue is up, it is the shortest of those that have one, if any.
+        """
         chosen = self.route(self.in_system)
+        if not self.queues[chosen].up:
+            chosen = min((k for k, queue in enumerate(self.queues) if queue.up),
+                         key=self.in_system.__getitem__, default=chosen)
         self.in_system[chosen] += 1
         queue = self.queues[chosen]
         heappush(queue.waiting, (ticket.deadline_ms, ticket.number, ticket))
         return queue
+
+    def left_alone(self, queue: QueueState[R]) -> list[Ticket[R]]:
+        """Take out what waits in a queue without a worker, where other queues have one."""
+        if queue.up or not any(one.up for one in self.queues):
+            return []
+        found = [entry[2] for entry in sorted(queue.waiting)]
+        queue.waiting.clear()
+        self.in_system[queue.number] -= len(found)
+        return found
 
     def ended(self, worker: int, requests: int) -> QueueState[R]:
         """A worker no longer serves so many requests."""

@@ -13,13 +13,19 @@ from typing import NamedTuple
 
 from ramsis.runtime.randomised import Randomised
 
-__all__ = ["AXES", "BATCHINGS", "DROP_CODE", "LATE_RULES", "POLICY_FORMAT", "WAIT_CODE",
-           "DecisionTable", "arrivals_label"]
+__all__ = ["AXES", "BATCHINGS", "DROP_CODE", "LATE_RULES", "POLICY_FORMAT", "SLACK_TOLERANCE_MS",
+           "WAIT_CODE", "DecisionTable", "arrivals_label"]
 
 POLICY_FORMAT = "ramsis.policy/1"
 AXES = ("idle", "queued", "slack_ms")
 """What a table tells apart: idle workers of the station, requests in its queue, and the slack of
 the earliest deadline in ms."""
+SLACK_TOLERANCE_MS = 1e-6
+"""A slack that is short of a bin's low edge by so much or less still reaches it.
+
+Slack is a difference of sums of times. Rounded, that of a request that has just come may be below
+the SLO, and an answer that the whole SLO is needed for would never be given. Synthesis and
+simulation compare slack and times with this tolerance too."""
 WAIT_CODE, DROP_CODE = -1, -2
 """Entries of a table that are not an action's index: wait, and drop the earliest request."""
 BATCHINGS = ("maximal", "variable")

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import uvicorn
 
@@ -76,6 +77,8 @@ class _Uvicorn(uvicorn.Server):
 async def serve(
     server: Server, listening: socket.socket, settings: HttpSettings,
     started: Callable[[str], object] = lambda url: None,
+    beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    give_end: Callable[[Callable[[], None]], object] = lambda end: None,
 ) -> None:
     """Serve until SIGINT or SIGTERM; then answer what is under way, and end.
 
@@ -88,6 +91,10 @@ async def serve(
     settings
     started
         Called with the URL once requests are answered.
+    beside
+        What runs beside it, until it ends.
+    give_end
+        Handed a function that ends it, as a signal does.
 
     Raises
     ------
@@ -108,11 +115,15 @@ async def serve(
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, end)
+        give_end(end)
         host, port = listening.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        tasks = [loop.create_task(one()) for one in beside]
         try:
             await http.serve(sockets=[listening])
         finally:
+            for task in tasks:
+                task.cancel()
             await server.stop()
     finally:
         listening.close()

@@ -139,7 +139,8 @@ class Server:
         gc.collect()
         gc.freeze()
         self.ready = True
-        self.log("ready", workers=self.workers, model=self.name,
+        self.log("ready", model=self.name,
+                 processes=[self.pool.process(worker) for worker in range(self.workers)],
                  variants=[one.name for one in self.variants.variants],
                  loads_qps=sorted({level.load_qps for level in self.policies.levels}))
 
@@ -285,7 +286,7 @@ class Server:
         self.front.down(worker, again)
 
     def _worker_ready(self, worker: int) -> None:
-        self.log("worker back", worker=worker)
+        self.log("worker back", worker=worker, process=self.pool.process(worker))
         self.front.up(worker)
 
     def _drop(self, ticket: Ticket[Query]) -> None:

@@ -45,6 +45,7 @@ __all__ = [
     "run_plan",
     "simulate",
     "simulate_profile",
+    "streams",
 ]
 
 EngineName = Literal["auto", "compiled", "plain"]
@@ -224,18 +225,24 @@ def run_plan(
                        SimulationSettings(monitor=monitor, **settings))
 
 
+def streams(seed: int) -> tuple[np.random.Generator, ...]:
+    """The random numbers of a run: arrivals, service draws, SLO classes, routing."""
+    return tuple(np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(4))
+
+
 def run_cluster(
     plan: ClusterPlan, workload: Workload | ClosedLoop, seed: int, settings: SimulationSettings
 ) -> Run:
     """One run of a scheme that was prepared for a cluster; errors as of :func:`simulate`."""
-    arrivals, service, classes, routing, slow = (
-        np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(5))
+    arrivals, service, classes, routing = streams(seed)
     stated_qps, fleets = settings.stated_qps(workload), plan.fleets
     level = _level(plan, stated_qps)
     one = None if level is None else _only_station(level, fleets)
     own = fleets.fleets if one is None else (one.fleet,)
-    spells = (NO_SPELLS if settings.slow_spells is None else
-              settings.slow_spells.drawn(fleets.workers, workload.duration_ms, slow))
+    spells = NO_SPELLS
+    if settings.slow_spells is not None:  # of a stream of their own, after those of all runs
+        slow = np.random.default_rng(np.random.SeedSequence(seed).spawn(5)[4])
+        spells = settings.slow_spells.drawn(fleets.workers, workload.duration_ms, slow)
     if isinstance(workload, ClosedLoop):
         _check_closed(workload, plan, settings)
         engine = Engine(own, workload, workload.duration_ms, service, stated_qps,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -15,7 +15,7 @@ from ramsis.cluster.service_times import seen_table
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.sim.fleet import MAX_BATCH, Fleet, check_delay, measured_sizes, times_as_they_are
 
-__all__ = ["Fleets"]
+__all__ = ["Fleets", "drawn_slos"]
 
 FloatArray = NDArray[np.float64]
 
@@ -100,12 +100,19 @@ class Fleets:
 
     def drawn_slos(self, queries: int, rng: np.random.Generator) -> FloatArray | None:
         """The SLO of each query, its class drawn by the shares; None with one SLO for all."""
-        if len(self.classes) == 1:
-            return None
-        upto = np.cumsum([one.share for one in self.classes])
-        place = np.searchsorted(upto[:-1], rng.random(queries), side="right")
-        slos: FloatArray = np.array([one.slo_ms for one in self.classes])[place]
-        return slos
+        return drawn_slos(self.classes, queries, rng)
+
+
+def drawn_slos(
+    classes: Sequence[SloClass], queries: int, rng: np.random.Generator
+) -> FloatArray | None:
+    """The SLO of each of some queries, shape (n,); None with one SLO for all."""
+    if len(classes) == 1:
+        return None
+    upto = np.cumsum([one.share for one in classes])
+    place = np.searchsorted(upto[:-1], rng.random(queries), side="right")
+    slos: FloatArray = np.array([one.slo_ms for one in classes])[place]
+    return slos
 
 
 def _fleet(

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 
 __all__ = ["DROPPED", "NEVER_ANSWERED", "Run"]
@@ -93,9 +94,13 @@ class Run:
 
     @cached_property
     def in_time(self) -> NDArray[np.bool_]:
-        """Whether each query was answered by its deadline, shape (n,)."""
+        """Whether each query was answered by its deadline, shape (n,).
+
+        Up to twice the tolerance of the lookup: a batch is started that much late, and sums of
+        times are rounded.
+        """
         slo_ms = self.fleets[0].slo_ms if self.slo_ms is None else self.slo_ms
-        return self.answered_ms <= self.arrival_ms + slo_ms
+        return self.answered_ms <= self.arrival_ms + slo_ms + 2.0 * SLACK_TOLERANCE_MS
 
     @cached_property
     def model_of(self) -> IntArray:

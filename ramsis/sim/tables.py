@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.errors import describe
 from ramsis.policy import Policy
 from ramsis.runtime.randomised import Randomised
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchemeError
 
 __all__ = ["CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of", "stack",
@@ -41,7 +42,7 @@ class Tables(NamedTuple):
     rows : ndarray, shape (L,)
         Longest queue that a level's table tells apart.
     slack_ms : ndarray, shape (L, J+1)
-        Low edges of the slack bins; infinite beyond a level's last.
+        Least slack of each slack bin; infinite beyond a level's last.
     per_ms : ndarray, shape (L,)
         Buckets of slack per ms, of ``first_bin``.
     first_bin : ndarray, shape (L, G)
@@ -90,7 +91,7 @@ class CentralTables(NamedTuple):
     queue_row : ndarray, shape (L, longest+1)
         Row for each queue; none for 0.
     slack_ms : ndarray, shape (L, J)
-        Low edges of the slack bins; infinite beyond a level's last.
+        Least slack of each slack bin; infinite beyond a level's last.
     answer : ndarray, shape (L, I, N, J)
         An action's index, -1 to wait, -2 to drop.
     model, batch : ndarrays, shape (L, A)
@@ -211,7 +212,7 @@ def stack(levels: Sequence[Level]) -> Tables:
     per_ms = np.zeros(count)
     model, batch = (np.zeros((count, rows, bins), dtype=np.int16) for _ in range(2))
     for i, (level, shape) in enumerate(zip(ordered, shapes, strict=True)):
-        edges = np.asarray(level.slack_ms, dtype=float)
+        edges = _reached_from(level.slack_ms)
         slack[i, : len(edges)] = edges
         model[i, : shape[0], : shape[1]] = level.model
         batch[i, : shape[0], : shape[1]] = level.batch
@@ -247,7 +248,7 @@ def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTabl
     model, batch = np.zeros((count, actions), np.int16), np.zeros((count, actions), np.int16)
     for i, (policy, index) in enumerate(ordered):
         codes = policy.codes
-        slack[i, : len(policy.slack_ms)] = policy.slack_ms
+        slack[i, : len(policy.slack_ms)] = _reached_from(policy.slack_ms)
         answer[i, : codes.shape[0], : codes.shape[1], : codes.shape[2]] = codes
         for row, levels_of in ((idle_row, policy.idle_levels), (queue_row, policy.queue_levels)):
             row[i] = np.searchsorted(levels_of, np.arange(row.shape[1]), side="right") - 2
@@ -260,6 +261,12 @@ def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTabl
         idle_row=idle_row, queue_row=queue_row, slack_ms=slack, answer=answer, model=model,
         batch=batch, longer=np.array([policy.longer_queue for policy in policies]),
         mixed=np.array(seconds, dtype=np.int64), chance=np.array(chances))
+
+
+def _reached_from(slack_ms: ArrayLike) -> NDArray[np.float64]:
+    """The slack that reaches each bin, as the lookup has it."""
+    edges = np.asarray(slack_ms, dtype=float)
+    return np.where(edges > 0.0, edges - SLACK_TOLERANCE_MS, edges)
 
 
 _NO_PLACE = (-1, 0, 0, 0)

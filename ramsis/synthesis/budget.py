@@ -40,11 +40,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
+from ramsis.analysis.measured import as_measured
 from ramsis.errors import InfeasibleError, describe
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised
@@ -245,19 +244,6 @@ def _slope(beyond: Simulated, within: Simulated) -> float:
 def _stated(best: _Tried, budget: float) -> Policy:
     """The policy, promising what was measured."""
     found, policy = best.found, best.policy
-    in_time = 1.0 - found.violation_rate
-    changes: dict[str, Any] = {
-        "expectations": replace(
-            policy.expectations,
-            accuracy=found.effective_accuracy / in_time if in_time > 0 else None,
-            violation_rate=found.violation_rate, effective_accuracy=found.effective_accuracy,
-            overloaded=_overloaded(policy, found.violation_rate)),
-        "budget": BudgetRecord(max_violation_rate=budget, **asdict(found)),
-    }
-    return replace(policy, **changes)
-
-
-def _overloaded(policy: Policy, violation_rate: float) -> bool:
-    capacity = policy.expectations.capacity_qps
-    return (capacity is not None and policy.load_qps > capacity) \
-        or violation_rate > OVERLOAD_VIOLATION_RATE
+    return replace(
+        policy, expectations=as_measured(policy.expectations, found, policy.load_qps),
+        budget=BudgetRecord(max_violation_rate=budget, **asdict(found)), replay=None)

@@ -22,7 +22,8 @@ from ramsis.worker.problem import MAX_QUEUE, Objective
 from ramsis.worker.shortest_queue import MAX_TABLE
 from ramsis.worker.solve import SOLVERS
 
-__all__ = ["DEFAULTS", "LIMITS", "VALUES", "Allowed", "Limit", "check_options", "knows"]
+__all__ = ["DEFAULTS", "DEFAULTS_PER_DECISION", "LIMITS", "PAPER", "VALUES", "Allowed", "Limit",
+           "as_in_the_paper", "check_options", "defaults_of", "knows"]
 
 
 class Allowed(NamedTuple):
@@ -91,9 +92,9 @@ _PER_WORKER: Mapping[str, Any] = {
     "objective": Objective.PER_QUERY.value,
     "grid": DEFAULT_GRID,
     "max_queue": 32,
-    "late": LateRule.SERVE.value,
+    "late": LateRule.DROP.value,
     "batching": Batching.MAXIMAL.value,
-    "violation_price": 0.0,
+    "violation_price": 1.0,
     "max_violation": None,
     "solver": SOLVERS[0],
     "slo_classes": (),
@@ -101,13 +102,25 @@ _PER_WORKER: Mapping[str, Any] = {
     "headroom": 0.003,
 }
 
+_SERVED: Mapping[str, Any] = {"late": LateRule.SERVE.value, "violation_price": 0.0,
+                              "headroom": 0.0}
+
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "round-robin": _PER_WORKER,
-    "shortest-queue": {**_PER_WORKER, "headroom": 0.0},
-    "central-queue": {**_PER_WORKER, "grid": None, "late": LateRule.DROP.value,
-                      "batching": Batching.VARIABLE.value, "violation_price": 1.0},
+    "shortest-queue": {**_PER_WORKER, **_SERVED},
+    "central-queue": {**_PER_WORKER, "grid": None, "batching": Batching.VARIABLE.value},
 }
 """The value of each option that is not given, by dispatch rule; None where the profile decides."""
+
+DEFAULTS_PER_DECISION: Mapping[str, Any] = _SERVED
+"""Other defaults with the objective ``per-decision``, which are those of the paper."""
+
+PAPER: Mapping[str, Any] = {
+    "objective": Objective.PER_DECISION.value,
+    **_SERVED,
+    "grid": DEFAULT_GRID,
+}
+"""What the paper does: the meaning of ``--paper`` and of ``paper`` in a scheme's settings."""
 
 VALUES: Mapping[str, Allowed] = {
     "dispatch": _words(*DISPATCHES, wrong="unknown dispatch"),
@@ -187,14 +200,31 @@ LIMITS: tuple[Limit, ...] = (
     Limit({"batching": "variable", "dispatch": "round-robin"}, "solver",
           _ALL_BUT_VALUE_ITERATION,
           "sparse rows are solved by policy iteration"),
-    Limit({"dispatch": "round-robin", "objective": "per-query", "late": "drop"}, "solver",
-          _ALL_BUT_VALUE_ITERATION, "a drop takes one query and a batch several; value iteration "
-                                    "needs actions of one cost"),
-    Limit({"arrivals": "mmpp"}, "late", _words("serve", "free"),
-          "how many requests a drop leaves depends on the hidden mode"),
     Limit({"arrivals": "mmpp"}, "solver", _words(SOLVERS[0]),
           "the mode is hidden, so the search is among tables"),
 )
+
+
+def defaults_of(dispatch: str, objective: str | None) -> Mapping[str, Any]:
+    """The values of options that are not given, with a dispatch rule and an objective."""
+    found = DEFAULTS.get(dispatch, {})
+    per_decision = objective == Objective.PER_DECISION.value
+    return {**found, **DEFAULTS_PER_DECISION} if per_decision else found
+
+
+def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with those of the paper added; None stands for what is not given.
+
+    Raises
+    ------
+    InvalidValueError
+        Another value is given.
+    """
+    for name, value in PAPER.items():
+        if given.get(name) not in (None, value):
+            raise InvalidValueError(describe("not what the paper does", where=name,
+                                             value=given[name], allowed=f"{value}"))
+    return {**given, **PAPER}
 
 
 def check_options(given: Mapping[str, Any]) -> None:

@@ -1,7 +1,8 @@
 """Policies as a scheme that is made for each cluster, called by how requests reach its workers.
 
 The settings of ``ramsis generate`` follow a colon, as in
-``round-robin:grid=fixed:10,max_queue=16`` and ``central-queue:violation_price=0``. Everything else
+``round-robin:grid=fixed:10,max_queue=16``, ``central-queue:violation_price=0`` and
+``round-robin:paper``, which is what the EuroSys '24 paper does. Everything else
 is a scheme of :mod:`ramsis.sim`, as ``ramsis simulate --scheme`` takes it.
 """
 
@@ -18,7 +19,7 @@ from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import RateTrace, SchemeSpec, scheme
 from ramsis.sim.schemes import SCHEMES
-from ramsis.synthesis.options import knows
+from ramsis.synthesis.options import as_in_the_paper, knows
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["DEFAULT_LEVELS", "PolicyScheme", "policy_scheme"]
@@ -27,6 +28,7 @@ DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
 _FORMER = {"worker": "round-robin or shortest-queue", "fleet": "central-queue"}
+_PAPER = "paper"
 _SAME = {("central-queue", "max_batch"): "max_queue"}  # the longest batch of a central queue
 _WHOLE = {"max_queue": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]",
@@ -113,17 +115,24 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
         raise InvalidValueError(describe("unknown scheme", where="scheme", value=name,
                                          allowed=", ".join((*DISPATCHES, *SCHEMES))))
     given: dict[str, Any] = {}
+    paper = False
     known = ("levels", *sorted(item.name for item in fields(SynthesisSettings)
                                if item.name not in _NOT_OF_SCHEMES))
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
-    for part in filter(None, re.split(rf",(?=(?:{'|'.join((*known, 'max_batch'))})=)", rest)):
+    names = "|".join((*known, "max_batch"))
+    for part in filter(None, re.split(rf",(?=(?:{names})=|{_PAPER}(?:,|$))", rest)):
+        if part == _PAPER:
+            paper = True
+            continue
         key, equals, value = part.partition("=")
         key = _SAME.get((name, key), key)
         if not (equals and value) or key in given or key not in known:
             raise InvalidValueError(describe("not a parameter of the scheme", where=name,
-                                             value=part, allowed=", ".join(known)))
+                                             value=part, allowed=", ".join((*known, _PAPER))))
         given[key] = _value(name, key, value)
     levels = given.pop("levels", DEFAULT_LEVELS)
+    if paper:
+        given = as_in_the_paper(given)
     made = PolicyScheme(name, given, levels)
     made.settings(slo_ms=1.0, workers=1, service="p95")  # refuses unknown words
     return made

@@ -12,8 +12,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DispatchRule
-from ramsis.synthesis.options import DEFAULTS, VALUES, check_options, knows
-from ramsis.worker.problem import Objective
+from ramsis.synthesis.options import VALUES, check_options, defaults_of, knows
 from ramsis.worker.solve import SolverName
 
 __all__ = ["SynthesisSettings", "check_budget"]
@@ -25,8 +24,8 @@ _OF_DISPATCH: Any = None
 class SynthesisSettings:
     """Settings shared by all load levels of a policy set.
 
-    What is None becomes the default of the dispatch rule, in
-    :data:`ramsis.synthesis.options.DEFAULTS`. What does not go together is refused; see
+    What is None becomes the default of the dispatch rule and the objective, by
+    :func:`ramsis.synthesis.options.defaults_of`. What does not go together is refused; see
     :data:`ramsis.synthesis.options.LIMITS`.
 
     Attributes
@@ -105,9 +104,7 @@ class SynthesisSettings:
     padding: bool = True
 
     def __post_init__(self) -> None:
-        if self.headroom is None and self.objective == Objective.PER_DECISION:
-            object.__setattr__(self, "headroom", 0.0)
-        for name, value in DEFAULTS.get(self.dispatch, {}).items():
+        for name, value in defaults_of(self.dispatch, self.objective).items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         check_options({item.name: getattr(self, item.name) for item in fields(self)})

@@ -18,6 +18,7 @@ from ramsis.policy.records import Simulated
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.sketch import hat_weights
 from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan
+from ramsis.sim.experiment import EngineName
 from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
 
@@ -33,7 +34,7 @@ _DRAINS = 1.0  # SLOs after that
 
 def simulated(
     policy: Policy, *, queries: int, runs: int, seed: int, hopeless: float = 1.0,
-    own_arrivals: str | None = None,
+    own_arrivals: str | None = None, engine: EngineName = "auto",
 ) -> Simulated:
     """Simulate a policy at its own load.
 
@@ -47,6 +48,8 @@ def simulated(
         No more than four runs are made when these have a higher violation rate.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
+    engine : str
+        As for :func:`ramsis.sim.simulate`.
 
     Raises
     ------
@@ -60,7 +63,7 @@ def simulated(
                             Arrivals.of(policy.arrivals, own=own_arrivals))
     late, earned = list[float](), list[float]()
     for one in range(seed, seed + runs):
-        run = run_plan(fleet, plan, workload, seed=one)
+        run = run_plan(fleet, plan, workload, seed=one, engine=engine)
         first, last = np.searchsorted(run.arrival_ms, [since_ms, until_ms])
         late.append(1.0 - float(run.in_time[first:last].mean()))
         earned.append(float(run.reward[first:last].mean()))

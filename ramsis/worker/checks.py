@@ -19,7 +19,6 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable
 from ramsis.worker.actions import Batching, LateRule
 from ramsis.worker.grid import slack_grid
-from ramsis.worker.modes import is_modulated
 from ramsis.worker.queue import WorkerQueue
 
 __all__ = [
@@ -115,16 +114,13 @@ def checked_grid(
     return values
 
 
-def check_modelled(arrivals: ArrivalProcess, late: LateRule, batching: Batching) -> None:
+def check_modelled(arrivals: ArrivalProcess, batching: Batching) -> None:
     """A combination of arrivals and rules whose transitions are known."""
     if batching is Batching.VARIABLE and not isinstance(arrivals, Poisson):
         raise InvalidValueError(
             describe("variable batching is for Poisson arrivals only", where="batching",
                      value="variable", allowed="maximal")
         )
-    if late is LateRule.DROP and is_modulated(arrivals):
-        raise InvalidValueError(describe("no drops under Markov-modulated arrivals", where="late",
-                                         value="drop", allowed="serve or free"))
 
 
 def check_size(queue: WorkerQueue, late: LateRule) -> None:

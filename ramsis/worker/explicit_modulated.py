@@ -15,6 +15,7 @@ not arrive within l starts a busy period at (1, SLO) in the mode that the r-th a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from ramsis.arrivals.counts import counts_support
 from ramsis.worker.modes import MODES, ModulatedProcess, is_modulated
 from ramsis.worker.modulated import phase_distribution_by_mode
 from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.waiting_slack import second_slack_distribution
 
 __all__ = ["ModulatedChain", "build_modulated_chain"]
 
@@ -73,6 +75,12 @@ def build_modulated_chain(problem: WorkerProblem, table: IntArray) -> ModulatedC
     excess = np.empty((top + 1, bins, MODES))
     for n in range(top + 1):
         for chosen in np.unique(outcome.service[n]).tolist():
+            if chosen < 0:
+                for j in np.flatnonzero(outcome.service[n] < 0).tolist():
+                    for z in range(MODES):
+                        rows[n, j, z] = service.drop(n, j, phases[j, z, n], z)
+                        excess[n, j, z] = 0.0
+                continue
             next_state, beyond = service.of(chosen)
             for j in np.flatnonzero(outcome.service[n] == chosen).tolist():
                 for z in range(MODES):
@@ -112,6 +120,20 @@ class _Service:
         next_state = sum(weight * one for weight, one, _ in parts)
         excess = sum(weight * beyond for weight, _, beyond in parts)
         return np.asarray(next_state), np.asarray(excess)
+
+    def drop(self, n: int, j: int, phase: FloatArray, z: int) -> csr_array:
+        """P(next state), (1, S), when the head of n + 1 requests at bin j is dropped in mode z."""
+        row = np.zeros((self.problem.max_queue + 1, self.problem.bins + 1, MODES))
+        if n == 0:
+            row[0, -1] = phase @ self.jumps[:, z]
+        else:
+            row[n - 1, :, z] = self.second_slack[n, j]
+        return csr_array(row.reshape(1, -1))
+
+    @cached_property
+    def second_slack(self) -> FloatArray:
+        """Of :func:`~ramsis.worker.waiting_slack.second_slack_distribution`."""
+        return second_slack_distribution(self.problem, self.problem.max_queue + 1)
 
     def _of_latency(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
         """The same for one latency."""

@@ -3,11 +3,11 @@
 The worker knows its queue and its slack, not whether the arrivals are quiet or bursting: the
 problem is partially observed, and policies are restricted to tables over (n, j). With π(z | n, j)
 the conditional frequency of the mode in (n, j) under the policy, the first-order change of the
-gain by another model there is the advantage averaged over z,
+gain by another action there is the advantage averaged over z,
 
     Σ_z π(z | n, j)·[Q((n, j, z), m) − Q((n, j, z), m(n, j))].
 
-A round takes the model with the largest such average in every state. Where the gain of the new
+A round takes the action with the largest such average in every state. Where the gain of the new
 table is not larger, only the half of the changes with the largest frequency × average is kept, and
 so on. The search ends when no change is left that raises the gain. The table's gain is exact for
 the model. It is a local optimum; no proof that no table has more. The greatest gain of a policy
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.mdp.result import Status
+from ramsis.worker.actions import DROP
 from ramsis.worker.evaluation import NodeEvaluation, evaluate_on_nodes, state_frequency
 from ramsis.worker.modes import MODES
 from ramsis.worker.modulated import repeat_modes
@@ -86,23 +87,28 @@ def solve_hidden(
 def _improvement(
     mdp: StructuredMDP, table: IntArray, evaluation: NodeEvaluation
 ) -> tuple[IntArray, FloatArray]:
-    """The model of the greatest averaged Q in each state, and frequency × its advantage."""
+    """The action of the greatest averaged Q in each state, and frequency × its advantage."""
     problem = mdp.problem
     frequency, _ = state_frequency(mdp, evaluation)
     frequency = frequency[:-1].reshape(*table.shape, MODES)
     total = frequency.sum(axis=2)
     change, merit = table.copy(), np.zeros(table.shape)
-    service_values = mdp.service_values(evaluation.onward_value)
+    onward_value, gain = evaluation.onward_value, evaluation.gain
+    service_values = mdp.service_values(onward_value)
+    kept_value = mdp.greedy(onward_value, gain, repeat_modes(table)).kept
     for n, actions in enumerate(problem.actions.by_queue[:-1]):
-        q = np.full((len(problem.latency.models), table.shape[1]), -np.inf)
+        q = np.full((len(problem.latency.models) + 1, table.shape[1]), -np.inf)  # a drop is last
         for action in actions:
-            onward = mdp.phase[n, action.bins] @ service_values[action.service]
-            each = (problem.reward(action) + onward).reshape(-1, MODES)
+            onward = (mdp.drop_value(n, kept_value, onward_value) if action.drops
+                      else mdp.phase[n, action.bins] @ service_values[action.service])
+            own = problem.reward(action) - gain * problem.cost(action.batch)
+            each = (own + onward).reshape(-1, MODES)
             span = slice(action.first_bin // MODES, action.stop_bin // MODES)
             q[action.code, span] = (each * frequency[n, span]).sum(axis=1)
         kept = q[table[n], np.arange(table.shape[1])]
         more = q.max(axis=0) - kept
         better = more > _SMALLEST_GAIN * total[n]
-        change[n][better] = q.argmax(axis=0)[better]
+        best = q.argmax(axis=0)
+        change[n][better] = np.where(best == len(q) - 1, DROP, best)[better]
         merit[n][better] = more[better]
     return change, merit

@@ -14,8 +14,10 @@ come in equal pairs; one that does knows more than a worker can.
 - *Continuation.* From a node, the joint distribution of the count and the mode at the end of the
   service.
 - *Phase.* Weights P(k, z | T_A) from a mode as arrivals find it, scaled to add up to 1 given n and
-  z. This alone is approximate: what else the state tells of the mode at the arrival of the head is
-  not used.
+  z. This is approximate: what else the state tells of the mode at the arrival of the head is not
+  used.
+- *Drop.* The next head came as under Poisson arrivals of the same number, whatever the mode. This
+  is approximate too.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ from scipy.sparse import csr_array
 from ramsis.arrivals import Poisson
 from ramsis.arrivals.counts import counts_support
 from ramsis.errors import InvalidValueError, describe
+from ramsis.worker.actions import LateRule
 from ramsis.worker.evaluation import NodeEvaluation, StateFrequency, state_frequency
 from ramsis.worker.first_passage import Passage, quadrature_passage, truncated_mass
 from ramsis.worker.modes import MODES, ModulatedProcess
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.round_robin_phase import normalised_phases
 from ramsis.worker.slack_nodes import CELLS_PER_SLO, NodeSet, quadrature_nodes
-from ramsis.worker.structured import StructuredMDP
+from ramsis.worker.structured import DropTransitions, StructuredMDP
+from ramsis.worker.waiting_slack import second_slack_distribution
 
 __all__ = ["build_modulated", "phase_distribution_by_mode", "repeat_modes", "table_frequency"]
 
@@ -86,8 +90,20 @@ def build_modulated(
     augmented = dataclasses.replace(problem, slack_ms=np.repeat(problem.slack_ms, MODES))
     pairs = NodeSet(np.repeat(nodes.bin, MODES), np.repeat(nodes.remaining_ms, MODES),
                     np.repeat(nodes.offset, MODES), nodes.cells)
+    drops = _drops(problem, events) if problem.late is LateRule.DROP else None
     return StructuredMDP(augmented, pairs, _phase(problem, arrivals), reached, continuation,
-                         excess, passages, truncated_mass(passages.values()))
+                         excess, passages, truncated_mass(passages.values()), drops)
+
+
+def _drops(problem: WorkerProblem, events: _Events) -> DropTransitions:
+    """Where drops lead; they take no time, so the mode stays."""
+    second = second_slack_distribution(problem, problem.max_queue + 1)
+    length, bins, _ = second.shape
+    next_slack = np.zeros((length, bins, MODES, bins, MODES))
+    for z in range(MODES):
+        next_slack[:, :, z, :, z] = second
+    return DropTransitions(next_slack.reshape(length, bins * MODES, bins * MODES),
+                           events.ever.reshape(MODES, -1))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -143,7 +143,7 @@ class WorkerProblem(WorkerQueue):
         problem = cls(latency, float(slo_ms), workers, arrivals, slack_ms, max_queue,
                       quantiles_ms=quantiles_ms, levels=levels, samples=samples,
                       **_checked(rules))
-        checks.check_modelled(problem.arrivals, problem.late, problem.batching)
+        checks.check_modelled(problem.arrivals, problem.batching)
         checks.check_size(problem, problem.late)
         return problem
 

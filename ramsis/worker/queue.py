@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.sketch import hat_weights, midpoint_levels
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.worker.service_distribution import (
     ServiceDistributions,
     fixed_services,
@@ -148,7 +149,7 @@ class WorkerQueue:
         """P(L(m, b) <= T_j), shape (D+1,); random times are linear between their quantiles."""
         if self.quantiles_ms is None:
             latency_ms = float(self.latency.latency_ms[model, batch - 1])
-            return (latency_ms <= self.slack_ms).astype(np.float64)
+            return (latency_ms <= self.slack_ms + SLACK_TOLERANCE_MS).astype(np.float64)
         quantiles = self.quantiles_ms[model, batch - 1]
         if not np.isfinite(quantiles[-1]):
             return np.zeros(len(self.slack_ms))

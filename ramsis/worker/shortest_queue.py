@@ -38,6 +38,7 @@ from scipy.sparse import csr_array
 from ramsis.arrivals import Poisson
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.sparse import SparseMDP
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.worker.actions import Batching, LateRule
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.pure_birth import PureBirthProcess
@@ -100,7 +101,7 @@ class ShortestQueueMDP:
         counted = n.astype(np.float64) if per_query else np.ones(len(n))
         slack_ms = problem.slack_ms[np.concatenate([[0], self.starts[1], [0]])][state]
         latency_ms = problem.latency.latency_ms[models, n - 1]
-        in_time = (latency_ms <= slack_ms) & (n <= problem.max_queue)
+        in_time = (latency_ms <= slack_ms + SLACK_TOLERANCE_MS) & (n <= problem.max_queue)
         in_time[0] = False
         cost = counted + (self.excess[chosen] if per_query else 0.0)
         cost[0] = 0.0
@@ -116,7 +117,8 @@ class ShortestQueueMDP:
         fastest, latency = problem.latency.fastest, problem.latency.latency_ms
         state, action, used = [0], [0], [0]
         for c, (k, j) in enumerate(zip(queued.tolist(), first.tolist(), strict=True)):
-            in_time = np.flatnonzero(latency[:, k] <= problem.slack_ms[j]).tolist() or [fastest]
+            slack_ms = problem.slack_ms[j] + SLACK_TOLERANCE_MS
+            in_time = np.flatnonzero(latency[:, k] <= slack_ms).tolist() or [fastest]
             state += [c + 1] * len(in_time)
             action += in_time
             used += [row[k, m] for m in in_time]

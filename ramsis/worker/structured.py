@@ -43,13 +43,15 @@ from ramsis.worker.slack_nodes import (
 )
 from ramsis.worker.waiting_slack import second_slack_distribution
 
-__all__ = ["Backup", "DropTransitions", "NodeKind", "StructuredMDP", "build_structured"]
+__all__ = ["NEGLIGIBLE", "Backup", "DropTransitions", "NodeKind", "StructuredMDP",
+           "build_structured"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 NodeKind = Literal["auto", "quadrature", "exact"]
 
-_NEGLIGIBLE = 1e-15
+NEGLIGIBLE = 1e-15
+"""Transitions that are less probable are left out."""
 _ROUNDING = 1e-11
 
 
@@ -98,8 +100,7 @@ class StructuredMDP:
     phase : ndarray, shape (N+1, D+1, K)
         w: distribution of r, the central arrivals until the worker's next request.
     reached : tuple of two int ndarrays, shape (S,)
-        The states (n − 1, j) that some node leads to with a probability above 1e-15; where
-        requests may be dropped all states, in order, up to the largest of their n.
+        The states (n − 1, j) that some node leads to with a probability above 1e-15.
     continuation : csr_array, shape (I+L, S)
         P(state | node), and last P(state | start of a busy period).
     excess : ndarray, shape (I+L,)
@@ -198,8 +199,8 @@ class StructuredMDP:
                 base = problem.reward(action) - gain * problem.cost(action.batch)
                 mine = codes[n, span] == action.code
                 if action.drops:
-                    q = base + self._drop_value(n, value, node_value)
-                    own = base + self._drop_value(n, kept, node_value)
+                    q = base + self.drop_value(n, value, node_value)
+                    own = base + self.drop_value(n, kept, node_value)
                 else:
                     q = own = base + self.phase[n, span] @ service_values[action.service]
                 better = q > value[n, span]
@@ -210,10 +211,11 @@ class StructuredMDP:
         change = value > kept + tolerance
         return Backup(value, np.where(change, arg, codes)[:-1], kept)
 
-    def _drop_value(
-        self, n: int, value: FloatArray, node_value: FloatArray
-    ) -> FloatArray:
-        """The value after a drop of the head of n + 1 requests, for each bin."""
+    def drop_value(self, n: int, value: FloatArray, node_value: FloatArray) -> FloatArray:
+        """The value after a drop of the head of n + 1 requests, for each bin.
+
+        ``value`` is that of the states with fewer, (N+1, D+1).
+        """
         assert self.drops is not None
         if n == 0:
             by_phase = node_value[-len(self.drops.emptied) :] @ self.drops.emptied
@@ -244,8 +246,7 @@ def build_structured(
     node_set = _nodes(problem, nodes, cells_per_slo)
     starts = busy_period_start(problem)
     with_drops = problem.late is LateRule.DROP and problem.batching is Batching.MAXIMAL
-    reached, continuation, excess = _continuation(problem, node_set, starts,
-                                                  every_state=with_drops)
+    reached, continuation, excess = _continuation(problem, node_set, starts)
     passages = {
         float(latency): first_passage(problem, node_set, float(latency), starts)
         for latency in problem.services.latency_ms
@@ -283,20 +284,17 @@ def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSe
 
 
 def _continuation(
-    problem: WorkerProblem, nodes: NodeSet, starts: BusyPeriodStart, *, every_state: bool
+    problem: WorkerProblem, nodes: NodeSet, starts: BusyPeriodStart
 ) -> tuple[tuple[IntArray, IntArray], csr_array[np.float64], FloatArray]:
     """The states that the nodes and busy-period starts lead to, with probabilities and excess."""
     weights, excess = continuation_weights(problem, nodes)
-    node, column = np.nonzero(weights > _NEGLIGIBLE)
+    node, column = np.nonzero(weights > NEGLIGIBLE)
     top, started = problem.max_queue, np.arange(len(starts.queued))
     row = np.minimum(starts.queued - 1, top)
     bins = np.where(column < top, nodes.bin[node], 0)
     flat = np.append(column * (problem.bins + 1) + bins,
                      row * (problem.bins + 1) + np.where(row < top, problem.bins, 0))
     states, index = np.unique(flat, return_inverse=True)
-    if every_state:
-        columns = problem.bins + 1
-        states, index = np.arange((int(states[-1]) // columns + 1) * columns), flat
     continuation = csr_array(
         (np.append(weights[node, column], np.ones(len(started))),
          (np.append(node, len(nodes) + started), index)),

@@ -1,16 +1,16 @@
 """Value iteration on the structured form, with the span stopping rule.
 
-One sweep takes state values V to node values u and backs every state up (``greedy``). With g an
-estimate of the gain and c the cost of a state,
+One sweep takes state values V to node values u and looks one decision ahead. With g an estimate of
+the gain and c the cost of an action, that of the requests that it leaves beyond the full state's
+included,
 
-    B(s) = (max_m Q_g(s, m) − V(s)) / c(s)
+    B(s) = max_a (Q_g(s, a) − V(s)) / c(s, a)
 
-bounds the optimal gain g*: g + min(0, min B) <= g* <= g + max(0, max B), because a decision
-costs at least c(s) (and more where the full state's excess is charged). The sweeps end when the
-span max B − min B is at most the tolerance; otherwise V ← V + τ·B, τ = (1 − damping)·min c, and g
-moves towards the middle of its bounds. Raising g by 1 lowers B by 1 + excess / c: where that is
-much more than 1, as in overload, g moves by so much less, or it would swing ever wider. Damping
-is adaptive, as in :mod:`ramsis.mdp.value_iteration`. The policy found is then evaluated
+bounds the optimal gain g*: g + min B <= g* <= g + max B. The sweeps end when the span
+max B − min B is at most the tolerance; otherwise V ← V + τ·B, τ = (1 − damping)·min c, and g moves
+to the middle of its bounds. A drop takes no time, but leads to values of the last sweep: a chain
+of drops within one sweep would count g once for each of them, and g would swing ever wider.
+Damping is adaptive, as in :mod:`ramsis.mdp.value_iteration`. The policy found is then evaluated
 exactly.
 """
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.result import Status
 from ramsis.mdp.value_iteration import AdaptiveDamping
 from ramsis.worker.evaluation import evaluate_on_nodes
@@ -27,6 +26,9 @@ from ramsis.worker.policy_iteration import NodeSolution, certify
 from ramsis.worker.structured import StructuredMDP
 
 __all__ = ["iterate_on_nodes"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 def iterate_on_nodes(
@@ -40,28 +42,13 @@ def iterate_on_nodes(
         Largest span of B, in units of the gain.
     max_iterations : int
         Sweeps after which the best policy so far is returned, marked as not converged.
-
-    Raises
-    ------
-    InvalidValueError
-        When the actions of a state differ in cost, as a drop and a batch do.
     """
-    if any(len({mdp.problem.cost(action.batch) for action in actions}) > 1
-           for actions in mdp.problem.actions.by_queue):
-        raise InvalidValueError(
-            describe("actions that differ in cost need another solver", where="solver",
-                     value="value-iteration", allowed="policy-iteration or linear-program")
-        )
-    policy = mdp.problem.fastest_policy()
     value = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
-    costs = mdp.costs[:, None]
-    step = float(costs.min())
-    caution = 1.0 + _excess_per_cost(mdp)
+    costs = _costs(mdp)
+    step = min(float(cost.min()) for cost in costs)
     damping, gain, status = AdaptiveDamping(), 0.0, Status.MAX_ITERATIONS
     for sweep in range(1, max_iterations + 1):  # noqa: B007 - counted for the certificate
-        backup = mdp.greedy(mdp.node_values(value, gain), gain, policy)
-        policy = backup.policy
-        advantage = (backup.value - value) / costs
+        policy, advantage = _ahead(mdp, costs, value, gain)
         low, high = _range(advantage)
         if high - low <= tolerance:
             status = Status.OPTIMAL
@@ -69,18 +56,44 @@ def iterate_on_nodes(
         damping.observe(high - low)
         value += (1.0 - damping.level) * step * advantage
         value -= value[0, -1]
-        gain += (low + high) / 2.0 / caution
+        gain += (low + high) / 2.0
     evaluation = evaluate_on_nodes(mdp, policy)
     last = mdp.greedy(evaluation.onward_value, evaluation.gain, policy)
     return NodeSolution(policy, evaluation, certify(mdp, evaluation, last, sweep, status))
 
 
-def _excess_per_cost(mdp: StructuredMDP) -> float:
-    """Most requests beyond the table that a decision leaves behind, per unit of its cost."""
-    each = mdp.service_values(mdp.charged_excess).max(axis=1)
-    beyond = [max(each[action.service] for action in actions)
-              for actions in mdp.problem.actions.by_queue]
-    return float((beyond / mdp.costs).max())
+def _costs(mdp: StructuredMDP) -> list[FloatArray]:
+    """Cost of each listed action by bin, that of requests beyond the full state's included."""
+    problem, beyond = mdp.problem, mdp.service_values(mdp.charged_excess)
+    nothing = np.zeros((problem.max_queue + 1, problem.bins + 1))
+    return [
+        problem.cost(action.batch) + (mdp.drop_value(n, nothing, mdp.charged_excess)
+                                      if action.drops
+                                      else mdp.phase[n, action.bins] @ beyond[action.service])
+        for n, actions in enumerate(problem.actions.by_queue) for action in actions
+    ]
+
+
+def _ahead(
+    mdp: StructuredMDP, costs: list[FloatArray], value: FloatArray, gain: float
+) -> tuple[IntArray, FloatArray]:
+    """The actions that reach B, (N, D+1), and B, (N+1, D+1)."""
+    problem, node_value = mdp.problem, mdp.node_values(value, gain)
+    service_values = mdp.service_values(node_value)
+    best = np.full(value.shape, -np.inf)
+    policy = np.zeros(value.shape, dtype=np.int64)
+    cost = iter(costs)
+    for n, actions in enumerate(problem.actions.by_queue):
+        for action in actions:
+            span = action.bins
+            onward = (mdp.drop_value(n, value, node_value) if action.drops
+                      else mdp.phase[n, span] @ service_values[action.service])
+            own = problem.reward(action) - gain * problem.cost(action.batch)
+            found = (own + onward - value[n, span]) / next(cost)
+            better = found > best[n, span]
+            policy[n, span][better] = action.code
+            best[n, span][better] = found[better]
+    return policy[:-1], best
 
 
 def _range(advantage: NDArray[np.float64]) -> tuple[float, float]:

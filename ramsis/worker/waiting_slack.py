@@ -8,7 +8,8 @@ B >= iK of the N central arrivals in T_A = SLO − T_j fall into the first t. Th
     P(B >= iK | n, j) = Σ_{b >= iK} PF(b, t)·P(N(T_A − t) in window − b) / P(N(T_A) in window).
 
 For Poisson arrivals this is an order statistic, of a Beta distribution for each N. Summed over i
-it is E[⌊B/K⌋]. With batch arrivals those of the head's own batch behind it count in B.
+it is E[⌊B/K⌋]; for i = 1 it is the rest to 1 of the same sum over b < K, which has few terms.
+With batch arrivals those of the head's own batch behind it count in B.
 Markov-modulated arrivals are taken to be spread over T_A as Poisson ones are, given their number.
 
 Where the window has a probability of 0 in floating point, as in the full state far above capacity,
@@ -19,6 +20,7 @@ the others are spread evenly.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +36,12 @@ from ramsis.worker.queue import WorkerQueue
 __all__ = ["second_slack_distribution", "waiting_by_slack"]
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 _IMPOSSIBLE = 1e-290
+_FEW_TIMES = 8  # distinct times for each slack, where the grid has equal steps
+_ROUNDING = 1e-13  # of a probability that is the rest to 1
 
 
 def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
@@ -54,12 +59,20 @@ def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
     """
     workers = queue.workers
 
-    def if_impossible(count: FloatArray, share: FloatArray) -> FloatArray:
-        within = betainc(workers, np.maximum(np.floor(count) - workers, 0.0) + 1.0, share)
-        return np.asarray(np.where(count >= workers, within, 0.0))
+    def if_impossible(count: FloatArray, share: FloatArray, crowded: BoolArray) -> FloatArray:
+        within = (share * count >= workers).astype(float)
+        some = ~crowded[:, 0]  # no arrivals are so close together: such states are not met
+        within[some] = betainc(workers, np.maximum(np.floor(count[some]) - workers, 0.0) + 1.0,
+                               share[some])
+        return 1.0 - np.asarray(np.where(count >= workers, within, 0.0))
 
-    upto = _expectation_by_slack(queue, longest, lambda b: (b >= 1.0).astype(float),
-                                 if_impossible)
+    fewer = _expectation_by_slack(queue, longest, np.ones(workers), longest * workers,
+                                  if_impossible)
+    upto = np.zeros_like(fewer)
+    np.subtract(1.0, fewer, out=upto, where=np.triu(np.ones(fewer.shape[1:], dtype=bool)))
+    upto[upto < _ROUNDING] = 0.0
+    upto[0] = 0.0
+    np.maximum.accumulate(upto, axis=2, out=upto)
     distribution = np.zeros_like(upto)
     distribution[:, :, :-1], own = _steps(upto)
     at = np.arange(queue.bins + 1)
@@ -82,8 +95,12 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
     ndarray, shape (longest, D+1, D+1)
         Entry ``[n-1, j, j']``; adds up to n − 1 over j'.
     """
-    upto = _expectation_by_slack(queue, longest, np.floor,
-                                 lambda count, share: np.floor(share * count / queue.workers))
+    support = counts_support(without_modes(queue.arrivals), queue.slo_ms)
+    counts = min(longest * queue.workers, support + 1)
+    upto = _expectation_by_slack(queue, longest, np.arange(counts) // queue.workers, counts,
+                                 lambda count, share, _: np.floor(share * count / queue.workers))
+    np.minimum(upto, upto[:, :, -1:], out=upto)
+    np.maximum.accumulate(upto, axis=2, out=upto)
     between, own = _steps(upto)
     expected = np.zeros_like(upto)
     expected[:, :, :-1] += between / 2.0
@@ -96,45 +113,69 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
 def _expectation_by_slack(
     queue: WorkerQueue,
     longest: int,
-    counted: Callable[[FloatArray], FloatArray],
-    if_impossible: Callable[[FloatArray, FloatArray], FloatArray],
+    worth: NDArray[Any],
+    counts: int,
+    if_impossible: Callable[[FloatArray, FloatArray, BoolArray], FloatArray],
 ) -> FloatArray:
-    """E[counted(B/K) | n, j], with B the central arrivals up to the slack T_j'.
+    """E[worth(B) | n, j], with B the central arrivals up to the slack T_j'.
 
     Parameters
     ----------
-    counted : callable
-        Not falling, 0 at 0: ``np.floor`` counts the requests behind the head, and ``b >= i``
-        says whether the i-th has come.
+    worth : ndarray, shape (B,)
+        For 0, 1, … arrivals; 0 for more.
+    counts : int
+        So many arrivals are taken for impossible.
     if_impossible : callable
-        The same expectation where the window is impossible, from the number of arrivals and
-        t / T_A.
+        The same expectation where the window is impossible, from the number of arrivals,
+        t / T_A, and whether so many are too many for T_A.
 
     Returns
     -------
     ndarray, shape (longest, D+1, D+1)
-        Entry ``[n-1, j, j']``, rising in j'; 0 where j' < j.
+        Entry ``[n-1, j, j']``; 0 where j' < j.
     """
     arrivals, workers, slack_ms = without_modes(queue.arrivals), queue.workers, queue.slack_ms
     since_ms = slack_ms[-1] - slack_ms
-    most = min(longest * workers - 1, counts_support(arrivals, float(since_ms[0])))
-    number = np.arange(most + 1)
-    worth = counted(number / workers)
-    first = _count_distribution(arrivals, workers, number)
-    possible = first(since_ms) @ _window_probability(arrivals, 0.0, number, workers, longest)
-    result = np.zeros((longest, len(slack_ms), len(slack_ms)))
+    early = _early_counts(arrivals, workers, len(worth), slack_ms)
+    windows = _window_probabilities(arrivals, since_ms, len(worth), workers, longest)
+    possible = _possible(arrivals, workers, since_ms, counts, longest)
+    good = possible > _IMPOSSIBLE
+    scale = np.where(good, possible, 1.0).T
+    by_end = np.zeros((len(slack_ms), len(slack_ms), longest))
     for end in range(len(slack_ms)):
-        rest = _window_probability(arrivals, float(since_ms[end]), number, workers, longest)
-        early = first(slack_ms[end] - slack_ms[: end + 1]) * worth
-        result[:, : end + 1, end] = (early @ rest).T
-    good = possible.T > _IMPOSSIBLE
-    with np.errstate(divide="ignore", invalid="ignore"):
-        result /= possible.T[:, :, None]
-    np.minimum(result, result[:, :, -1:], out=result)
+        by_end[end, : end + 1] = (early(end) * worth) @ windows(end) / scale[: end + 1]
+    result = np.ascontiguousarray(by_end.T)
     if not good.all():
-        count, share = _most_likely(slack_ms, longest, workers, arrivals.rate_per_ms)
-        result[~good] = if_impossible(count[~good][:, None], share[np.nonzero(~good)[1]])
-    return np.maximum.accumulate(result, axis=2, out=result)
+        count, crowded, share = _most_likely(slack_ms, longest, workers, arrivals.rate_per_ms)
+        result[~good] = if_impossible(count[~good][:, None], share[np.nonzero(~good)[1]],
+                                      crowded[~good][:, None])
+    return result
+
+
+def _early_counts(
+    arrivals: ArrivalProcess, workers: int, counts: int, slack_ms: FloatArray
+) -> Callable[[int], FloatArray]:
+    """P(B = 0, 1, … up to the slack T_j') for each j <= j', by j'.
+
+    Equal steps of the grid have equal times, which are computed once.
+    """
+    counted = _count_distribution(arrivals, workers, np.arange(counts))
+    times = np.maximum(slack_ms[None, :] - slack_ms[:, None], 0.0)
+    _, first, row = np.unique(np.round(times / slack_ms[-1], 12), return_index=True,
+                              return_inverse=True)
+    if len(first) > _FEW_TIMES * len(slack_ms):
+        return lambda end: counted(times[: end + 1, end])
+    found, row = counted(times.ravel()[first]), row.reshape(times.shape)
+    return lambda end: found[row[: end + 1, end]]
+
+
+def _possible(
+    arrivals: ArrivalProcess, workers: int, since_ms: FloatArray, counts: int, longest: int
+) -> FloatArray:
+    """P(N(T_A) in the window of n, and below ``counts``) for each n and bin, (longest, D+1)."""
+    first = np.zeros((len(since_ms), longest * workers))
+    first[:, :counts] = _count_distribution(arrivals, workers, np.arange(counts))(since_ms)
+    return np.asarray(first.reshape(len(since_ms), longest, workers).sum(axis=2).T)
 
 
 def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -158,29 +199,35 @@ def _count_distribution(
     return lambda times: np.asarray(np.exp(arrivals.log_pf(number, times[:, None])) @ spread)
 
 
-def _window_probability(
-    arrivals: ArrivalProcess, rest_ms: float, number: IntArray, workers: int, longest: int
-) -> FloatArray:
-    """P((n−1)K <= b + N(rest) <= nK − 1) for b and n; shape (B, longest)."""
-    edges = np.arange(longest + 1)[None, :] * workers - 1 - number[:, None]
-    counts = np.arange(longest * workers)
-    probability = np.exp(arrivals.log_pf(counts, np.array([rest_ms])))
-    below = np.append(np.cumsum(probability), 0.0)  # the last for counts below 0
-    above = np.append(np.cumsum(probability[::-1])[::-1][1:], [0.0, below[-2]])
-    last = np.maximum(edges, -1)
-    lower, upper = np.diff(below[last], axis=1), -np.diff(above[last], axis=1)
-    # Each where its terms are small: differences of numbers near 1 lose all digits.
-    found: FloatArray = np.where(below[last[:, 1:]] < 0.5, lower, upper)
-    return found
+def _window_probabilities(
+    arrivals: ArrivalProcess, since_ms: FloatArray, counts: int, workers: int, longest: int
+) -> Callable[[int], FloatArray]:
+    """P((n−1)K <= b + N(rest) <= nK − 1) for b = 0, 1, … and n, (B, longest), by bin."""
+    probability = np.exp(arrivals.log_pf(np.arange(longest * workers), since_ms[:, None]))
+    below = np.cumsum(probability, axis=1)
+    above = np.cumsum(probability[:, :0:-1], axis=1)[:, ::-1]
+    upto, beyond = below.copy(), np.append(above, np.zeros((len(above), 1)), axis=1)
+    # P(m − K < N <= m); each where its terms are small: differences of numbers near 1 lose all
+    # digits.
+    upto[:, workers:] -= below[:, :-workers]
+    beyond[:, workers:] = beyond[:, :-workers] - beyond[:, workers:]
+    beyond[:, :workers] = below[:, -1:] - beyond[:, :workers]
+    within = np.zeros((len(since_ms), counts + longest * workers))
+    within[:, counts:] = np.where(below < 0.5, upto, beyond)
+    last = counts + workers * np.arange(1, longest + 1) - 1 - np.arange(counts)[:, None]
+    return lambda end: np.asarray(within[end][last])
 
 
 def _most_likely(
     slack_ms: FloatArray, longest: int, workers: int, rate_per_ms: float
-) -> tuple[FloatArray, FloatArray]:
-    """The number of each window next to the mean, (n, D+1), and t / T_A, (D+1, D+1)."""
+) -> tuple[FloatArray, BoolArray, FloatArray]:
+    """The number of each window next to the mean, whether it is above, and t / T_A.
+
+    Shapes (n, D+1), (n, D+1) and (D+1, D+1).
+    """
     since = slack_ms[-1] - slack_ms
     fewest = workers * np.arange(longest)[:, None]
     count = np.clip(rate_per_ms * since[None, :], fewest, fewest + workers - 1.0)
     share = (slack_ms[None, :] - slack_ms[:, None]) / np.where(since > 0, since, 1.0)[:, None]
     share[since == 0.0] = 1.0
-    return count, np.clip(share, 0.0, 1.0)
+    return count, fewest > rate_per_ms * since[None, :], np.clip(share, 0.0, 1.0)

@@ -30,6 +30,7 @@ def examples(help_text: str | None) -> list[str]:
     return re.findall(r"^ *\$ ramsis (.+)$", block, re.M)
 
 
+# Those of `load` need a server: tests/serving/test_load.py has one.
 SHOWN = [line for command in PAGES.values() for line in examples(command.help)]
 
 
@@ -78,7 +79,7 @@ def succeeds(ran: Ran) -> bool:
     return ran.code == 0 and "error" not in ran.err and bool(ran.out.strip())
 
 
-@pytest.mark.parametrize("line", SHOWN)
+@pytest.mark.parametrize("line", [line for line in SHOWN if not line.startswith("load ")])
 def test_the_examples_of_the_help_pages_run(run: Run, workplace: Path, line: str) -> None:
     ran = run(*shlex.split(line))
     assert succeeds(ran), ran

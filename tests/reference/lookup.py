@@ -14,6 +14,7 @@ from typing import Any
 Case = dict[str, Any]
 
 ERROR = {"error": True}
+TOLERANCE_MS = 1e-6
 
 POLICY: Case = {
     "format": "ramsis.policy/1",
@@ -155,7 +156,8 @@ def decide(
         return _answer(policy, [table["longer_queue"]], 0, None)
     i = max(i for i, level in enumerate(axes["idle"]) if level <= idle) - 1
     n = max(n for n, level in enumerate(axes["queued"]) if level <= queued) - 1
-    j = max([j for j, low in enumerate(axes["slack_ms"]) if low <= slack_ms], default=0)
+    j = max([j for j, low in enumerate(axes["slack_ms"]) if low - TOLERANCE_MS <= slack_ms],
+            default=0)
     row = table["rows"][table["index"][i][n]]
     codes = [[code for start, code in zip(row[::2], row[1::2], strict=True) if start <= bin_][-1]
              for bin_ in range(len(axes["slack_ms"]))]
@@ -175,8 +177,8 @@ def _answer(policy: Case, codes: list[int], j: int, place: int | None) -> Case:
         low = j
         while low > 0 and codes[low - 1] == -1 and low - 1 != place:
             low -= 1
-        return {"wait_below_ms": policy["table"]["axes"]["slack_ms"][low] if low else None,
-                **draws}
+        below = policy["table"]["axes"]["slack_ms"][low] - TOLERANCE_MS
+        return {"wait_below_ms": below if low else None, **draws}
     model, batch = policy["table"]["actions"][codes[j]]
     chosen = policy["models"][model]
     sizes = dict(enumerate(chosen.get("run_as", []), 1))
@@ -240,7 +242,8 @@ def _written(number: float) -> float | str:
 def lookup_cases(policy: Case) -> list[Case]:
     """Levels of all axes and their neighbours, with slacks at and beside every edge."""
     axes = policy["table"]["axes"]
-    edges = [*axes["slack_ms"], policy["slo_ms"]]
+    edges = [*axes["slack_ms"], *(edge - TOLERANCE_MS for edge in axes["slack_ms"]),
+             policy["slo_ms"]]
     around = [f(edge) for edge in edges for f in (
         lambda x: math.nextafter(x, -math.inf), float, lambda x: math.nextafter(x, math.inf))]
     slacks = [-math.inf, -250.0, -0.0, *around, 1e308, math.inf, math.nan]
@@ -259,7 +262,8 @@ def randomised_cases(policy: Case) -> list[Case]:
     i, n, _ = policy["table"]["randomised"]["place"]
     idle = sorted({0, 4, axes["idle"][i + 1]})
     queued = sorted({3, axes["queued"][-1] + 1, axes["queued"][n + 1]})
-    slacks = [-3.0, *(f for edge in axes["slack_ms"] for f in (edge, math.nextafter(edge, 0.0)))]
+    slacks = [-3.0, *(f for edge in axes["slack_ms"] for f in (
+        edge, edge - TOLERANCE_MS, math.nextafter(edge - TOLERANCE_MS, -math.inf)))]
     numbers = (0.0, math.nextafter(0.25, 0.0), 0.25, 0.9)
     return [_case(policy, *asked) for asked in itertools.product(idle, queued, slacks, numbers)]
 

@@ -289,6 +289,21 @@ def test_while_all_workers_are_down_requests_are_given_up_when_due() -> None:
     assert start.request == "b"  # too little slack is left for it
 
 
+@pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])
+def test_what_waits_for_a_worker_that_is_down_goes_to_others(dispatch: str) -> None:
+    table = single(2, dispatch=dispatch, idle=(0, 1), row_of=[[0, 1]],
+                   rows=[[0, 0], [0, 1]]).table
+    dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
+    for request in "abcd":
+        dispatcher.arrive(0.0, [request], 100.0)
+    assert dispatcher.down(1.0, 0).starts == []
+    dispatcher.arrive(2.0, ["e"], 100.0)
+    (start,) = dispatcher.finished(3.0, 1).starts
+    assert start.requests == ["c", "d"]
+    dispatcher.up(4.0, 0)
+    assert dispatcher.finished(5.0, 1).starts[0].requests == ["e"]
+
+
 def test_a_worker_that_did_not_start_cannot_finish() -> None:
     with pytest.raises(InvalidValueError, match="worker: the end of a batch that was not"):
         one().finished(0.0, 0)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.sweep import SweepSpec
+from ramsis.synthesis.options import PAPER
 from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
 from tests.sweep.samples import document, spec
 
@@ -118,3 +119,11 @@ def test_commas_within_a_value_do_not_end_it() -> None:
     scheme = policy_scheme("round-robin:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
     assert isinstance(scheme, PolicyScheme)
     assert scheme.given == {"arrivals": "mmpp:ratio=4,burst-ms=50,share=0.1", "grid": "fixed:10"}
+
+
+def test_what_the_paper_does_is_one_word_among_the_settings() -> None:
+    scheme = policy_scheme("round-robin:max_queue=8,paper")
+    assert scheme.given == {**PAPER, "max_queue": 8}
+    for text in ("round-robin:paper,late=drop", "round-robin:paper=1", "central-queue:paper"):
+        with pytest.raises(InvalidValueError):
+            policy_scheme(text)

@@ -48,7 +48,8 @@ def test_all_solvers_find_policies_of_the_same_gain(
 @pytest.mark.parametrize("load_qps", [50.0, 400.0, 900.0, 1400.0, 1700.0])
 def test_per_query_policies_are_never_worse_per_query(tiny: ProfileSet, load_qps: float) -> None:
     by_query, by_decision = (
-        generate_policy(tiny, load_qps, samples.settings(objective=objective)).expectations
+        generate_policy(tiny, load_qps, samples.settings(
+            objective=objective, late="serve", violation_price=0.0)).expectations
         for objective in ("per-query", "per-decision")
     )
     assert by_query.effective_accuracy >= by_decision.effective_accuracy - 1e-9
@@ -68,7 +69,8 @@ def test_per_query_policies_are_never_worse_per_query_on_any_profile(
         generate_policy(
             profile, demand * workers * 1000 / fastest,
             samples.settings(slo_ms=slo * fastest, workers=workers, grid="fixed:10",
-                             max_queue=4, objective=objective),
+                             max_queue=4, objective=objective, late="serve",
+                             violation_price=0.0),
         ).expectations.effective_accuracy
         for objective in ("per-query", "per-decision")
     )
@@ -136,7 +138,7 @@ def test_iterations_settle_far_above_capacity(
     tiny: ProfileSet, solver: worker.SolverName, load_qps: float
 ) -> None:
     """Requests beyond the table are charged to the gain many times over there."""
-    policy = generate_policy(tiny, load_qps, samples.settings(solver=solver))
+    policy = generate_policy(tiny, load_qps, samples.settings(solver=solver, late="serve"))
     assert policy.certificate.converged
     assert policy.expectations.effective_accuracy == pytest.approx(0.0, abs=1e-6)
 
@@ -148,7 +150,7 @@ def test_the_file_says_what_it_was_made_of(tiny: ProfileSet) -> None:
     assert [m.name for m in policy.models] == ["small", "medium", "large"]
     assert policy.models[0].latency_ms[:4] == (4.0, 6.0, 8.0, 10.0)
     assert policy.models[0].latency_origin == "mmimiiime"
-    np.testing.assert_array_equal(tables(policy)[1][:, 0], np.arange(1, 9))
+    np.testing.assert_array_equal(tables(policy)[1][:, -1], np.arange(1, 9))
     assert (policy.slo_ms, policy.workers, policy.load_qps) == (100.0, 4, 600.0)
     assert policy.certificate.nodes_per_bin == 2
 

@@ -12,7 +12,7 @@ from ramsis.cluster import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.options import DEFAULTS, LIMITS, VALUES, Limit
+from ramsis.synthesis.options import DEFAULTS, LIMITS, PAPER, VALUES, Limit, as_in_the_paper
 from ramsis.synthesis.recipes import RECIPES
 from tests.synthesis.samples import tiny_profile
 
@@ -87,7 +87,7 @@ def test_a_limit_names_option_value_allowed_and_reason(limit: Limit) -> None:
     dispatch = limit.given.get("dispatch", "round-robin")
     bad = OTHERWISE.get((dispatch, limit.option), BAD[limit.option])
     if "arrivals" in limit.given:
-        bad = "drop" if limit.option == "late" else bad
+        bad = {"solver": "value-iteration"}.get(limit.option, bad)
     if "service" in limit.given:
         bad = "model"
     given = dict(limit.given)
@@ -108,6 +108,15 @@ def test_what_is_not_given_is_the_default_of_the_dispatch_rule(dispatch: str) ->
     given = SynthesisSettings(slo_ms=100.0, workers=2, dispatch=dispatch, **DEFAULTS[dispatch])
     assert chosen == given
     assert {name: getattr(chosen, name) for name in DEFAULTS[dispatch]} == DEFAULTS[dispatch]
+
+
+def test_the_paper_serves_what_is_late_and_has_no_price() -> None:
+    per_decision = SynthesisSettings(slo_ms=100.0, workers=2, objective="per-decision")
+    assert per_decision == SynthesisSettings(slo_ms=100.0, workers=2, **PAPER)
+    assert (per_decision.late, per_decision.violation_price) == ("serve", 0.0)
+    assert as_in_the_paper({"late": None, "max_queue": 8}) == {**PAPER, "max_queue": 8}
+    with pytest.raises(InvalidValueError, match=r"^violation_price: not what the paper does"):
+        as_in_the_paper({"violation_price": 1.0})
 
 
 @pytest.mark.parametrize("dispatch", DISPATCHES)

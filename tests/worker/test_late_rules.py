@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc
 
-from ramsis.arrivals import MarkovModulated, NegativeBinomial, Poisson
+from ramsis.arrivals import NegativeBinomial, Poisson
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.stationary import stationary_distribution
@@ -21,6 +21,7 @@ from ramsis.worker.explicit import build_explicit
 from ramsis.worker.policy_iteration import solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.round_robin_phase import phase_distribution
+from ramsis.worker.solve import solve_worker
 from ramsis.worker.structured import build_structured
 from ramsis.worker.waiting_slack import second_slack_distribution, waiting_by_slack
 from tests.worker.problems import random_policy, small_problem, worker_problems
@@ -191,9 +192,21 @@ def test_a_price_lowers_the_gain_by_the_violations() -> None:
         assert cost[0].gain - cost[1].gain == pytest.approx(0.5 * (1.0 - good), abs=1e-9)
 
 
+@pytest.mark.parametrize("objective", ["per-query", "per-decision"])
+@pytest.mark.parametrize("price", [0.0, 8.0])
+@pytest.mark.parametrize("load_qps", [20.0, 150.0, 600.0, 2000.0])
+def test_sweeps_find_what_policy_iteration_finds_with_drops(
+    load_qps: float, price: float, objective: str
+) -> None:
+    for workers in (1, 3):
+        problem = small_problem(load_qps, late="drop", objective=objective, workers=workers,
+                                violation_price=price, grid="fixed:3")
+        exact, swept = solve_worker(problem), solve_worker(problem, "value-iteration")
+        assert swept.certificate.converged
+        assert swept.gain == pytest.approx(exact.gain, abs=1e-8)
+
+
 def test_what_is_not_known_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="no drops under Markov-modulated"):
-        small_problem(arrivals=MarkovModulated(110.0, 8.0, 100.0, 0.15), late="drop")
     with pytest.raises(InvalidValueError, match=r"^late: unknown late: got 'lose'"):
         small_problem(late="lose")
     for price in (-1.0, math.nan, math.inf):

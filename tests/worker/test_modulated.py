@@ -23,12 +23,13 @@ PROCESSES = [
 ]
 
 
+@pytest.mark.parametrize("late", ["serve", "drop"])
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize("process", PROCESSES)
 def test_a_tables_gain_and_visits_are_those_of_the_chain_written_out(
-    process: MarkovModulated, objective: Objective
+    process: MarkovModulated, objective: Objective, late: str
 ) -> None:
-    problem = small_problem(arrivals=process, objective=objective)
+    problem = small_problem(arrivals=process, objective=objective, late=late)
     table = random_policy(problem, seed=1)
     chain = build_modulated_chain(problem, table)
     np.testing.assert_allclose(chain.transition.sum(axis=1), 1.0, atol=1e-12)

@@ -62,7 +62,9 @@ def after_last(model: Model, free: FloatArray, cost: FloatArray) -> FloatArray:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_last_kept(model: Model, last: FloatArray, cost: FloatArray) -> FloatArray:
+def after_last_kept(
+    model: Model, last: FloatArray, cost: FloatArray, from_bin: IntArray, upto: IntArray
+) -> FloatArray:
     """The same with the head's age kept, (N, J, A); -inf where nothing would be in time.
 
     Parameters
@@ -71,6 +73,8 @@ def after_last_kept(model: Model, last: FloatArray, cost: FloatArray) -> FloatAr
         Values of deciding with one worker idle.
     cost : (A,)
         As for :func:`after_last`.
+    from_bin, upto : (N,)
+        First and last bin to look at; elsewhere the result is -inf.
     """
     queue, batch, arrivals, parts = model.queue, model.batch, model.arrivals, model.parts
     middle_ms, lowest, highest = model.slack_ms, model.lowest, model.highest
@@ -82,7 +86,7 @@ def after_last_kept(model: Model, last: FloatArray, cost: FloatArray) -> FloatAr
             left = queue[n] - batch[a]
             if left < 0:
                 continue
-            for j in range(bins):
+            for j in range(from_bin[n], upto[n] + 1):
                 if model.in_time[n, j, a] == 0.0:
                     continue
                 if left == 0:

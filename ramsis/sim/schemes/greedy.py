@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import CentralQueue, most_efficient
@@ -49,7 +50,8 @@ class Greedy(PerType):
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Tables over the distinct latencies."""
-        rows = [(m, fleet.table.latency_ms[m].tolist()) for m in fleet.by_accuracy]
+        needed_ms = fleet.table.latency_ms - SLACK_TOLERANCE_MS
+        rows = [(m, needed_ms[m].tolist()) for m in fleet.by_accuracy]
         fastest = fleet.table.fastest
         limit = most_efficient(fleet, fastest, fleet.slo_ms)
         late = (fastest, limit) if self.late == "serve" else None

@@ -24,9 +24,10 @@ from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.central_headroom import most_robust_central
 from ramsis.synthesis.recipes.central_promise import promise_of, stated_promise
 from ramsis.synthesis.recipes.recipe import Recipe
+from ramsis.synthesis.replayed import replayed, settles
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings
-from ramsis.synthesis.simulated import SETTLES, simulated
+from ramsis.synthesis.simulated import simulated
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.analysis.central import CentralAnalysis
@@ -39,7 +40,6 @@ CENTRAL_QUEUE = "central-queue"
 _QUERIES, _RUNS = 100_000, 4  # of the simulation that a policy is replayed in
 _NO_MATTER = 6e-4  # of accuracy that may be missing there
 _LEAST_VARIABILITY = 1e-3
-_MOST_QUERIES = 2e6  # of a run until the workers have settled; longer ones take too long
 
 
 class Central(Recipe["CentralProblem"]):
@@ -69,16 +69,23 @@ class Central(Recipe["CentralProblem"]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: CentralProblem,
     ) -> Policy:
-        """See :meth:`Recipe.policy`.
+        """See :meth:`Recipe.policy`; the rates promised are :mod:`ramsis.synthesis.replayed`."""
+        return replayed(self._chosen(profile, load_qps, settings, problem))
 
-        The policy of several workers is replayed in simulation, but for so many that this would
+    def _chosen(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        problem: CentralProblem,
+    ) -> Policy:
+        """The policy that does best.
+
+        That of several workers is replayed in simulation, but for so many that this would
         take millions of queries. Where it earns less there than it promises, batches do not end
         as evenly as the model has it. Then another is made for batches that end at random, and
         the one that earns more in simulation is the answer.
         """
         inputs = inputs_of(profile, settings)
         made = _solved(problem, inputs, settings)
-        if problem.workers == 1 or not _settles(problem):
+        if problem.workers == 1 or not settles(problem.load_qps, problem.slo_ms):
             return made
         earned, error = _in_simulation(made)
         if earned >= made.certificate.gain - error:
@@ -131,7 +138,7 @@ class Central(Recipe["CentralProblem"]):
         if not np.array_equal(solution.table, policy.codes):
             raise InputFileError(describe("the model has the behaviour of its own table only",
                                           where="policy"))
-        return CentralAnalysis(problem, evaluate_central(problem, solution))
+        return CentralAnalysis(problem, evaluate_central(problem, solution), policy.replay)
 
     def claims(
         self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
@@ -168,17 +175,12 @@ def policy_of_regular_ends(
     recipe = Central()
     problem = recipe.problem(profile, load_qps, settings)
     made = recipe.policy(profile, load_qps, settings, problem)
-    if problem.workers == 1 or not _settles(problem):
+    if problem.workers == 1 or not settles(problem.load_qps, problem.slo_ms):
         return made
     variability = max(1.0 - made.expectations.utilisation**2, _LEAST_VARIABILITY)
     regular = _solved(replace(problem, end_variability=variability), made.inputs, settings)
     worse = _in_simulation(regular)[0] < _in_simulation(made)[0] - _NO_MATTER
-    return made if worse else regular
-
-
-def _settles(problem: CentralProblem) -> bool:
-    """Whether a simulation until the workers have settled is short enough."""
-    return problem.load * problem.slo_ms * SETTLES <= _MOST_QUERIES
+    return made if worse else replayed(regular)
 
 
 def _in_simulation(policy: Policy) -> tuple[float, float]:

@@ -1,0 +1,187 @@
+"""Calibration: service times as the server sees them, and what dispatch takes besides.
+
+A batch's service time is the time from the event loop's order to its hearing of the end: with the
+message to the worker, the reading of shared memory, the model, and the message back. All workers
+run at once, as they do under load. In each round every variant runs every batch size once on each
+worker, in an order drawn anew, so that slow spells of the machine do not fall on one of them.
+
+The *overhead* is what else a request takes, measured from a client on this machine: reading it,
+the decision, and the answer. It is stated in the profile, and is what ``generate --overhead-ms``
+takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, RamsisError, describe
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
+from ramsis.profiles.measure.environment import hardware, versions
+from ramsis.serving.http_server import HttpSettings, bound_socket, serve
+from ramsis.serving.messages import Ended, RunBatch
+from ramsis.serving.pool import PoolSettings, WorkerEvents, WorkerPool
+from ramsis.serving.server import Server
+from ramsis.serving.variants import VariantsFile
+
+__all__ = ["CalibrationSettings", "measure_overhead", "measure_service", "profile_of"]
+
+Samples = dict[tuple[int, int], list[float]]
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """How service times are measured.
+
+    Parameters
+    ----------
+    batches
+        Batch sizes, rising, 1 among them.
+    samples
+        Of each variant and batch size.
+    seconds
+        Time after which no new round is begun.
+    workers
+        That run at once.
+    seed
+        Of the orders and the inputs.
+    """
+
+    batches: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+    samples: int = 200
+    seconds: float = 60.0
+    workers: int = 1
+    seed: int = 0
+
+
+async def measure_service(
+    variants: VariantsFile, settings: CalibrationSettings, *, pin: bool = True
+) -> Samples:
+    """Service times in ms, by the index of the variant and the batch size.
+
+    Raises
+    ------
+    InputFileError
+        A variant does not load, or a batch does not run.
+    """
+    rng = np.random.default_rng(settings.seed)
+    pairs = [(v, b) for v in range(len(variants.variants)) for b in settings.batches]
+    samples: Samples = {pair: [] for pair in pairs}
+    ended: list[asyncio.Future[str]] = []
+
+    def end(worker: int, message: Ended, arrays: Mapping[str, NDArray[Any]]) -> None:
+        ended[worker].set_result(message.error)
+
+    def gone(worker: int, reason: str) -> None:
+        ended[worker].set_result(reason)
+
+    pool = WorkerPool(variants, PoolSettings(
+        settings.workers, max(settings.batches), settings.batches, max(settings.batches), pin=pin),
+        WorkerEvents(lambda worker: None, end, gone))
+    loop = asyncio.get_running_loop()
+    ended += [loop.create_future() for _ in range(settings.workers)]
+    await pool.start()
+    _fill(pool, rng)
+    until_s = time.monotonic() + settings.seconds
+
+    async def run(worker: int) -> None:
+        order = np.random.default_rng((settings.seed, worker))
+        for turn in range(settings.samples):
+            if turn and time.monotonic() > until_s:
+                return
+            for chosen in order.permutation(len(pairs)):
+                variant, batch = pairs[chosen]
+                ended[worker] = loop.create_future()
+                begun = time.monotonic()
+                pool.run(worker, RunBatch(turn, variant, batch, range(batch)))
+                error = await ended[worker]
+                samples[variant, batch].append(1000.0 * (time.monotonic() - begun))
+                if error:
+                    raise InputFileError(describe(
+                        f"a batch does not run ({error})", value=batch,
+                        where=f"variant {variants.variants[variant].name}"))
+
+    try:
+        await asyncio.gather(*(run(worker) for worker in range(settings.workers)))
+    finally:
+        await pool.stop()
+    return samples
+
+
+def _fill(pool: WorkerPool, rng: np.random.Generator) -> None:
+    """Inputs drawn by chance: normal numbers, and 0 or 1 where whole ones are wanted."""
+    assert pool.slots is not None
+    for array in pool.slots.arrays.values():
+        drawn = (rng.standard_normal(array.shape) if array.dtype.kind == "f"
+                 else rng.integers(0, 2, array.shape))
+        array[...] = drawn.astype(array.dtype)
+
+
+async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
+    """What requests take besides the model, in ms, as a client on this machine sees it; (count,).
+
+    The server is started, and ended.
+
+    Raises
+    ------
+    RamsisError
+        The client fails, or as of :meth:`Server.start`.
+    """
+    http = HttpSettings(port=0)
+    found: list[float] = []
+    url: list[str] = []
+    ends: list[Callable[[], object]] = []
+
+    async def probe() -> None:
+        host, _, port = url[0].rpartition("/")[2].partition(":")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "ramsis.serving.probe", host, port, server.name, str(count),
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+        printed, _ = await process.communicate()
+        if process.returncode == 0:
+            found.extend(json.loads(printed))
+        ends[0]()
+
+    await serve(server, bound_socket(http), http, url.append, [probe], ends.append)
+    if not found:
+        raise RamsisError(describe("the server did not answer its own requests"))
+    return np.array(found)
+
+
+def profile_of(
+    variants: VariantsFile, samples: Samples, accuracy: Mapping[str, float],
+    overhead_ms: Sequence[float] | NDArray[np.float64], settings: CalibrationSettings,
+) -> ProfileSet:
+    """The profile of what was measured.
+
+    Parameters
+    ----------
+    accuracy
+        By variant.
+    overhead_ms
+        As of :func:`measure_overhead`.
+    """
+    models = tuple(
+        ModelProfile(one.name, accuracy[one.name], tuple(
+            BatchProfile.from_samples(batch, samples[v, batch]) for batch in settings.batches))
+        for v, one in enumerate(variants.variants))
+    quantiles = np.quantile(np.asarray(overhead_ms), [0.5, 0.95, 0.99])
+    return ProfileSet(variants.name, models, hardware(variants.variants[0].options.threads), {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "generator": "ramsis serve --calibrate",
+        "latency": "from the order of the server's event loop to its hearing of the end, variants "
+                   "and batch sizes in an order drawn anew in each round",
+        "workers": settings.workers,
+        "overhead_ms": {name: round(float(value), 4) for name, value
+                        in zip(("p50", "p95", "p99"), quantiles, strict=True)},
+        "versions": versions(("numpy", "onnxruntime", "uvicorn", "starlette")),
+    })

@@ -1,0 +1,305 @@
+"""An open-loop load generator: requests are sent at given times, whatever has been answered.
+
+Latencies count from when a request was *to be sent*. A generator that waits for answers, or is
+held up itself, sends later than it should, and would leave out the time that its requests would
+have waited ("coordinated omission"); counted so, nothing is left out. How late requests really
+were sent is reported beside.
+
+A thread of its own sleeps until each time and wakes the event loop, as the timers of event loops
+are coarse (a millisecond). The HTTP client is aiohttp, without a limit on connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.cluster import SloClass
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.serving.client import Body, RemoteModel, Samples, heard
+from ramsis.serving.load_settings import LoadSettings
+from ramsis.serving.request_log import OUTCOMES, Request
+from ramsis.sim import Workload
+from ramsis.sim.experiment import streams
+from ramsis.sim.fleets import drawn_slos
+
+__all__ = ["LoadResult", "Planned", "generate_load", "planned", "summary"]
+
+FloatArray = NDArray[np.float64]
+
+_LEAD_S = 0.2  # from the preparations to the first request
+_DROPPED = (429, 503)
+_NEVER = 10**9
+
+
+@dataclass(frozen=True, eq=False)
+class LoadResult:
+    """What became of the requests.
+
+    Attributes
+    ----------
+    requests : list of Request
+        In the order in which they were to be sent; times from the start.
+    lag_ms : ndarray, shape (n,)
+        How much later than they should requests were sent.
+    first_failure : str
+        What the first request that failed was told; empty if none did.
+    """
+
+    requests: list[Request]
+    lag_ms: FloatArray
+    first_failure: str
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """When to send requests with which deadlines, and random numbers for what is sent.
+
+    Attributes
+    ----------
+    arrival_s, slo_ms : ndarray, shape (n,)
+    rng : Generator
+    """
+
+    arrival_s: FloatArray
+    slo_ms: FloatArray
+    rng: np.random.Generator
+
+
+def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Planned:
+    """The arrivals and SLO classes that a simulation with this seed has.
+
+    Raises
+    ------
+    InvalidValueError
+        The workload has no request.
+    """
+    arrivals, _, slos, other = streams(seed)
+    arrival_ms = workload.arrivals_ms(arrivals)
+    if not len(arrival_ms):
+        raise InvalidValueError(describe("no request in this time", where="workload",
+                                         allowed="a higher load, or more seconds"))
+    slo_ms = drawn_slos(classes, len(arrival_ms), slos)
+    if slo_ms is None:
+        slo_ms = np.full(len(arrival_ms), classes[0].slo_ms)
+    return Planned(arrival_ms / 1000.0, slo_ms, other)
+
+
+def summary(result: LoadResult, duration_ms: float) -> dict[str, Any]:
+    """The figures of a run, under the names that every command uses.
+
+    Accuracies are shares of right answers, None where these are not known.
+    """
+    requests = result.requests
+    counts = Counter(one.outcome for one in requests)
+    answered = [one for one in requests if one.outcome in ("served", "late")]
+    response_ms = [1000.0 * ((one.finish_s or 0.0) - one.arrival_s) for one in answered]
+    judged = [one.correct for one in answered
+              if one.outcome == "served" and one.correct is not None]
+    known = len(judged) == counts["served"] > 0
+    models = Counter(one.model for one in answered)
+    p50, p95, p99 = (np.quantile(response_ms, (0.5, 0.95, 0.99)).tolist() if response_ms
+                     else [None] * 3)
+    return {
+        "requests": len(requests), "duration_s": duration_ms / 1000.0,
+        "offered_qps": 1000.0 * len(requests) / duration_ms,
+        **{name: counts[name] for name in OUTCOMES},
+        "accuracy": float(np.mean(judged)) if known else None,
+        "violation_rate": 1.0 - counts["served"] / len(requests),
+        "effective_accuracy": sum(judged) / len(requests) if known else None,
+        "response_p50_ms": p50, "response_p95_ms": p95, "response_p99_ms": p99,
+        "lag_p50_ms": float(np.median(result.lag_ms)),
+        "lag_p99_ms": float(np.quantile(result.lag_ms, 0.99)),
+        "model_share": {name: count / len(answered) for name, count in models.most_common()},
+    }
+
+
+def generate_load(
+    url: str, arrival_s: FloatArray, samples: Callable[[RemoteModel], Samples],
+    settings: LoadSettings, *, rng: np.random.Generator, on_done: Callable[[], object] = int,
+) -> LoadResult:
+    """Send requests to a model at given times.
+
+    Parameters
+    ----------
+    url : str
+        As of :func:`ramsis.serving.load_settings.model_url`.
+    arrival_s : ndarray, shape (n,)
+        When to send, from the start, not falling; one or more.
+    samples : callable
+        What to send to the model, of which each request takes one at random.
+    settings : LoadSettings
+    rng : Generator
+        Chooses the samples.
+    on_done : callable
+        Told each answer.
+
+    Raises
+    ------
+    InputFileError
+        The server does not answer, or not as the protocol says, or has no such model.
+    """
+    return _event_loop().run(_Run(url, arrival_s, settings, on_done).run(samples, rng))
+
+
+def _event_loop() -> asyncio.Runner:
+    with contextlib.suppress(ImportError):
+        import uvloop
+
+        return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    return asyncio.Runner()
+
+
+class _Run:
+    """One run against a server."""
+
+    def __init__(
+        self, url: str, arrival_s: FloatArray, settings: LoadSettings,
+        on_done: Callable[[], object],
+    ) -> None:
+        self.url, self.arrival_s, self.settings = url, arrival_s.tolist(), settings
+        self.on_done, self.first_failure = on_done, ""
+        self.found: list[Request | None] = [None] * len(self.arrival_s)
+        self.lag_ms = np.zeros(len(self.arrival_s))
+
+    async def run(
+        self, samples: Callable[[RemoteModel], Samples], rng: np.random.Generator
+    ) -> LoadResult:
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=self.settings.timeout_s)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout,
+                                         auto_decompress=False) as session:
+            self.session = session
+            self.model = await self._model()
+            self.samples = samples(self.model)
+            self.places = rng.integers(0, len(self.samples), len(self.arrival_s)).tolist()
+            with _quiet():
+                await self._send_all()
+        return LoadResult([one for one in self.found if one is not None], self.lag_ms,
+                          self.first_failure)
+
+    async def _model(self) -> RemoteModel:
+        """The model as its server describes it."""
+        base = self.url.partition("/v2/models/")[0]
+        metadata = await self._json(self.url)
+        about = await self._json(f"{base}/v2", required=False)
+        extensions = about.get("extensions", ()) if isinstance(about, dict) else ()
+        return RemoteModel.of(self.url, metadata, extensions)
+
+    async def _json(self, url: str, *, required: bool = True) -> Any:
+        import aiohttp
+
+        try:
+            async with self.session.get(url) as response:
+                if response.status == 200:
+                    return await response.json(content_type=None)
+                text = (await response.text())[:100]
+        except (aiohttp.ClientError, TimeoutError, ValueError, OSError) as error:
+            raise InputFileError(describe(f"no answer of the server ({error})",
+                                          where=url)) from None
+        if required:
+            raise InputFileError(describe(f"the server answers {response.status}", where=url,
+                                          value=text))
+        return None
+
+    async def _send_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.sent = asyncio.Event()
+        self.begun = time.perf_counter() + _LEAD_S
+        pace = threading.Thread(target=self._pace, args=(loop,), daemon=True)
+        pace.start()
+        await self.sent.wait()
+        while self.tasks:
+            await asyncio.wait(self.tasks)
+
+    def _pace(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wake the event loop at each time."""
+        for first, after in _instants(self.arrival_s):
+            wait = self.begun + self.arrival_s[first] - time.perf_counter()
+            if wait > 0:
+                time.sleep(wait)
+            try:
+                loop.call_soon_threadsafe(self._send, first, after)
+            except RuntimeError:  # the loop was stopped
+                return
+
+    def _send(self, first: int, after: int) -> None:
+        for number in range(first, after):
+            task = asyncio.get_running_loop().create_task(self._one(number))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+        if after == len(self.arrival_s):
+            self.sent.set()
+
+    async def _one(self, number: int) -> None:
+        """Send a request, and note what becomes of it."""
+        import aiohttp
+
+        place, slo_ms = self.places[number], float(self.settings.slo_ms[number])
+        body = self.model.body(self.samples, place,
+                               slo_ms if self.settings.send_deadline else None)
+        self.lag_ms[number] = 1000.0 * (time.perf_counter() - self.begun
+                                        - self.arrival_s[number])
+        line = Request(self.arrival_s[number], deadline_ms=slo_ms, outcome="failed")
+        try:
+            line = await self._answered(body, line, place)
+        except (aiohttp.ClientError, TimeoutError, OSError, InvalidValueError) as error:
+            line = line._replace(finish_s=self._now())
+            self.first_failure = self.first_failure or f"{type(error).__name__}: {error}"
+        self.found[number] = line
+        self.on_done()
+
+    async def _answered(self, body: Body, line: Request, place: int) -> Request:
+        async with self.session.post(self.model.url, data=body.data,
+                                     headers=body.headers) as response:
+            data = await response.read()
+        now = self._now()
+        if response.status != 200:
+            if response.status not in _DROPPED:
+                self.first_failure = self.first_failure or (
+                    f"{response.status} {data[:200].decode(errors='replace')}")
+            outcome = "dropped" if response.status in _DROPPED else "failed"
+            return line._replace(finish_s=now, outcome=outcome)
+        said = heard(data, self.samples, place)
+        assert line.deadline_ms is not None
+        in_time = now - line.arrival_s <= line.deadline_ms / 1000.0
+        return line._replace(finish_s=now, outcome="served" if in_time else "late",
+                             **said._asdict())
+
+    def _now(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.begun
+
+
+def _instants(arrival_s: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """Requests that are to be sent at one time: the first, and the one after the last."""
+    first = 0
+    for number in range(1, len(arrival_s) + 1):
+        if number == len(arrival_s) or arrival_s[number] > arrival_s[first]:
+            yield first, number
+            first = number
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No collection of garbage, which would hold requests up."""
+    gc.collect()
+    usual = gc.get_threshold()
+    gc.set_threshold(_NEVER // 1000, *usual[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*usual)

@@ -1,0 +1,73 @@
+"""What a load generator is told."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ramsis.errors import InvalidValueError, check_positive, describe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = ["LoadSettings", "libraries", "model_url"]
+
+
+@dataclass(frozen=True)
+class LoadSettings:
+    """How a server is loaded.
+
+    Attributes
+    ----------
+    slo_ms : ndarray, shape (n,)
+        Deadline of each request after its arrival.
+    send_deadline : bool
+        Whether requests tell the server theirs.
+    timeout_s : float
+        After which a request without an answer has failed, > 0.
+    """
+
+    slo_ms: NDArray[np.float64]
+    send_deadline: bool = True
+    timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        check_positive(timeout_s=self.timeout_s)
+
+
+def model_url(url: str, model: str | None) -> str:
+    """The URL of a model, from that of a server and a name, or with the name in it.
+
+    >>> model_url("http://localhost:8000", "digits")
+    'http://localhost:8000/v2/models/digits'
+
+    Raises
+    ------
+    InvalidValueError
+        Not a URL of HTTP, or no model is named.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise InvalidValueError(describe("not the URL of a server", where="URL", value=url,
+                                         allowed="http://HOST:PORT"))
+    bare = url.rstrip("/").removesuffix("/infer")
+    if "/v2/models/" in bare:
+        return bare
+    if model is None:
+        raise InvalidValueError(describe("no model is named", where="--model",
+                                         allowed="a name, or URL/v2/models/NAME"))
+    return f"{bare.removesuffix('/v2')}/v2/models/{model}"
+
+
+def libraries() -> None:
+    """Refuse to go on without what the extra installs."""
+    for name in ("aiohttp", "orjson"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            raise InvalidValueError(describe(
+                f"generating load needs {name}, which is not installed", where="load",
+                allowed="pip install 'ramsis[serve]'")) from None

@@ -1,0 +1,58 @@
+"""Asks a server one request after the other, and prints what they took besides the model.
+
+    python -m ramsis.serving.probe HOST PORT NAME COUNT
+
+prints a JSON list: for each request the time from its sending to its answer, less the time from
+the start of its batch to the batch's end; in ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import sys
+import time
+
+from ramsis.serving.tensors import DATATYPES
+
+__all__ = ["main", "overheads_ms"]
+
+
+def overheads_ms(host: str, port: int, name: str, count: int) -> list[float]:
+    """What so many requests of one query took besides the model, in ms; zeros are sent."""
+    path = f"/v2/models/{name}"
+    connection = http.client.HTTPConnection(host, port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        metadata = json.loads(connection.getresponse().read())
+        inputs, sizes = [], 0
+        for given in metadata["inputs"]:
+            shape = [1, *given["shape"][1:]]
+            size = DATATYPES[given["datatype"]].itemsize
+            for length in shape:
+                size *= length
+            sizes += size
+            inputs.append({**given, "shape": shape, "parameters": {"binary_data_size": size}})
+        head = json.dumps({"inputs": inputs, "parameters": {"deadline_ms": 60000}}).encode()
+        found = []
+        for _ in range(count):
+            begun = time.perf_counter()
+            connection.request("POST", path + "/infer", head + bytes(sizes),
+                               {"Inference-Header-Content-Length": str(len(head))})
+            answer = connection.getresponse()
+            body = answer.read()
+            took_ms = 1000.0 * (time.perf_counter() - begun)
+            if answer.status == 200:
+                found.append(took_ms - json.loads(body)["parameters"]["service_ms"])
+    return found
+
+
+def main() -> None:
+    """Read the command line, and print the list."""
+    host, port, name, count = sys.argv[1:]
+    print(json.dumps(overheads_ms(host, int(port), name, int(count))))
+
+
+if __name__ == "__main__":
+    main()

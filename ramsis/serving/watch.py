@@ -1,0 +1,56 @@
+"""Policies that change while they serve: the folder is looked at, and a new set taken over.
+
+Whoever writes a set writes its manifest last, so a manifest that has changed stands for a whole
+new set. One that cannot be read, or is not for these variants and workers, is reported, and the
+set that serves stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+from ramsis.errors import RamsisError
+from ramsis.runtime.manifest import MANIFEST_NAME
+from ramsis.serving.policies import read_policies
+from ramsis.serving.server import Server
+
+__all__ = ["watch_policies"]
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file is written anew; None where there is no file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+async def watch_policies(server: Server, path: str, interval_s: float = 1.0) -> None:
+    """Take over whatever sets come to stand there, for ever.
+
+    Parameters
+    ----------
+    server
+        That serves, at first by what stands there now.
+    path
+        A folder with a manifest, or a policy file.
+    interval_s
+        Time from one look to the next.
+    """
+    file = Path(path) / MANIFEST_NAME if Path(path).is_dir() else Path(path)
+    before = _state(file)
+    while True:
+        await asyncio.sleep(interval_s)
+        now = _state(file)
+        if now == before:
+            continue
+        before = now
+        try:
+            policies = await asyncio.get_running_loop().run_in_executor(None, read_policies, path)
+            server.swap(policies, path)
+        except RamsisError as error:
+            server.metrics.bad_sets.inc()
+            server.log("policies refused", source=path, reason=str(error))

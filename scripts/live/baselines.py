@@ -1,0 +1,50 @@
+"""Other schemes as policies, so that a server that follows policies can run them.
+
+At a stated load Jellyfish+ and ModelSwitching run one model in batches up to a limit, as soon as a
+worker is idle: a table of a central queue that does not look at the slack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ramsis.policy import Policy
+from ramsis.sim import Fleet, SchemeSpec
+from ramsis.sim.tables import Tables
+
+__all__ = ["as_policy"]
+
+
+def as_policy(spec: SchemeSpec, fleet: Fleet, like: Policy) -> Policy:
+    """What a scheme does at the load of another policy, in that one's place.
+
+    Parameters
+    ----------
+    spec : SchemeSpec
+        Decides by load and queue.
+    fleet : Fleet
+        With models of the same names.
+    like : Policy
+        Of a central queue; its promise stays in the file, and means nothing.
+    """
+    compiled = spec.prepare(fleet).compiled
+    assert compiled is not None
+    tables = compiled.tables
+    assert isinstance(tables, Tables)
+    level = min(int(np.searchsorted(tables.load_qps, like.load_qps)), len(tables.load_qps) - 1)
+    rows = int(tables.rows[level])
+    names = [model.name for model in like.models]
+    actions = [[names.index(fleet.models[int(tables.model[level, row, 0])]),
+                int(tables.batch[level, row, 0])] for row in range(rows)]
+    overflow = [names.index(fleet.models[int(tables.overflow_model[level])]),
+                int(tables.overflow_batch[level])]
+    if overflow[1] > 0 and overflow not in actions:
+        actions.append(overflow)
+    return replace(
+        like, idle_levels=np.array([0, 1]), queue_levels=np.arange(rows + 1),
+        slack_ms=np.array([0.0]), actions=np.array(actions),
+        codes=np.arange(rows)[None, :, None],
+        longer_queue=actions.index(overflow) if overflow[1] > 0 else rows - 1,
+        randomised=None, spare_idle=None)

@@ -1,0 +1,127 @@
+"""A server and a load generator as processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ramsis.policy import Policy, write_set
+from ramsis.policy.policy_set import set_of
+from ramsis.serving.request_log import RequestLog, read_request_log
+
+__all__ = ["Live", "Load", "live_run"]
+
+_SERVING = re.compile(r"serving (\S+) at (\S+)")
+_STARTS_S = 120.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """A Poisson load, as `ramsis load` takes it."""
+
+    load_qps: float
+    duration_s: float
+    seed: int
+    slo_ms: float
+
+
+@dataclass(frozen=True)
+class Live:
+    """What a live run showed.
+
+    Attributes
+    ----------
+    row : dict
+        Of `ramsis load`, by the client's clock.
+    client, server : RequestLog
+        By the clocks of both.
+    """
+
+    row: dict[str, Any]
+    client: RequestLog
+    server: RequestLog
+
+
+def live_run(
+    policy: Policy, variants: Path, data: Path, load: Load, *, overhead_ms: float = 0.0
+) -> Live:
+    """Serve by a policy, send the load, and stop.
+
+    Parameters
+    ----------
+    overhead_ms : float
+        That the server takes from every slack.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_set(folder / "policies", set_of([policy]), created_by="scripts/fidelity.py")
+        with _server(folder, variants, load.load_qps, overhead_ms) as (model, url):
+            # The first requests meet caches that are cold.
+            _send(url, model, data, Load(load.load_qps, 1.0, load.seed + 1000, load.slo_ms),
+                  folder / "warm.csv")
+            row = _send(url, model, data, load, folder / "client.csv")
+        client = read_request_log(folder / "client.csv")
+        server = read_request_log(folder / "server.csv")
+        if row["failed"]:
+            raise RuntimeError(f"{row['failed']} requests failed")
+        return Live(row, client, _last(server, len(client)))
+
+
+def _last(log: RequestLog, count: int) -> RequestLog:
+    """The requests after the warm-up."""
+    return log.only(np.arange(len(log) - count, len(log)))
+
+
+def _send(url: str, model: str, data: Path, load: Load, log: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [*_ramsis(), "load", url, "--model", model, "--slo-ms", str(load.slo_ms), "--load",
+         repr(load.load_qps), "--duration-s", str(load.duration_s), "--seed", str(load.seed),
+         "--data", str(data), "--request-log", str(log), "--json"],
+        check=True, stdout=subprocess.PIPE, text=True)
+    row: dict[str, Any] = json.loads(done.stdout)["rows"][0]
+    return row
+
+
+@contextlib.contextmanager
+def _server(
+    folder: Path, variants: Path, load_qps: float, overhead_ms: float
+) -> Iterator[tuple[str, str]]:
+    """A server that answers: its model's name and its URL."""
+    with (folder / "server.err").open("w") as errors, subprocess.Popen(
+        [*_ramsis(), "serve", str(folder / "policies"), "--variants", str(variants), "--port",
+         "0", "--load", repr(load_qps), "--overhead-ms", f"{overhead_ms:.6g}", "--request-log",
+         str(folder / "server.csv")],
+        stdout=subprocess.PIPE, stderr=errors, text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = None
+            for line in process.stdout:
+                found = _SERVING.search(line)
+                if found:
+                    break
+            if not found:
+                raise RuntimeError((folder / "server.err").read_text()[-2000:])
+            yield found[1], found[2]
+        finally:
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            process.kill()
+
+
+def _ramsis() -> list[str]:
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    return [sys.executable, "-m", "ramsis"]

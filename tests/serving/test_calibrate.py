@@ -1,0 +1,38 @@
+"""Calibration measures what the models take through the server, and what dispatch takes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ramsis.profiles import load
+from tests.serving.servers import ROOT, command, make
+
+for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
+    pytest.importorskip(library)
+
+
+def test_a_profile_is_measured_through_the_server(tmp_path: Path) -> None:
+    folder = make(tmp_path, loads=(20.0,))
+    out = folder / "mine.json"
+    ran = subprocess.run(
+        command(folder, "--calibrate", str(out), "--calibrate-seconds", "2"),
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert ran.returncode == 0, ran.stderr
+    assert "ramsis generate --profiles" in ran.stdout
+    found = load(str(out))
+    assert [(model.name, model.accuracy) for model in found.models] == [
+        ("fast", 0.6), ("slow", 0.9)]
+    fast, slow = found.models
+    counts = [batch.n for model in found.models for batch in model.batches]
+    assert max(counts) == min(counts) >= 1
+    for quick, long in zip(fast.batches, slow.batches, strict=True):
+        assert quick.p50_ms is not None
+        assert long.min_ms is not None
+        assert long.min_ms > 4.0 + long.batch  # what it sleeps
+        assert quick.p50_ms < long.min_ms
+    overhead = found.measurement["overhead_ms"]
+    assert 0 < overhead["p50"] <= overhead["p95"] <= overhead["p99"]

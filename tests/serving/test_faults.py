@@ -1,0 +1,193 @@
+"""Workers that crash, hang or run out of memory, floods, slow clients, and requests of any bytes.
+
+Whatever happens, each request has an answer, and the server goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.servers import Running, make, running
+
+for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
+    pytest.importorskip(library)
+
+from ramsis.errors import InvalidValueError  # noqa: E402
+from ramsis.serving.protocol import parse_request  # noqa: E402
+from ramsis.serving.tensors import TensorSpec  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("faults"), workers=2, slo_ms=500.0)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Running]:
+    with running(folder, "--batch-timeout-s", "0.5", "--slots", "64") as found:
+        yield found
+
+
+class Clients:
+    """Threads that send queries one after the other, and count the answers' statuses."""
+
+    def __init__(self, server: Running, threads: int) -> None:
+        self.server, self.statuses = server, Counter[int]()
+        self._stop, self._lock = threading.Event(), threading.Lock()
+        self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
+
+    def __enter__(self) -> Clients:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+            assert not thread.is_alive()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            status, _ = self.server.infer([[1, 2, 3]])
+            with self._lock:
+                self.statuses[status] += 1
+
+
+def test_a_batch_that_kills_its_worker_is_an_error_and_the_worker_comes_back(
+    server: Running,
+) -> None:
+    back = len([one for one in server.events() if one["event"] == "worker back"])
+    status, found = server.infer([[666, 0, 0]])
+    assert status == 500
+    assert "its worker was lost: the worker process ended (signal SIGABRT)" in found["error"]
+    server.wait_for("worker back", back + 1)
+    assert server.infer([[1, 2, 3]])[0] == 200
+    assert server.metric("ramsis_worker_restarts_total") >= 1
+
+
+def test_a_batch_that_hangs_is_an_error_within_the_limit(server: Running) -> None:
+    begun = time.monotonic()
+    status, found = server.infer([[777, 0, 0]])
+    assert status == 500
+    assert "a batch took longer than 0.5 s" in found["error"]
+    assert time.monotonic() - begun < 20
+    assert server.infer([[1, 2, 3]])[0] == 200  # by the other worker, or this one anew
+
+
+def test_a_model_without_memory_is_an_error_and_its_worker_stays(server: Running) -> None:
+    restarts = server.metric("ramsis_worker_restarts_total")
+    status, found = server.infer([[888, 0, 0]])
+    assert (status, "MemoryError: no room" in found["error"]) == (500, True)
+    assert server.metric("ramsis_worker_restarts_total") == restarts
+
+
+def test_more_queries_than_there_is_room_for_are_refused_at_once(server: Running) -> None:
+    """A flood: what is not answered is refused, and afterwards all is as before."""
+    with Clients(server, 24) as clients:
+        time.sleep(1.5)
+    assert set(clients.statuses) <= {200, 503}
+    assert clients.statuses[200] > 0
+    assert server.infer([[1, 2, 3]])[0] == 200
+    assert server.metric("ramsis_queued") == 0
+
+
+def test_a_slow_client_holds_nobody_up(server: Running) -> None:
+    with socket.create_connection((server.host, server.port)) as slow:
+        slow.sendall(b"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\n"
+                     b"Content-Length: 500\r\n\r\n{\"inputs\"")
+        assert server.infer([[1, 2, 3]])[0] == 200
+
+
+def test_bytes_that_are_no_http_are_refused(server: Running) -> None:
+    with socket.create_connection((server.host, server.port)) as client:
+        client.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
+        assert b"400" in client.recv(1000)
+    assert server.infer([[1, 2, 3]])[0] == 200
+
+
+def test_no_answer_is_lost_while_workers_are_killed_under_load(folder: Path) -> None:
+    """Their batches run once more."""
+    with running(folder, "--retry") as server, Clients(server, 4) as clients:
+        processes = server.wait_for("ready")["processes"]
+        for kill in range(3):
+            time.sleep(0.3)
+            os.kill(processes[kill % 2], signal.SIGKILL)
+            back = server.wait_for("worker back", kill + 1)
+            processes[back["worker"]] = back["process"]
+        time.sleep(0.2)
+    assert set(clients.statuses) <= {200, 503}
+    assert clients.statuses[200] > 20
+
+
+def test_stopping_answers_what_is_under_way(folder: Path) -> None:
+    with running(folder) as server:
+        answers: list[int] = []
+        threads = [threading.Thread(target=lambda: answers.append(server.infer([[1, 2, 3]])[0]))
+                   for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.02)
+        server.process.send_signal(signal.SIGTERM)
+        for thread in threads:
+            thread.join(30)
+        assert server.process.wait(30) == 0
+    assert server.events()[-1]["event"] == "stopped"
+    assert set(answers) <= {200, 503}
+
+
+SPECS = (TensorSpec("x", "FP32", (3,)), TensorSpec("n", "INT8", ()))
+OUTPUTS = (TensorSpec("sum", "FP32", ()),)
+VALUES: list[Any] = [None, True, -1, 0, 3, 1e400, 2**70, "", "x", [], [[]], [[1], [1, 2]], {},
+                     {"data": 1}, float("nan"), "FP32", [1, 3], [2, 3], "n" * 1000]
+
+
+def mutated(rng: random.Random, value: Any) -> Any:
+    """A document with parts left out, exchanged or doubled."""
+    if rng.random() < 0.15:
+        return rng.choice(VALUES)
+    if isinstance(value, dict):
+        return {key: mutated(rng, item) for key, item in value.items() if rng.random() > 0.05}
+    if isinstance(value, list):
+        found = [mutated(rng, item) for item in value]
+        return found * 2 if rng.random() < 0.05 else found
+    return value
+
+
+def test_requests_of_any_form_are_read_or_refused() -> None:
+    good = {"id": "a", "parameters": {"deadline_ms": 5.0, "binary_data_output": True},
+            "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]},
+                       {"name": "n", "datatype": "INT8", "shape": [1],
+                        "parameters": {"binary_data_size": 1}}],
+            "outputs": [{"name": "sum", "parameters": {"binary_data": False}}]}
+    rng, read = random.Random(0), 0
+    for _ in range(2000):
+        document = good if rng.random() < 0.05 else mutated(rng, good)
+        head = json.dumps(document).encode()
+        if rng.random() < 0.1:
+            head = bytes(rng.choice(head) if rng.random() < 0.9 else rng.randrange(256)
+                         for _ in head)
+        length = rng.choice([None, str(len(head)), "-1", "9999", "x", str(len(head) // 2),
+                             *[str(len(head))] * 6])
+        header = rng.choice([None, "5", "-5", "inf", "nan", "x"])
+        try:
+            found = parse_request(head + b"\x07" * rng.choice([0, 1, 1, 1, 2]), length, header,
+                                  SPECS, OUTPUTS)
+        except InvalidValueError:
+            continue
+        read += 1
+        assert [array.shape for array in found.inputs] == [(found.queries, 3), (found.queries,)]
+        assert found.deadline_ms is None or found.deadline_ms > 0
+    assert read > 20

@@ -1,0 +1,265 @@
+"""The load generator against a small server of the protocol that others' libraries make."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shlex
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.cli.main import cli
+from ramsis.errors import InvalidValueError
+from ramsis.serving.load_settings import model_url
+from ramsis.serving.request_log import read_request_log
+from ramsis.sim import ConstantLoad
+from ramsis.sim.experiment import streams
+from tests.cli.command import Run, refused
+from tests.cli.test_help_examples import examples
+
+for name in ("aiohttp", "orjson", "starlette", "uvicorn"):
+    pytest.importorskip(name)
+
+
+@dataclass
+class Server:
+    """Adds numbers up; ``status(i)`` and ``delay_s(i)`` say how it treats the i-th request."""
+
+    binary: bool = True
+    status: Callable[[int], int] = lambda number: 200
+    delay_s: Callable[[int], float] = lambda number: 0.0
+    seen: list[dict[str, Any]] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def application(self) -> Any:
+        from starlette.applications import Starlette
+        from starlette.requests import Request
+        from starlette.responses import JSONResponse, Response
+        from starlette.routing import Route
+
+        async def about(request: Request) -> Response:
+            return JSONResponse({"name": "test", "extensions":
+                                 ["binary_tensor_data"] if self.binary else []})
+
+        async def metadata(request: Request) -> Response:
+            return JSONResponse({
+                "name": "sums", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
+                "outputs": [{"name": "sum", "datatype": "FP32", "shape": [-1]}]})
+
+        async def infer(request: Request) -> Response:
+            body = await request.body()
+            end = request.headers.get("inference-header-content-length")
+            document = json.loads(body[:int(end)] if end else body)
+            tensor = document["inputs"][0]
+            assert tensor["shape"] == [1, 3]
+            numbers = (np.frombuffer(body[int(end):], "<f4") if end else np.array(tensor["data"]))
+            number = len(self.seen)
+            self.seen.append({**document.get("parameters", {}), "binary": bool(end)})
+            await asyncio.sleep(self.delay_s(number))
+            if self.status(number) != 200:
+                return JSONResponse({"error": "no"}, self.status(number))
+            return JSONResponse({
+                "model_name": "sums", "parameters": {"variant": "adder", "batch": 2, "run_as": 4,
+                                                     "worker": 0},
+                "outputs": [{"name": "sum", "datatype": "FP32", "shape": [1],
+                             "data": [float(numbers.sum())]}]})
+
+        return Starlette(routes=[
+            Route("/v2", about), Route("/v2/models/sums", metadata),
+            Route("/v2/models/sums/infer", infer, methods=["POST"])])
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[..., Server]]:
+    import uvicorn
+
+    started: list[tuple[Any, threading.Thread]] = []
+
+    def start(**terms: Any) -> Server:
+        server = Server(**terms)
+        listening = socket.create_server(("127.0.0.1", 0))
+        server.port = listening.getsockname()[1]
+        running = uvicorn.Server(uvicorn.Config(server.application(), log_level="error"))
+        thread = threading.Thread(target=running.run, args=([listening],), daemon=True)
+        thread.start()
+        started.append((running, thread))
+        return server
+
+    yield start
+    for running, thread in started:
+        running.should_exit = True
+        thread.join(10)
+
+
+def row(out: str) -> dict[str, Any]:
+    (only,) = json.loads(out)["rows"]
+    assert isinstance(only, dict)
+    return only
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_the_arrivals_are_those_of_a_simulation(
+    run: Run, serving: Callable[..., Server], tmp_path: Path, binary: bool
+) -> None:
+    server = serving(binary=binary)
+    x = np.arange(30, dtype=np.float32).reshape(10, 3)
+    right = x.sum(axis=1)
+    right[0] = -1.0  # one sample in ten is answered wrongly
+    np.savez(tmp_path / "data.npz", x=x, sum=right)
+    log = tmp_path / "log.csv"
+    ran = run("load", server.url, "--model", "sums", "--slo-ms", 2000, "--load", 100,
+              "--duration-s", 1.5, "--seed", 3, "--data", tmp_path / "data.npz",
+              "--request-log", log, "--json")
+    assert ran.code == 0, ran.err
+    found, read = row(ran.out), read_request_log(log)
+    wanted = ConstantLoad(100.0, 1500.0).arrivals_ms(streams(3)[0])
+    assert np.allclose(read.arrival_s, wanted / 1000.0, atol=1e-9)
+    assert found["requests"] == found["served"] == len(wanted) == len(server.seen)
+    assert set(read.model) == {"adder"}
+    assert (set(read.batch), set(read.run_as), set(read.worker)) == ({2}, {4}, {0})
+    assert 0.75 < found["accuracy"] < 1.0
+    assert found["accuracy"] == pytest.approx(float(read.correct.mean()))
+    assert found["effective_accuracy"] == pytest.approx(found["accuracy"])
+    assert {one["deadline_ms"] for one in server.seen} == {2000.0}
+    assert {one["binary"] for one in server.seen} == {binary}
+    assert found["model_share"] == {"adder": 1.0}
+
+
+def test_refusals_are_drops_and_errors_are_failures(
+    run: Run, serving: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serving(status=lambda number: [200, 503, 429, 500][number % 4])
+    ran = run("load", f"{server.url}/v2/models/sums", "--slo-ms", 2000, "--load", 200,
+              "--duration-s", 1, "--no-deadline", "--json")
+    assert ran.code == 0, ran.err
+    found = row(ran.out)
+    quarter = found["requests"] / 4
+    assert abs(found["served"] - quarter) < 1
+    assert abs(found["dropped"] - 2 * quarter) < 2
+    assert abs(found["failed"] - quarter) < 1
+    assert found["violation_rate"] == pytest.approx(1 - found["served"] / found["requests"])
+    assert "the first of" in ran.err
+    assert "500" in ran.err
+    assert "deadline_ms" not in server.seen[0]
+
+
+def test_a_stall_of_the_server_is_not_omitted(
+    run: Run, serving: Callable[..., Server], tmp_path: Path
+) -> None:
+    """It answers nothing for half a second; a closed loop would report a single slow request."""
+    import time
+
+    begun: list[float] = []
+
+    def until_the_stall_ends(number: int) -> float:
+        begun.append(time.perf_counter())
+        since = time.perf_counter() - begun[0]
+        return max(0.0, 0.8 - since) if since > 0.3 else 0.0
+
+    server = serving(delay_s=until_the_stall_ends)
+    log = tmp_path / "log.csv"
+    ran = run("load", server.url, "--model", "sums", "--slo-ms", 100, "--load", 200,
+              "--arrivals", "fixed-rate", "--duration-s", 1.2, "--request-log", log, "--json")
+    assert ran.code == 0, ran.err
+    found, read = row(ran.out), read_request_log(log)
+    waited = read.finish_s - read.arrival_s
+    assert found["requests"] == 240
+    # Of the hundred due in the half second all but the last tenth of a second's are late, each by
+    # what was left of it; the bounds leave room for a machine that is busy with other things.
+    assert found["late"] > 40
+    assert found["response_p99_ms"] > 300
+    late = np.sort(waited[read.outcome == "late"])
+    assert late[len(late) // 4] < 0.8 * late[-1]
+
+
+def test_requests_without_an_answer_fail(run: Run, serving: Callable[..., Server]) -> None:
+    server = serving(delay_s=lambda number: 3.0 if number == 0 else 0.0)
+    ran = run("load", server.url, "--model", "sums", "--slo-ms", 1000, "--load", 20,
+              "--duration-s", 0.5, "--timeout-s", 1, "--json")
+    assert ran.code == 0, ran.err
+    assert row(ran.out)["failed"] == 1
+    assert "TimeoutError" in ran.err
+
+
+def test_classes_are_drawn_as_in_a_simulation(run: Run, serving: Callable[..., Server]) -> None:
+    server = serving()
+    ran = run("load", server.url, "--model", "sums", "--slo-ms", "500:0.3,900:0.7", "--load", 200,
+              "--duration-s", 1, "--json")
+    assert ran.code == 0, ran.err
+    slos = [one["deadline_ms"] for one in server.seen]
+    assert set(slos) == {500.0, 900.0}
+    assert slos.count(500.0) / len(slos) == pytest.approx(0.3, abs=0.12)
+
+
+def test_what_cannot_be_sent_is_refused_in_one_line(
+    run: Run, serving: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = serving()
+    base = ["--slo-ms", 100, "--load", 10, "--duration-s", 1]
+    refused(run("load", "localhost:1", "--model", "sums", *base), 2, "not the URL")
+    refused(run("load", server.url, *base), 2, "no model is named")
+    refused(run("load", server.url, "--model", "other", *base), 3, "404")
+    refused(run("load", "http://127.0.0.1:9", "--model", "sums", *base), 3, "no answer")
+    refused(run("load", server.url, "--model", "sums", "--slo-ms", 100, "--load", "10,20"), 2,
+            "one --load")
+    np.savez(tmp_path / "bad.npz", x=np.zeros((4, 2), np.float32))
+    refused(run("load", server.url, "--model", "sums", *base, "--data", tmp_path / "bad.npz"), 3,
+            "not the input's shape", "[4, 2]")
+    np.savez(tmp_path / "bad.npz", y=np.zeros((4, 2)))
+    refused(run("load", server.url, "--model", "sums", *base, "--data", tmp_path / "bad.npz"), 3,
+            "input is missing")
+    np.savez(tmp_path / "bad.npz", x=np.zeros((4, 3), np.float32), z=np.zeros(4))
+    refused(run("load", server.url, "--model", "sums", *base, "--data", tmp_path / "bad.npz"), 3,
+            "neither an input nor the one output")
+    (tmp_path / "pickled.npy").write_bytes(b"no array")
+    refused(run("load", server.url, "--model", "sums", *base, "--data", tmp_path / "pickled.npy"),
+            3, "cannot read an .npz file")
+    assert server.seen == []
+
+
+def test_without_the_extra_help_works_and_running_says_what_is_missing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert cli.get_command(None, "load") is not None  # type: ignore[arg-type]
+    refused(run("load", "http://127.0.0.1:9", "--model", "x", "--slo-ms", 1, "--load", 1), 2,
+            "aiohttp", "pip install 'ramsis[serve]'")
+
+
+def test_the_examples_of_the_help_page_run(
+    run: Run, serving: Callable[..., Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serving()
+    monkeypatch.chdir(tmp_path)
+    np.savez("digits.npz", x=np.zeros((4, 3), np.float32), sum=np.zeros(4))
+    command = cli.get_command(None, "load")  # type: ignore[arg-type]
+    assert command is not None
+    lines = examples(command.help)
+    assert len(lines) == 2
+    for line in lines:
+        words = [word.replace("http://localhost:8000", server.url).replace("digits", "sums")
+                 for word in shlex.split(line.replace("digits.npz", "DATA"))]
+        words = [word.replace("DATA", "digits.npz") for word in words]
+        ran = run(*words, "--duration-s", 0.2, "--scale", 0.05)
+        assert ran.code == 0, ran.err
+        assert "violations" in ran.out
+
+
+def test_names_of_models_in_urls() -> None:
+    for url, model in (("http://h:1/v2/models/m", None), ("http://h:1/", "m"),
+                       ("http://h:1/v2", "m"), ("http://h:1/v2/models/m/infer", None)):
+        assert model_url(url, model) == "http://h:1/v2/models/m"
+    with pytest.raises(InvalidValueError):
+        model_url("ftp://h", "m")

@@ -1,0 +1,26 @@
+"""Promises hold where an answer needs all of the slack that a request comes with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.simulated import simulated
+from tests.synthesis.samples import tiny_profile
+
+
+@pytest.mark.parametrize("changes", [
+    {"slo_ms": 4.0, "max_queue": 4},  # what the fastest model takes
+    {"slo_ms": 4.0, "max_queue": 4, "late": "drop"},
+    {"slo_ms": 25.1, "grid": "fixed:1", "late": "drop"},  # 0 and all of the slack
+    {"slo_ms": 4.0, "dispatch": "central-queue"},
+    {"slo_ms": 25.1, "grid": "fixed:2", "dispatch": "central-queue"},
+])
+def test_a_fresh_request_has_all_of_its_slack(changes: dict[str, Any]) -> None:
+    policy = generate_policy(tiny_profile(), 20.0, SynthesisSettings(workers=4, **changes))
+    found = simulated(policy, queries=20_000, runs=4, seed=1)
+    expected = policy.expectations
+    assert expected.violation_rate == pytest.approx(found.violation_rate, abs=0.005)
+    assert expected.effective_accuracy == pytest.approx(found.effective_accuracy, abs=0.005)
