@@ -56,7 +56,12 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
         assert cells[2] == f"{expected.violation_rate:.4%}"
         assert cells[3] == f"{expected.effective_accuracy:.4f}"
         assert cells[4] == f"{expected.upper_bound:.4f}"
-        assert cells[6] == ("OVERLOAD" if expected.overloaded else "ok")
+        found = policy.headroom
+        assert found is not None
+        assert cells[6:10] == [f"{found.factor:g}", f"{found.loss:.4f}",
+                               f"{found.violation_rate:.4%}",
+                               f"{found.violation_rate_without:.4%}"]
+        assert cells[10] == ("OVERLOAD" if expected.overloaded else "ok")
     assert [policy.expectations.overloaded for policy in policies] == [False, False, True]
     assert ran.out.splitlines()[-1] == (
         f"3 policies in {tmp_path / 'out'} (manifest.json lists them)")
