@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ramsis import profiles
-from ramsis.cli.params import ByType
-from ramsis.cluster import Cluster, SloClass, WorkerType, merged_classes
-from ramsis.errors import InvalidValueError, describe
+from ramsis.cluster import Cluster, SloClass
+from ramsis.cluster.words import ByType, named_cluster
 
 __all__ = ["cluster_of", "cluster_terms", "cluster_terms_if_several"]
 
@@ -26,28 +25,9 @@ def cluster_of(
     InputFileError
         A profile that cannot be read.
     """
-    files = profile_names.values
-    if profile_names.typed and not workers.typed:
-        raise InvalidValueError(describe("worker types have profiles but no numbers",
-                                         where="--workers", value=workers.text,
-                                         allowed=",".join(f"{name}=N" for name in files)))
-    if profile_names.typed:
-        for name in files:
-            if name not in workers.values:
-                raise InvalidValueError(describe("unknown worker type", where="--profiles",
-                                                 value=name, allowed=", ".join(workers.values)))
-        for name in workers.values:
-            if name not in files:
-                raise InvalidValueError(describe("unknown worker type: it has no profile",
-                                                 where="--workers", value=name,
-                                                 allowed=", ".join(files)))
-    classes = merged_classes(classes)
-    read = {file: profiles.load(file).with_padding(padding).with_overhead(overhead_ms)
-            for file in files.values()}
-    types = tuple(
-        WorkerType(name, read[files[name] if profile_names.typed else profile_names.one], count)
-        for name, count in workers.values.items())
-    return Cluster(types, classes)
+    return named_cluster(
+        profile_names, classes, workers, ("--profiles", "--workers"),
+        lambda file: profiles.load(file).with_padding(padding).with_overhead(overhead_ms))
 
 
 def cluster_terms(cluster: Cluster) -> dict[str, Any]:

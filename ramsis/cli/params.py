@@ -7,25 +7,30 @@ range is the library's business, as a fraction or a number of workers, are check
 from __future__ import annotations
 
 import math
-import os
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ramsis.cli.own_modules import see_own_modules
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.words import (
+    ByType,
+    by_type,
+    not_by_type,
+    read_profiles,
+    read_slos,
+    read_workers,
+)
 from ramsis.errors import InvalidValueError, describe
 from ramsis.report.figure import check_figure_name
 
 # What takes long to load is imported by the words that need it, so that commands start quickly.
 if TYPE_CHECKING:
     from ramsis.arrivals import Arrivals
-    from ramsis.sim import SchemeSpec, SlowSpells
-    from ramsis.synthesis.schemes import PolicyScheme
+    from ramsis.sim import SlowSpells
+    from ramsis.synthesis.schemes import ComparedScheme
 
     _ParamType = click.ParamType[Any]
 else:
@@ -33,39 +38,9 @@ else:
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FOLDER", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS",
-           "SLOW_SPELLS",
-           "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
+           "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
 
-T = TypeVar("T")
-
-_TYPED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")
 _LARGEST_BATCH = 65536
-
-
-@dataclass(frozen=True)
-class ByType(Generic[T]):
-    """One value, or a value for each worker type.
-
-    Attributes
-    ----------
-    values : mapping of str to value
-        By worker type, in the order given; one value stands under :attr:`ONE`.
-    typed : bool
-        Whether worker types were named.
-    text : str
-        As it was written.
-    """
-
-    ONE = "all"
-
-    values: Mapping[str, T]
-    typed: bool
-    text: str
-
-    @property
-    def one(self) -> T:
-        """The value where no types are named."""
-        return self.values[self.ONE]
 
 
 @dataclass(frozen=True)
@@ -81,7 +56,7 @@ class NamedScheme:
     """A scheme as it was named, and what the name stands for."""
 
     text: str
-    spec: SchemeSpec | PolicyScheme
+    spec: ComparedScheme
 
 
 class Word(_ParamType):
@@ -176,66 +151,11 @@ def _own_arrivals(text: str, where: str) -> str:
     return text
 
 
-def _slos(text: str, where: str) -> tuple[SloClass, ...]:
-    """One SLO, or classes ``MS:SHARE,…``."""
-    try:
-        if ":" not in text:
-            return (SloClass(float(text)),)
-        pairs = [part.split(":") for part in text.split(",")]
-        return tuple(SloClass(float(slo), float(share)) for slo, share in pairs)
-    except InvalidValueError:
-        raise
-    except ValueError:
-        raise InvalidValueError(describe("not a valid float", where=where, value=text,
-                                         allowed="a number of ms, or MS:SHARE,MS:SHARE,… with "
-                                         "shares of the queries that sum to 1")) from None
-
-
-def _typed(text: str, where: str) -> dict[str, str]:
-    """``TYPE=VALUE,…`` as a mapping; empty for a text of another form."""
-    parts = [_TYPED.fullmatch(part.strip()) for part in text.split(",")]
-    if not any(parts):
-        return {}
-    found: dict[str, str] = {}
-    for part in parts:
-        if part is None or part[1] in found:
-            raise _not_by_type(text, where)
-        found[part[1]] = part[2]
-    return found
-
-
-def _not_by_type(text: str, where: str) -> InvalidValueError:
-    return InvalidValueError(describe("not a value for each worker type", where=where, value=text,
-                                      allowed="TYPE=VALUE,TYPE=VALUE,…"))
-
-
-def _workers(text: str, where: str) -> ByType[int]:
-    found = _typed(text, where)
-    if not found:
-        return ByType({ByType.ONE: _count(text, where)}, False, text)
-    return ByType({name: _count(value, f"{where}: {name}") for name, value in found.items()},
-                  True, text)
-
-
-def _count(text: str, where: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise InvalidValueError(describe("not a valid integer", where=where, value=text,
-                                         allowed="a whole number, or TYPE=N,TYPE=N,…")) from None
-
-
-def _profiles(text: str, where: str) -> ByType[str]:
-    """A file or name, or one for each worker type; a file whose name has a ``=`` is one file."""
-    found = {} if os.path.exists(text) else _typed(text, where)
-    return ByType(found or {ByType.ONE: text}, bool(found), text)
-
-
 def _numbers(text: str, where: str) -> ByType[float]:
     """A number > 0 for each worker type."""
-    found = _typed(text, where)
+    found = by_type(text, where)
     if not found:
-        raise _not_by_type(text, where)
+        raise not_by_type(text, where)
     return ByType({name: _positive(value, f"{where}: {name}") for name, value in found.items()},
                   True, text)
 
@@ -325,11 +245,11 @@ ARRIVALS = Word("process", _arrivals)
 """An arrival process: :class:`~ramsis.arrivals.Arrivals`. A module that it names is imported."""
 OWN_ARRIVALS = Word("module:name", _own_arrivals)
 """The one process of the user's own that may be imported: its name."""
-SLOS = Word("slos", _slos)
+SLOS = Word("slos", read_slos)
 """``100``, or ``100:0.3,150:0.7``: a tuple of :class:`~ramsis.cluster.slo_class.SloClass`."""
-WORKERS = Word("workers", _workers)
+WORKERS = Word("workers", read_workers)
 """``4``, or ``gpu=4,cpu=40``: :class:`ByType` of whole numbers."""
-PROFILES = Word("profiles", _profiles)
+PROFILES = Word("profiles", read_profiles)
 """``NAME``, or ``gpu=FILE,cpu=FILE``: :class:`ByType` of files or names."""
 COSTS = Word("costs", _numbers)
 """``gpu=3,cpu=0.5``: :class:`ByType` of numbers > 0."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,6 +49,9 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 @click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
 @click.option("--no-pin", is_flag=True,
               help="Leave workers to the system, though there are cores enough for one each.")
+@click.option("--replan", metavar="OPTIONS",
+              help="Make policies anew on drift; what ramsis generate made them with, without "
+                   "--load and --out.")
 @click.option("--calibrate", metavar="FILE",
               help="Measure service times and overhead through the server, write a profile, end.")
 @click.option("--calibrate-seconds", type=float, default=60.0, show_default=True,
@@ -75,10 +80,12 @@ def serve_command(policies: str, variants: str, **given: Any) -> None:
 
 
 def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
+    from ramsis.profiles import load
     from ramsis.runtime.dispatcher import DispatchSettings
     from ramsis.serving.http_server import HttpSettings, bound_socket, new_event_loop, serve
     from ramsis.serving.policies import check_served, largest_batch, read_policies
     from ramsis.serving.pool import checked
+    from ramsis.serving.replanning import Replanning, profile_option
     from ramsis.serving.server import Server, ServerSettings
     from ramsis.serving.variants import read_variants
     from ramsis.serving.watch import watch_policies
@@ -103,13 +110,28 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     if given["calibrate"]:
         _calibrate(Server(found, models, settings), given)
         return
+    options = shlex.split(given["replan"] or "")
+    if options:
+        load(options[profile_option(options)])
+        if not Path(policies).is_dir():
+            raise InvalidValueError(describe("not a folder, where policies can be added",
+                                             where="--replan", value=policies,
+                                             allowed="a folder with a manifest.json"))
     listening = bound_socket(http)
 
     async def run() -> None:
         server = Server(found, models, settings)
+
+        async def replan() -> None:
+            replanning = Replanning(server, policies, options)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                replanning.close()
+
         await serve(server, listening, http,
                     lambda url: click.echo(f"serving {models.name} at {url}"),
-                    [lambda: watch_policies(server, policies)])
+                    [replan if options else lambda: watch_policies(server, policies)])
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run())

@@ -37,7 +37,6 @@ from ramsis.sim import (
     Fleets,
     Policies,
     Run,
-    SchemeSpec,
     SimulationResult,
     SimulationSettings,
     SlowSpells,
@@ -48,8 +47,7 @@ from ramsis.sim import (
 )
 from ramsis.sim.experiment import largest_batch
 from ramsis.sim.timeline import write_timeline
-from ramsis.synthesis import trial
-from ramsis.synthesis.schemes import PolicyScheme
+from ramsis.synthesis.schemes import ComparedScheme, Ready
 
 __all__ = ["simulate_command"]
 
@@ -181,17 +179,17 @@ def simulate_command(
         slow_spells=_spells(slow_spells, cluster),
         seeds=range(seed, seed + seeds))
     sets = [Policies.load(path) for path in policies]
-    largest = max([largest_batch(sets), *(trial.largest_batch(one.spec) for one in schemes)])
+    largest = max([largest_batch(sets), *(one.spec.largest_batch for one in schemes)])
     fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest)
     workloads = workload.workloads(fleets)
     for one in workloads:
         check_load(fleets, one)
-    specs = [*sets, *_ready(schemes, cluster, workloads, service, told)]
+    compared = [*(Ready(spec, spec) for spec in sets),
+                *_ready(schemes, cluster, workloads, service, told)]
     labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
               *(one.text for one in schemes)]
-    entries = [_Entry(label, spec.on_cluster(fleets),
-                      spec if isinstance(spec, Policies) else None, path)
-               for label, spec, path in zip_longest(labels, specs, policies)]
+    entries = [_Entry(label, one.spec.on_cluster(fleets), one.policies, path)
+               for label, one, path in zip_longest(labels, compared, policies)]
     results, first = _simulated(cluster, entries, workloads, settings,
                                 keep_first=any((plot, timeline, request_log)))
     bound = _bounds(fleets)
@@ -217,18 +215,16 @@ def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | No
 def _ready(
     schemes: Sequence[NamedScheme], cluster: Cluster, workloads: Sequence[Workload], service: str,
     stated_load: float,
-) -> list[Policies | SchemeSpec]:
+) -> list[Ready]:
     """The schemes, policies made for the loads that arrive and for those that are stated."""
-    def levels(spec: PolicyScheme) -> list[float]:
+    def levels(spec: ComparedScheme) -> list[float]:
         return sorted({load * factor for workload in workloads
-                       for load in trial.levels_for(spec, workload)
+                       for load in spec.loads_for(workload)
                        for factor in ({1.0} if workload.varies else {1.0, stated_load})})
 
-    made = [one.spec for one in schemes if isinstance(one.spec, PolicyScheme)]
-    with progress("policies", sum(len(levels(spec)) for spec in made)) as advance:
-        return [trial.policies_for(one.spec, cluster, levels(one.spec), service=service,
-                                   source=one.text, on_level=advance)
-                if isinstance(one.spec, PolicyScheme) else one.spec for one in schemes]
+    with progress("policies", sum(len(levels(one.spec)) for one in schemes)) as advance:
+        return [one.spec.ready(cluster, levels(one.spec), service=service, source=one.text,
+                               on_level=advance) for one in schemes]
 
 
 _Results = list[tuple[_Entry, SimulationResult]]

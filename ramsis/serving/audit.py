@@ -33,7 +33,7 @@ from ramsis.serving.causes import CAUSES, causes_of
 from ramsis.serving.hindsight import Day, Hindsight
 from ramsis.serving.request_log import RequestLog
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
+from ramsis.synthesis.schemes import ComparedScheme, policy_scheme
 
 __all__ = ["Achieved", "Audit", "AuditSettings", "audit_log"]
 
@@ -84,16 +84,15 @@ class AuditSettings:
         _ = self.policies
 
     @property
-    def policies(self) -> dict[str, PolicyScheme]:
+    def policies(self) -> dict[str, ComparedScheme]:
         """The schemes, by their texts."""
         found = {text: policy_scheme(text) for text in self.schemes}
         for text, scheme in found.items():
-            if not isinstance(scheme, PolicyScheme):
+            if not scheme.makes_policies:
                 raise InvalidValueError(describe("not policies", where="scheme", value=text,
                                                  allowed="round-robin, shortest-queue or "
                                                  "central-queue, with settings"))
-        return {text: scheme for text, scheme in found.items()
-                if isinstance(scheme, PolicyScheme)}
+        return found
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from ramsis.errors import InfeasibleError
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.sim import Recorded, SimulationResult, SimulationSettings, simulate
-from ramsis.synthesis import trial
-from ramsis.synthesis.schemes import PolicyScheme
+from ramsis.synthesis.schemes import ComparedScheme
 
 __all__ = ["Day", "Hindsight"]
 
@@ -72,7 +71,7 @@ class Day:
     arrival_ms : ndarray, shape (n,)
         Not falling.
     classes : tuple of SloClass
-    schemes : mapping of str to PolicyScheme
+    schemes : mapping of str to ComparedScheme
         By the text that names it.
     seeds : sequence of int
     """
@@ -82,7 +81,7 @@ class Day:
     factor: float
     arrival_ms: FloatArray
     classes: tuple[SloClass, ...]
-    schemes: dict[str, PolicyScheme]
+    schemes: dict[str, ComparedScheme]
     seeds: Sequence[int] = (0, 1, 2)
 
     def best(self, workers: int) -> Hindsight | None:
@@ -117,11 +116,11 @@ class Day:
         return max(tried, key=lambda one: one.effective_accuracy, default=None)
 
     def _tried(
-        self, cluster: Cluster, text: str, scheme: PolicyScheme, loads: Sequence[float]
+        self, cluster: Cluster, text: str, scheme: ComparedScheme, loads: Sequence[float]
     ) -> list[Hindsight]:
         workload = Recorded(self.arrival_ms)
         try:
-            made = trial.policies_for(scheme, cluster, loads, service=self.service, source=text)
+            made = scheme.ready(cluster, loads, service=self.service, source=text).spec
         except InfeasibleError:
             return []
         base = SimulationSettings(service=self.service, seeds=self.seeds, monitor=False)

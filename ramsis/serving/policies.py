@@ -66,14 +66,22 @@ class Expected:
     ----------
     level
         That serves.
+
+    Attributes
+    ----------
+    load_qps, violation_rate, effective_accuracy
+        Of the level.
+    knows_means
+        Whether service times are means, of distributions; else they are some statistic.
     """
 
     def __init__(self, level: Level[Policy]) -> None:
         self.load_qps = level.load_qps
         self.violation_rate = float(level.expected.get("expected_violation_rate", 0.0))
         self.effective_accuracy = float(level.expected.get("expected_effective_accuracy", 0.0))
-        self._latency_ms = {model.name: model.latency_ms for station in level.stations
-                            for model in station.policy.models}
+        models = [model for station in level.stations for model in station.policy.models]
+        self._latency_ms = {model.name: model.latency_ms for model in models}
+        self.knows_means = all(model.quantiles_ms is not None for model in models)
 
     def service_ms(self, variant: str, batch: int) -> float | None:
         """What a batch takes, as the policies know it."""

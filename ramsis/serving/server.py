@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served
+from ramsis.serving.drift import ArrivalDrift, DriftAlarm, ServiceDrift
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.messages import Ended, RunBatch
 from ramsis.serving.metrics import Metrics
@@ -33,6 +35,7 @@ from ramsis.serving.variants import VariantsFile
 __all__ = ["Server", "ServerSettings"]
 
 _LEAST_MAX_BATCH = 64
+_BETWEEN_ALARMS_MS = 60_000.0
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,11 @@ class Server:
     log
         Takes the structured log.
 
+    Attributes
+    ----------
+    on_drift, on_batch
+        What is told of each alarm of drift; and of each batch's variant, size and time in ms.
+
     Raises
     ------
     InputFileError
@@ -106,6 +114,7 @@ class Server:
         self.max_batch = max(largest_batch(policies), _LEAST_MAX_BATCH)
         self.policies = policies
         self.workers = sum(policies.worker_types.values())
+        self.process = self.settings.dispatch.process
         self.metrics = Metrics()
         self.ready = False
         self._running: dict[int, _Running] = {}
@@ -115,6 +124,11 @@ class Server:
         self._log_writer = (RequestLogWriter(self.settings.request_log)
                             if self.settings.request_log else None)
         self._background: list[asyncio.Task[None]] = []
+        self._arrived = 0
+        self._service_drift = ServiceDrift(self._mean_ms)
+        self._quiet_until_ms: dict[str, float] = {}
+        self.on_drift: list[Callable[[DriftAlarm], object]] = []
+        self.on_batch: list[Callable[[str, int, float], object]] = []
 
     async def start(self) -> None:
         """Start the workers and wait until they are ready.
@@ -135,7 +149,9 @@ class Server:
         await self.pool.start()
         self.begun_ms = self.front.now_ms()
         self._watch_metrics(dispatcher)
-        self._background.append(asyncio.get_running_loop().create_task(self._flush_log()))
+        loop = asyncio.get_running_loop()
+        self._background += [loop.create_task(self._flush_log()),
+                             loop.create_task(self._watch_arrivals())]
         gc.collect()
         gc.freeze()
         self.ready = True
@@ -166,6 +182,7 @@ class Server:
         if request.queries > slots.free:
             raise OverloadedError("no room for more queries")
         slo_ms = self.slo_ms if request.deadline_ms is None else request.deadline_ms
+        self._arrived += request.queries
         taken = slots.take(request.queries)
         for spec, array in zip(slots.specs, request.inputs, strict=True):
             slots.arrays[spec.name][taken] = array
@@ -185,6 +202,7 @@ class Server:
         check_served(policies, self._index, self.max_batch, where)
         self.front.swap(selectors_of(policies))
         self.policies, self._expected = policies, None
+        self._service_drift.clear()
         self.metrics.swaps.inc()
         self.log("policies", source=where,
                  loads_qps=sorted({level.load_qps for level in policies.levels}))
@@ -237,6 +255,30 @@ class Server:
         while self._log_writer is not None:
             await asyncio.sleep(1.0)
             self._log_writer.flush()
+
+    async def _watch_arrivals(self) -> None:
+        """Compare the arrivals of each second with the highest level."""
+        watched, before = ArrivalDrift(max(self.policies.loads(self.process))), self._arrived
+        while True:
+            await asyncio.sleep(1.0)
+            highest_qps = max(self.policies.loads(self.process))
+            if highest_qps != watched.highest_qps:
+                watched = ArrivalDrift(highest_qps)
+            self._alarm(watched.add(self._arrived - before))
+            before = self._arrived
+
+    def _alarm(self, alarm: DriftAlarm | None) -> None:
+        """Report a drift, if there is one, and no other of its kind for a minute."""
+        if alarm is not None and self.front.now_ms() >= self._quiet_until_ms.get(alarm.what, 0.0):
+            self._quiet_until_ms[alarm.what] = self.front.now_ms() + _BETWEEN_ALARMS_MS
+            self.metrics.drifts.labels(alarm.what).inc()
+            self.log("drift", **asdict(alarm))
+            for told in self.on_drift:
+                told(alarm)
+
+    def _mean_ms(self, variant: str, run_as: int) -> float | None:
+        """What a batch takes in the mean, where the policies know it."""
+        return self.expected.service_ms(variant, run_as) if self.expected.knows_means else None
 
     def _start(self, start: Start[Query]) -> None:
         """A batch is to start."""
@@ -340,3 +382,6 @@ class Server:
         expected_ms = self.expected.service_ms(served.variant, served.run_as)
         if expected_ms:
             metrics.ratio.labels(served.variant).observe(service_ms / expected_ms)
+        for told in self.on_batch:
+            told(served.variant, served.run_as, service_ms)
+        self._alarm(self._service_drift.add(served.variant, served.run_as, service_ms))

@@ -325,7 +325,7 @@ def _check_closed(
 
 def largest_batch(schemes: Sequence[ClusterScheme]) -> int:
     """Largest batch that the workers of a comparison run."""
-    return max([MAX_BATCH, *(getattr(one, "max_batch", 1) for one in schemes)])
+    return max([MAX_BATCH, *(one.max_batch for one in schemes)])
 
 
 def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None:

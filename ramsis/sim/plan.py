@@ -31,6 +31,11 @@ class ClusterScheme(Protocol):
         """As in results."""
         ...
 
+    @property
+    def max_batch(self) -> int:
+        """Largest batch that the workers must be able to run, whatever they run anyway."""
+        ...
+
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
         """The stations of a cluster, and how requests are routed to them."""
         ...
@@ -47,6 +52,11 @@ class SchemeSpec(ClusterScheme, Protocol):
 
 class PerType:
     """A scheme that has a station of each type of workers."""
+
+    @property
+    def max_batch(self) -> int:
+        """None is needed that workers do not run anyway."""
+        return 1
 
     def on_cluster(self: SchemeSpec, fleets: Fleets) -> ClusterPlan:
         """The stations, with shares by the types' capacity."""
@@ -120,6 +130,12 @@ class ClusterPlan:
     name: str
     fleets: Fleets
     levels: PolicySet[StationPlan]
+
+    @property
+    def max_batch(self) -> int:
+        """That of its stations."""
+        return max(station.policy.plan.max_batch for level in self.levels.levels
+                   for station in level.stations)
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
         """A plan is prepared already."""

@@ -14,30 +14,36 @@ from typing import Any, Protocol, cast
 
 from ramsis import __version__
 from ramsis.bounds import realised_bound
-from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster import Cluster
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
-from ramsis.policy import Policy, read, write
-from ramsis.profiles import ProfileSet
+from ramsis.policy import Level, Policy, PolicySet, level_of, read, read_set, write
 from ramsis.profiles.file import to_document
+from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sim import (
     ConstantLoad,
-    Fleet,
+    Fleets,
     ModelSwitching,
     Policies,
     RateTrace,
     SchemeSpec,
     SimulationResult,
+    SimulationSettings,
     Workload,
-    simulate_profile,
+    simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.schemes import scheme_document, settings_document
 from ramsis.sweep.spec import Cell
-from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
+from ramsis.synthesis import SynthesisSettings, generate_policy, generate_set
+from ramsis.synthesis.schemes import (
+    ComparedScheme,
+    policy_scheme,
+    scheme_document,
+    settings_document,
+)
+from ramsis.synthesis.stations import set_header
 
-__all__ = ["CELL_FORMAT", "CellJob", "Job", "Models", "PolicyJob", "ResponseJob"]
+__all__ = ["CELL_FORMAT", "CellJob", "Job", "PolicyJob", "ResponseJob", "SweepCluster"]
 
 CELL_FORMAT = "ramsis.sweep-cell/2"
 """The ``format`` field of a cell's file; a new number where the same inputs give new results."""
@@ -60,44 +66,73 @@ class Job(Protocol):
 
 
 @dataclass(frozen=True)
-class Models:
-    """A set of models, with its fingerprint."""
+class SweepCluster:
+    """The cluster of a cell, with the fingerprint of each type's models."""
 
-    profile: ProfileSet
-    digest: str
+    cluster: Cluster
+    digests: tuple[str, ...]
 
     @classmethod
-    def of(cls, profile: ProfileSet) -> Models:
-        """With the fingerprint worked out."""
-        return cls(profile, fingerprint(to_document(profile)))
+    def of(cls, cluster: Cluster) -> SweepCluster:
+        """With the fingerprints worked out."""
+        return cls(cluster, tuple(fingerprint(to_document(one.profile))
+                                  for one in cluster.worker_types))
+
+    @cached_property
+    def document(self) -> dict[str, Any]:
+        """Models, workers and SLOs, as plain JSON values."""
+        types, classes = self.cluster.worker_types, self.cluster.classes
+        if self.cluster.simple:
+            return {"profile": self.digests[0], "workers": self.cluster.workers,
+                    "slo_ms": self.cluster.slo_ms}
+        return {"worker_types": [{"name": one.name, "workers": one.count, "profile": digest}
+                                 for one, digest in zip(types, self.digests, strict=True)],
+                "slo_classes": [{"slo_ms": one.slo_ms, "share": one.share} for one in classes]}
 
 
 @dataclass(frozen=True)
 class PolicyJob:
-    """One policy."""
+    """The policies for a load: one file, or a set where the cluster may need several."""
 
     folder: Path
-    models: Models
+    cluster: SweepCluster
     load_qps: float
     settings: SynthesisSettings
 
     @cached_property
     def path(self) -> Path:
-        """Of the policy file."""
-        return self.folder / "policies" / _file({
-            "code": __version__, "profile": self.models.digest, "load_qps": self.load_qps,
+        """Of the policy file, or the set's manifest."""
+        simple, known = self.cluster.cluster.simple, self.cluster.document
+        name = _file({
+            "code": __version__, "load_qps": self.load_qps,
+            **({"profile": known["profile"]} if simple else known),
             "settings": settings_document(self.settings),
         })
+        policies = self.folder / "policies"
+        return policies / name if simple else policies / Path(name).stem / MANIFEST_NAME
 
-    def run(self) -> Policy:
-        """Make the policy, unless its file is there and whole."""
+    def run(self) -> Level[Policy]:
+        """Make the policies, unless they are there and whole."""
+        cluster = self.cluster.cluster
+        if not cluster.simple:
+            return self._level()
         try:
-            return read(self.path)
+            return level_of(read(self.path))
         except InputFileError:
             pass
-        policy = generate_policy(self.models.profile, self.load_qps, self.settings)
+        policy = generate_policy(cluster.worker_types[0].profile, self.load_qps, self.settings)
         write(policy, self.path)
-        return policy
+        return level_of(policy)
+
+    def _level(self) -> Level[Policy]:
+        """That of the set."""
+        folder = self.path.parent
+        try:
+            (level,) = read_set(folder).levels
+        except (InputFileError, ValueError):
+            (level,) = generate_set(self.cluster.cluster, (self.load_qps,), self.settings, folder,
+                                    overwrite=True).levels
+        return level
 
 
 @dataclass(frozen=True)
@@ -105,7 +140,7 @@ class ResponseJob:
     """The offline profile of ModelSwitching for a fleet."""
 
     folder: Path
-    models: Models
+    cluster: SweepCluster
     cell: Cell
     scheme: ModelSwitching
 
@@ -113,8 +148,7 @@ class ResponseJob:
     def path(self) -> Path:
         """Of the response profile."""
         return self.folder / "responses" / _file({
-            "code": _CODE, "profile": self.models.digest, "workers": self.cell.workers,
-            "slo_ms": self.cell.slo_ms, "service": self.cell.service,
+            "code": _CODE, **self.cluster.document, "service": self.cell.service,
             "network_ms": self.cell.network_ms, "scheme": scheme_document(self.scheme),
         })
 
@@ -125,7 +159,7 @@ class ResponseJob:
 
     def run(self) -> None:
         """Profile the models."""
-        self.stored.prepare(_fleet(self.models.profile, self.cell))
+        self.stored.prepare(_fleets(self.cluster, self.cell).fleets[0])
 
 
 @dataclass(frozen=True)
@@ -134,7 +168,7 @@ class CellJob:
 
     folder: Path
     cell: Cell
-    models: Models
+    cluster: SweepCluster
     trace: RateTrace | None
 
     @cached_property
@@ -150,28 +184,27 @@ class CellJob:
         if trace is not None:
             load = {"start_ms": trace.start_ms.tolist(), "rate_qps": trace.rate_qps.tolist(),
                     "end_ms": trace.end_ms}
-        spec = self._scheme
-        scheme = ({"name": spec.name, "settings": settings_document(self._settings),
-                   "loads": list(self._loads)}
-                  if isinstance(spec, PolicyScheme) else scheme_document(spec))
         return {
-            "code": _CODE, "profile": self.models.digest, "workers": cell.workers,
-            "slo_ms": cell.slo_ms, "service": cell.service, "network_ms": cell.network_ms,
+            "code": _CODE, **self.cluster.document, "service": cell.service,
+            "network_ms": cell.network_ms,
             "workload": {**load, "arrivals": cell.arrivals, "duration_s": cell.duration_s},
             "monitor": cell.monitor, "monitor_ms": cell.monitor_ms, "told": cell.told,
-            "seed": cell.seed, "seeds": cell.seeds, "scheme": scheme,
+            "seed": cell.seed, "seeds": cell.seeds,
+            "scheme": self._scheme.document(self._loads, slo_ms=cell.slo_ms,
+                                            workers=cell.workers, service=cell.service),
         }
 
     @cached_property
     def needs(self) -> tuple[PolicyJob | ResponseJob, ...]:
         """Jobs whose files it reads."""
-        spec = self._scheme
-        if isinstance(spec, PolicyScheme):
-            return tuple(PolicyJob(self.folder, self.models, load, self._settings)
-                         for load in self._loads)
-        if isinstance(spec, ModelSwitching) and not spec.store:
-            return (ResponseJob(self.folder, self.models, self.cell, spec),)
-        return ()
+        policies = tuple(PolicyJob(self.folder, self.cluster, load, self._scheme.settings(
+            slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service))
+            for load in self._loads)
+        spec = self._scheme.spec
+        # of several types each would have a profile of its own
+        if isinstance(spec, ModelSwitching) and not spec.store and self.cluster.cluster.simple:
+            return (ResponseJob(self.folder, self.cluster, self.cell, spec),)
+        return policies
 
     def result(self) -> dict[str, Any] | None:
         """What the cell's file holds; ``None`` if there is no whole file of these inputs."""
@@ -184,54 +217,52 @@ class CellJob:
 
     def run(self) -> None:
         """Simulate, and write what came of it."""
-        policies = tuple(need.run() for need in self.needs if isinstance(need, PolicyJob))
-        spec: SchemeSpec = self._ready(policies)
+        levels = tuple(need.run() for need in self.needs if isinstance(need, PolicyJob))
+        spec = self._ready(levels)
+        fleets = _fleets(self.cluster, self.cell, max(MAX_BATCH, spec.max_batch))
         result = None
         if self.cell.duration_s != 0:
             result = self._simulate(spec)
-        max_batch = max(MAX_BATCH, getattr(spec, "max_batch", 1))
+        types = self.cluster.cluster.worker_types
         document = {
             "format": CELL_FORMAT,
             "inputs": self.inputs,
-            "models": list(self.models.profile.latency_table("p95", 1).models),
-            "promise": self._promise(policies, result),
+            "models": list(dict.fromkeys(model.name for one in types
+                                         for model in one.profile.models)),
+            "promise": self._promise(levels, result),
             "result": None if result is None else result.row(),
-            "upper_bound": None if result is None else self._bound(result, max_batch),
+            "upper_bound": None if result is None else _bound(result, fleets),
             "seeds": [] if result is None else [asdict(one) for one in result.metrics],
         }
         write_atomic(self.path, canonical_json(document))
 
     @cached_property
-    def _scheme(self) -> PolicyScheme | SchemeSpec:
+    def _scheme(self) -> ComparedScheme:
         return policy_scheme(self.cell.scheme)
 
     @cached_property
-    def _settings(self) -> SynthesisSettings:
-        return cast(PolicyScheme, self._scheme).settings(
-            slo_ms=self.cell.slo_ms, workers=self.cell.workers, service=self.cell.service)
-
-    @cached_property
     def _loads(self) -> tuple[float, ...]:
-        if self.trace is None:
-            told = 1.0 if self.cell.monitor else self.cell.told
-            return (told * cast(float, self.cell.load_qps),)
-        return cast(PolicyScheme, self._scheme).loads(self.trace)
+        if self.trace is not None:
+            return self._scheme.loads(self.trace)
+        told = 1.0 if self.cell.monitor else self.cell.told
+        return self._scheme.loads_for(
+            ConstantLoad(told * cast(float, self.cell.load_qps), 1.0))
 
-    def _ready(self, policies: tuple[Policy, ...]) -> SchemeSpec:
+    def _ready(self, levels: tuple[Level[Policy], ...]) -> SchemeSpec:
         """The scheme, with the files that it needs."""
-        if policies:
-            return Policies(policies, self.cell.scheme)
+        if levels:
+            return Policies(PolicySet(levels, *set_header(self.cluster.cluster)),
+                            self.cell.scheme)
         first = next(iter(self.needs), None)
-        return first.stored if isinstance(first, ResponseJob) else cast(SchemeSpec, self._scheme)
+        return first.stored if isinstance(first, ResponseJob) else cast(SchemeSpec,
+                                                                        self._scheme.spec)
 
     def _simulate(self, spec: SchemeSpec) -> SimulationResult:
         cell = self.cell
-        return simulate_profile(
-            self.models.profile, spec, self._workload(), workers=cell.workers,
-            slo_ms=cell.slo_ms, service=cell.service, network_ms=cell.network_ms,
+        return simulate(self.cluster.cluster, spec, self._workload(), SimulationSettings(
+            service=cell.service, network_ms=cell.network_ms,
             seeds=range(cell.seed, cell.seed + cell.seeds), monitor=cell.monitor,
-            monitor_ms=cell.monitor_ms, stated_load=cell.told,
-        )
+            monitor_ms=cell.monitor_ms, stated_load=cell.told))
 
     def _workload(self) -> Workload:
         if self.trace is not None:
@@ -244,27 +275,29 @@ class CellJob:
         return cast(float, self.cell.duration_s)
 
     def _promise(
-        self, policies: tuple[Policy, ...], result: SimulationResult | None
-    ) -> dict[str, float | None]:
-        """What the policy for a constant load expects, where it is told that load."""
+        self, levels: tuple[Level[Policy], ...], result: SimulationResult | None
+    ) -> dict[str, Any]:
+        """What the policies for a constant load promise, where they are told that load."""
         known = result is None or result.told_qps == self.cell.load_qps
-        if self.trace is not None or not policies or not known:
+        if self.trace is not None or not levels or not known:
             return dict.fromkeys(_PROMISES)
-        return {name: getattr(policies[0].expectations, name) for name in _PROMISES}
-
-    def _bound(self, result: SimulationResult, max_batch: int) -> float | None:
-        """What no scheme can beat on these arrivals, in expectation where times are drawn."""
-        cell = self.cell
-        law = ServiceTimes.of(self.models.profile, cell.service, max_batch)
-        return realised_bound(
-            law, slo_ms=cell.slo_ms, workers=cell.workers, max_batch=max_batch,
-            duration_ms=result.duration_ms, counts=[one.queries for one in result.metrics],
-        )
+        expected = levels[0].expected
+        return {name: expected.get(name if name == "upper_bound" else f"expected_{name}")
+                for name in _PROMISES}
 
 
-def _fleet(profile: ProfileSet, cell: Cell) -> Fleet:
-    return Fleet.of(profile, workers=cell.workers, slo_ms=cell.slo_ms, service=cell.service,
-                    network_ms=cell.network_ms)
+def _bound(result: SimulationResult, fleets: Fleets) -> float | None:
+    """What no scheme can beat on these arrivals, in expectation where times are drawn."""
+    return realised_bound(
+        [fleet.service_times for fleet in fleets.fleets], slo_ms=fleets.classes,
+        workers=[fleet.workers for fleet in fleets.fleets],
+        max_batch=fleets.fleets[0].max_batch, duration_ms=result.duration_ms,
+        counts=[one.queries for one in result.metrics])
+
+
+def _fleets(cluster: SweepCluster, cell: Cell, max_batch: int = MAX_BATCH) -> Fleets:
+    return Fleets.of(cluster.cluster, service=cell.service, network_ms=cell.network_ms,
+                     max_batch=max_batch)
 
 
 def _file(inputs: dict[str, Any]) -> str:

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.loads import parse_loads
+from ramsis.cluster import SloClass, merged_classes
+from ramsis.cluster.words import ByType, read_profiles, read_slos, read_workers
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
 from ramsis.synthesis.schemes import policy_scheme
 
-__all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SETTINGS", "read_axis", "read_setting"]
+__all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SETTINGS", "SloWords", "read_axis",
+           "read_setting"]
 
 MODEL_SETS = ("all", "pareto", "interpolate:STEP")
 """Words that ``models`` takes beside the names of ``[model_sets]``."""
 
 _Check = Callable[[Any], Any]
+
+
+class SloWords(NamedTuple):
+    """SLO classes by rising SLO, and how they were written; "" for one SLO."""
+
+    classes: tuple[SloClass, ...]
+    text: str
 
 
 def _number(value: Any, allowed: str, good: Callable[[float], bool]) -> float:
@@ -60,6 +70,39 @@ def _one_of(*words: str) -> _Check:
     return check
 
 
+def _workers(value: Any) -> ByType[int]:
+    """A number, or a text that gives one for each type."""
+    if not isinstance(value, str):
+        return ByType({ByType.ONE: _whole(value, 1)}, False, str(value))
+    try:
+        found = read_workers(value, "workers")
+    except InvalidValueError:
+        raise _RefusedError(value, "a whole number >= 1, or \"gpu=4,cpu=40\"") from None
+    for count in found.values.values():
+        _whole(count, 1)
+    return found
+
+
+def _slos(value: Any) -> SloWords:
+    """A number of ms, or classes with shares."""
+    if not isinstance(value, str):
+        return SloWords((SloClass(_positive(value)),), "")
+    try:
+        classes = merged_classes(read_slos(value, "slo_ms"))
+    except InvalidValueError as error:
+        raise _RefusedError(value, f"a finite number > 0, or \"100:0.3,150:0.7\" ({error})"
+                            ) from None
+    return SloWords(classes, value if len(classes) > 1 else "")
+
+
+def _profiles(value: Any) -> ByType[str]:
+    """A file or a name, or one for each type."""
+    try:
+        return read_profiles(_text(value), "profiles")
+    except InvalidValueError:
+        raise _RefusedError(value, "a text, or \"gpu=a.json,cpu=b.json\"") from None
+
+
 def _scheme(value: Any) -> str:
     text = _text(value)
     try:
@@ -90,10 +133,10 @@ def _loads(value: Any) -> tuple[float, ...]:
 
 
 AXES: Mapping[str, _Check] = {
-    "profiles": _text,
+    "profiles": _profiles,
     "models": _text,
-    "workers": lambda value: _whole(value, 1),
-    "slo_ms": _positive,
+    "workers": _workers,
+    "slo_ms": _slos,
     "service": _one_of(*SERVICES),
     "network_ms": _not_negative,
     "overhead_ms": _not_negative,
@@ -141,8 +184,8 @@ def read_axis(key: str, value: Any, where: str) -> tuple[Any, ...]:
     found: list[Any] = []
     for item in value if isinstance(value, list) else [value]:
         checked = read_setting(key, item, where, AXES)
-        found += checked if isinstance(checked, tuple) else [checked]
-    if not found or len(set(found)) < len(found):
+        found += checked if key == "load_qps" else [checked]
+    if not found or any(one in found[:i] for i, one in enumerate(found)):
         raise InputFileError(describe("empty list, or a value twice", where=f"{where}: {key}",
                                       value=value, allowed="one or more different values"))
     return tuple(found)

@@ -14,7 +14,7 @@ from ramsis.errors import InputFileError, InvalidValueError, check_number_of, de
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.jobs import CellJob, Job, Models
+from ramsis.sweep.jobs import CellJob, Job, SweepCluster
 from ramsis.sweep.pool import Outcome, Runner, runner
 from ramsis.sweep.spec import Cell, SweepSpec
 from ramsis.sweep.tables import cell_row, write_tables
@@ -98,7 +98,7 @@ class Sweep:
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidValueError(describe("not a folder", where="out", value=str(folder)))
         inputs = _Inputs(spec)
-        self.jobs = [CellJob(self.folder, cell, inputs.models(cell), inputs.trace(cell))
+        self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
                      for cell in spec.cells]
         self._open = [job for job in _unique(self.jobs) if job.result() is None]
         self._shared = [need for need in _unique(n for job in self._open for n in job.needs)
@@ -186,18 +186,27 @@ class _Inputs:
     def __init__(self, spec: SweepSpec) -> None:
         self.spec = spec
         self._profiles: dict[str, ProfileSet] = {}
-        self._models: dict[tuple[str, str, str, float], Models] = {}
+        self._models: dict[tuple[str, str, str, float], ProfileSet] = {}
+        self._clusters: dict[tuple[Any, ...], SweepCluster] = {}
         self._traces: dict[tuple[Any, ...], RateTrace] = {}
 
-    def models(self, cell: Cell) -> Models:
-        key = (cell.profile, cell.model_set,
+    def cluster(self, cell: Cell) -> SweepCluster:
+        key = (cell.profile, cell.model_set, cell.service, cell.overhead_ms, cell.workers,
+               cell.slo_ms, cell.worker_types, cell.slo_classes)
+        if key not in self._clusters:
+            self._clusters[key] = SweepCluster.of(
+                cell.cluster(lambda name: self._models_of(name, cell)))
+        return self._clusters[key]
+
+    def _models_of(self, name: str, cell: Cell) -> ProfileSet:
+        key = (name, cell.model_set,
                cell.service if cell.model_set.startswith("interpolate:") else "",
                cell.overhead_ms)
         if key not in self._models:
-            if cell.profile not in self._profiles:
-                self._profiles[cell.profile] = profiles.load(cell.profile)
-            chosen = self._subset(self._profiles[cell.profile], cell)
-            self._models[key] = Models.of(chosen.with_overhead(cell.overhead_ms))
+            if name not in self._profiles:
+                self._profiles[name] = profiles.load(name)
+            chosen = self._subset(self._profiles[name], cell)
+            self._models[key] = chosen.with_overhead(cell.overhead_ms)
         return self._models[key]
 
     def _subset(self, profile: ProfileSet, cell: Cell) -> ProfileSet:

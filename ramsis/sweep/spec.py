@@ -9,17 +9,26 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from ramsis.arrivals import SHIPPED, Arrivals
-from ramsis.errors import InputFileError, describe
+from ramsis.cluster import Cluster
+from ramsis.cluster.words import (
+    check_named,
+    named_cluster,
+    read_profiles,
+    read_slos,
+    read_workers,
+)
+from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import read_text
 from ramsis.policy import DISPATCHES
+from ramsis.profiles import ProfileSet
 from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
-from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
+from ramsis.synthesis.schemes import policy_scheme
 
 __all__ = ["MAX_CELLS", "Cell", "SweepSpec"]
 
@@ -36,7 +45,11 @@ class Cell:
     Attributes
     ----------
     profile, model_set : str
-    workers, slo_ms, service, network_ms
+    workers : int
+        Of all types.
+    slo_ms : float
+        The longest.
+    service, network_ms
         As in :func:`ramsis.sim.simulate`.
     overhead_ms : float
         What every batch takes besides the model.
@@ -55,6 +68,10 @@ class Cell:
         Seeds ``seed`` … ``seed + seeds - 1``.
     monitor : bool or None
     monitor_ms, told : float
+    worker_types : str
+        Workers by type, as ``gpu=4,cpu=40``; empty where none are named.
+    slo_classes : str
+        SLOs with their shares, as ``100:0.3,150:0.7``; empty for one SLO.
     """
 
     profile: str
@@ -76,6 +93,18 @@ class Cell:
     monitor: bool | None
     monitor_ms: float
     told: float
+    worker_types: str = ""
+    slo_classes: str = ""
+
+    def cluster(self, read: Callable[[str], ProfileSet]) -> Cluster:
+        """Its workers and SLOs, the profiles read by a function of their names."""
+        if not (self.worker_types or self.slo_classes):
+            return Cluster.of(read(self.profile), workers=self.workers, slo_ms=self.slo_ms)
+        return named_cluster(
+            read_profiles(self.profile, "profiles"),
+            read_slos(self.slo_classes or repr(self.slo_ms), "slo_ms"),
+            read_workers(self.worker_types or str(self.workers), "workers"),
+            ("profiles", "workers"), read)
 
 
 @dataclass(frozen=True)
@@ -188,12 +217,16 @@ def _cells(
                                           value=name,
                                           allowed=", ".join((*model_sets, *MODEL_SETS))))
     if settings.get("duration_s") == 0 and not (
-        axes["load_qps"][0] and all(isinstance(policy_scheme(s), PolicyScheme)
-                                    for s in axes["scheme"])
+        axes["load_qps"][0] and all(policy_scheme(s).makes_policies for s in axes["scheme"])
     ):
         raise InputFileError(describe("only policies have promises", where=f"{where}: duration_s",
                                       value=0, allowed=f"0 for {', '.join(DISPATCHES)} at "
                                       "load_qps"))
+    for names, workers in product(axes["profiles"], axes["workers"]):
+        try:
+            check_named(names, workers, (f"{where}: profiles", f"{where}: workers"))
+        except InvalidValueError as error:
+            raise InputFileError(str(error)) from None
     for values in product(*axes.values()):
         yield _cell(dict(zip(axes, values, strict=True)), settings)
 
@@ -203,8 +236,11 @@ def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
     monitor = settings.get("monitor")
     cv = values.pop("cv") or 1.0
     arrivals = Arrivals.parse(values.pop("arrivals") or f"renewal:{cv!r}")
+    workers, slos = values.pop("workers"), values.pop("slo_ms")
     return Cell(
-        profile=values.pop("profiles"), model_set=values.pop("models"), **values,
+        profile=values.pop("profiles").text, model_set=values.pop("models"), **values,
+        workers=sum(workers.values.values()), worker_types=workers.text if workers.typed else "",
+        slo_ms=slos.classes[-1].slo_ms, slo_classes=slos.text,
         arrivals=arrivals.text, cv=getattr(arrivals(1000.0), "gap_cv", None),
         duration_s=duration_s, seed=settings["seed"], seeds=settings["seeds"],
         monitor=None if monitor is None else monitor == "on",

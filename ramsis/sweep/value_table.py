@@ -26,13 +26,14 @@ VALUE_TABLE_NAME = "value-table.json"
 def value_rows(done: Iterable[tuple[Cell, Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Rows of the value table of cells and their results: those of policies at constant loads.
 
-    The worker type is the profile set's name in the specification. Of several policies for the
-    same models, workers, load and SLO the one that expects the highest effective accuracy counts.
+    Cells of several worker types or SLO classes have none. The worker type is the profile set's
+    name in the specification. Of several policies for the same models, workers, load and SLO the
+    one that expects the highest effective accuracy counts.
     """
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
     for cell, document in done:
         value = document["promise"]["effective_accuracy"]
-        if value is None:
+        if value is None or cell.worker_types or cell.slo_classes:
             continue
         key = (Path(cell.profile).stem, tuple(document["models"]), cell.workers, cell.load_qps,
                cell.slo_ms)

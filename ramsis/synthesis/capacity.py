@@ -46,8 +46,8 @@ from ramsis.synthesis.cheapest import (
     doubling,
     fluid_mixes,
 )
-from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
-from ramsis.synthesis.trial import Trial, largest_batch, try_workers
+from ramsis.synthesis.schemes import policy_scheme
+from ramsis.synthesis.trial import Trial, try_workers
 
 __all__ = ["MOST_WORKERS", "SPAN", "Capacity", "Targets", "Trial", "doubling", "fewest_by_bound",
            "fewest_workers", "fluid_mixes", "try_workers"]
@@ -264,7 +264,7 @@ def _of_one_type(
     """By numbers of workers from the bound on; where nothing meets the targets the last trial."""
     spec = policy_scheme(scheme)
     bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=slo_ms, service=service,
-                            max_batch=max(MAX_BATCH, largest_batch(spec)))
+                            max_batch=max(MAX_BATCH, spec.largest_batch))
     lowest = _whole(bound)
     if lowest > MOST_WORKERS:
         raise InfeasibleError(describe("more workers than are searched for", where="workers",
@@ -275,7 +275,7 @@ def _of_one_type(
         trials[workers] = tried((workers,))
         return trials[workers].met
 
-    search = doubling if isinstance(spec, PolicyScheme) else _one_by_one
+    search = doubling if spec.makes_policies else _one_by_one
     answer = search(met, lowest, SPAN * max(lowest, 10))
     return Capacity(scheme, types, float(slo_ms), service,
                     trials[max(trials) if answer is None else answer], bound, (lowest,),
@@ -288,7 +288,7 @@ def _of_several_types(
 ) -> Capacity:
     """By combinations of workers; where nothing meets the targets the trial with the most."""
     spec = policy_scheme(scheme)
-    if not isinstance(spec, PolicyScheme):
+    if not spec.makes_policies:
         raise InvalidValueError(describe(
             "not policies: others may serve worse on more workers, which the search rules out",
             where="scheme", value=scheme, allowed=", ".join(DISPATCHES)))
@@ -297,7 +297,7 @@ def _of_several_types(
             "the bound on combinations of worker types is for a constant load", where="workload",
             value=type(workload).__name__, allowed="a constant load"))
     fluid = fluid_mixes(types, workload.load_qps, targets, slo_ms=slo_ms, service=service,
-                        max_batch=max(MAX_BATCH, largest_batch(spec)))
+                        max_batch=max(MAX_BATCH, spec.largest_batch))
     kinds = fluid.kinds
 
     def alike(merged: Counts) -> Trial:

@@ -1,4 +1,6 @@
-"""Policies as a scheme that is made for each cluster, called by how requests reach its workers.
+"""Schemes as texts name them; policies are made for each cluster.
+
+Policies are called by how requests reach the workers.
 
 The settings of ``ramsis generate`` follow a colon, as in
 ``round-robin:grid=fixed:10,max_queue=16``, ``central-queue:violation_price=0`` and
@@ -8,21 +10,26 @@ is a scheme of :mod:`ramsis.sim`, as ``ramsis simulate --scheme`` takes it.
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple, Protocol
 
+from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import DISPATCHES, SERVICES
+from ramsis.files import canonical_json
+from ramsis.policy import DISPATCHES, SERVICES, PolicySet
 from ramsis.runtime.monitor import WINDOW_MS
-from ramsis.sim import RateTrace, SchemeSpec, scheme
+from ramsis.sim import Policies, RateTrace, Recorded, SchemeSpec, Workload, scheme
 from ramsis.sim.schemes import SCHEMES
 from ramsis.synthesis.options import as_in_the_paper, knows
 from ramsis.synthesis.settings import SynthesisSettings
+from ramsis.synthesis.stations import ClusterProblem, set_header
 
-__all__ = ["DEFAULT_LEVELS", "PolicyScheme", "policy_scheme"]
+__all__ = ["DEFAULT_LEVELS", "ComparedScheme", "GivenScheme", "PolicyScheme", "Ready",
+           "policy_scheme", "scheme_document", "settings_document"]
 
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
@@ -39,9 +46,126 @@ _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels r
 _WINDOW_S = WINDOW_MS / 1000.0
 
 
+class Ready(NamedTuple):
+    """A scheme that can be simulated; its policies, where these were made."""
+
+    spec: SchemeSpec
+    policies: Policies | None
+
+
+class ComparedScheme(Protocol):
+    """A scheme as a text names it; :class:`PolicyScheme` has policies made first."""
+
+    @property
+    def name(self) -> str:
+        """As in results."""
+        ...
+
+    @property
+    def makes_policies(self) -> bool:
+        """Whether policies are made, which promise something and improve with more workers."""
+        ...
+
+    @property
+    def spec(self) -> SchemeSpec | None:
+        """What is simulated; none where policies are made first."""
+        ...
+
+    @property
+    def largest_batch(self) -> int:
+        """What it may run beyond what all workers can."""
+        ...
+
+    def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
+        """The settings that policies for some workers are made with."""
+        ...
+
+    def loads(self, trace: RateTrace) -> tuple[float, ...]:
+        """Loads in queries per second that policies are made for on a trace; none without."""
+        ...
+
+    def loads_for(self, workload: Workload) -> tuple[float, ...]:
+        """The same on any workload."""
+        ...
+
+    def ready(
+        self, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
+        on_level: Callable[[], object] | None = None,
+    ) -> Ready:
+        """The scheme, ready to be simulated on a cluster.
+
+        Parameters
+        ----------
+        cluster : Cluster
+        loads_qps : sequence of float
+            Levels of policies, > 0; each once.
+        service : str
+            Service times of the simulation, which policies are made from where they can be.
+        source : str
+            Names the policies in messages.
+        on_level : callable, optional
+            Called as each level is finished.
+
+        Raises
+        ------
+        InvalidValueError, InfeasibleError, NotConvergedError
+            As of :func:`ramsis.synthesis.generate_set`.
+        """
+        ...
+
+    def document(
+        self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str
+    ) -> dict[str, Any]:
+        """All that results depend on, as plain JSON values."""
+        ...
+
+
+@dataclass(frozen=True)
+class GivenScheme:
+    """A scheme of :mod:`ramsis.sim`, which nothing is made for; see :class:`ComparedScheme`."""
+
+    spec: SchemeSpec
+    makes_policies = False
+
+    @property
+    def name(self) -> str:
+        """As in results."""
+        return self.spec.name
+
+    @property
+    def largest_batch(self) -> int:
+        """The scheme's own."""
+        return self.spec.max_batch
+
+    def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
+        """The usual ones; nothing is made with them."""
+        return SynthesisSettings(slo_ms, workers)
+
+    def loads(self, trace: RateTrace) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    def loads_for(self, workload: Workload) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    def ready(
+        self, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
+        on_level: Callable[[], object] | None = None,
+    ) -> Ready:
+        """The scheme as it is."""
+        return Ready(self.spec, None)
+
+    def document(
+        self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str
+    ) -> dict[str, Any]:
+        """Name and parameters."""
+        return scheme_document(self.spec)
+
+
 @dataclass(frozen=True)
 class PolicyScheme:
-    """Policies to generate.
+    """Policies to generate; see :class:`ComparedScheme`.
 
     Attributes
     ----------
@@ -56,6 +180,8 @@ class PolicyScheme:
     name: str
     given: Mapping[str, Any]
     levels: int = DEFAULT_LEVELS
+    makes_policies = True
+    spec = None
 
     def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
         """The settings for some workers: by default made from their own service times.
@@ -83,6 +209,46 @@ class PolicyScheme:
         busy = trace.rate_qps[trace.rate_qps > 0]
         return self.levels_between(float(busy.min()), float(busy.max()))
 
+    def loads_for(self, workload: Workload) -> tuple[float, ...]:
+        """The load of a constant workload, else levels that cover it.
+
+        Raises
+        ------
+        InvalidValueError
+            The load is not known.
+        """
+        if isinstance(workload, RateTrace) and workload.varies:
+            return self.loads(workload)
+        if isinstance(workload, Recorded):
+            return self.levels_between(0.0, workload.peak_qps)
+        if workload.load_qps is None:
+            raise InvalidValueError(describe("no policies can be made: the load is not known",
+                                             where="workload", value=workload))
+        return (workload.load_qps,)
+
+    def ready(
+        self, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
+        on_level: Callable[[], object] | None = None,
+    ) -> Ready:
+        """Make the policies."""
+        problem = ClusterProblem(cluster, self.settings(
+            slo_ms=cluster.slo_ms, workers=cluster.workers, service=service))
+        levels = []
+        for load_qps in loads_qps:
+            levels.append(problem.level(load_qps))
+            if on_level is not None:
+                on_level()
+        made = Policies(PolicySet(levels, *set_header(cluster)), source)
+        return Ready(made, made)
+
+    def document(
+        self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str
+    ) -> dict[str, Any]:
+        """Name, settings and loads."""
+        settings = self.settings(slo_ms=slo_ms, workers=workers, service=service)
+        return {"name": self.name, "settings": settings_document(settings),
+                "loads": list(loads_qps)}
+
     def levels_between(self, low_qps: float, high_qps: float) -> tuple[float, ...]:
         """The same for a load between two ends."""
         top = high_qps + _SPREAD * math.sqrt(high_qps / _WINDOW_S)
@@ -92,7 +258,23 @@ class PolicyScheme:
                      if step * (i + 1) > bottom)
 
 
-def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
+def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
+    """All that a policy depends on but its load and the models, the same for 100 and 100.0 ms.
+
+    Plain JSON values, as a file gives them back.
+    """
+    known: dict[str, Any] = json.loads(canonical_json({**asdict(settings), **settings.as_dict()}))
+    return known
+
+
+def scheme_document(spec: SchemeSpec) -> dict[str, Any]:
+    """Name and parameters of a scheme, without where it keeps its files."""
+    parameters = asdict(spec)  # type: ignore[call-overload]
+    parameters.pop("store", None)
+    return {"name": spec.name, **parameters}
+
+
+def policy_scheme(text: str) -> ComparedScheme:
     """What a scheme's text stands for.
 
     >>> policy_scheme("round-robin:grid=fixed:10").given
@@ -107,7 +289,7 @@ def policy_scheme(text: str) -> PolicyScheme | SchemeSpec:
     """
     name, _, rest = text.partition(":")
     if name in SCHEMES:
-        return scheme(text)
+        return GivenScheme(scheme(text))
     if name in _FORMER:
         raise InvalidValueError(describe("policies are called by how requests reach the workers",
                                          where="scheme", value=name, allowed=_FORMER[name]))

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ramsis.bounds import Targets
 from ramsis.cluster import Cluster
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
-from ramsis.policy import PolicySet
-from ramsis.sim import (
-    Policies,
-    RateTrace,
-    Recorded,
-    SchemeSpec,
-    SimulationResult,
-    SimulationSettings,
-    Workload,
-    simulate,
-)
-from ramsis.synthesis.schemes import PolicyScheme, policy_scheme
-from ramsis.synthesis.stations import ClusterProblem, set_header
+from ramsis.errors import InfeasibleError
+from ramsis.sim import SimulationResult, SimulationSettings, Workload, simulate
+from ramsis.synthesis.schemes import policy_scheme
 
-__all__ = ["FIGURES", "Trial", "largest_batch", "levels_for", "policies_for", "try_workers"]
+__all__ = ["FIGURES", "Trial", "try_workers"]
 
 FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
 """What is promised and simulated."""
@@ -128,66 +117,12 @@ def try_workers(
     InvalidValueError, NotConvergedError
         As when its policies are made and simulated.
     """
-    ready, promise = policy_scheme(scheme), None
-    if isinstance(ready, PolicyScheme):
-        try:
-            made = policies_for(ready, cluster, levels_for(ready, workload), service=service,
-                                source=scheme)
-        except InfeasibleError as error:
-            return Trial(cluster.workers, None, None, targets, str(error))
-        ready, promise = made, None if workload.varies else made.levels.levels[0].expected
-    result = simulate(cluster, ready, workload, SimulationSettings(service=service, seeds=seeds))
+    named = policy_scheme(scheme)
+    try:
+        spec, made = named.ready(cluster, named.loads_for(workload), service=service,
+                                 source=scheme)
+    except InfeasibleError as error:
+        return Trial(cluster.workers, None, None, targets, str(error))
+    promise = None if workload.varies or made is None else made.levels.levels[0].expected
+    result = simulate(cluster, spec, workload, SimulationSettings(service=service, seeds=seeds))
     return Trial(cluster.workers, promise, result, targets)
-
-
-def largest_batch(spec: PolicyScheme | SchemeSpec) -> int:
-    """What a scheme may run beyond what every fleet can."""
-    if isinstance(spec, PolicyScheme):
-        return spec.largest_batch
-    return int(getattr(spec, "max_batch", 1))
-
-
-def levels_for(spec: PolicyScheme, workload: Workload) -> tuple[float, ...]:
-    """Loads in queries per second that policies are made for."""
-    if isinstance(workload, RateTrace) and workload.varies:
-        return spec.loads(workload)
-    if isinstance(workload, Recorded):
-        return spec.levels_between(0.0, workload.peak_qps)
-    if workload.load_qps is None:
-        raise InvalidValueError(describe("no policies can be made: the load is not known",
-                                         where="workload", value=workload))
-    return (workload.load_qps,)
-
-
-def policies_for(
-    spec: PolicyScheme, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
-    on_level: Callable[[], object] | None = None,
-) -> Policies:
-    """The policies of a scheme for a cluster, ready to be simulated.
-
-    Parameters
-    ----------
-    spec : PolicyScheme
-    cluster : Cluster
-    loads_qps : sequence of float
-        Levels, > 0; each once.
-    service : str
-        Service times of the simulation, which policies are made from where they can be.
-    source : str
-        Names the policies in messages.
-    on_level : callable, optional
-        Called as each level is finished.
-
-    Raises
-    ------
-    InvalidValueError, InfeasibleError, NotConvergedError
-        As of :func:`ramsis.synthesis.generate_set`.
-    """
-    settings = spec.settings(slo_ms=cluster.slo_ms, workers=cluster.workers, service=service)
-    problem = ClusterProblem(cluster, settings)
-    levels = []
-    for load_qps in loads_qps:
-        levels.append(problem.level(load_qps))
-        if on_level is not None:
-            on_level()
-    return Policies(PolicySet(levels, *set_header(cluster)), source)

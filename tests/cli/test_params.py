@@ -15,7 +15,7 @@ from ramsis.cli.params import ByType, NamedScheme, TraceName, Word
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.sim import JellyfishPlus
-from ramsis.synthesis.schemes import PolicyScheme
+from ramsis.synthesis.schemes import GivenScheme, PolicyScheme
 
 OPTION = click.Option(["--that"])
 
@@ -43,8 +43,8 @@ def read(word: Any, text: str) -> Any:
     (params.GRID, "model", "model"),
     (params.TRACE, "nowhere.txt", TraceName("nowhere.txt", Path("nowhere.txt"))),
     (params.SCHEME, "jellyfish-plus:headroom=1.1",
-     NamedScheme("jellyfish-plus:headroom=1.1", JellyfishPlus(headroom=1.1))),
-    (params.SCHEME, "jellyfish-plus", NamedScheme("jellyfish-plus", JellyfishPlus())),
+     NamedScheme("jellyfish-plus:headroom=1.1", GivenScheme(JellyfishPlus(headroom=1.1)))),
+    (params.SCHEME, "jellyfish-plus", NamedScheme("jellyfish-plus", GivenScheme(JellyfishPlus()))),
     (params.FIGURE, "a/figure.png", Path("a/figure.png")),
     (params.MODELS, "b, a", ["b", "a"]),
     (params.BATCH_SIZES, "8,1:4", (1, 2, 3, 4, 8)),

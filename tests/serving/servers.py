@@ -32,7 +32,7 @@ def fast(x):
     return {"sum": x.sum(axis=1), "size": np.full(len(x), len(x), np.int32)}
 
 def slow(x):
-    time.sleep(0.004 + 0.001 * len(x))
+    time.sleep((0.004 + 0.001 * len(x)) * (4.0 if os.path.exists("LAGGING") else 1.0))
     return fast(x)
 
 def bent(x):

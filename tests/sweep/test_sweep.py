@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from ramsis.sim import (
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.schemes import PolicyScheme
+from tests.cli.command import Run
 from tests.sweep.samples import WORKER, document, spec, tables
 
 
@@ -52,6 +54,50 @@ def test_cells_hold_what_generating_and_simulating_by_hand_gives(
     assert result.rows[0]["expected_accuracy"] == policy.expectations.accuracy
     assert result.rows[1]["expected_accuracy"] is None
     assert all(row["effective_accuracy"] <= row["upper_bound"] + 1e-9 for row in result.rows)
+
+
+def test_cells_of_several_types_and_classes_hold_what_simulate_prints(
+    run: Run, tiny: ProfileSet, tiny_file: Path, tmp_path: Path
+) -> None:
+    save(ProfileSet("few", tiny.models[:2]), tmp_path / "few.json")
+    profiles, workers, slos = (f"gpu={tiny_file},cpu={tmp_path / 'few.json'}", "gpu=2,cpu=2",
+                               "60:0.3,100:0.7")
+    schemes = ("round-robin:grid=fixed:10,max_queue=8", "greedy")
+    wanted = spec(profiles, workers=[workers, "gpu=3,cpu=2"], slo_ms=slos, load_qps=150, seeds=2,
+                  scheme=list(schemes), cv=[1])
+    result = run_sweep(wanted, tmp_path / "out")
+    assert not result.failures, result.failures
+    assert (tmp_path / "out" / "value-table.json").exists() is False
+    printed = run("simulate", "--profiles", profiles, "--workers", workers, "--slo-ms", slos,
+                  "--load", 150, "--seeds", 2, "--duration-s", 0.5, "--scheme", schemes[0],
+                  "--scheme", schemes[1], "--json")
+    assert printed.code == 0, printed.err
+    for row, shown in zip(result.rows[:2], json.loads(printed.out)["rows"], strict=True):
+        assert (row["workers"], row["worker_types"], row["slo_ms"], row["slo_classes"]) == (
+            4, workers, 100.0, slos)
+        same = set(row) & set(shown) - {"workers", "worker_types", "slo_classes", "scheme",
+                                       "monitor"}
+        assert {"queries", "effective_accuracy", "expected_effective_accuracy",
+                "upper_bound"} <= same
+        assert {name: row[name] for name in same} == {name: shown[name] for name in same}
+    again = run_sweep(wanted, tmp_path / "out")
+    assert (again.computed, again.reused) == (0, 4)
+    assert again.rows == result.rows
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"workers": "gpu=2,cpu=x"}, "gpu=4,cpu=40"), ({"workers": "gpu=0"}, "whole number >= 1"),
+    ({"slo_ms": "100:0.3,150:0.6"}, "sum to 1"), ({"slo_ms": "soon"}, "100:0.3,150:0.7"),
+    ({"profiles": "gpu=a.json,cpu"}, "gpu=a.json,cpu=b.json"),
+    ({"profiles": "gpu=a.json", "workers": 3}, "no numbers"),
+    ({"profiles": "gpu=a.json", "workers": "cpu=3"}, "unknown worker type"),
+])
+def test_bad_types_and_classes_get_one_line(
+    tiny_file: Path, changes: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InputFileError, match=says) as caught:
+        spec(tiny_file, **changes)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_second_run_computes_nothing_and_writes_the_same_tables(

@@ -34,8 +34,8 @@ def simulated(profile: ProfileSet, name: str, workers: int) -> Trial:
     """The figures of one number of workers, put together by hand."""
     terms: dict[str, Any] = {"slo_ms": 100.0, "workers": workers, "service": "p95"}
     spec = policy_scheme(name)
-    ready: Any = spec
-    if isinstance(spec, PolicyScheme):
+    ready: Any = spec.spec
+    if spec.makes_policies:
         policy: Any = generate_policy(profile, LOAD.load_qps, spec.settings(**terms))
         ready = Policies((policy,), name)
     return Trial(workers, None, simulate_profile(profile, ready, LOAD, seeds=SEEDS, **terms),
@@ -188,4 +188,4 @@ def test_schemes_name_policies_with_their_settings() -> None:
     worker = policy_scheme("round-robin:arrivals=mmpp:ratio=3,burst-ms=5,share=0.2,grid=model")
     assert isinstance(worker, PolicyScheme)
     assert worker.given == {"arrivals": "mmpp:ratio=3,burst-ms=5,share=0.2", "grid": "model"}
-    assert policy_scheme("greedy") == scheme("greedy")
+    assert policy_scheme("greedy").spec == scheme("greedy")

@@ -1,0 +1,157 @@
+"""Clusters in words: numbers, profiles and SLOs by worker type and class.
+
+The command line and the specification of a sweep say the same by the same words: ``gpu=4,cpu=40``
+workers, ``gpu=a.json,cpu=b.json`` profiles, ``100:0.3,150:0.7`` SLOs in ms with shares.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster.station import Cluster
+from ramsis.cluster.worker_type import WorkerType
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles import ProfileSet
+
+__all__ = ["ByType", "by_type", "check_named", "named_cluster", "not_by_type", "read_profiles",
+           "read_slos", "read_workers"]
+
+T = TypeVar("T")
+
+_TYPED = re.compile(r"([A-Za-z0-9_.-]+)=(.+)")
+
+
+@dataclass(frozen=True)
+class ByType(Generic[T]):
+    """One value, or a value for each worker type.
+
+    Attributes
+    ----------
+    values : mapping of str to value
+        By worker type, in the order given; one value stands under :attr:`ONE`.
+    typed : bool
+        Whether worker types were named.
+    text : str
+        As it was written.
+    """
+
+    ONE = "all"
+
+    values: Mapping[str, T]
+    typed: bool
+    text: str
+
+    @property
+    def one(self) -> T:
+        """The value where no types are named."""
+        return self.values[self.ONE]
+
+
+def read_slos(text: str, where: str) -> tuple[SloClass, ...]:
+    """One SLO, or classes ``MS:SHARE,…``."""
+    try:
+        if ":" not in text:
+            return (SloClass(float(text)),)
+        pairs = [part.split(":") for part in text.split(",")]
+        return tuple(SloClass(float(slo), float(share)) for slo, share in pairs)
+    except InvalidValueError:
+        raise
+    except ValueError:
+        raise InvalidValueError(describe("not a valid float", where=where, value=text,
+                                         allowed="a number of ms, or MS:SHARE,MS:SHARE,… with "
+                                         "shares of the queries that sum to 1")) from None
+
+
+def by_type(text: str, where: str) -> dict[str, str]:
+    """``TYPE=VALUE,…`` as a mapping; empty for a text of another form."""
+    parts = [_TYPED.fullmatch(part.strip()) for part in text.split(",")]
+    if not any(parts):
+        return {}
+    found: dict[str, str] = {}
+    for part in parts:
+        if part is None or part[1] in found:
+            raise not_by_type(text, where)
+        found[part[1]] = part[2]
+    return found
+
+
+def not_by_type(text: str, where: str) -> InvalidValueError:
+    """The error of a text that gives no value for each worker type."""
+    return InvalidValueError(describe("not a value for each worker type", where=where, value=text,
+                                      allowed="TYPE=VALUE,TYPE=VALUE,…"))
+
+
+def read_workers(text: str, where: str) -> ByType[int]:
+    """A number of workers, or one for each type."""
+    found = by_type(text, where)
+    if not found:
+        return ByType({ByType.ONE: _count(text, where)}, False, text)
+    return ByType({name: _count(value, f"{where}: {name}") for name, value in found.items()},
+                  True, text)
+
+
+def _count(text: str, where: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidValueError(describe("not a valid integer", where=where, value=text,
+                                         allowed="a whole number, or TYPE=N,TYPE=N,…")) from None
+
+
+def read_profiles(text: str, where: str) -> ByType[str]:
+    """A file or name, or one for each worker type; a file whose name has a ``=`` is one file."""
+    found = {} if os.path.exists(text) else by_type(text, where)
+    return ByType(found or {ByType.ONE: text}, bool(found), text)
+
+
+def check_named(profiles: ByType[str], workers: ByType[int], where: tuple[str, str]) -> None:
+    """Refuse worker types that have profiles but no number, or a number but no profile.
+
+    Parameters
+    ----------
+    where : pair of str
+        What profiles and workers are called in messages.
+
+    Raises
+    ------
+    InvalidValueError
+    """
+    if not profiles.typed:
+        return
+    if not workers.typed:
+        raise InvalidValueError(describe(
+            "worker types have profiles but no numbers", where=where[1], value=workers.text,
+            allowed=",".join(f"{name}=N" for name in profiles.values)))
+    for name in profiles.values:
+        if name not in workers.values:
+            raise InvalidValueError(describe("unknown worker type", where=where[0],
+                                             value=name, allowed=", ".join(workers.values)))
+    for name in workers.values:
+        if name not in profiles.values:
+            raise InvalidValueError(describe("unknown worker type: it has no profile",
+                                             where=where[1], value=name,
+                                             allowed=", ".join(profiles.values)))
+
+
+def named_cluster(
+    profiles: ByType[str], classes: Sequence[SloClass], workers: ByType[int],
+    where: tuple[str, str], read: Callable[[str], ProfileSet],
+) -> Cluster:
+    """The cluster of some worker types, their profiles read; each file once.
+
+    Raises
+    ------
+    InvalidValueError
+        As of :func:`check_named`, or of :class:`Cluster`.
+    """
+    check_named(profiles, workers, where)
+    found = {file: read(file) for file in profiles.values.values()}
+    types = tuple(
+        WorkerType(name, found[profiles.values[name] if profiles.typed else profiles.one], count)
+        for name, count in workers.values.items())
+    return Cluster(types, merged_classes(tuple(classes)))

@@ -1,0 +1,226 @@
+r"""Drift: service times that leave the profile, and arrivals that leave the levels.
+
+The test is a CUSUM (Page, Biometrika 1954). Of each observation x take z = (x - μ)/σ, its distance
+from what is expected in standard deviations, cut off at ±4 so that no single one decides. Two sums
+
+    S⁺ ← max(0, S⁺ + z - δ/2),      S⁻ ← max(0, S⁻ - z - δ/2)
+
+rise when the mean moves up or down by more than δ/2. An alarm is given when one passes h. For
+independent normal z without drift the mean number of observations to a false alarm of one side is,
+by Siegmund (Sequential Analysis, 1985, sect. II.6),
+
+    ARL = (exp(δb) - δb - 1) / (δ²/2),      b = h + 1.166,
+
+which :func:`threshold` solves for h; the two sides together halve it. A shift by δ is found after
+about h/(δ/2) observations. σ is taken no smaller than makes δ 1/2, so that it needs tens of
+observations, and not some outliers of a tail, to give an alarm; false alarms are then rarer than
+stated. Spells that last make observations depend on one another, and alarms more frequent.
+
+*Service times* are observed per batch as the ratio to what batches of that variant and size take.
+What they take is learned from the first batches of each after the policies were taken over, unless
+the policies know means (`--service distribution`); the deviation is always learned. *Arrivals* are
+counted by the second and compared with the highest level's load, on the rising side, as Poisson
+counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+__all__ = ["ARRIVALS", "SERVICE", "ArrivalDrift", "Cusum", "DriftAlarm", "ServiceDrift",
+           "threshold"]
+
+SERVICE, ARRIVALS = "service times", "arrivals"
+_MOST = 4.0
+_OVERSHOOT = 1.166
+_LEARNED = 30
+_LARGEST_SHIFT = 0.5
+_FALSE_ALARM_EVERY = 1e9
+_FALSE_ALARM_EVERY_SECONDS = 1e8
+
+
+@dataclass(frozen=True)
+class DriftAlarm:
+    """What has drifted.
+
+    Attributes
+    ----------
+    what
+        ``service times`` or ``arrivals``.
+    ratio
+        Of what was observed lately to what was expected.
+    observations
+        From when the sum last was 0 to the alarm.
+    """
+
+    what: str
+    ratio: float
+    observations: int
+
+
+def threshold(shift: float, every: float) -> float:
+    """The height h at which false alarms of one side come once in so many observations.
+
+    Parameters
+    ----------
+    shift
+        δ, the shift to be found, in standard deviations, > 0.
+    every
+        The mean number of observations to a false alarm, > 1.
+
+    >>> round(threshold(0.5, 1000.0), 2)
+    8.58
+    """
+    low, high = 0.0, 1.0
+
+    def arl(h: float) -> float:
+        x = shift * (h + _OVERSHOOT)
+        return (math.exp(x) - x - 1.0) / (shift * shift / 2.0)
+
+    while arl(high) < every:
+        high *= 2.0
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if arl(middle) < every else (low, middle)
+    return high
+
+
+class Cusum:
+    """The sum of one side.
+
+    Parameters
+    ----------
+    shift
+        δ, in standard deviations, > 0.
+    every
+        Observations to a false alarm, see :func:`threshold`.
+    """
+
+    __slots__ = ("_half", "_height", "count", "total")
+
+    def __init__(self, shift: float, every: float) -> None:
+        self._half, self._height = shift / 2.0, threshold(shift, every)
+        self.total, self.count = 0.0, 0
+
+    def add(self, z: float) -> bool:
+        """Take an observation; whether the sum has passed its threshold."""
+        self.total += min(max(z, -_MOST), _MOST) - self._half
+        if self.total <= 0.0:
+            self.total, self.count = 0.0, 0
+            return False
+        self.count += 1
+        return self.total > self._height
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.total, self.count = 0.0, 0
+
+
+class _Learned:
+    """Mean and variance of the first observations (Welford)."""
+
+    __slots__ = ("count", "mean", "squares")
+
+    def __init__(self) -> None:
+        self.count, self.mean, self.squares = 0, 0.0, 0.0
+
+    def add(self, x: float) -> None:
+        self.count += 1
+        step = x - self.mean
+        self.mean += step / self.count
+        self.squares += step * (x - self.mean)
+
+    @property
+    def deviation(self) -> float:
+        return math.sqrt(self.squares / max(self.count - 1, 1))
+
+
+@dataclass
+class ServiceDrift:
+    """Service times against what is expected of them.
+
+    Parameters
+    ----------
+    expected_ms
+        Mean of a batch by variant and size to run, as the policies know it; None where they do
+        not.
+    ratio
+        The shift to be found, as a multiple of the mean, > 1.
+    every
+        Batches to a false alarm.
+    """
+
+    expected_ms: Callable[[str, int], float | None]
+    ratio: float = 1.2
+    every: float = _FALSE_ALARM_EVERY
+    _learned: dict[tuple[str, int], _Learned] = field(default_factory=dict)
+    _sides: tuple[Cusum, Cusum] | None = None
+    _spread: _Learned = field(default_factory=_Learned)
+    _lately: float = 1.0
+
+    def add(self, variant: str, run_as: int, service_ms: float) -> DriftAlarm | None:
+        """Take the time of a batch; an alarm, after which it begins anew, if there is one."""
+        expected_ms = self.expected_ms(variant, run_as)
+        if expected_ms is None:
+            learned = self._learned.setdefault((variant, run_as), _Learned())
+            if learned.count < _LEARNED:
+                learned.add(service_ms)
+                return None
+            expected_ms = learned.mean
+        return self._observe(service_ms / expected_ms)
+
+    def _observe(self, x: float) -> DriftAlarm | None:
+        if self._spread.count < _LEARNED:
+            self._spread.add(min(x, 2.0 * self.ratio))
+            return None
+        deviation = max(self._spread.deviation, (self.ratio - 1.0) / _LARGEST_SHIFT)
+        if self._sides is None:
+            shift = (self.ratio - 1.0) / deviation
+            self._sides = Cusum(shift, 2.0 * self.every), Cusum(shift, 2.0 * self.every)
+        self._lately += 0.05 * (x - self._lately)
+        z = (x - 1.0) / deviation
+        for side, value in zip(self._sides, (z, -z), strict=True):
+            if side.add(value):
+                alarm = DriftAlarm(SERVICE, self._lately, side.count)
+                self.clear()
+                return alarm
+        return None
+
+    def clear(self) -> None:
+        """Begin anew, with what batches take learned anew."""
+        self._learned.clear()
+        self._sides, self._spread, self._lately = None, _Learned(), 1.0
+
+
+class ArrivalDrift:
+    """Arrivals by the second against the load of the highest level.
+
+    Parameters
+    ----------
+    highest_qps
+        > 0.
+    ratio
+        The shift to be found, as a multiple of it, > 1.
+    every
+        Seconds to a false alarm at that load.
+    """
+
+    def __init__(
+        self, highest_qps: float, ratio: float = 1.1, every: float = _FALSE_ALARM_EVERY_SECONDS
+    ) -> None:
+        self.highest_qps = highest_qps
+        shift_qps = (ratio - 1.0) * highest_qps
+        self._deviation = max(math.sqrt(highest_qps), shift_qps / _LARGEST_SHIFT)
+        self._side = Cusum(shift_qps / self._deviation, every)
+        self._lately = highest_qps
+
+    def add(self, count: int) -> DriftAlarm | None:
+        """Take the queries of a second; an alarm, after which it begins anew, if there is one."""
+        self._lately += 0.2 * (count - self._lately)
+        if not self._side.add((count - self.highest_qps) / self._deviation):
+            return None
+        alarm = DriftAlarm(ARRIVALS, self._lately / self.highest_qps, self._side.count)
+        self._side.clear()
+        return alarm

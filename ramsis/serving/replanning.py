@@ -1,0 +1,165 @@
+"""Policies made anew while serving, when the load or the service times have drifted.
+
+Arrivals above the highest level ask for a policy at more than that load. Service times that have
+drifted are measured for a while: each variant's ratio to the profile, as the mean over its
+batches; of a variant that has hardly run, that of all. The profile with every variant's times
+multiplied so is what the new set is made from, for the same loads.
+:class:`~ramsis.runtime.replan.Replanner` does the work in a process of low priority.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InvalidValueError, RamsisError, describe
+from ramsis.profiles import BatchProfile, ProfileSet, load, save
+from ramsis.runtime.policy_set import PolicySet
+from ramsis.runtime.replan import GENERATE, Replanner
+from ramsis.runtime.selector import Selector
+from ramsis.serving.drift import SERVICE, DriftAlarm
+from ramsis.serving.policies import read_policies
+from ramsis.serving.server import Server
+
+__all__ = ["Replanning", "profile_option", "rescaled"]
+
+_PROFILES = "--profiles"
+_BATCHES, _OF_VARIANT = 200, 20
+_HEADROOM = 1.25
+_TIMES = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
+
+
+def profile_option(options: Sequence[str]) -> int:
+    """Where the profile stands among the options of ``ramsis generate``.
+
+    Raises
+    ------
+    InvalidValueError
+        Nowhere, or it is not one profile.
+    """
+    if _PROFILES not in options[:-1]:
+        raise InvalidValueError(describe("no profile among the options", where="--replan",
+                                         value=" ".join(options), allowed=f"{_PROFILES} FILE …"))
+    place = options.index(_PROFILES) + 1
+    if "=" in options[place]:
+        raise InvalidValueError(describe("replanning knows one worker type", where="--replan",
+                                         value=options[place], allowed=f"{_PROFILES} FILE"))
+    return place
+
+
+def rescaled(profile: ProfileSet, ratio: Mapping[str, float]) -> ProfileSet:
+    """A profile with each model's times multiplied."""
+    def batch(one: BatchProfile, by: float) -> BatchProfile:
+        changed: dict[str, Any] = {name: getattr(one, name) * by for name in _TIMES
+                                   if getattr(one, name) is not None}
+        if one.quantiles_ms is not None:
+            changed["quantiles_ms"] = tuple(value * by for value in one.quantiles_ms)
+        return replace(one, **changed)
+
+    models = tuple(replace(model, batches=tuple(batch(one, ratio[model.name])
+                                                for one in model.batches))
+                   for model in profile.models)
+    return replace(profile, models=models, measurement={
+        **profile.measurement, "rescaled": {name: round(by, 4) for name, by in ratio.items()}})
+
+
+class Replanning:
+    """Has policies made for a server that drifts.
+
+    Parameters
+    ----------
+    server
+        That is started.
+    folder
+        Of its policies.
+    options
+        What ``ramsis generate`` made them with, without ``--load`` and ``--out``.
+
+    Raises
+    ------
+    InputFileError, InvalidValueError
+        The folder holds no set, or the options no profile.
+    """
+
+    def __init__(self, server: Server, folder: str, options: Sequence[str]) -> None:
+        self._server, self._folder, self._options = server, folder, list(options)
+        self._profile = load(options[profile_option(options)])
+        largest = max(one.batch for model in self._profile.models for one in model.batches)
+        table = self._profile.latency_table("mean", max(largest, server.max_batch))
+        self._mean_ms = dict(zip(table.models, table.latency_ms.tolist(), strict=True))
+        self._ratios: dict[str, list[float]] | None = None
+        self._made, self._made_in = 0, folder
+        self._loop = asyncio.get_running_loop()
+        low = ("nice", "-n", "10") if shutil.which("nice") else ()
+        self._replanner = Replanner(folder, options, on_error=self._failed,
+                                    on_change=self._changed, program=(*low, *GENERATE))
+        server.on_drift.append(self._drifted)
+        server.on_batch.append(self._ran)
+
+    def close(self) -> None:
+        """Stop whatever is being made."""
+        self._replanner.close()
+
+    def _drifted(self, alarm: DriftAlarm) -> None:
+        if alarm.what == SERVICE:
+            self._ratios = {name: [] for name in self._mean_ms}
+        else:
+            highest_qps = max(self._server.policies.loads(self._server.process))
+            wanted_qps = float(math.ceil(highest_qps * alarm.ratio * _HEADROOM))
+            self._server.log("replanning", load_qps=wanted_qps)
+            self._replanner.plan_load(wanted_qps)
+
+    def _ran(self, variant: str, run_as: int, service_ms: float) -> None:
+        """Note the time of a batch, if service times have drifted."""
+        ratios = self._ratios
+        if ratios is None or variant not in ratios:
+            return
+        ratios[variant].append(service_ms / self._mean_ms[variant][run_as - 1])
+        if sum(map(len, ratios.values())) >= _BATCHES:
+            self._ratios = None
+            self._plan(ratios)
+
+    def _plan(self, ratios: Mapping[str, Sequence[float]]) -> None:
+        """Have a set made from the profile as it is now."""
+        every = [x for found in ratios.values() for x in found]
+        common = sum(every) / len(every)
+        ratio = {name: sum(found) / len(found) if len(found) >= _OF_VARIANT else common
+                 for name, found in ratios.items()}
+        self._made += 1
+        folder = Path(f"{Path(self._folder)}-replanned") / str(self._made)
+        place = profile_option(self._options)
+        file = folder.parent / f"profile-{self._made}.json"
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            save(rescaled(self._profile, ratio), file)
+        except (OSError, RamsisError) as error:
+            self._server.log("replanning failed", reason=str(error))
+            return
+        options = [*self._options[:place], str(file), *self._options[place + 1:]]
+        loads_qps = list(self._server.policies.loads(self._server.process))
+        self._server.log("replanning", profile=str(file), ratio=ratio)
+        shutil.rmtree(folder, ignore_errors=True)
+        self._replanner.plan_set(folder, options, loads_qps)
+        self._made_in = str(folder)
+
+    def _changed(self, policies: PolicySet[Selector]) -> None:
+        """In the replanner's thread: a set has been made."""
+        self._loop.call_soon_threadsafe(self._serve)
+
+    def _failed(self, error: RamsisError) -> None:
+        """In the replanner's thread: none could be made."""
+        self._loop.call_soon_threadsafe(
+            lambda: self._server.log("replanning failed", reason=str(error)))
+
+    def _serve(self) -> None:
+        folder = self._made_in
+        try:
+            self._server.swap(read_policies(folder), folder)
+        except RamsisError as error:
+            self._server.metrics.bad_sets.inc()
+            self._server.log("policies refused", source=folder, reason=str(error))
