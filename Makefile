@@ -9,11 +9,13 @@ TEST := $(VENV)/.test
 LINT := $(VENV)/.lint
 BENCH := $(VENV)/.bench
 DOCS := $(VENV)/.docs
+SERVE := $(VENV)/.serve
 
-.PHONY: demo test lint bench docs clean help
+.PHONY: demo serve-demo test lint bench docs clean help
 
 help:
 	@echo "make demo   policies for five load levels from a shipped profile, and a placement"
+	@echo "make serve-demo  real digits served for ten seconds, beside the promise"
 	@echo "make test   the whole test suite"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  speed and memory, as ratios against references"
@@ -41,6 +43,13 @@ $(BENCH): $(BASE)
 $(DOCS): $(BASE)
 	$(PIP) -e '.[docs]'
 	@touch $@
+
+$(SERVE): $(BASE)
+	$(PIP) -e '.[serve,measure]'
+	@touch $@
+
+serve-demo: $(SERVE)
+	$(BIN)/python scripts/serve_demo.py
 
 demo: $(BASE)
 	$(BIN)/ramsis generate --profiles digits-cpu --slo-ms 25 --workers 4 \

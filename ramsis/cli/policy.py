@@ -68,7 +68,7 @@ def _show_grid(policy: Policy, as_json: bool, width: int | None) -> None:
     console.print(_header(policy))
     console.print(_legend(policy), "")
     lines = _grid(policy, columns)
-    if policy.batching == "variable":
+    if policy.batching != "maximal":
         lines += _batch_grid(policy, columns)
     for line in lines:
         console.print(line, no_wrap=True, overflow="ignore", crop=False)

@@ -133,7 +133,7 @@ def import_command(
     SOURCE is a file, or a folder of files of one run each; what they hold tells the format. CSV
     of statistics in seconds (stats-csv), of quantiles in ms (quantiles-csv), of samples or
     statistics in ms, one to a row (long-csv), of Triton Model Analyzer (model-analyzer) or
-    timm's benchmark.py (timm); samples in seconds (ramsis-artifact); files of AIPerf (aiperf),
+    timm's benchmark.py (timm), the request log of a server (request-log); samples in seconds (ramsis-artifact); files of AIPerf (aiperf),
     Triton's perf_analyzer (perf-analyzer), trtexec --exportTimes (trtexec),
     onnxruntime_perf_test (onnxruntime-perf-test), vLLM's embedding benchmark (vllm-embedding),
     MLPerf's loadgen (mlperf-loadgen), Prometheus histograms (prometheus) and Clockwork's model

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["advantage_sweep"]
+__all__ = ["advantage_sweep", "evaluation_sweeps", "policy_rows",
+           "stabilised_biconjugate_gradients"]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -56,3 +57,161 @@ def advantage_sweep(
                 chosen = pair
         advantage[state] = largest
         best[state] = chosen
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def policy_rows(
+    rows: NDArray[np.uint64], indptr: NDArray[np.uint64], indices: NDArray[np.uint32],
+    data: NDArray[np.float64],
+) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]]:
+    """The CSR rows ``rows``, in that order, as a matrix of their own."""
+    own = np.empty(rows.size + 1, dtype=np.uint64)
+    own[0] = 0
+    for i in range(rows.size):
+        own[i + 1] = own[i] + indptr[rows[i] + np.uint64(1)] - indptr[rows[i]]
+    column = np.empty(own[-1], dtype=indices.dtype)
+    weight = np.empty(own[-1])
+    for i in range(rows.size):
+        place = own[i]
+        for entry in range(indptr[rows[i]], indptr[rows[i] + np.uint64(1)]):
+            column[place] = indices[entry]
+            weight[place] = data[entry]
+            place += np.uint64(1)
+    return own, column, weight
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def evaluation_sweeps(
+    chain: tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]],
+    factor: float,
+    value: NDArray[np.float64],
+    change: NDArray[np.float64],
+    allowed: float,
+    sweeps: int,
+) -> tuple[float, int]:
+    """Add ``change`` to ``value`` and go on with ``factor * chain @ change`` as the change.
+
+    That is ``value <- r + factor * chain @ value`` again and again, where ``change`` is the first
+    step. It stops once the span of the change is at most ``allowed``.
+
+    Parameters
+    ----------
+    chain : indptr, indices, data
+        CSR of the (S, S) chain of a policy.
+    value, change : (S,)
+        Read and written.
+    sweeps : int
+        Most sweeps.
+
+    Returns
+    -------
+    span : float
+        Of the change that was not added.
+    used : int
+        Sweeps.
+    """
+    indptr, indices, data = chain
+    then = np.empty_like(change)
+    span = np.inf
+    for used in range(1, sweeps + 1):
+        low, high = np.inf, -np.inf
+        for state in range(change.size):
+            total = 0.0
+            for entry in range(indptr[state], indptr[state + 1]):
+                total += data[entry] * change[indices[entry]]
+            total *= factor
+            then[state] = total
+            low = min(low, total)
+            high = max(high, total)
+        for state in range(change.size):
+            value[state] += change[state]
+            change[state] = then[state]
+        span = high - low
+        if span <= allowed:
+            return span, used
+    return span, sweeps
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _times_system(
+    chain: tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]], factor: float,
+    vector: NDArray[np.float64], result: NDArray[np.float64],
+) -> None:
+    """Write ``(I - factor * chain) @ vector`` to ``result``."""
+    indptr, indices, data = chain
+    for state in range(vector.size):
+        total = 0.0
+        for entry in range(indptr[state], indptr[state + 1]):
+            total += data[entry] * vector[indices[entry]]
+        result[state] = vector[state] - factor * total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def stabilised_biconjugate_gradients(
+    chain: tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]],
+    factor: float,
+    right: NDArray[np.float64],
+    solution: NDArray[np.float64],
+    allowed: float,
+    most: int,
+) -> float:
+    """Solve ``(I - factor * chain) @ solution = right`` roughly, from 0 (BiCGSTAB).
+
+    Parameters
+    ----------
+    chain : indptr, indices, data
+        CSR of an (S, S) chain.
+    right, solution : (S,)
+        ``right`` becomes the residual.
+    allowed : float
+        Span of the residual at which it stops.
+    most : int
+        Iterations at most.
+
+    Returns
+    -------
+    float
+        Span of the residual; it stops early where the method breaks down.
+    """
+    size, residual = right.size, right
+    shadow = right.copy()
+    direction, image = np.zeros(size), np.zeros(size)
+    other = np.empty(size)
+    solution[:] = 0.0
+    rho = alpha = omega = 1.0
+    span = np.inf
+    for _ in range(most):
+        fresh = 0.0
+        for i in range(size):
+            fresh += shadow[i] * residual[i]
+        if rho == 0.0 or omega == 0.0:
+            return span
+        beta = fresh / rho * (alpha / omega)
+        rho = fresh
+        for i in range(size):
+            direction[i] = residual[i] + beta * (direction[i] - omega * image[i])
+        _times_system(chain, factor, direction, image)
+        along = 0.0
+        for i in range(size):
+            along += shadow[i] * image[i]
+        if along == 0.0:
+            return span
+        alpha = rho / along
+        for i in range(size):
+            residual[i] -= alpha * image[i]
+        _times_system(chain, factor, residual, other)
+        above, below = 0.0, 0.0
+        for i in range(size):
+            above += other[i] * residual[i]
+            below += other[i] * other[i]
+        omega = above / below if below > 0.0 else 0.0
+        low, high = np.inf, -np.inf
+        for i in range(size):
+            solution[i] += alpha * direction[i] + omega * residual[i]
+            residual[i] -= omega * other[i]
+            low = min(low, residual[i])
+            high = max(high, residual[i])
+        span = high - low
+        if not span > allowed:
+            return span
+    return span

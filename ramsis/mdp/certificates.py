@@ -20,13 +20,16 @@ that values too large to tell gains apart show in the certificate.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["average_certificate", "common_gain", "discounted_certificate", "gain_bounds"]
+__all__ = ["average_certificate", "common_gain", "discounted_certificate", "gain_bounds",
+           "judged"]
 
 _SAME_GAIN = 1e-9  # gains this close, relative to their size, count as one
 _KEEPS_GAIN = 1e-12  # pairs whose next gain is this close to their own keep it
@@ -125,3 +128,10 @@ def average_certificate(
         upper_bound=upper,
         notes=notes,
     )
+
+
+def judged(certificate: Certificate, allowed: float) -> Certificate:
+    """Not optimal after all when rounding alone opens the bounds beyond ``allowed``."""
+    if certificate.converged and certificate.gap > 2.0 * allowed:
+        return replace(certificate, status=Status.PRECISION)
+    return certificate

@@ -44,7 +44,7 @@ def policy_iteration(
     discount: float | None = None,
     initial: ArrayLike | None = None,
     tolerance: float = 1e-9,
-    max_iterations: int = 200,
+    max_iterations: int = 10_000,
 ) -> Solution:
     """Solve by policy iteration with exact evaluation.
 

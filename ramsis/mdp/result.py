@@ -30,6 +30,8 @@ class Status(StrEnum):
     MAX_ITERATIONS = "max-iterations"
     PRECISION = "precision"
     """Rounding hides any further progress although the tolerance is not met."""
+    MULTICHAIN = "multichain"
+    """The gain depends on the starting state, which the solver has no single bound for."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ import operator
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["check_discount", "check_iterations", "check_tolerance"]
+__all__ = ["check_discount", "check_iterations", "check_tolerance",
+           "required_discount"]
 
 
 def check_discount(discount: float | None) -> float | None:
@@ -31,6 +32,21 @@ def check_discount(discount: float | None) -> float | None:
                      value=discount, allowed=allowed)
         )
     return float(discount)
+
+
+def required_discount(discount: float) -> float:
+    """``discount`` as a float in [0, 1), where there is no average reward.
+
+    Raises
+    ------
+    InvalidValueError
+        Outside [0, 1), or None.
+    """
+    found = check_discount(discount)
+    if found is None:
+        raise InvalidValueError(describe("no discount", value=discount,
+                                         allowed="0 <= discount < 1"))
+    return found
 
 
 def check_tolerance(tolerance: float) -> float:

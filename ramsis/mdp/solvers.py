@@ -1,6 +1,6 @@
-"""The solvers for average reward, by name.
+"""The solvers by name: for average reward, and for discounted reward.
 
-A solver takes a decision problem, an initial policy and a tolerance, and returns a
+A solver takes a decision problem, an initial policy or a discount, and a tolerance, and returns a
 :class:`~ramsis.mdp.result.Solution`. To add one, write its function here, which imports what it
 needs when it is called, and enter it in the registry. Loading the compiled loops or HiGHS takes
 longer than many a solution does, so nothing is loaded before it is used.
@@ -15,11 +15,14 @@ from numpy.typing import ArrayLike
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.result import Solution
+from ramsis.mdp.settings import required_discount
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["SOLVERS", "SolverName", "check_solver", "solve_average"]
+__all__ = ["DISCOUNTED_SOLVERS", "SOLVERS", "DiscountedSolverName", "SolverName", "check_solver",
+           "solve_average", "solve_discounted"]
 
 SolverName = Literal["policy-iteration", "value-iteration", "linear-program", "pymdptoolbox"]
+DiscountedSolverName = Literal["modified-policy-iteration", "policy-iteration", "value-iteration"]
 
 
 class _Solver(Protocol):
@@ -59,6 +62,53 @@ def solve_average(
     """
     check_solver(solver)
     return _REGISTRY[solver](mdp, initial=initial, tolerance=tolerance)
+
+
+def solve_discounted(
+    mdp: SparseMDP,
+    discount: float,
+    solver: DiscountedSolverName = "modified-policy-iteration",
+    *,
+    tolerance: float = 1e-6,
+) -> Solution:
+    """Solve for discounted reward; costs play no part.
+
+    Parameters
+    ----------
+    mdp : SparseMDP
+    discount : float in [0, 1)
+        Per decision.
+    solver : one of :data:`DISCOUNTED_SOLVERS`
+        The default is the fastest on large sparse problems; policy iteration is exact up to
+        rounding.
+    tolerance : float > 0
+        Largest error of the values, in units of reward.
+
+    Raises
+    ------
+    InvalidValueError
+        Unknown solver, or a setting out of range.
+
+    Examples
+    --------
+    >>> mdp = SparseMDP.from_pairs([(0, 0, {0: 0.5, 1: 0.5}, 1.0), (1, 0, {0: 1.0}, 4.0)])
+    >>> solve_discounted(mdp, 0.9).value.round(6).tolist()
+    [19.310345, 21.37931]
+    """
+    if solver not in DISCOUNTED_SOLVERS:
+        raise InvalidValueError(describe("unknown solver", where="solver", value=solver,
+                                         allowed=", ".join(DISCOUNTED_SOLVERS)))
+    if solver == "policy-iteration":
+        from ramsis.mdp.policy_iteration import policy_iteration
+
+        return policy_iteration(mdp, discount=required_discount(discount), tolerance=tolerance)
+    if solver == "value-iteration":
+        from ramsis.mdp.value_iteration import value_iteration
+
+        return value_iteration(mdp, discount=required_discount(discount), tolerance=tolerance)
+    from ramsis.mdp.modified_policy_iteration import modified_policy_iteration
+
+    return modified_policy_iteration(mdp, discount=discount, tolerance=tolerance)
 
 
 def check_solver(solver: str) -> None:
@@ -109,3 +159,6 @@ _REGISTRY: Mapping[SolverName, _Solver] = {
 }
 SOLVERS: tuple[SolverName, ...] = tuple(_REGISTRY)
 """Names of the solvers; the first is the default."""
+DISCOUNTED_SOLVERS: tuple[DiscountedSolverName, ...] = (
+    "modified-policy-iteration", "policy-iteration", "value-iteration")
+"""Names of the solvers for discounted reward; the first is the default."""

@@ -29,7 +29,7 @@ from scipy import sparse
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.pairs import canonical_pairs, pair_name, state_name
 
-__all__ = ["SparseMDP"]
+__all__ = ["SparseMDP", "unsigned"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,3 +250,8 @@ def _csr(
         raise InvalidValueError(
             describe(f"transition is not a matrix ({error})", allowed="integer states")
         ) from error
+
+
+def unsigned(integers: NDArray[np.signedinteger]) -> NDArray[np.unsignedinteger]:
+    """A view of non-negative integers as unsigned ones of the same width."""
+    return integers.view(np.dtype(f"u{integers.dtype.itemsize}"))

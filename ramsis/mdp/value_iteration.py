@@ -30,18 +30,19 @@ Sources: Puterman (1994), sections 6.6, 8.5 and 11.5; Schweitzer (1971); Porteus
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp._kernels import advantage_sweep
-from ramsis.mdp.certificates import average_certificate, discounted_certificate
-from ramsis.mdp.result import Certificate, Solution, Status
+from ramsis.mdp.certificates import average_certificate, discounted_certificate, judged
+from ramsis.mdp.evaluation import evaluate_pairs
+from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.semi_markov import eliminate_free_states
 from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
-from ramsis.mdp.sparse import SparseMDP
+from ramsis.mdp.sparse import SparseMDP, unsigned
 
 __all__ = ["AdaptiveDamping", "value_iteration"]
 
@@ -49,6 +50,7 @@ _BLOCK = 5
 _DAMPED = 0.5
 _PATIENCE = 100  # sweeps without a smaller span, once it is within rounding of the values
 _ROUNDING = 1e-10
+_LOOK_AT = 128  # sweeps after which the span is first compared with
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
@@ -124,9 +126,10 @@ def value_iteration(
 
     Notes
     -----
-    When the optimal gain depends on the starting state the bounds cannot meet: the result has
-    status ``max-iterations``; :func:`~ramsis.mdp.policy_iteration.policy_iteration` solves
-    such problems.
+    When the optimal gain depends on the starting state the bounds cannot meet. After 256, 512,
+    1024, … sweeps that did not halve the span the greedy policy is evaluated; if its gain depends
+    on the state, the result has the status ``multichain``.
+    :func:`~ramsis.mdp.policy_iteration.policy_iteration` solves such problems.
 
     Examples
     --------
@@ -147,7 +150,7 @@ def value_iteration(
             mdp, found.value, discount, status=found.status, iterations=found.iterations,
             constant=middle,
         )
-        certificate = _judge(certificate, 2.0 * tolerance)
+        certificate = judged(certificate, 2.0 * tolerance)
         return Solution(mdp.action[found.rows], found.value + middle, None, certificate, settings)
     reduced = eliminate_free_states(mdp)
     found = _iterate(reduced.mdp, reduced.mdp.cost, 1.0, tolerance, max_iterations, fixed)
@@ -157,7 +160,7 @@ def value_iteration(
     certificate = average_certificate(
         mdp, value, state_gain, rows, status=found.status, iterations=found.iterations
     )
-    certificate = _judge(certificate, tolerance)
+    certificate = judged(certificate, tolerance)
     return Solution(mdp.action[rows], value, gain, certificate, settings, state_gain)
 
 
@@ -185,12 +188,13 @@ def _iterate(
     costs = np.ones(mdp.n_pairs) if cost is None else cost
     step = float(costs.min())
     matrix = mdp.transition
-    first, indptr = _unsigned(mdp.first), _unsigned(matrix.indptr.astype(np.int64, copy=False))
-    transition = indptr, _unsigned(matrix.indices), matrix.data
+    first, indptr = unsigned(mdp.first), unsigned(matrix.indptr.astype(np.int64, copy=False))
+    transition = indptr, unsigned(matrix.indices), matrix.data
     value, advantage = np.zeros(mdp.n_states), np.empty(mdp.n_states)
     rows = np.empty(mdp.n_states, dtype=np.uint64)
     adaptive = AdaptiveDamping()
     status, smallest, smallest_at = Status.MAX_ITERATIONS, np.inf, 0
+    look_at, last = _LOOK_AT, np.inf
     for iteration in range(1, max_iterations + 1):
         advantage_sweep(first, transition, mdp.reward, costs, factor, value, advantage, rows)
         lower, upper = float(advantage.min()), float(advantage.max())
@@ -205,22 +209,20 @@ def _iterate(
             break
         if iteration == max_iterations:
             break
+        if factor == 1.0 and iteration == look_at:
+            if span > 0.5 * last and _several_gains(mdp, rows):
+                status = Status.MULTICHAIN
+                break
+            look_at, last = 2 * look_at, span
         adaptive.observe(span)
         value += (1.0 - (adaptive.level if fixed is None else fixed)) * step * advantage
         value -= value[0]
     return _Found(value, rows.astype(np.int64), lower, upper, status, iteration)
 
 
-def _judge(certificate: Certificate, allowed: float) -> Certificate:
-    """Not optimal after all when rounding alone opens the bounds beyond ``allowed``."""
-    if certificate.converged and certificate.gap > 2.0 * allowed:
-        return replace(certificate, status=Status.PRECISION)
-    return certificate
-
-
-def _unsigned(integers: NDArray[np.signedinteger]) -> NDArray[np.unsignedinteger]:
-    """A view of non-negative integers as unsigned ones of the same width."""
-    return integers.view(np.dtype(f"u{integers.dtype.itemsize}"))
+def _several_gains(mdp: SparseMDP, rows: NDArray[np.uint64]) -> bool:
+    """Whether the gain of a policy depends on the starting state."""
+    return evaluate_pairs(mdp, rows.astype(np.int64), None).gain is None
 
 
 def _fixed_damping(damping: float | str) -> float | None:

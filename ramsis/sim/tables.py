@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,12 +22,14 @@ from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchemeError
 
-__all__ = ["CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of", "stack",
-           "stack_central"]
+__all__ = ["KERNELS", "CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of",
+           "stack", "stack_central"]
 
 Kernel = Literal["round-robin", "shortest-queue", "central-queue", "first-come"]
 """The compiled loop that runs the tables: by the dispatch rule of policies; or *first-come*, one
 queue from which an idle worker takes at once."""
+KERNELS: tuple[str, ...] = get_args(Kernel)
+"""Under other dispatch rules policies are run by the plain engine."""
 
 _BUCKETS_PER_BIN = 4
 

@@ -28,7 +28,7 @@ from ramsis.synthesis.simulated import SETTLES, Simulated, simulated
 
 __all__ = ["replay_checks", "replayed", "settles"]
 
-_QUERIES, _RUNS, _SEED = 400_000, 8, 3 << 20
+_QUERIES, _RUNS, _SEED = 200_000, 8, 3 << 20
 _OTHER_SEED = 1 << 30
 _MOST_QUERIES = 2e6  # of a run until the workers have settled
 _PLAIN, _MOST_PLAIN = 20_000, 2e4  # queries of the plain engine, and until they have settled

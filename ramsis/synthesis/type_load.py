@@ -29,10 +29,12 @@ from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import simulated
 
-__all__ = ["LikeWorkers", "TypeLoads", "Ways"]
+__all__ = ["QUERIES", "RUNS", "SEED", "LikeWorkers", "TypeLoads", "Ways"]
 
-_QUERIES, _RUNS = 800_000, 8
-_SEED = 1 << 21  # away from those that are used for checks
+QUERIES, RUNS = 800_000, 8
+"""Of the simulation that two ways are compared in."""
+SEED = 1 << 21
+"""Its first seed, away from those that are used for checks."""
 
 Loads = tuple[float, ...]
 """Of each class, in QPS."""
@@ -92,7 +94,7 @@ class TypeLoads:
         self._policy = cache(self._made)
         self._one_class = cache(self._one_class_at_most)
         self._in_simulation = cache(lambda policy: simulated(
-            policy, queries=_QUERIES, runs=_RUNS, seed=_SEED))
+            policy, queries=QUERIES, runs=RUNS, seed=SEED))
 
     def arrivals_at(self, share: float) -> str:
         """What arrives where each query comes with a probability; as settings name it.

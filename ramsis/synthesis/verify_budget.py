@@ -1,30 +1,33 @@
 """Check what a policy claims that was made within a budget of violations.
 
 What it promises was measured, so it is measured again: with the same seeds, which must give the
-same to the tolerance, and with others, whose intervals must overlap the stated ones and reach
-below the budget.
+same to 1e-6, and with others, whose intervals must overlap the stated ones and reach below the
+budget.
 """
 
 from __future__ import annotations
 
+from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.policy import Policy
 from ramsis.synthesis.checks import Check, close
 from ramsis.synthesis.simulated import simulated
+from ramsis.synthesis.stated import accuracy_check
 
 __all__ = ["budget_checks"]
 
 _OTHER_SEED = 1 << 30
+_SAME_RUNS = 1e-6
+_MEASURED = ("violation_rate", "violation_half_width", "effective_accuracy",
+             "effective_half_width", "queries", "runs", "seed")
 
 
 def budget_checks(
-    policy: Policy, tolerance: float, own_arrivals: str | None = None
+    policy: Policy, own_arrivals: str | None = None
 ) -> tuple[Check, ...]:
     """The claims of a policy that has a ``budget``.
 
     Parameters
     ----------
-    tolerance : float
-        Of figures that are derived in the same way.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
 
@@ -40,14 +43,24 @@ def budget_checks(
                   own_arrivals=own_arrivals) for seed in (budget.seed, _OTHER_SEED)
     )
     limit = budget.max_violation_rate
-    most = budget.violation_rate + budget.violation_half_width
+    in_time = 1.0 - again.violation_rate
+    above = expected.capacity_qps is not None and policy.load_qps > expected.capacity_qps
+    overloaded = above or again.violation_rate > OVERLOAD_VIOLATION_RATE
     least = other.violation_rate - other.violation_half_width
     return (
+        accuracy_check("expected accuracy", expected.accuracy,
+                       again.effective_accuracy / in_time if in_time > 0 else None, in_time,
+                       _SAME_RUNS),
         close("expected violation rate", expected.violation_rate, again.violation_rate,
-              tolerance),
+              _SAME_RUNS),
         close("expected effective accuracy", expected.effective_accuracy,
-              again.effective_accuracy, tolerance),
-        Check("violation rate within the budget", limit, most, most <= limit),
+              again.effective_accuracy, _SAME_RUNS),
+        *(close(f"budget: {name.replace('_', ' ')}", getattr(budget, name), getattr(again, name),
+                _SAME_RUNS) for name in _MEASURED),
+        Check("overloaded", float(expected.overloaded), float(overloaded),
+              expected.overloaded == overloaded),
+        Check("violation rate within the budget", limit, again.upper,
+              max(again.upper, budget.upper) <= limit),
         close("violation rate with other seeds", expected.violation_rate, other.violation_rate,
               budget.violation_half_width + other.violation_half_width),
         close("effective accuracy with other seeds", expected.effective_accuracy,

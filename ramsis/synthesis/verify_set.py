@@ -1,8 +1,13 @@
-"""Checking what a policy set says of several stations together.
+"""Checking what a policy set says of its levels.
 
-Each station's policy is checked by itself (:mod:`ramsis.synthesis.verify`). Of a level remain the
-shares of the classes, the loads that come to the stations by these, and the promise: the sums of
-what the stations promise, by their loads.
+Each station's policy is checked by itself (:mod:`ramsis.synthesis.verify`). A set is read with all
+that its records owe each other first, so that a level of one station says what its policy does. Of
+a level with several stations remain the shares of the classes, the loads that come to the stations
+by these, the promise: the sums of what the stations promise, by their loads; whether one of them
+is overloaded; the bound, from the service times in the files; and what sharing and being apart
+give in simulation. The policies of the way that was not chosen are not in the files: it is held to
+be no better than the one that was. The bound is held to 1e-6, but where the files leave out worker
+types, or batches that only a longer SLO allows, only to be no less than the promise.
 """
 
 from __future__ import annotations
@@ -10,11 +15,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from pathlib import Path
 
-from ramsis.policy import Level, Policy, rates_of, validate_set
-from ramsis.runtime.manifest import read_manifest
+from ramsis.bounds import fluid_bound
+from ramsis.cluster import ServiceTimes, SloClass
+from ramsis.policy import Level, Policy, PolicySet, rates_of, validate_set
+from ramsis.runtime.routing import DISPATCHES
 from ramsis.synthesis.checks import Check, close
+from ramsis.synthesis.simulated import Simulated, simulated
+from ramsis.synthesis.type_load import QUERIES, RUNS, SEED
 
 __all__ = ["verify_levels"]
 
@@ -36,22 +44,101 @@ def verify_levels(folder: str | os.PathLike[str], tolerance: float) -> tuple[Che
     InputFileError
         The folder holds no valid set.
     """
-    if all(len(level.stations) == 1 for level in read_manifest(Path(folder)).levels):
-        return ()
     policies = validate_set(folder)
-    return tuple(check for level in policies.levels if len(level.stations) > 1
-                 for check in _checks(level, policies.slo_classes, tolerance))
+    return tuple(check for level in policies.levels
+                 for check in _checks(level, policies, tolerance))
 
 
-def _checks(level: Level[Policy], classes: Mapping[float, float], tolerance: float) -> list[Check]:
-    at = f"at {level.load_qps:g} QPS"
-    checks = [close(f"share of the class of {slo_ms:g} ms {at}", 1.0, math.fsum(
+def _checks(level: Level[Policy], policies: PolicySet[Policy], tolerance: float) -> list[Check]:
+    at, classes = f"at {level.load_qps:g} QPS", policies.slo_classes
+    checks = _worker_checks(level, policies.worker_types, at)
+    if len(level.stations) == 1:  # the rest is what its policy says
+        return checks + _way_checks(level, at)
+    checks += [close(f"share of the class of {slo_ms:g} ms {at}", 1.0, math.fsum(
         one.share.get(slo_ms, 0.0) for one in level.stations), _ROUNDING) for slo_ms in classes]
     checks += [close(f"load of {one.name} {at}", one.load_qps, level.load_qps * math.fsum(
         share * classes[slo_ms] for slo_ms, share in one.share.items()),
         _ROUNDING * level.load_qps) for one in level.stations]
     derived = rates_of((one.load_qps / level.load_qps, one.policy) for one in level.stations)
-    return checks + [
-        close(f"{name.replace('_', ' ')} {at}", level.expected[f"expected_{name}"],
-              getattr(derived, name), tolerance)
-        for name in ("accuracy", "violation_rate", "effective_accuracy")]
+    overloaded = any(one.policy.expectations.overloaded for one in level.stations)
+    stated = level.expected
+    return [
+        *checks,
+        *(close(f"{name.replace('_', ' ')} {at}", stated[f"expected_{name}"],
+                getattr(derived, name), min(tolerance, _ROUNDING))
+          for name in ("accuracy", "violation_rate", "effective_accuracy")),
+        Check(f"overloaded {at}", float(stated["overloaded"]), float(overloaded),
+              bool(stated["overloaded"]) == overloaded),
+        _bound_check(level, policies, at),
+        *_way_checks(level, at),
+    ]
+
+
+def _worker_checks(
+    level: Level[Policy], worker_types: Mapping[str, int], at: str
+) -> list[Check]:
+    """Whether the stations of types that serve at all have all their workers."""
+    stations = [(one.worker_types, one.workers) for one in level.stations]
+    return [close(f"workers of {'+'.join(types)} {at}", sum(worker_types[name] for name in types),
+                  sum(workers for own, workers in stations if own == types), 0.0)
+            for types in dict.fromkeys(types for types, _ in stations)]
+
+
+def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> Check:
+    """The fluid bound of all workers and classes, by service times of the level's policies."""
+    claim, stated = f"upper bound {at}", level.expected.get("upper_bound")
+    longest_ms = max(policies.slo_classes)
+    times: dict[tuple[str, ...], ServiceTimes] = {}
+    for one in level.stations:
+        if one.policy.slo_ms == longest_ms:
+            times[one.worker_types] = _service_times(one.policy)
+    known = {name for types in times for name in types}
+    if stated is None or known != set(policies.worker_types):
+        promised = level.expected["expected_effective_accuracy"]
+        return Check(claim, stated, promised, stated is None or stated >= promised - _ROUNDING)
+    bound = fluid_bound(
+        list(times.values()), load_qps=level.load_qps,
+        slo_ms=[SloClass(slo_ms, share) for slo_ms, share in policies.slo_classes.items()],
+        workers=[sum(policies.worker_types[name] for name in types) for types in times])
+    return close(claim, stated, bound.effective_accuracy, _ROUNDING)
+
+
+def _service_times(policy: Policy) -> ServiceTimes:
+    """Without the batch that only answers a queue longer than the table's."""
+    names = tuple(model.name for model in policy.models)
+    most = policy.max_queue if DISPATCHES[policy.dispatch].own_queues else None
+    return ServiceTimes(names, policy.accuracy, policy.service_ms[:, :most], policy.service,
+                        policy.levels, policy.samples[:, :most])
+
+
+def _way_checks(level: Level[Policy], at: str) -> list[Check]:
+    """Whether classes share workers, and what that gives in simulation."""
+    stated = level.expected
+    if stated.get("shared_effective_accuracy") is None:
+        return []
+    several = [one for one in level.stations if len(one.policy.classes) > 1]
+    of_one = [one.worker_types for one in level.stations if len(one.policy.classes) == 1]
+    divided = {types for types in of_one if of_one.count(types) > 1}
+    if several and divided:  # some types do this, some that
+        return []
+    chosen, other = ("shared", "apart") if several else ("apart", "shared")
+    found = [(one.load_qps / level.load_qps, _simulated(one.policy)) for one in level.stations]
+    derived = {
+        "effective_accuracy": math.fsum(share * one.effective_accuracy for share, one in found),
+        "violation_rate": math.fsum(share * one.violation_rate for share, one in found)}
+    price = level.stations[0].policy.violation_price
+    gains = {way: stated[f"{way}_effective_accuracy"] - price * stated[f"{way}_violation_rate"]
+             for way in (chosen, other)}
+    budget = any(one.policy.budget for one in level.stations)
+    return [
+        *([] if budget else [
+            close(f"{chosen} {name.replace('_', ' ')} {at}", stated[f"{chosen}_{name}"], value,
+                  _ROUNDING) for name, value in derived.items()]),
+        Check(f"{chosen} no worse than {other} {at}", gains[chosen], gains[other],
+              gains[chosen] >= gains[other] - _ROUNDING),
+    ]
+
+
+def _simulated(policy: Policy) -> Simulated:
+    """As the choice between the two ways was made."""
+    return simulated(policy, queries=QUERIES, runs=RUNS, seed=SEED)

@@ -15,6 +15,7 @@ requests count as late; otherwise they are counted one by one (:mod:`ramsis.work
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -50,6 +51,19 @@ class Batching(StrEnum):
     """All of it."""
     VARIABLE = "variable"
     """Any number of requests from its head."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether a batch may leave some of the queue."""
+        return self is not Batching.MAXIMAL
+
+    def parts(self, queued: int) -> Iterable[int]:
+        """Sizes of batches that leave some of a queue, rising.
+
+        >>> list(Batching.VARIABLE.parts(3)), list(Batching.MAXIMAL.parts(3))
+        ([1, 2], [])
+        """
+        return range(1, queued) if self.partial else ()
 
 
 @dataclass(frozen=True, eq=False)

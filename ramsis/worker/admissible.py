@@ -59,8 +59,7 @@ class _Maker:
         full = queued > self.queue.max_queue
         chances = {m: self.queue.in_time_probability(m, queued) for m in self._models(queued)}
         whole = () if full else tuple(self._whole(queued, chances))
-        partial = (tuple(self._partial(queued))
-                   if self.batching is Batching.VARIABLE and not full else ())
+        partial = () if full else tuple(self._partial(queued))
         top = len(self.queue.slack_ms)
         if self.late is LateRule.DROP:
             none = np.zeros(top)
@@ -102,7 +101,7 @@ class _Maker:
         Where any model may serve late requests, such a batch may be late for its head too.
         """
         top, latency = len(self.queue.slack_ms), self.queue.latency.latency_ms
-        for batch in range(1, queued):
+        for batch in self.batching.parts(queued):
             for m in sorted(self.queue.possible_models[batch], key=latency[:, batch - 1].item):
                 probability = self.queue.in_time_probability(m, batch)
                 first = self.queue.first_bin(m, batch)

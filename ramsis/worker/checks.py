@@ -116,10 +116,10 @@ def checked_grid(
 
 def check_modelled(arrivals: ArrivalProcess, batching: Batching) -> None:
     """A combination of arrivals and rules whose transitions are known."""
-    if batching is Batching.VARIABLE and not isinstance(arrivals, Poisson):
+    if batching.partial and not isinstance(arrivals, Poisson):
         raise InvalidValueError(
-            describe("variable batching is for Poisson arrivals only", where="batching",
-                     value="variable", allowed="maximal")
+            describe(f"{batching} batching is for Poisson arrivals only", where="batching",
+                     value=batching, allowed="maximal")
         )
 
 

@@ -30,7 +30,7 @@ from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.worker._kernels import four_intervals
-from ramsis.worker.actions import Action, Batching
+from ramsis.worker.actions import Action
 from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.explicit_partial import PartialRows
 from ramsis.worker.problem import WorkerProblem
@@ -151,7 +151,7 @@ class _Transitions:
         self.starts = busy_period_start(problem)
         self.services = _ServiceTransitions(problem, self.starts)
         self.partial = (PartialRows(problem, self.phase)
-                        if problem.batching is Batching.VARIABLE else None)
+                        if problem.batching.partial else None)
 
     def of(
         self, n: int, action: Action, bins: IntArray

@@ -118,7 +118,7 @@ class WorkerModel:
 
     def prepare(self) -> None:
         """Put together now what problems for other tables can use, too."""
-        if self._formulation is _BY_BATCHING["maximal"]:
+        if self._formulation is _MAXIMAL:
             _ = self.structured
 
     @property
@@ -140,7 +140,9 @@ class _Formulation:
 def _formulation(problem: WorkerProblem, dispatch: str) -> _Formulation:
     if dispatch in _BY_DISPATCH:
         return _BY_DISPATCH[dispatch]
-    return _MODULATED if is_modulated(problem.arrivals) else _BY_BATCHING[problem.batching]
+    if is_modulated(problem.arrivals):
+        return _MODULATED
+    return _PARTIAL if problem.batching.partial else _MAXIMAL
 
 
 def _solve_maximal(
@@ -271,10 +273,8 @@ def _solve_explicit(
     )
 
 
-_BY_BATCHING: Mapping[str, _Formulation] = {
-    "maximal": _Formulation(_solve_maximal, _evaluate_maximal),
-    "variable": _Formulation(_solve_variable, _evaluate_variable),
-}
+_MAXIMAL = _Formulation(_solve_maximal, _evaluate_maximal)
+_PARTIAL = _Formulation(_solve_variable, _evaluate_variable)
 _BY_DISPATCH: Mapping[str, _Formulation] = {
     "shortest-queue": _Formulation(_solve_shortest_queue, _evaluate_shortest_queue),
 }

@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 
 from ramsis.arrivals import is_orderly
 from ramsis.errors import InvalidValueError, describe
-from ramsis.worker.actions import Batching, LateRule
+from ramsis.worker.actions import LateRule
 from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.checks import MAX_NUMBERS
 from ramsis.worker.first_passage import Passage, first_passage, truncated_mass
@@ -245,7 +245,7 @@ def build_structured(
     """
     node_set = _nodes(problem, nodes, cells_per_slo)
     starts = busy_period_start(problem)
-    with_drops = problem.late is LateRule.DROP and problem.batching is Batching.MAXIMAL
+    with_drops = problem.late is LateRule.DROP and not problem.batching.partial
     reached, continuation, excess = _continuation(problem, node_set, starts)
     passages = {
         float(latency): first_passage(problem, node_set, float(latency), starts)

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 
 from ramsis.mdp.linear_program import linear_program
+from ramsis.mdp.modified_policy_iteration import modified_policy_iteration
 from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.result import Solution
 from ramsis.mdp.toolbox import ALGORITHMS, solve_with_pymdptoolbox
@@ -18,6 +19,7 @@ DISCOUNT = 0.99
 SOLVERS: dict[str, Callable[..., Solution]] = {
     "value-iteration": partial(value_iteration, tolerance=1e-10),
     "policy-iteration": policy_iteration,
+    "modified-policy-iteration": partial(modified_policy_iteration, tolerance=1e-10),
     "linear-program": linear_program,
 } | {
     f"pymdptoolbox {name}": partial(solve_with_pymdptoolbox, algorithm=name)

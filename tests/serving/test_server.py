@@ -20,7 +20,7 @@ from ramsis.serving.policies import check_served, read_policies
 from ramsis.serving.request_log import read_request_log
 from ramsis.serving.variants import read_variants
 from ramsis.serving.worker import Runner
-from tests.serving.servers import VARIANTS, Running, command, make, running
+from tests.serving.servers import ROOT, VARIANTS, Running, command, make, running
 
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
@@ -298,3 +298,15 @@ def test_policies_must_fit_the_variants(server: Running) -> None:
         check_served(policies, ["fast"], None, "here")
     with pytest.raises(InputFileError, match="larger batches than the workers run"):
         check_served(policies, ["fast", "slow"], 2, "here")
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are(server: Running) -> None:
+    dashboard = json.loads((ROOT / "docs/serving/grafana-dashboard.json").read_text())
+    asked = {name for panel in dashboard["panels"] for target in panel["targets"]
+             for name in re.findall(r"ramsis_\w+", target["expr"])}
+    server.infer([[1, 2, 3]])
+    text = server.ask("GET", "/metrics")[2].decode()
+    known = set(re.findall(r"^# HELP (\w+)", text, re.M))
+    for name in asked:
+        assert {name, re.sub(r"_(bucket|sum|count)$", "", name)} & known, name
+    assert len(asked) > 10

@@ -183,8 +183,12 @@ def certificate(name: str, delta: float) -> Change:
 @pytest.mark.parametrize(
     ("name", "delta", "claims"),
     [("gain", 0.001, ["gain"]), ("gain", -0.001, ["gain", "gain against the optimum"]),
-     ("gain_upper", -0.001, ["stated upper bound on the gain"]),
-     ("gain_lower", 0.001, ["stated lower bound on the gain"])],
+     ("gain_upper", -0.001, ["stated upper bound on the gain", "upper bound on the gain, again"]),
+     ("gain_upper", 0.001, ["upper bound on the gain, again"]),
+     ("gain_lower", 0.001, ["stated lower bound on the gain", "lower bound on the gain, again"]),
+     ("gain_lower", -0.001, ["lower bound on the gain, again"]),
+     ("bellman_residual", 0.001, ["residual"]), ("truncated_mass", 0.001, ["truncated mass"]),
+     ("iterations", 10, ["rounds of the solver"]), ("nodes_per_bin", 1, ["nodes in a slack bin"])],
 )
 def test_a_changed_certificate_is_found(
     changed: Callable[[Change], Path], name: str, delta: float, claims: list[str]

@@ -21,6 +21,7 @@ from ramsis.profiles.importers import (
     model_analyzer,
     quantiles_csv,
     ramsis_artifact,
+    request_log,
     stats_csv,
     timm,
 )
@@ -40,6 +41,7 @@ _TABLES: dict[str, Callable[[Path], dict[str, Measured]]] = {
     "long-csv": long_csv.read,
     "model-analyzer": model_analyzer.read,
     "timm": timm.read,
+    "request-log": request_log.read,
 }
 
 FORMATS: tuple[str, ...] = (*_TABLES, *RUN_FORMATS)

@@ -21,6 +21,7 @@ from ramsis.profiles.importers import (
     perf_analyzer,
     prometheus,
     quantiles_csv,
+    request_log,
     stats_csv,
     timm,
     trtexec,
@@ -65,6 +66,7 @@ _HEADERS: tuple[tuple[str, Callable[[Collection[str]], bool], str], ...] = (
     ("model-analyzer", model_analyzer.recognises,
      "Model, Batch, Concurrency, p99 Latency (ms), …"),
     ("timm", timm.recognises, "model, infer_step_time, …"),
+    ("request-log", request_log.recognises, "model, batch, start_s, finish_s, …"),
 )
 """The formats that a header tells apart, asked in this order."""
 

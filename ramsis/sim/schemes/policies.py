@@ -34,7 +34,7 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.fleets import Fleets
 from ramsis.sim.plan import ClusterPlan, Plan
 from ramsis.sim.schemes.stations import stations_of
-from ramsis.sim.tables import Compiled, Kernel, level_of, stack, stack_central
+from ramsis.sim.tables import KERNELS, Compiled, Kernel, level_of, stack, stack_central
 
 __all__ = ["Policies"]
 
@@ -155,16 +155,17 @@ class Policies:
 
     def prepared(self, fleet: Fleet) -> Plan:
         """The tables of policies that fit a fleet."""
-        kernel = self._kernel()
+        rule = self._rule()
         index = {name: i for i, name in enumerate(fleet.models)}
         placed = [(policy, [index[model.name] for model in policy.models])
                   for policy in self.policies]
         start = partial(_Run, tables=cache(lambda: [p.decision_table() for p in self.policies]),
-                        index=index, dispatch=kernel)
-        tables = (stack([level_of(*one) for one in placed]) if DISPATCHES[kernel].own_queues
+                        index=index, dispatch=rule)
+        tables = (stack([level_of(*one) for one in placed]) if DISPATCHES[rule].own_queues
                   else stack_central(placed))
         run_as = self._sizes_run(fleet, placed)
-        return Plan(self.name, start, Compiled(kernel, tables, run_as), self.max_batch)
+        compiled = Compiled(cast(Kernel, rule), tables, run_as) if rule in KERNELS else None
+        return Plan(self.name, start, compiled, self.max_batch)
 
     def _sizes_run(
         self, fleet: Fleet, placed: Sequence[tuple[Policy, Sequence[int]]]
@@ -199,7 +200,7 @@ class Policies:
                 raise InputFileError(describe("policies run a batch at different sizes",
                                               where=place, value=size, allowed="one size"))
 
-    def _kernel(self) -> Kernel:
+    def _rule(self) -> str:
         """The dispatch rule by which queries reach the queues."""
         named = {policy.dispatch for policy in self.policies}
         kinds = {DISPATCHES[name].own_queues for name in named}
@@ -215,7 +216,7 @@ class Policies:
                                              allowed=", ".join(
                                                  name for name, one in DISPATCHES.items()
                                                  if one.own_queues in kinds)))
-        return cast(Kernel, rule)
+        return rule
 
     def _check_fits(self, policy: Policy, fleet: Fleet) -> None:
         """Refuse a policy that was not made for a fleet."""

@@ -12,7 +12,6 @@ from ramsis.cluster.checks import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError, describe
 from ramsis.policy import (
-    CertificateRecord,
     Inputs,
     Policy,
     PolicyModel,
@@ -22,7 +21,11 @@ from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.central_headroom import most_robust_central
-from ramsis.synthesis.recipes.central_promise import promise_of, stated_promise
+from ramsis.synthesis.recipes.central_promise import (
+    certificate_of,
+    promise_of,
+    stated_promise,
+)
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.replayed import replayed, settles
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
@@ -217,12 +220,7 @@ def _solved(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings
         codes=solution.table.astype(np.int64),
         longer_queue=DROP_CODE,
         expectations=expectations,
-        certificate=CertificateRecord(
-            solver="policy-iteration", converged=True, iterations=solution.rounds,
-            bellman_residual=solution.residual, gain=gain, gain_lower=None,
-            gain_upper=expectations.upper_bound,
-            truncated_mass=solution.steady_state.restart,
-        ),
+        certificate=certificate_of(solution, expectations.upper_bound, gain),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
         violation_price=problem.price,

@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ramsis.bounds import fluid_bound
-from ramsis.policy import Expectations
+from ramsis.policy import CertificateRecord, Expectations
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.central.problem import CentralProblem
     from ramsis.central.solve import CentralSolution
 
-__all__ = ["promise_of", "stated_promise"]
+__all__ = ["certificate_of", "promise_of", "stated_promise"]
 
 
 def promise_of(
@@ -51,3 +51,13 @@ def stated_promise(
     expectations = CentralAnalysis(problem, steady).expectations(
         capacity_qps=bound.capacity_qps, upper_bound=most)
     return expectations, steady.gain
+
+
+def certificate_of(
+    solution: CentralSolution, upper_bound: float | None, gain: float
+) -> CertificateRecord:
+    """How a solution was found, with its gain; the bound on the gain is the fluid bound."""
+    return CertificateRecord(
+        solver="policy-iteration", converged=True, iterations=solution.rounds,
+        bellman_residual=solution.residual, gain=gain, gain_lower=None,
+        gain_upper=upper_bound, truncated_mass=solution.steady_state.restart)

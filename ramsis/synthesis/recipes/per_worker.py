@@ -21,7 +21,7 @@ from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
-from ramsis.synthesis.recipes.worker_headroom import Tables
+from ramsis.synthesis.recipes.worker_headroom import Tables, pure_grid, pure_problem
 from ramsis.synthesis.service import (
     bounded_by,
     service_times,
@@ -33,7 +33,7 @@ from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.shortest_queue import check_shortest_queue
-from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
+from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution, evaluate_table
 
 __all__ = ["RoundRobin", "ShortestQueue"]
 
@@ -187,7 +187,31 @@ class RoundRobin(Recipe[WorkerProblem]):
         from ramsis.synthesis.recipes.per_worker_claims import worker_claims
 
         problem = self.problem_of(policy, where, own_arrivals=own_arrivals)
-        return worker_claims(policy, problem, tolerance, own_arrivals)
+        if policy.certificate.solver not in SOLVERS:
+            raise InputFileError(describe(
+                "unknown solver", where=f"{where}: certificate.solver",
+                value=policy.certificate.solver, allowed=", ".join(SOLVERS)))
+        return worker_claims(policy, problem, tolerance, own_arrivals,
+                             self._made_again(policy, problem))
+
+    def _made_again(
+        self, policy: Policy, problem: WorkerProblem
+    ) -> tuple[WorkerAnalysis, CertificateRecord]:
+        """What the solver that a file names makes of the file's problem again."""
+        solver: Any = policy.certificate.solver
+        pure = pure_problem(problem)
+        worker = WorkerModel(pure, policy.dispatch)
+        try:
+            solution = worker.solve(solver)
+        except InvalidValueError as error:
+            raise InputFileError(str(error)) from error
+        analysis = analyse_worker(pure, solution.policy, solution.frequency, solution.excess)
+        gain = solution.gain
+        if policy.headroom is not None:
+            analysis, _ = Tables(worker, solver, pure_grid(problem)).chosen(
+                solution, policy.headroom.allowed_loss)
+            gain = analysis.gain
+        return analysis, _certificate(solution, self.nodes_per_bin(solution), gain)
 
 
 class ShortestQueue(RoundRobin):

@@ -28,7 +28,9 @@ strictly are therefore the distributions, the models' shares and the utilisation
 in overload (ten times each); the accuracy of the queries in time, where hardly any is (1 in 100
 or fewer); and utilisation and full queues in overload, as requests beyond the table are counted
 to some per cent only. A policy within a budget of violations promises what was measured; see
-:mod:`ramsis.synthesis.verify_budget`.
+:mod:`ramsis.synthesis.verify_budget`. The rest of the certificate, and what a policy within a
+budget says of the model's policy, is held against what the solver makes of the file's problem
+again (:mod:`ramsis.synthesis.stated`); so is everything in overload.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrivals import MarkovModulated
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
-from ramsis.policy import Expectations, Policy, Spread
+from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
 from ramsis.synthesis.checks import Check, close, least_dual
 from ramsis.synthesis.recipes.worker_headroom import headroom_claims, pure_problem
 from ramsis.synthesis.service import bounded_by
+from ramsis.synthesis.stated import accuracy_check, certificate_checks, made_again_checks
 from ramsis.synthesis.verify_budget import budget_checks
 from ramsis.worker.actions import LateRule
 from ramsis.worker.modes import is_modulated
@@ -59,7 +62,6 @@ if TYPE_CHECKING:
 
 __all__ = ["worker_claims"]
 
-_FEW_IN_TIME = 0.01
 _LOOSER = 10.0
 _BEYOND_THE_TABLE = 0.05
 _POWER_STEPS = 2_000
@@ -69,9 +71,17 @@ FloatArray = NDArray[np.float64]
 
 
 def worker_claims(
-    policy: Policy, problem: WorkerProblem, tolerance: float, own_arrivals: str | None
+    policy: Policy, problem: WorkerProblem, tolerance: float, own_arrivals: str | None,
+    again: tuple[WorkerAnalysis, CertificateRecord],
 ) -> tuple[Check, ...]:
-    """Every claim of a policy's file, checked against its problem."""
+    """Every claim of a policy's file, checked against its problem.
+
+    Parameters
+    ----------
+    again : WorkerAnalysis and CertificateRecord
+        What the solver that the file names makes of the problem.
+    """
+    made, certificate = again
     table = _table_check(policy, problem)
     if not table.holds:
         return (table,)
@@ -83,14 +93,22 @@ def worker_claims(
               bound, policy.expectations.effective_accuracy <= bound + tolerance),
     )
     if policy.budget is not None:
+        model = made.expectations(capacity_qps=capacity, upper_bound=bound)
         return (table, _overflow_check(policy, problem),
-                *budget_checks(policy, tolerance, own_arrivals),
-                *headroom_claims(policy, problem, None, tolerance), *bounds)
+                *budget_checks(policy, own_arrivals), *bounds,
+                *headroom_claims(policy, problem, None, tolerance),
+                *made_again_checks(policy.expectations, model, tolerance, measured=True),
+                close("gain", policy.certificate.gain, certificate.gain, tolerance),
+                *certificate_checks(policy.certificate, certificate, tolerance))
     derive = _BY_DISPATCH.get(policy.dispatch) or (
         _modulated if is_modulated(problem.arrivals) else _memoryless)
     analysis, gain, proofs = derive(problem, policy, tolerance)
     derived = analysis.expectations(capacity_qps=capacity, upper_bound=bound)
+    again_checks = certificate_checks(policy.certificate, certificate, tolerance)
     if derived.overloaded:
+        again_checks += made_again_checks(
+            policy.expectations, made.expectations(capacity_qps=capacity, upper_bound=bound),
+            tolerance)
         tolerance *= _LOOSER
     return (
         table,
@@ -101,6 +119,7 @@ def worker_claims(
         *headroom_claims(policy, problem, _table(problem, policy), tolerance),
         *proofs,
         *bounds,
+        *again_checks,
     )
 
 
@@ -254,13 +273,13 @@ def _expectation_checks(
         loose = max(loose, _BEYOND_THE_TABLE)
     models = sorted({*stated.model_share, *derived.model_share})
     return [
-        _accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
+        accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
                         1.0 - derived.violation_rate, tolerance),
         close("expected violation rate", stated.violation_rate, derived.violation_rate,
                tolerance),
         close("expected effective accuracy", stated.effective_accuracy,
                derived.effective_accuracy, tolerance),
-        _accuracy_check("accuracy per decision", mine.accuracy, other.accuracy,
+        accuracy_check("accuracy per decision", mine.accuracy, other.accuracy,
                         1.0 - other.violation_rate, tolerance),
         close("violation rate per decision", mine.violation_rate, other.violation_rate,
                tolerance),
@@ -270,16 +289,6 @@ def _expectation_checks(
         *(close(f"share of {name}", stated.model_share.get(name, 0.0),
                 derived.model_share.get(name, 0.0), _LOOSER * tolerance) for name in models),
     ]
-
-
-def _accuracy_check(
-    claim: str, stated: float | None, derived: float | None, in_time: float, tolerance: float
-) -> Check:
-    """An accuracy among the share ``in_time``, which may be too small to have one."""
-    allowed = tolerance * _FEW_IN_TIME / max(in_time, 1e-300)
-    if allowed >= 1.0:
-        return Check(claim, stated, derived, True)
-    return close(claim, stated, derived, max(tolerance, allowed))
 
 
 def _overload_check(stated: Expectations, derived: Expectations, tolerance: float) -> Check:

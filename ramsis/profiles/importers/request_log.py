@@ -1,0 +1,67 @@
+"""Importer of ``request-log``: what a server wrote down of its requests, as ``ramsis serve`` does.
+
+Columns: ``model``, ``batch``, ``start_s``, ``finish_s``; optional ``run_as``, ``worker``,
+``outcome``, ``correct`` and those that say nothing of service times. Requests of one batch have
+its start on its worker in common, and are one sample: the time from start to finish, in seconds,
+of a batch of the size that it ran as. Requests that failed or were dropped are left out. A model's
+accuracy is the share of right answers, where all of its requests say whether they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.batch import BatchProfile
+from ramsis.profiles.importers.rows import Measured, Row, read_rows
+from ramsis.profiles.values import ProfileError
+
+__all__ = ["read", "recognises"]
+
+_REQUIRED = ("model", "batch", "start_s", "finish_s")
+_OTHERS = ("arrival_s", "deadline_ms", "outcome", "run_as", "worker", "correct")
+_ANSWERED = ("", "served", "late")
+_QUANTILES = 128
+
+
+def recognises(columns: Collection[str]) -> bool:
+    """Whether a header is of this format."""
+    return set(_REQUIRED) <= set(columns)
+
+
+def read(path: Path) -> dict[str, Measured]:
+    """The models of a file, by name."""
+    table = read_rows(path)
+    table.require(_REQUIRED, (*_REQUIRED, *_OTHERS))
+    samples: dict[str, dict[int, dict[tuple[str, str], Row]]] = {}
+    right: dict[str, list[str]] = {}
+    for row in table.rows:
+        if row.cells.get("outcome", "") not in _ANSWERED or not row.cells.get("start_s"):
+            continue
+        model = row.text("model")
+        size = row.count("run_as" if row.cells.get("run_as") else "batch")
+        batch = (row.cells.get("worker", ""), row.cells["start_s"])
+        samples.setdefault(model, {}).setdefault(size, {})[batch] = row
+        right.setdefault(model, []).append(row.cells.get("correct", ""))
+    if not samples:
+        raise InputFileError(describe("no request was answered", where=str(path)))
+    return {model: Measured(
+        [_profile(size, list(rows.values())) for size, rows in sorted(sizes.items())],
+        accuracy=_share(right[model]),
+        more="requests of which one runs alone, or `ramsis serve --calibrate`")
+        for model, sizes in sorted(samples.items())}
+
+
+def _profile(batch: int, rows: list[Row]) -> BatchProfile:
+    took_ms = [1000.0 * (row.number("finish_s") - row.number("start_s")) for row in rows]
+    try:
+        return BatchProfile.from_samples(batch, took_ms, _QUANTILES)
+    except ProfileError as error:
+        raise InputFileError(error.at(rows[0].at("finish_s"))) from error
+
+
+def _share(right: list[str]) -> float | None:
+    """The share of right answers; None where it is not known of all."""
+    known = [one in ("1", "true", "True") for one in right if one]
+    return sum(known) / len(known) if len(known) == len(right) else None

@@ -1,0 +1,113 @@
+"""What a file states, against what the same solver makes again of the file's own problem.
+
+This finds every figure that was changed since a file was made; whether the figures are right is a
+matter for the independent paths of the recipes, which share nothing with the solver. Tolerances,
+``t`` being that of the verification (1e-4):
+
+===============================================  ==================================================
+figure                                           may differ by
+===============================================  ==================================================
+rates, accuracies, utilisation, models' shares   t
+accuracy where few queries are in time           t / their share, if that is below a hundredth
+means of batch, queue and slack                  t times the 99th percentile, at least t
+their p50 and p99, ``spare_idle``                1e-6 of themselves
+capacity                                         1e-6 of itself
+gain and its bounds                              t
+residual and truncated mass                      t / 100
+rounds of the solver                             2, and a tenth
+===============================================  ==================================================
+"""
+
+from __future__ import annotations
+
+from ramsis.policy import CertificateRecord, Expectations, Spread
+from ramsis.synthesis.checks import Check, close
+
+__all__ = ["accuracy_check", "certificate_checks", "made_again_checks"]
+
+_FEW_IN_TIME = 0.01
+_ROUNDING = 1e-6
+_FINE = 0.01  # of the tolerance
+_ROUNDS, _OF_ROUNDS = 2.0, 0.1
+
+
+def made_again_checks(
+    stated: Expectations, again: Expectations, tolerance: float, *, measured: bool = False
+) -> list[Check]:
+    """Every figure of a promise.
+
+    Parameters
+    ----------
+    again : Expectations
+        Of the policy that is made again.
+    tolerance : float
+        Of rates, > 0.
+    measured : bool
+        Whether the three rates of the promise are not those of the model.
+    """
+    rates = [] if measured else [
+        accuracy_check("expected accuracy", stated.accuracy, again.accuracy,
+                       1.0 - again.violation_rate, tolerance),
+        close("expected violation rate", stated.violation_rate, again.violation_rate, tolerance),
+        close("expected effective accuracy", stated.effective_accuracy, again.effective_accuracy,
+              tolerance),
+        Check("overloaded", float(stated.overloaded), float(again.overloaded),
+              stated.overloaded == again.overloaded),
+    ]
+    mine, other = stated.per_decision, again.per_decision
+    models = sorted({*stated.model_share, *again.model_share})
+    checks = [
+        *rates,
+        accuracy_check("accuracy per decision", mine.accuracy, other.accuracy,
+                       1.0 - other.violation_rate, tolerance),
+        close("violation rate per decision", mine.violation_rate, other.violation_rate,
+              tolerance),
+        close("utilisation", stated.utilisation, again.utilisation, tolerance),
+        close("full queue rate", stated.full_queue_rate, again.full_queue_rate, tolerance),
+        close("capacity (QPS)", stated.capacity_qps, again.capacity_qps,
+              _ROUNDING * (again.capacity_qps or 1.0)),
+        *(close(f"share of {name}", stated.model_share.get(name, 0.0),
+                again.model_share.get(name, 0.0), tolerance) for name in models),
+    ]
+    for name in ("batch_size", "queue_length", "slack_ms"):
+        checks += _spread(name.removesuffix("_ms").replace("_", " "), getattr(stated, name),
+                          getattr(again, name), tolerance)
+    return checks
+
+
+def _spread(what: str, stated: Spread, again: Spread, tolerance: float) -> list[Check]:
+    largest = max(1.0, abs(again.p50), abs(again.p99))
+    return [
+        close(f"mean {what}", stated.mean, again.mean, tolerance * largest),
+        close(f"{what} p50", stated.p50, again.p50, _ROUNDING * max(1.0, abs(again.p50))),
+        close(f"{what} p99", stated.p99, again.p99, _ROUNDING * max(1.0, abs(again.p99))),
+    ]
+
+
+def accuracy_check(
+    claim: str, stated: float | None, derived: float | None, in_time: float, tolerance: float
+) -> Check:
+    """An accuracy among the share ``in_time``, which may be too small to have one."""
+    allowed = tolerance * _FEW_IN_TIME / max(in_time, 1e-300)
+    if allowed >= 1.0:
+        return Check(claim, stated, derived, True)
+    return close(claim, stated, derived, max(tolerance, allowed))
+
+
+def certificate_checks(
+    stated: CertificateRecord, again: CertificateRecord, tolerance: float
+) -> list[Check]:
+    """Every figure of a certificate but the gain."""
+    fine = _FINE * tolerance
+    return [
+        close("lower bound on the gain, again", stated.gain_lower, again.gain_lower, tolerance),
+        close("upper bound on the gain, again", stated.gain_upper, again.gain_upper, tolerance),
+        close("residual", stated.bellman_residual, again.bellman_residual, fine),
+        close("truncated mass", stated.truncated_mass, again.truncated_mass, fine),
+        close("rounds of the solver", stated.iterations, again.iterations,
+              _ROUNDS + _OF_ROUNDS * again.iterations),
+        close("nodes in a slack bin", stated.nodes_per_bin, again.nodes_per_bin, 0.0),
+        close("tolerance of the solver", stated.tolerance, again.tolerance, 0.0),
+        Check("converged", float(stated.converged), float(again.converged),
+              stated.converged == again.converged),
+    ]
