@@ -30,6 +30,7 @@ _COMMANDS = {
     "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
     "simulate": ("ramsis.cli.simulate:simulate_command", "What schemes do on a workload."),
     "load": ("ramsis.cli.load:load_command", "Send a workload to a server."),
+    "export": ("ramsis.cli.export:export", "What other serving systems take."),
     "audit": ("ramsis.cli.audit:audit", "How far a request log is from the best possible."),
     "sweep": ("ramsis.cli.sweep:sweep_command", "Grids of simulations, computed once and kept."),
     "capacity": ("ramsis.cli.capacity:capacity", "The fewest workers that are enough."),

@@ -137,10 +137,10 @@ def generate_load(
     arrival_s : ndarray, shape (n,)
         When to send, from the start, not falling; one or more.
     samples : callable
-        What to send to the model, of which each request takes one at random.
+        What to send to the model, one for each request.
     settings : LoadSettings
     rng : Generator
-        Chooses the samples.
+        Puts the samples in order: each comes once before any comes again.
     on_done : callable
         Told each answer.
 
@@ -184,7 +184,7 @@ class _Run:
             self.session = session
             self.model = await self._model()
             self.samples = samples(self.model)
-            self.places = rng.integers(0, len(self.samples), len(self.arrival_s)).tolist()
+            self.places = _places(len(self.samples), len(self.arrival_s), rng)
             with _quiet():
                 await self._send_all()
         return LoadResult([one for one in self.found if one is not None], self.lag_ms,
@@ -282,6 +282,12 @@ class _Run:
     def _now(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self.begun
+
+
+def _places(samples: int, requests: int, rng: np.random.Generator) -> list[int]:
+    """The sample of each request: all of them in random order, again and again."""
+    rounds = -(-requests // samples)
+    return [place for _ in range(rounds) for place in rng.permutation(samples).tolist()][:requests]
 
 
 def _instants(arrival_s: Sequence[float]) -> Iterator[tuple[int, int]]:

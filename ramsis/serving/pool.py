@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
@@ -27,7 +27,7 @@ from ramsis.serving.messages import Ended, RunBatch, Unframed, framed, send_json
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile
 
-__all__ = ["PoolSettings", "WorkerEvents", "WorkerPool", "checked"]
+__all__ = ["Pool", "PoolSettings", "WorkerEvents", "WorkerPool", "checked", "variants_as_json"]
 
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 10.0
 _READ = 65536
@@ -82,6 +82,30 @@ class WorkerEvents(NamedTuple):
     gone: Callable[[int, str], object]
 
 
+class Pool(Protocol):
+    """What a server wants of its workers: :class:`WorkerPool`, or others' machinery."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    slots: Slots | None
+
+    async def start(self) -> None:
+        """Return when the tensors are known and workers take batches."""
+        ...
+
+    def run(self, worker: int, batch: RunBatch) -> None:
+        """Start a batch on a worker that is ready and idle; its end is an event."""
+        ...
+
+    def process(self, worker: int) -> int | None:
+        """Number of a worker's process, where it is one of this machine."""
+        ...
+
+    async def stop(self) -> None:
+        """End all workers."""
+        ...
+
+
 class WorkerPool:
     """All workers; to be used in the thread of the event loop.
 
@@ -98,8 +122,6 @@ class WorkerPool:
         The tensors of the variants, once :meth:`start` has returned.
     slots
         Where inputs of queries go.
-    restarts
-        How many workers were started anew.
     """
 
     def __init__(
@@ -108,7 +130,6 @@ class WorkerPool:
         self.variants, self.settings, self.events = variants, settings, events
         self.inputs, self.outputs = tuple[TensorSpec, ...](), tuple[TensorSpec, ...]()
         self.slots: Slots | None = None
-        self.restarts = 0
         self.closing = False
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._workers = [_Worker(self, number) for number in range(settings.workers)]
@@ -132,6 +153,11 @@ class WorkerPool:
     def run(self, worker: int, batch: RunBatch) -> None:
         """Start a batch on a worker that is ready and idle."""
         self._workers[worker].run(batch)
+
+    @property
+    def ready_workers(self) -> int:
+        """How many take batches."""
+        return sum(worker.is_ready for worker in self._workers)
 
     def process(self, worker: int) -> int | None:
         """Number of a worker's process."""
@@ -172,8 +198,8 @@ class WorkerPool:
                 reason, where=f"{self.variants.path}: worker {worker.number}")))
             return
         if worker.is_ready:
+            worker.is_ready = False
             self.events.gone(worker.number, reason)
-        self.restarts += 1
         worker.start_later()
 
     def core(self, worker: int) -> int | None:
@@ -185,9 +211,7 @@ class WorkerPool:
 
     def config(self, worker: int) -> dict[str, Any]:
         """What a worker is told at its start."""
-        variants = [{**asdict(one), "options": {**asdict(one.options),
-                                                "dimensions": dict(one.options.dimensions)}}
-                    for one in self.variants.variants]
+        variants = variants_as_json(self.variants)
         return {"variants": variants, "inputs": specs_to_json(self.variants.inputs),
                 "folder": str(self.variants.folder), "core": self.core(worker),
                 "memory_mb": self.settings.memory_mb,
@@ -228,7 +252,6 @@ class _Worker:
 
     def start_later(self) -> None:
         """Start the process again, after a pause."""
-        self.is_ready = False
         self._loop.call_later(self._pause_s, self.start)
         self._pause_s = min(2.0 * self._pause_s, _LONGEST_PAUSE_S)
 
@@ -308,6 +331,13 @@ class _Worker:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
             self._channel = None
+
+
+def variants_as_json(variants: VariantsFile) -> list[dict[str, Any]]:
+    """The variants as plain values, as workers take them."""
+    return [{**asdict(one), "options": {**asdict(one.options),
+                                        "dimensions": dict(one.options.dimensions)}}
+            for one in variants.variants]
 
 
 def _is_file(stream: Any) -> bool:

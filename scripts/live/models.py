@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,8 @@ __all__ = ["Served", "prepared"]
 
 BATCHES = (1, 2, 3, 4)
 """Larger ones would have a capacity that one front end, or this load generator, does not."""
+IMAGES = 400
+"""Test images: so few that short runs send each of them, and differ by serving alone."""
 SMALL = "svm-rbf-800"
 """Computed image by image: fast alone, not in batches."""
 
@@ -62,6 +64,7 @@ def prepared(folder: Path, sizes: Sequence[int], samples: int) -> Served:
                or name not in accuracy]
     if missing or not data_file.exists():
         data = make_data()
+        data = replace(data, test=data.test[:IMAGES], test_labels=data.test_labels[:IMAGES])
         np.savez(data_file, X=data.test, label=data.test_labels)
         for name in missing:
             content = _trained(name, data)

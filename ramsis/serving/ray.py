@@ -1,0 +1,249 @@
+"""Ray Serve: an application that serves by policies.
+
+Two deployments: *Worker* has all variants loaded and runs one batch at a time, one replica for
+each worker; *Dispatcher* takes requests of the Open Inference Protocol over HTTP, and forms the
+batches by table and deadline. It is the server of ``ramsis serve`` with workers of Ray's in the
+place of its own processes, so both answer alike. Ray routes a batch to a replica that is free; as
+workers are alike, which one it is does not matter.
+
+``ramsis export ray-serve`` writes the file for ``serve run``, which calls :func:`application`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ramsis.runtime.dispatcher import DispatchSettings
+from ramsis.serving.app import application as http_application
+from ramsis.serving.memory import Slots
+from ramsis.serving.messages import Ended, RunBatch
+from ramsis.serving.policies import read_policies
+from ramsis.serving.pool import PoolSettings, WorkerEvents, variants_as_json
+from ramsis.serving.ray_scaling import LOAD_METRIC
+from ramsis.serving.server import Server, ServerSettings
+from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
+from ramsis.serving.variants import VariantsFile, read_variants
+from ramsis.serving.worker import Runner
+
+__all__ = ["Dispatcher", "RayPool", "Worker", "application"]
+
+_PAUSE_S = 1.0
+_WORKERS = "Worker"
+_WARM_UPS = (1, 2)
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Worker:
+    """A replica with every variant; runs the batches that the dispatcher sends."""
+
+    def __init__(self, variants: str) -> None:
+        read = read_variants(variants)
+        sys.path.insert(0, str(read.folder))  # where functions are looked for
+        self._load_qps = 0.0
+        self._runner = Runner(variants_as_json(read), read.inputs)
+        blank = {spec.name: np.zeros((max(_WARM_UPS), *spec.shape), spec.dtype)
+                 for spec in self._runner.inputs}
+        for variant in range(len(read.variants)):
+            for size in _WARM_UPS:
+                self._run(variant, size, {name: rows[:size] for name, rows in blank.items()})
+
+    async def tensors(self) -> tuple[list[Any], list[Any]]:
+        """The inputs and outputs of all variants, as plain values."""
+        return specs_to_json(self._runner.inputs), specs_to_json(self._runner.outputs)
+
+    def run(
+        self, variant: int, run_as: int, inputs: Arrays, load_qps: float
+    ) -> tuple[Arrays, float]:
+        """Run a batch: its outputs, and how many ms it took."""
+        self._load_qps = load_qps
+        begun = time.perf_counter()
+        return self._run(variant, run_as, inputs), 1000.0 * (time.perf_counter() - begun)
+
+    def _run(self, variant: int, run_as: int, inputs: Arrays) -> Arrays:
+        count = len(next(iter(inputs.values())))
+        outputs = {spec.name: np.empty((count, *spec.shape), spec.dtype)
+                   for spec in self._runner.outputs}
+        self._runner.run(RunBatch(0, variant, run_as, range(count)), inputs, outputs)
+        return outputs
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What the autoscaling policy is told."""
+        return {LOAD_METRIC: self._load_qps}
+
+
+class RayPool:
+    """Ray's replicas in the place of a server's own worker processes.
+
+    Parameters
+    ----------
+    settings, events
+        As of :class:`ramsis.serving.pool.WorkerPool`.
+    workers
+        The handle of the deployment.
+    load_qps
+        The load that the dispatcher anticipates.
+    """
+
+    def __init__(
+        self, settings: PoolSettings, events: WorkerEvents, workers: Any, load_qps: Any
+    ) -> None:
+        self.settings, self.events = settings, events
+        self.inputs, self.outputs = tuple[TensorSpec, ...](), tuple[TensorSpec, ...]()
+        self.slots: Slots | None = None
+        self._workers, self._load_qps = workers, load_qps
+        self._tasks = set[asyncio.Task[None]]()
+        self._busy, self._away = set[int](), set[int]()
+
+    async def start(self) -> None:
+        """Wait until a replica answers."""
+        inputs, outputs = await self._workers.tensors.remote()
+        self.inputs, self.outputs = specs_from_json(inputs), specs_from_json(outputs)
+        self.slots = Slots(self.inputs, self.settings.slots)
+
+    def run(self, worker: int, batch: RunBatch) -> None:
+        """Send a batch to a replica that is free."""
+        task = asyncio.get_running_loop().create_task(self._run(worker, batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, worker: int, batch: RunBatch) -> None:
+        assert self.slots is not None
+        self._busy.add(worker)
+        inputs = {name: rows[list(batch.slots)] for name, rows in self.slots.arrays.items()}
+        try:
+            outputs, service_ms = await asyncio.wait_for(
+                self._workers.run.remote(batch.variant, batch.run_as, inputs, self._load_qps()),
+                self.settings.timeout_s)
+        except Exception as error:  # a replica that is lost, or a model that raises
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            self._busy.discard(worker)
+            self.events.gone(worker, reason)
+            await asyncio.sleep(_PAUSE_S)
+            if worker not in self._away:
+                self.events.ready(worker)
+            return
+        self._busy.discard(worker)
+        self.events.ended(worker, Ended(batch.number, service_ms), outputs)
+
+    def scaled(self, replicas: int) -> None:
+        """So many replicas run now; the dispatcher is to count on no more workers.
+
+        A worker too many that is busy is asked again the next time.
+        """
+        for worker in range(self.settings.workers):
+            if worker >= replicas and worker not in self._away | self._busy:
+                self._away.add(worker)
+                self.events.gone(worker, "scaled down")
+            elif worker < replicas and worker in self._away:
+                self._away.discard(worker)
+                self.events.ready(worker)
+
+    def process(self, worker: int) -> None:
+        """Ray's processes may be on other machines."""
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        for task in self._tasks:
+            task.cancel()
+
+
+class Dispatcher:
+    """The front end: one replica, which decides for all workers.
+
+    Parameters
+    ----------
+    workers
+        The handle of the workers' deployment.
+    policies, variants
+        Paths.
+    dispatch
+        Of :class:`~ramsis.runtime.dispatcher.DispatchSettings`.
+    """
+
+    def __init__(
+        self, workers: Any, policies: str, variants: str, dispatch: Mapping[str, Any]
+    ) -> None:
+        settings = ServerSettings(dispatch=DispatchSettings(**{"timer_ms": 1.0, **dispatch}))
+        self._server = Server(read_policies(policies), read_variants(variants), settings,
+                              make_pool=self._pool)
+        self._workers, self._started = workers, asyncio.Lock()
+        self._application = http_application(self._server)
+
+    def _pool(
+        self, variants: VariantsFile, settings: PoolSettings, events: WorkerEvents
+    ) -> RayPool:
+        server = self._server
+        return RayPool(settings, events, self._workers, lambda: server.front.dispatcher.load_qps(
+            server.front.now_ms()))
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request of HTTP."""
+        await self._start()
+        said: list[Mapping[str, Any]] = []
+
+        async def send(message: Any) -> None:
+            said.append(message)
+
+        # Starlette takes the path within the application from both.
+        scope = {**request.scope, "path": request.scope["path"], "root_path": ""}
+        await self._application(scope, request.receive, send)
+        body = b"".join(part.get("body", b"") for part in said[1:])
+        headers = {name.decode(): value.decode() for name, value in said[0]["headers"]}
+        return Response(body, said[0]["status"], headers)
+
+    async def _start(self) -> None:
+        async with self._started:
+            if not self._server.ready:
+                await self._server.start()
+                self._watch = asyncio.get_running_loop().create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """Learn each second how many replicas of the workers run."""
+        pool = self._server.pool
+        assert isinstance(pool, RayPool)
+        while True:
+            with contextlib.suppress(Exception):  # the controller is busy or restarts
+                pool.scaled(await asyncio.to_thread(_running_workers))
+            await asyncio.sleep(_PAUSE_S)
+
+
+def _running_workers() -> int:
+    """Replicas of the workers that run, of this application."""
+    from ray import serve
+
+    name = serve.get_replica_context().app_name
+    states = serve.status().applications[name].deployments[_WORKERS].replica_states
+    return int(sum(count for state, count in states.items() if str(state) == "RUNNING"))
+
+
+def application(arguments: Mapping[str, Any]) -> Any:
+    """The application that a configuration file of Ray Serve describes.
+
+    Parameters
+    ----------
+    arguments : mapping
+        ``policies`` and ``variants``, paths on every node; ``dispatch``, settings of the
+        dispatcher, if any.
+    """
+    from ray import serve
+
+    policies = read_policies(arguments["policies"])
+    replicas = sum(policies.worker_types.values())
+    workers = serve.deployment(Worker, name=_WORKERS).options(
+        num_replicas=replicas, max_ongoing_requests=1)
+    front = serve.deployment(Dispatcher, name="Dispatcher").options(
+        num_replicas=1, max_ongoing_requests=10_000)
+    bound: Any = front.bind(workers.bind(arguments["variants"]), arguments["policies"],
+                            arguments["variants"], arguments.get("dispatch", {}))
+    return bound

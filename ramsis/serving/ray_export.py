@@ -1,0 +1,88 @@
+"""The configuration file of a Ray Serve application that serves by policies; without Ray."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ramsis.policy import Policy, PolicySet
+from ramsis.serving.variants import VariantsFile
+
+__all__ = ["configuration", "yaml_text"]
+
+_SCALING = "ramsis.serving.ray_scaling:CapacityPolicy"
+
+
+def configuration(
+    policies: PolicySet[Policy], where: Path, variants: VariantsFile, *,
+    levels: Sequence[tuple[float, int]] = (), startup_s: float = 30.0,
+    overhead_ms: float = 0.0,
+) -> dict[str, Any]:
+    """What ``serve run`` takes.
+
+    Parameters
+    ----------
+    policies : PolicySet
+    where : Path
+        Of the policies.
+    variants : VariantsFile
+    levels : sequence of pairs
+        Loads, rising, and the workers that are enough; none for a fixed number.
+    startup_s : float
+        How long a replica takes until it serves.
+    overhead_ms : float
+        That the dispatcher takes from every slack.
+    """
+    workers = sum(policies.worker_types.values())
+    replicas: dict[str, Any] = {"num_replicas": workers}
+    if levels:
+        replicas = {"num_replicas": "auto", "autoscaling_config": {
+            "min_replicas": min(workers, *(count for _, count in levels)),
+            "max_replicas": workers, "initial_replicas": workers, "upscale_delay_s": 1.0,
+            "downscale_delay_s": 60.0, "metrics_interval_s": 1.0, "look_back_period_s": 5.0,
+            "policy": {"policy_function": _SCALING, "policy_kwargs": {
+                "levels": [list(pair) for pair in levels], "startup_s": startup_s}}}}
+    return {
+        "http_options": {"host": "127.0.0.1", "port": 8000},
+        "applications": [{
+            "name": variants.name, "route_prefix": "/",
+            "import_path": "ramsis.serving.ray:application",
+            "args": {"policies": str(where.resolve()), "variants": str(variants.path.resolve()),
+                     "dispatch": {"overhead_ms": overhead_ms}},
+            "deployments": [
+                {"name": "Worker", **replicas, "max_ongoing_requests": 1,
+                 "ray_actor_options": {"num_cpus": 1.0}},
+                # Ray would not start it where the workers have all cores of the machine.
+                {"name": "Dispatcher", "num_replicas": 1, "max_ongoing_requests": 10_000,
+                 "ray_actor_options": {"num_cpus": 0.0}}],
+        }],
+    }
+
+
+def yaml_text(document: Mapping[str, Any]) -> str:
+    """A document of plain values as YAML.
+
+    >>> print(yaml_text({"a": 1, "b": [{"c": "x", "d": [1, 2]}]}), end="")
+    a: 1
+    b:
+      - c: "x"
+        d: [1, 2]
+    """
+    return "".join(f"{line}\n" for line in _lines(document))
+
+
+def _lines(value: Mapping[str, Any]) -> Iterator[str]:
+    for key, held in value.items():
+        if isinstance(held, Mapping) and held:
+            yield f"{key}:"
+            yield from (f"  {line}" for line in _lines(held))
+        elif isinstance(held, list) and held and isinstance(held[0], Mapping):
+            yield f"{key}:"
+            for item in held:
+                first, *rest = _lines(item)
+                yield f"  - {first}"
+                yield from (f"    {line}" for line in rest)
+        else:
+            yield f"{key}: {json.dumps(held)}"

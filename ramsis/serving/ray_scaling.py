@@ -1,0 +1,72 @@
+"""How many replicas Ray Serve runs: as many as the capacity answers ask for, in time.
+
+A table says how many workers are enough up to which load, for the accuracy and the violations
+wanted (``ramsis capacity``). The load is what the dispatcher anticipates, which the workers report
+as a custom metric. As a replica takes a while to start, the table is asked for the load by then:
+the present one, or what a straight line through the last loads reaches. It does not import Ray.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["LOAD_METRIC", "CapacityPolicy", "workers_for"]
+
+LOAD_METRIC = "load_qps"
+"""Name under which workers report the anticipated load."""
+_FEWEST_POINTS = 3
+
+
+def workers_for(load_qps: float, levels: Sequence[tuple[float, int]]) -> int:
+    """The workers of the lowest level that meets a load; those of the highest above all.
+
+    >>> workers_for(150.0, [(100.0, 1), (200.0, 3)]), workers_for(900.0, [(100.0, 1), (200.0, 3)])
+    (3, 3)
+    """
+    return next((workers for load, workers in levels if load >= load_qps), levels[-1][1])
+
+
+class CapacityPolicy:
+    """An autoscaling policy of Ray Serve.
+
+    Parameters
+    ----------
+    levels : sequence of pairs
+        Load in queries per second, rising, and the fewest workers for it.
+    startup_s : float
+        How long a replica takes until it serves.
+    """
+
+    def __init__(self, levels: Sequence[tuple[float, int]], startup_s: float = 30.0) -> None:
+        self.levels = [(float(load), int(workers)) for load, workers in levels]
+        self.startup_s = startup_s
+
+    def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
+        """The number of replicas, and what to remember for the next time."""
+        load_qps, now_s = reported_load(context.aggregated_metrics), float(context.current_time)
+        seen: list[tuple[float, float]] = [
+            (at, load) for at, load in (context.policy_state or {}).get("seen", [])
+            if now_s - self.startup_s <= at < now_s]
+        if load_qps is None:
+            return context.target_num_replicas, {"seen": seen}
+        seen.append((now_s, load_qps))
+        wanted = workers_for(max(load_qps, self._by_then(seen, now_s)), self.levels)
+        low, high = context.capacity_adjusted_min_replicas, context.capacity_adjusted_max_replicas
+        return min(max(wanted, low), high), {"seen": seen}
+
+    def _by_then(self, seen: Sequence[tuple[float, float]], now_s: float) -> float:
+        """The load when a replica that starts now would serve."""
+        if len(seen) < _FEWEST_POINTS:
+            return seen[-1][1]
+        at, loads = np.array(seen).T
+        slope, level = np.polyfit(at - now_s, loads, 1)
+        return float(level + slope * self.startup_s)
+
+
+def reported_load(metrics: Mapping[str, Mapping[Any, float]] | None) -> float | None:
+    """The largest load that a replica reports; None where none does."""
+    values = list((metrics or {}).get(LOAD_METRIC, {}).values())
+    return max(values) if values else None
