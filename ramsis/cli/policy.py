@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ramsis.cli.central_table import show_central_table
-from ramsis.cli.rows import budget_words, json_option, recovery_words
+from ramsis.cli.rows import budget_words, json_option
 from ramsis.policy import Policy, read
 
 __all__ = ["policy_group"]
@@ -124,10 +124,8 @@ def _header(policy: Policy) -> Text:
     if expected.overloaded:
         lines.append("overloaded: the load passes what these workers can serve")
     recovery = expected.recovery
-    if recovery is not None:
-        lines.append(f"after a burst of {recovery.burst} requests: "
-                     + ("metastable, does not recover" if recovery.metastable
-                        else f"recovers within {recovery_words(policy)}"))
+    if recovery is not None and recovery.metastable:
+        lines.append(f"metastable: does not recover from a burst of {recovery.burst} requests")
     return Text("\n".join([*lines, *budget_words(policy), ""]))
 
 

@@ -17,9 +17,8 @@ from rich.table import Table
 from ramsis.policy import Policy
 from ramsis.runtime.table import WAIT_CODE
 
-__all__ = ["Column", "budget_row", "budget_words", "json_option", "policy_row", "print_json",
-           "print_rows", "progress", "recovery_row",
-           "recovery_words"]
+__all__ = ["Column", "budget_row", "budget_words", "headroom_row",
+           "json_option", "policy_row", "print_json", "print_rows", "progress", "recovery_row"]
 
 json_option = click.option("--json", "as_json", is_flag=True,
                            help="Print the rows as one JSON document.")
@@ -67,6 +66,21 @@ def policy_row(policy: Policy) -> dict[str, Any]:
     }
 
 
+def headroom_row(policy: Policy) -> dict[str, Any]:
+    """What a policy gives up for robustness and what that saves; empty where nothing was to be."""
+    found = policy.headroom
+    if found is None:
+        return {}
+    return {
+        "headroom_factor": found.factor,
+        "headroom_loss": found.loss,
+        "slower_effective_accuracy": found.effective_accuracy,
+        "slower_violation_rate": found.violation_rate,
+        "slower_effective_accuracy_without": found.effective_accuracy_without,
+        "slower_violation_rate_without": found.violation_rate_without,
+    }
+
+
 def budget_row(policy: Policy) -> dict[str, Any]:
     """What a policy within a budget of violations says of it; empty for another one."""
     if policy.budget is None:
@@ -86,14 +100,6 @@ def recovery_row(policy: Policy) -> dict[str, Any]:
     if found is None:
         return {}
     return {"burst": found.burst, "recovery_ms": found.within_ms, "metastable": found.metastable}
-
-
-def recovery_words(policy: Policy) -> str | None:
-    """The same for people: the time, or that there is none."""
-    found = policy.expectations.recovery
-    if found is None:
-        return None
-    return "metastable" if found.within_ms is None else f"{found.within_ms:.3g} ms"
 
 
 def budget_words(policy: Policy) -> list[str]:
