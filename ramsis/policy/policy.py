@@ -267,11 +267,17 @@ class Policy:
             "violation_price": float(self.violation_price),
             "spare_idle": self.spare_idle,
             "table": self._table_document(),
-            "expectations": _plain(asdict(self.expectations)),
+            "expectations": self._expectations_document(),
             "certificate": _plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
             **self._extras(),
         }
+
+    def _expectations_document(self) -> dict[str, Any]:
+        document: dict[str, Any] = _plain(asdict(self.expectations))
+        if self.expectations.interval is None:
+            del document["interval"]
+        return document
 
     def _table_document(self) -> dict[str, Any]:
         rows, row_of = compressed(self.codes)

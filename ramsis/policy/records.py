@@ -11,13 +11,14 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
-from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
 from ramsis.runtime.table_reader import sizes_to_run
 
-__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "Inputs", "PerDecision",
-           "PolicyModel", "Rates", "Spread", "names"]
+__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "Inputs", "Interval",
+           "PerDecision", "PolicyModel", "Rates", "Spread", "names"]
 
 _ORIGINS = "mpies"
+_CONFIDENCE = Rule("a number above 0 and below 1", lambda value: 0 < value < 1)
 
 
 def names(record: type[Any]) -> tuple[str, ...]:
@@ -175,6 +176,44 @@ class PerDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """What a promise may be off by, as its service times are known from samples only.
+
+    Attributes
+    ----------
+    confidence
+        In (0, 1).
+    violation_rate, effective_accuracy
+        Lower and upper end.
+    samples
+        Effective number of samples that it follows from, > 0.
+    """
+
+    confidence: float
+    violation_rate: tuple[float, float]
+    effective_accuracy: tuple[float, float]
+    samples: float
+
+    @classmethod
+    def from_fields(cls, interval: Fields) -> Interval:
+        """The interval in ``expectations.interval``."""
+        interval.only(names(cls))
+        return cls(
+            confidence=interval.number("confidence", _CONFIDENCE),
+            violation_rate=_ends(interval, "violation_rate"),
+            effective_accuracy=_ends(interval, "effective_accuracy"),
+            samples=interval.number("samples", POSITIVE),
+        )
+
+
+def _ends(interval: Fields, key: str) -> tuple[float, float]:
+    low, high = interval.numbers(key, FRACTION, 2)
+    if low > high:
+        raise interval.refusal(key, "lower end above the upper one", value=[low, high])
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
 class Expectations:
     """What the policy promises in the steady state, per query where nothing else is said.
 
@@ -204,6 +243,9 @@ class Expectations:
         Largest load that the workers can serve within the SLO, if known.
     upper_bound
         Effective accuracy that no scheme can beat, if known.
+    interval
+        What the promise may be off by, where service times are drawn from as many samples as the
+        profile states.
     """
 
     accuracy: float | None
@@ -219,6 +261,7 @@ class Expectations:
     overloaded: bool
     capacity_qps: float | None = None
     upper_bound: float | None = None
+    interval: Interval | None = None
 
     @classmethod
     def from_fields(cls, expected: Fields, models: tuple[str, ...]) -> Expectations:
@@ -240,7 +283,14 @@ class Expectations:
             overloaded=expected.flag("overloaded"),
             capacity_qps=expected.number_or_none("capacity_qps", NON_NEGATIVE),
             upper_bound=expected.number_or_none("upper_bound", FRACTION),
+            interval=_interval(expected),
         )
+
+
+def _interval(expected: Fields) -> Interval | None:
+    if "interval" not in expected or expected.value("interval") is None:
+        return None
+    return Interval.from_fields(expected.child("interval"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,6 +131,8 @@ VALUES: Mapping[str, Allowed] = {
                                "not a price"),
     "max_violation": Allowed("a fraction in (0, 1]", lambda x: 0 < x <= 1, "not a violation rate"),
     "solver": _words(*SOLVERS, wrong="unknown solver"),
+    "confidence": Allowed("a number above 0 and below 1", lambda x: 0 < x < 1,
+                          "not a confidence"),
     "overhead_ms": Allowed("a finite number >= 0", lambda x: math.isfinite(x) and x >= 0,
                            "not an overhead"),
 }

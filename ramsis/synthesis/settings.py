@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.cluster.service_times import DISTRIBUTION, carries_quantiles
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError, describe
@@ -70,6 +71,9 @@ class SynthesisSettings:
         times.
     padding : bool
         Whether a batch may be run as a larger one that is faster.
+    confidence : float
+        Of the intervals that follow from the number of samples, in (0, 1); a budget of
+        violations is met at the upper end.
     slo_classes : tuple of SloClass
         Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
         shares that sum to 1. Else none.
@@ -97,6 +101,7 @@ class SynthesisSettings:
     slo_classes: tuple[SloClass, ...] = ()
     overhead_ms: float = _OF_DISPATCH
     padding: bool = True
+    confidence: float = CONFIDENCE
 
     def __post_init__(self) -> None:
         for name, value in defaults_of(self.dispatch, self.objective).items():
@@ -141,8 +146,9 @@ class SynthesisSettings:
         for name in ("max_violation", "slo_classes"):
             if not shared[name]:
                 del shared[name]
-        if self.padding:
-            del shared["padding"]
+        for name, usual in (("padding", True), ("confidence", CONFIDENCE)):
+            if shared[name] == usual:
+                del shared[name]
         return {
             **shared,
             "slo_ms": float(self.slo_ms),

@@ -107,7 +107,7 @@ class Central(Recipe["CentralProblem"]):
                                           allowed="poisson"))
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                          policy.service_ms, policy.service, policy.levels,
-                             policy.samples, policy.run_as, policy.padding)
+                         policy.samples, policy.run_as, policy.padding)
         problem = CentralProblem(
             times=times, slo_ms=policy.slo_ms, workers=policy.workers,
             load=policy.load_qps / 1000.0, price=policy.violation_price,

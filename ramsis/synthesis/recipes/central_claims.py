@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
-from ramsis.synthesis.checks import Check, close, least_dual_of_classes
+from ramsis.synthesis.checks import Check, close, interval_checks, least_dual_of_classes
 from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
 from ramsis.synthesis.replayed import replay_checks
 from ramsis.synthesis.simulated import simulated
@@ -66,7 +66,8 @@ def central_claims(
     same = float((solution.table == policy.codes).mean()) if (
         solution.table.shape == policy.codes.shape) else 0.0
     stated = policy.expectations
-    again += (Check("table entries that are derived again", 1.0, same, same == 1.0),)
+    again += (Check("table entries that are derived again", 1.0, same, same == 1.0),
+              *interval_checks(stated, derived.interval, tolerance))
     if policy.replay is not None:
         return (*replay_checks(policy), *again)
     each = max(_QUERIES, int(_LASTS * policy.load_qps * policy.slo_ms / 1000.0))

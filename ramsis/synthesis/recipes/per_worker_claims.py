@@ -44,7 +44,7 @@ from ramsis.arrivals import MarkovModulated
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
 from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
-from ramsis.synthesis.checks import Check, close, least_dual
+from ramsis.synthesis.checks import Check, close, interval_checks, least_dual
 from ramsis.synthesis.service import bounded_by
 from ramsis.synthesis.stated import accuracy_check, certificate_checks, made_again_checks
 from ramsis.synthesis.verify_budget import budget_checks
@@ -108,6 +108,8 @@ def worker_claims(
         table,
         _overflow_check(policy, problem),
         *_expectation_checks(policy.expectations, derived, tolerance),
+        *interval_checks(policy.expectations, derived.interval,
+                         tolerance),
         *_spread_checks(policy.expectations, analysis, _LOOSER * tolerance),
         close("gain", policy.certificate.gain, gain, tolerance * (1.0 + policy.violation_price)),
         *proofs,
