@@ -86,6 +86,10 @@ _OPTIONS: _Options = {
         help="Of the intervals that follow from the number of samples; a budget of violations is "
              "met at their upper end."),
     "overhead_ms": overhead_option,
+    "headroom": click.option(
+        "--headroom", type=float, default=None, metavar="X",
+        help="Most effective accuracy to give up so that the promise holds when service takes "
+             "longer; 0: none.  [default: 0.003; per decision, and for shortest queues, 0]"),
     "padding": padding_option,
     "max_queue": click.option(
         "--max-queue", type=int, default=32, show_default=True,

@@ -144,6 +144,11 @@ class Dispatcher(Generic[R]):
         return len(self._up)
 
     @property
+    def workers_up(self) -> int:
+        """How many of them are up."""
+        return sum(self._up)
+
+    @property
     def queued(self) -> int:
         """Requests that wait, late ones included."""
         return sum(len(queue.waiting) + len(queue.late) for queue in self._queues())

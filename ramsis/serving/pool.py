@@ -154,11 +154,6 @@ class WorkerPool:
         """Start a batch on a worker that is ready and idle."""
         self._workers[worker].run(batch)
 
-    @property
-    def ready_workers(self) -> int:
-        """How many take batches."""
-        return sum(worker.is_ready for worker in self._workers)
-
     def process(self, worker: int) -> int | None:
         """Number of a worker's process."""
         process = self._workers[worker].process

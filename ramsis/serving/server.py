@@ -242,7 +242,7 @@ class Server:
         metrics.watch("ramsis_queued", "Queries that wait", lambda: dispatcher.queued)
         metrics.watch("ramsis_running", "Batches that run", lambda: len(self._running))
         metrics.watch("ramsis_workers_up", "Workers that take batches",
-                      lambda: self.pool.ready_workers)
+                      lambda: dispatcher.workers_up)
         metrics.watch("ramsis_load_qps", "Anticipated load",
                       lambda: dispatcher.load_qps(now_ms()))
         metrics.watch("ramsis_level_qps", "Load of the level that serves",

@@ -174,6 +174,7 @@ def test_metrics_are_read_by_prometheus_own_parser(server: Running) -> None:
     server.infer([[1, 2, 3], [4, 5, 6]])
     assert server.metric("ramsis_queries_total") == before + 2
     assert server.metric("ramsis_queued") == 0
+    assert server.metric("ramsis_workers_up") == 1
     assert server.metric("ramsis_level_qps") > 0
 
 
