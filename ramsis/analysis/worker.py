@@ -38,7 +38,7 @@ from ramsis.analysis.sampled import (
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.profiles.sketch import hat_weights
 from ramsis.worker.actions import Outcome
-from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem import Objective, WorkerProblem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,6 +113,16 @@ class WorkerAnalysis:
         in_time = float(met.sum())
         earned = float((met * self._accuracy).sum())
         return PerDecision(_ratio(earned, in_time), _fraction(self.decisions.sum() - in_time))
+
+    @property
+    def gain(self) -> float:
+        """Of the objective: what is earned less the price of violations."""
+        price = self.problem.violation_price
+        if self.problem.objective is Objective.PER_QUERY:
+            return self.effective_accuracy - price * self.violation_rate
+        found = self.per_decision
+        earned = (found.accuracy or 0.0) * (1.0 - found.violation_rate)
+        return earned - price * found.violation_rate
 
     @property
     def model_share(self) -> dict[str, float]:

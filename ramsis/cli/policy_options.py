@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import click
@@ -13,6 +13,7 @@ from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.cli.options import overhead_option, padding_option
 from ramsis.cli.params import ARRIVALS, GRID
+from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.synthesis.options import PAPER, as_in_the_paper
 from ramsis.worker.actions import Batching, LateRule
@@ -85,6 +86,10 @@ _OPTIONS: _Options = {
         help="Of the intervals that follow from the number of samples; a budget of violations is "
              "met at their upper end."),
     "overhead_ms": overhead_option,
+    "headroom": click.option(
+        "--headroom", type=float, default=None, metavar="X",
+        help="Most effective accuracy to give up so that the promise holds when service takes "
+             "longer; 0: none.  [default: 0.003; per decision, and for shortest queues, 0]"),
     "padding": padding_option,
     "max_queue": click.option(
         "--max-queue", type=int, default=32, show_default=True,
@@ -93,6 +98,16 @@ _OPTIONS: _Options = {
         "--solver", type=click.Choice(SOLVERS), default=SOLVERS[0], show_default=True,
         help="The last two are slow and meant for comparisons."),
 }
+
+
+def _by_option(message: str, chosen: Collection[str]) -> str:
+    """A message about a setting with the name of its option.
+
+    >>> _by_option("max_queue: not a number in range", ["max_queue"])
+    '--max-queue: not a number in range'
+    """
+    name, colon, rest = message.partition(": ")
+    return f"--{name.replace('_', '-')}{colon}{rest}" if name in chosen else message
 
 
 def policy_options(*names: str) -> Callable[[_Command], _Command]:
@@ -109,9 +124,12 @@ def policy_options(*names: str) -> Callable[[_Command], _Command]:
             settings = {name: given.pop(name) for name in chosen}
             if "arrivals" in settings:
                 settings["arrivals"] = settings["arrivals"].text
-            if given.pop("paper"):
-                settings = as_in_the_paper(settings)
-            return command(*positional, settings=settings, **given)
+            paper = given.pop("paper")
+            try:
+                settings = as_in_the_paper(settings) if paper else settings
+                return command(*positional, settings=settings, **given)
+            except InvalidValueError as error:
+                raise InvalidValueError(_by_option(str(error), chosen)) from error
 
         made: _Command = click.option("--scheme", hidden=True, expose_value=False, is_eager=True,
                                       callback=_renamed)(gathered)

@@ -14,7 +14,8 @@ from typing import Any
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
 from ramsis.runtime.table_reader import sizes_to_run
 
-__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "Inputs", "Interval",
+__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "HeadroomRecord", "Inputs",
+           "Interval",
            "PerDecision", "PolicyModel", "Rates", "Spread", "names"]
 
 _ORIGINS = "mpies"
@@ -430,6 +431,48 @@ class BudgetRecord(Simulated):
         return cls(
             max_violation_rate=record.number("max_violation_rate", FRACTION),
             **_simulated(record),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeadroomRecord:
+    """What a policy gives up so that it keeps its promise when service takes longer.
+
+    Attributes
+    ----------
+    allowed_loss
+        Largest loss of effective accuracy, and of gain, against the pure optimum, > 0.
+    factor
+        The service times that the table was planned with, as a multiple of the true ones, >= 1.
+    loss
+        What is lost at the true times; below 0 where the promise is higher.
+    slower
+        A factor on service times > 1, and with it
+    effective_accuracy, violation_rate
+        of the policy, and
+    effective_accuracy_without, violation_rate_without
+        of the pure optimum.
+    """
+
+    allowed_loss: float
+    factor: float
+    loss: float
+    slower: float
+    effective_accuracy: float
+    violation_rate: float
+    effective_accuracy_without: float
+    violation_rate_without: float
+
+    @classmethod
+    def from_fields(cls, record: Fields) -> HeadroomRecord:
+        """The record in a policy file."""
+        record.only(names(cls))
+        return cls(
+            allowed_loss=record.number("allowed_loss", POSITIVE),
+            factor=record.number("factor", POSITIVE),
+            loss=record.number("loss"),
+            slower=record.number("slower", POSITIVE),
+            **{name: record.number(name, FRACTION) for name in names(cls)[4:]},
         )
 
 

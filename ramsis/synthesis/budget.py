@@ -27,6 +27,10 @@ disposes; the file holds what was measured.
 4. Bisection on the number of states, by queue length, that do as A does.
 5. Bisection on q, ten times.
 
+Where the policies have headroom (:mod:`ramsis.synthesis.headroom`), each is the most robust one at
+its price, and all are replayed at the true service times: the budget holds for these. Steps 4 and
+5 are taken between policies that were planned with the same factor.
+
 It **stops** at any step when what is left of the budget, v less the interval's upper end, is worth
 less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or less than the
 simulation can tell apart, a quarter of the interval's half width. Of all that was tried within the
@@ -218,6 +222,8 @@ def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, 
 def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
     """Try what lies between two policies: state by state, and then by chance in one state."""
     price, policy = within.price, within.policy
+    if not _mixable(policy, beyond.policy):
+        return
     ours = policy.codes
     actions, theirs = codes_among(policy.actions, beyond.policy.actions, beyond.policy.codes)
     differ = np.argwhere(ours != theirs)
@@ -251,6 +257,14 @@ def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
             none, within = chance, one
         else:
             all_of_it, beyond = chance, one
+
+
+def _mixable(one: Policy, other: Policy) -> bool:
+    """Whether two tables tell the same states apart, and were planned with the same times."""
+    factors = [1.0 if policy.headroom is None else policy.headroom.factor
+               for policy in (one, other)]
+    return (factors[0] == factors[1] and np.array_equal(one.slack_ms, other.slack_ms)
+            and np.array_equal(one.queue_levels, other.queue_levels))
 
 
 def _slope(beyond: Simulated, within: Simulated) -> float:

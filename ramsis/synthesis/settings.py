@@ -69,6 +69,10 @@ class SynthesisSettings:
     overhead_ms : float
         What every batch takes besides the model, as to dispatch it, >= 0: added to all service
         times.
+    headroom : float
+        Largest effective accuracy, and gain, to give up so that the promise holds when service
+        takes longer, in [0, 1); see :mod:`ramsis.synthesis.headroom`. By default none with the
+        objective ``per-decision``.
     padding : bool
         Whether a batch may be run as a larger one that is faster.
     confidence : float
@@ -100,6 +104,7 @@ class SynthesisSettings:
     max_violation: float | None = None
     slo_classes: tuple[SloClass, ...] = ()
     overhead_ms: float = _OF_DISPATCH
+    headroom: float = _OF_DISPATCH
     padding: bool = True
     confidence: float = CONFIDENCE
 
@@ -156,6 +161,7 @@ class SynthesisSettings:
             "max_queue": int(self.max_queue),
             "violation_price": float(self.violation_price),
             "overhead_ms": float(self.overhead_ms),
+            "headroom": float(self.headroom),
         }
 
 
