@@ -98,7 +98,7 @@ class CentralAnalysis:
         expected = at_confidence(expected, self.effective_samples())
         if self.measured is None:
             return expected
-        return as_measured(expected, self.measured, problem.load_qps)
+        return as_measured(expected, self.measured, problem.load_qps, within_bound=True)
 
     def effective_samples(self) -> float | None:
         """Samples of service times that the violation rate rests on, as of one count of late ones.
