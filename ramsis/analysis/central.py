@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis.measured import as_measured
+from ramsis.analysis.sampled import Groups, at_confidence, effective_samples, overrun_ms
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import SteadyState
@@ -72,6 +73,7 @@ class CentralAnalysis:
         good = steady.in_time / problem.action_batch
         violations = 1.0 - in_time
         above = capacity_qps is not None and problem.load_qps > capacity_qps
+        spread = {name: _spread(*law) for name, law in self.distributions().items()}
         expected = Expectations(
             accuracy=effective / in_time if in_time > 0 else None,
             violation_rate=violations,
@@ -80,7 +82,8 @@ class CentralAnalysis:
                 accuracy=float(good @ problem.accuracy / good.sum()) if good.sum() > 0 else None,
                 violation_rate=float(np.clip(steady.late_share, 0.0, 1.0)),
             ),
-            **{name: _spread(*found) for name, found in self.distributions().items()},
+            batch_size=spread["batch_size"], queue_length=spread["queue_length"],
+            slack_ms=spread["slack_ms"],
             model_share={
                 problem.times.models[m]: min(float(share[problem.action_model == m].sum()), 1.0)
                 for m in np.unique(problem.action_model)
@@ -92,9 +95,26 @@ class CentralAnalysis:
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,
         )
+        expected = at_confidence(expected, self.effective_samples())
         if self.measured is None:
             return expected
-        return as_measured(expected, self.measured, problem.load_qps)
+        return as_measured(expected, self.measured, problem.load_qps, within_bound=True)
+
+    def effective_samples(self) -> float | None:
+        """Samples of service times that the violation rate rests on, as of one count of late ones.
+
+        See :mod:`ramsis.analysis.sampled`; None where times are fixed or the number is not known.
+        What comes while a batch is beyond the deadline goes to other workers, if there are any.
+        """
+        problem, steady = self.problem, self.steady_state
+        if not problem.times.distributed:
+            return None
+        share = steady.batches * problem.action_batch
+        samples = problem.times.samples[problem.action_model, problem.action_batch - 1]
+        over = overrun_ms(problem.quantiles_ms, problem.times.weights, problem.slo_ms)
+        follow = problem.load * over / problem.action_batch * (problem.workers == 1)
+        return effective_samples(Groups(share, share - steady.in_time, samples, follow,
+                                        np.ones_like(share), np.zeros_like(share)))
 
 
 def _spread(values: FloatArray, probability: FloatArray) -> Spread:

@@ -28,9 +28,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.analysis.sampled import (
+    Groups,
+    at_confidence,
+    effective_samples,
+    overrun_ms,
+    slack_spread,
+)
 from ramsis.policy import Expectations, PerDecision, Spread
+from ramsis.profiles.sketch import hat_weights
 from ramsis.worker.actions import Outcome
-from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem import Objective, WorkerProblem
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,6 +115,16 @@ class WorkerAnalysis:
         return PerDecision(_ratio(earned, in_time), _fraction(self.decisions.sum() - in_time))
 
     @property
+    def gain(self) -> float:
+        """Of the objective: what is earned less the price of violations."""
+        price = self.problem.violation_price
+        if self.problem.objective is Objective.PER_QUERY:
+            return self.effective_accuracy - price * self.violation_rate
+        found = self.per_decision
+        earned = (found.accuracy or 0.0) * (1.0 - found.violation_rate)
+        return earned - price * found.violation_rate
+
+    @property
     def model_share(self) -> dict[str, float]:
         """Share of the queries served that each model serves; those that serve none left out."""
         served = self._outcome.service >= 0
@@ -160,6 +178,33 @@ class WorkerAnalysis:
         rows += [("model", name, share) for name, share in self.model_share.items()]
         return pd.DataFrame(rows, columns=["quantity", "value", "probability"])
 
+    def effective_samples(self) -> float | None:
+        """Samples of service times that the violation rate rests on, as of one count of late ones.
+
+        See :mod:`ramsis.analysis.sampled`; None where times are fixed or the number is not known.
+        """
+        problem, outcome = self.problem, self._outcome
+        if problem.quantiles_ms is None or problem.samples is None:
+            return None
+        n, j = np.nonzero(outcome.service >= 0)
+        model, batch = outcome.model[n, j], outcome.batch[n, j]
+        served = np.zeros((*problem.samples.shape, problem.bins + 1))
+        late_at = np.zeros_like(served)
+        np.add.at(served, (model, batch - 1, j), self.queries[n, j])
+        np.add.at(late_at, (model, batch - 1, j), (self.queries * (1.0 - self._in_time))[n, j])
+        late = late_at.sum(axis=2)
+        share = served.sum(axis=2)
+        at = np.nonzero(share)
+        too_long = np.array([1.0 - problem.in_time_probability(m, b + 1)
+                             for m, b in zip(*(axis.tolist() for axis in at), strict=True)])
+        over = overrun_ms(problem.quantiles_ms[at], hat_weights(problem.quantile_levels),
+                          problem.slo_ms)
+        rate = problem.arrivals.rate_per_ms / problem.workers
+        return effective_samples(Groups(share[at], late[at], problem.samples[at],
+                                        rate * over / (at[1] + 1.0),
+                                        slack_spread(served[at], too_long),
+                                        _shares(late_at[at][:, :-1].sum(axis=1), late[at])))
+
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
     ) -> Expectations:
@@ -168,7 +213,7 @@ class WorkerAnalysis:
         above = capacity_qps is not None and load_qps > capacity_qps
         violation_rate = self.violation_rate
         spread = {name: _spread(*law) for name, law in self.distributions().items()}
-        return Expectations(
+        found = Expectations(
             accuracy=self.accuracy,
             violation_rate=violation_rate,
             effective_accuracy=self.effective_accuracy,
@@ -183,6 +228,7 @@ class WorkerAnalysis:
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,
         )
+        return at_confidence(found, self.effective_samples())
 
 
 def analyse_worker(
@@ -212,6 +258,10 @@ def analyse_worker(
 def _fraction(value: float) -> float:
     """A sum of probabilities without its rounding errors outside [0, 1]."""
     return min(1.0, max(0.0, float(value)))
+
+
+def _shares(part: FloatArray, whole: FloatArray) -> FloatArray:
+    return np.asarray(np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0))
 
 
 def _ratio(part: float, whole: float) -> float | None:

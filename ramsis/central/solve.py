@@ -39,7 +39,8 @@ from ramsis.central.model import Model, central_model
 from ramsis.central.problem import CentralProblem
 from ramsis.errors import NotConvergedError, describe
 
-__all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "solve_central"]
+__all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "evaluate_central",
+           "solve_central"]
 
 FloatArray = NDArray[np.float64]
 Codes = NDArray[np.int16]
@@ -73,6 +74,9 @@ class CentralSolution:
     spare_idle : int or None
         Least number of idle workers with which, the queue being empty, lending one for a batch
         of 1 on the fastest model costs less than :data:`FREE`, and with more idle too.
+    to, action : ndarrays of int16, shape (I, N, J)
+        The model's optimal policy: level to which the queue is dropped first, and then the
+        action.
     """
 
     problem: CentralProblem
@@ -81,6 +85,8 @@ class CentralSolution:
     rounds: int
     residual: float
     spare_idle: int | None
+    to: Codes
+    action: Codes
 
 
 def solve_central(problem: CentralProblem) -> CentralSolution:
@@ -95,8 +101,33 @@ def solve_central(problem: CentralProblem) -> CentralSolution:
         found = _solved(problem, restart * problem.load / problem.workers)
         if found is not None:
             return found
-    raise NotConvergedError(describe("the values of a policy cannot be computed",
-                                     value="singular system"))
+    raise _not_computed()
+
+
+def evaluate_central(problem: CentralProblem, plan: CentralSolution) -> SteadyState:
+    """The steady state of a solution's policy in a problem of other service times.
+
+    Parameters
+    ----------
+    problem : CentralProblem
+        With the levels, slack bins and actions of the solution's own.
+
+    Raises
+    ------
+    NotConvergedError
+        The policy's values could not be computed.
+    """
+    for restart in _RESTARTS:
+        model = central_model(problem, restart * problem.load / problem.workers)
+        values = evaluate(model, plan.to, plan.action)
+        if values is not None:
+            return steady_state_of(model, plan.to, plan.action, values)
+    raise _not_computed()
+
+
+def _not_computed() -> NotConvergedError:
+    return NotConvergedError(describe("the values of a policy cannot be computed",
+                                      value="singular system"))
 
 
 def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
@@ -115,7 +146,7 @@ def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
     table = table_of(model, found.values, width_ms)
     steady_state = steady_state_of(model, found.to, found.action, found.values)
     return CentralSolution(problem, table[1:, 1:], steady_state, found.rounds, found.residual,
-                           _spare_idle(model, found.values.wait[:, 0]))
+                           _spare_idle(model, found.values.wait[:, 0]), found.to, found.action)
 
 
 def _coarse_levels(idle: NDArray[np.int64]) -> NDArray[np.int64]:

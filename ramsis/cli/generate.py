@@ -51,7 +51,10 @@ def generate(
     Writes one policy file per level and a manifest into DIR, and prints what each policy will
     deliver: accuracy of the queries answered in time, share of SLO violations, effective
     accuracy (late queries count 0), and the upper bound that no scheme with batches up to
-    --max-queue can beat. State OVERLOAD: the load passes the capacity, or more than a tenth of
+    --max-queue can beat. "planned with" is the factor on service times that the policy was planned
+    with so that it keeps its promise when service takes longer, "given up" the accuracy that this
+    costs (--headroom at most), "10 % slower" and "without" the violations when service takes 10 %
+    longer, with and without it. State OVERLOAD: the load passes the capacity, or more than a tenth of
     the queries will be late. A set in DIR made from the same inputs is extended, also by
     policies for another arrival process. `ramsis arrivals fit` finds the process of a trace.
 

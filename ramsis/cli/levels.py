@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ramsis.cli.clusters import cluster_terms
-from ramsis.cli.rows import Column, budget_row, policy_row, print_json, print_rows
+from ramsis.cli.rows import Column, budget_row, headroom_row, policy_row, print_json, print_rows
 from ramsis.cluster import Cluster
 from ramsis.policy import MANIFEST_NAME, Level, Policy, policy_file_name
 
@@ -22,7 +22,14 @@ _RATES = (
     Column("expected_effective_accuracy", "effective acc.", ".4f"),
     Column("upper_bound", "upper bound", ".4f"),
 )
-PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), Column("state", "state"))
+_HEADROOM = (
+    Column("headroom_factor", "planned with", "g"),
+    Column("headroom_loss", "given up", ".4f"),
+    Column("slower_violation_rate", "10 % slower", ".4%"),
+    Column("slower_violation_rate_without", "without", ".4%"),
+)
+PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM,
+                   Column("state", "state"))
 _STATIONS = (
     *_RATES,
     Column("shared_effective_accuracy", "shared", ".4f"),
@@ -38,12 +45,14 @@ def print_levels(
     cluster: Cluster, levels: Sequence[Level[Policy]], folder: Path, *, as_json: bool
 ) -> None:
     """Print what was made for a cluster: a row for each level."""
-    columns = PROMISE_COLUMNS if cluster.simple else _STATIONS
+    chosen = PROMISE_COLUMNS if cluster.simple else _STATIONS
     rows = [_policy_row(level.policy, folder) if cluster.simple else _stations_row(cluster, level)
             for level in levels]
     if as_json:
         print_json(rows)
         return
+    columns = [column for column in chosen if column not in _HEADROOM
+               or any(row.get(column.key) is not None for row in rows)]
     if cluster.simple:
         print_rows(columns, rows)
         count = f"{len(levels)} {'policy' if len(levels) == 1 else 'policies'}"
@@ -62,8 +71,8 @@ def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
     if policy.randomised is not None:
         state += ", one action by chance"
-    return {**policy_row(policy), **budget_row(policy), "file": str(folder / name),
-            "state": state}
+    return {**policy_row(policy), **headroom_row(policy), **budget_row(policy),
+            "file": str(folder / name), "state": state}
 
 
 def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:

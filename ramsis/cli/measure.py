@@ -15,6 +15,7 @@ from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.profiles.measure import (
     BACKENDS,
     BATCHES,
+    ORDERS,
     PERCENTILES,
     MeasureSettings,
     Observer,
@@ -44,6 +45,9 @@ _RULE = StopRule()
 @click.option("--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True)
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
               help="Threads of one run.")
+@click.option("--order", type=click.Choice(ORDERS), default=ORDERS[0], show_default=True,
+              help="All models interleaved in a random order, in one warm process; or one model "
+                   "after the other.")
 @click.option("--percentile", type=click.Choice(tuple(PERCENTILES)), default=_RULE.percentile,
               show_default=True, help="Percentile that is to be stable.")
 @click.option("--relative-error", type=float, default=_RULE.relative_error, show_default=True,
@@ -109,27 +113,34 @@ def _settings(given: dict[str, Any]) -> MeasureSettings:
     options = Options(given["threads"], given["device"], dict(given["dimensions"]),
                       given["tokens"], given["inputs"])
     return MeasureSettings(given["backend"], given["batches"], StopRule(**stop),
-                           given["quantiles"], options)
+                           given["quantiles"], options, given["order"])
 
 
 class _Progress(Observer):
     """A bar over all batch sizes; lines where there is no terminal, and for what is missing."""
 
     def __init__(self, advance: Callable[[], object], batches: int) -> None:
-        self._advance, self._batches, self._finished = advance, batches, 0
+        self._advance, self._batches, self._warned = advance, batches, False
+        self._finished: dict[str, int] = {}
 
     def batch_finished(self, model: str, batch: int) -> None:
-        self._finished += 1
+        self._finished[model] = self._finished.get(model, 0) + 1
         self._advance()
 
     def model_finished(self, model: str, note: str | None) -> None:
-        for _ in range(self._batches - self._finished):
+        for _ in range(self._batches - self._finished.get(model, 0)):
             self._advance()
-        self._finished = 0
         if note:
             click.echo(f"note: {model}: {note}", err=True)
         elif not sys.stderr.isatty():
             click.echo(f"{model}: measured", err=True)
+
+
+    def foreign_load(self, processors: float) -> None:
+        if not self._warned:
+            self._warned = True
+            click.echo(f"note: others keep {processors:.1f} processors of this machine busy; "
+                       "latencies measured beside them are not the models' own", err=True)
 
 
 def _columns(percentile: str) -> list[Column]:

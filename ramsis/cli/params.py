@@ -29,6 +29,7 @@ from ramsis.report.figure import check_figure_name
 # What takes long to load is imported by the words that need it, so that commands start quickly.
 if TYPE_CHECKING:
     from ramsis.arrivals import Arrivals
+    from ramsis.sim import SlowSpells
     from ramsis.synthesis.schemes import ComparedScheme
 
     _ParamType = click.ParamType[Any]
@@ -37,7 +38,7 @@ else:
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FOLDER", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS",
-           "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
+           "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
 
 _LARGEST_BATCH = 65536
 
@@ -232,6 +233,12 @@ def _log_column(text: str, where: str) -> tuple[str, str]:
     return name, column
 
 
+def _slow_spells(text: str, where: str) -> SlowSpells | str:
+    from ramsis.sim import SlowSpells
+
+    return text if text == "profile" else SlowSpells.parse(text, where)
+
+
 LOADS = Word("loads", _loads)
 """``400``, ``400,800`` or ``from:to:step``: a tuple of loads in queries per second."""
 ARRIVALS = Word("process", _arrivals)
@@ -264,5 +271,7 @@ BATCH_SIZES = Word("batches", _batches)
 """``1,2,4``, ``1:32`` or ``1:32:4``: a rising tuple."""
 DIMENSION = Word("dimension", _dimension)
 """``NAME=SIZE``: a pair."""
+SLOW_SPELLS = Word("spells", _slow_spells)
+"""``share=S,factor=F,length-ms=L``: :class:`~ramsis.sim.SlowSpells`; or ``profile``."""
 LOG_COLUMN = Word("column", _log_column)
 """``FIELD=NAME``: a pair."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.cli.options import overhead_option, padding_option
@@ -79,7 +80,15 @@ _OPTIONS: _Options = {
         "--max-violation", type=float, default=None, metavar="X",
         help="Budget of violations, such as 0.001: makes the most accurate policy that keeps to "
              "it in simulation, at the price that this takes; some ten seconds a load."),
+    "confidence": click.option(
+        "--confidence", type=float, default=CONFIDENCE, show_default=True, metavar="X",
+        help="Of the intervals that follow from the number of samples; a budget of violations is "
+             "met at their upper end."),
     "overhead_ms": overhead_option,
+    "headroom": click.option(
+        "--headroom", type=float, default=None, metavar="X",
+        help="Most effective accuracy to give up so that the promise holds when service takes "
+             "longer; 0: none.  [default: 0.003; per decision, and for shortest queues, 0]"),
     "padding": padding_option,
     "max_queue": click.option(
         "--max-queue", type=int, default=32, show_default=True,

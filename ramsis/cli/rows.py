@@ -17,8 +17,8 @@ from rich.table import Table
 from ramsis.policy import Policy
 from ramsis.runtime.table import WAIT_CODE
 
-__all__ = ["Column", "budget_row", "budget_words", "json_option", "policy_row", "print_json",
-           "print_rows", "progress"]
+__all__ = ["Column", "budget_row", "budget_words", "headroom_row", "json_option", "policy_row",
+           "print_json", "print_rows", "progress"]
 
 json_option = click.option("--json", "as_json", is_flag=True,
                            help="Print the rows as one JSON document.")
@@ -63,6 +63,21 @@ def policy_row(policy: Policy) -> dict[str, Any]:
         "capacity_qps": expected.capacity_qps,
         "utilisation": expected.utilisation,
         "overloaded": expected.overloaded,
+    }
+
+
+def headroom_row(policy: Policy) -> dict[str, Any]:
+    """What a policy gives up for robustness and what that saves; empty where nothing was to be."""
+    found = policy.headroom
+    if found is None:
+        return {}
+    return {
+        "headroom_factor": found.factor,
+        "headroom_loss": found.loss,
+        "slower_effective_accuracy": found.effective_accuracy,
+        "slower_violation_rate": found.violation_rate,
+        "slower_effective_accuracy_without": found.effective_accuracy_without,
+        "slower_violation_rate_without": found.violation_rate_without,
     }
 
 

@@ -23,7 +23,7 @@ from ramsis.cli.options import (
     simulated_service_option,
     workload_options,
 )
-from ramsis.cli.params import FIGURE, SCHEME, ByType, NamedScheme
+from ramsis.cli.params import FIGURE, SCHEME, SLOW_SPELLS, ByType, NamedScheme
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.simulate_placement import require_fleet, simulate_placement_file
 from ramsis.cli.workloads import WorkloadOptions
@@ -39,6 +39,7 @@ from ramsis.sim import (
     Run,
     SimulationResult,
     SimulationSettings,
+    SlowSpells,
     Workload,
     check_load,
     over_time,
@@ -95,6 +96,9 @@ class _Entry:
 @click.option("--network-ms", type=float, default=0.0, show_default=True,
               help="Delay of each batch on its way.")
 @overhead_option
+@click.option("--slow-spells", type=SLOW_SPELLS, metavar="share=S,factor=F,length-ms=L|profile",
+              help="Each worker takes F times as long for a share S of the time, in spells of L "
+              "ms on average; or the spells that the profile recorded.")
 @padding_option
 @click.option("--monitor", type=click.Choice(["on", "off"]),
               help="Anticipate the load by the load monitor, or be told the mean load.  "
@@ -128,6 +132,7 @@ def simulate_command(
     service: str,
     network_ms: float,
     overhead_ms: float,
+    slow_spells: SlowSpells | str | None,
     padding: bool,
     monitor: str | None,
     monitor_ms: float,
@@ -171,6 +176,7 @@ def simulate_command(
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
+        slow_spells=_spells(slow_spells, cluster),
         seeds=range(seed, seed + seeds))
     sets = [Policies.load(path) for path in policies]
     largest = max([largest_batch(sets), *(one.spec.largest_batch for one in schemes)])
@@ -197,6 +203,13 @@ def simulate_command(
         print_json([{k: v for k, v in row.items() if k != "models"} for row in rows])
     else:
         print_rows(_COLUMNS, rows)
+
+
+def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | None:
+    """The slow spells that were asked for; those of a profile are of its first worker type."""
+    if isinstance(given, str):
+        return SlowSpells.recorded(cluster.worker_types[0].profile.measurement, "--slow-spells")
+    return given
 
 
 def _ready(

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError
-from ramsis.policy.records import BudgetRecord, PolicyModel, Simulated, names
+from ramsis.policy.records import BudgetRecord, HeadroomRecord, PolicyModel, Simulated, names
 from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DecisionTable
 
-__all__ = ["arrivals_in", "budget_in", "classes_in", "levels_in", "models_in",
+__all__ = ["arrivals_in", "budget_in", "classes_in", "headroom_in", "levels_in", "models_in",
            "replay_in"]
 
 FloatArray = NDArray[np.float64]
@@ -112,3 +112,10 @@ def budget_in(fields: Fields) -> BudgetRecord | None:
     if "budget" not in fields or fields.value("budget") is None:
         return None
     return BudgetRecord.from_fields(fields.child("budget"))
+
+
+def headroom_in(fields: Fields) -> HeadroomRecord | None:
+    """The record of a headroom, where the file has one."""
+    if "headroom" not in fields or fields.value("headroom") is None:
+        return None
+    return HeadroomRecord.from_fields(fields.child("headroom"))

@@ -14,6 +14,7 @@ from ramsis.policy.parts import (
     arrivals_in,
     budget_in,
     classes_in,
+    headroom_in,
     levels_in,
     models_in,
     replay_in,
@@ -22,6 +23,7 @@ from ramsis.policy.records import (
     BudgetRecord,
     CertificateRecord,
     Expectations,
+    HeadroomRecord,
     Inputs,
     PolicyModel,
     Simulated,
@@ -104,6 +106,8 @@ class Policy:
     overhead_ms
         What every batch takes besides its model, >= 0; the models' own times are without it,
         :attr:`latency_ms` and the other times of this class with it.
+    headroom
+        What was given up for robustness, if any was to be.
     """
 
     models: tuple[PolicyModel, ...]
@@ -136,6 +140,7 @@ class Policy:
     quantile_levels: FloatArray | None = None
     padding: bool = True
     overhead_ms: float = 0.0
+    headroom: HeadroomRecord | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -267,11 +272,17 @@ class Policy:
             "violation_price": float(self.violation_price),
             "spare_idle": self.spare_idle,
             "table": self._table_document(),
-            "expectations": _plain(asdict(self.expectations)),
+            "expectations": self._expectations_document(),
             "certificate": _plain(asdict(self.certificate)),
             "inputs": asdict(self.inputs),
             **self._extras(),
         }
+
+    def _expectations_document(self) -> dict[str, Any]:
+        document: dict[str, Any] = _plain(asdict(self.expectations))
+        if self.expectations.interval is None:
+            del document["interval"]
+        return document
 
     def _table_document(self) -> dict[str, Any]:
         rows, row_of = compressed(self.codes)
@@ -302,6 +313,8 @@ class Policy:
             found["padding"] = False
         if self.overhead_ms:
             found["overhead_ms"] = float(self.overhead_ms)
+        if self.headroom is not None:
+            found["headroom"] = _plain(asdict(self.headroom))
         return found
 
     @classmethod
@@ -351,6 +364,7 @@ class Policy:
             quantile_levels=levels_in(fields, models),
             padding="padding" not in fields or fields.flag("padding"),
             overhead_ms=0.0 if overhead is None else overhead,
+            headroom=headroom_in(fields),
         )
 
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
-from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
 from ramsis.runtime.table_reader import sizes_to_run
 
-__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "Inputs", "PerDecision",
-           "PolicyModel", "Rates", "Spread", "names"]
+__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "HeadroomRecord", "Inputs",
+           "Interval",
+           "PerDecision", "PolicyModel", "Rates", "Spread", "names"]
 
 _ORIGINS = "mpies"
+_CONFIDENCE = Rule("a number above 0 and below 1", lambda value: 0 < value < 1)
 
 
 def names(record: type[Any]) -> tuple[str, ...]:
@@ -175,6 +177,44 @@ class PerDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """What a promise may be off by, as its service times are known from samples only.
+
+    Attributes
+    ----------
+    confidence
+        In (0, 1).
+    violation_rate, effective_accuracy
+        Lower and upper end.
+    samples
+        Effective number of samples that it follows from, > 0.
+    """
+
+    confidence: float
+    violation_rate: tuple[float, float]
+    effective_accuracy: tuple[float, float]
+    samples: float
+
+    @classmethod
+    def from_fields(cls, interval: Fields) -> Interval:
+        """The interval in ``expectations.interval``."""
+        interval.only(names(cls))
+        return cls(
+            confidence=interval.number("confidence", _CONFIDENCE),
+            violation_rate=_ends(interval, "violation_rate"),
+            effective_accuracy=_ends(interval, "effective_accuracy"),
+            samples=interval.number("samples", POSITIVE),
+        )
+
+
+def _ends(interval: Fields, key: str) -> tuple[float, float]:
+    low, high = interval.numbers(key, FRACTION, 2)
+    if low > high:
+        raise interval.refusal(key, "lower end above the upper one", value=[low, high])
+    return low, high
+
+
+@dataclass(frozen=True, slots=True)
 class Expectations:
     """What the policy promises in the steady state, per query where nothing else is said.
 
@@ -204,6 +244,9 @@ class Expectations:
         Largest load that the workers can serve within the SLO, if known.
     upper_bound
         Effective accuracy that no scheme can beat, if known.
+    interval
+        What the promise may be off by, where service times are drawn from as many samples as the
+        profile states.
     """
 
     accuracy: float | None
@@ -219,6 +262,7 @@ class Expectations:
     overloaded: bool
     capacity_qps: float | None = None
     upper_bound: float | None = None
+    interval: Interval | None = None
 
     @classmethod
     def from_fields(cls, expected: Fields, models: tuple[str, ...]) -> Expectations:
@@ -240,7 +284,14 @@ class Expectations:
             overloaded=expected.flag("overloaded"),
             capacity_qps=expected.number_or_none("capacity_qps", NON_NEGATIVE),
             upper_bound=expected.number_or_none("upper_bound", FRACTION),
+            interval=_interval(expected),
         )
+
+
+def _interval(expected: Fields) -> Interval | None:
+    if "interval" not in expected or expected.value("interval") is None:
+        return None
+    return Interval.from_fields(expected.child("interval"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +431,48 @@ class BudgetRecord(Simulated):
         return cls(
             max_violation_rate=record.number("max_violation_rate", FRACTION),
             **_simulated(record),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HeadroomRecord:
+    """What a policy gives up so that it keeps its promise when service takes longer.
+
+    Attributes
+    ----------
+    allowed_loss
+        Largest loss of effective accuracy, and of gain, against the pure optimum, > 0.
+    factor
+        The service times that the table was planned with, as a multiple of the true ones, >= 1.
+    loss
+        What is lost at the true times; below 0 where the promise is higher.
+    slower
+        A factor on service times > 1, and with it
+    effective_accuracy, violation_rate
+        of the policy, and
+    effective_accuracy_without, violation_rate_without
+        of the pure optimum.
+    """
+
+    allowed_loss: float
+    factor: float
+    loss: float
+    slower: float
+    effective_accuracy: float
+    violation_rate: float
+    effective_accuracy_without: float
+    violation_rate_without: float
+
+    @classmethod
+    def from_fields(cls, record: Fields) -> HeadroomRecord:
+        """The record in a policy file."""
+        record.only(names(cls))
+        return cls(
+            allowed_loss=record.number("allowed_loss", POSITIVE),
+            factor=record.number("factor", POSITIVE),
+            loss=record.number("loss"),
+            slower=record.number("slower", POSITIVE),
+            **{name: record.number(name, FRACTION) for name in names(cls)[4:]},
         )
 
 

@@ -25,6 +25,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.runtime.division import StationWorkers, division
 from ramsis.runtime.monitor import WINDOW_MS, LoadMonitor
 from ramsis.runtime.policy_set import Level, PolicySet
 from ramsis.runtime.randomised import Uniform, drawn_from
@@ -141,6 +142,11 @@ class Dispatcher(Generic[R]):
     def workers(self) -> int:
         """How many there are."""
         return len(self._up)
+
+    @property
+    def workers_up(self) -> int:
+        """How many of them are up."""
+        return sum(self._up)
 
     @property
     def queued(self) -> int:
@@ -333,26 +339,8 @@ class Dispatcher(Generic[R]):
     def _level_at(self, load_qps: float) -> Level[Selector]:
         return self.policies.at(load_qps, self.settings.process).level
 
-    def _division(self, level: Level[Selector]) -> list[tuple[str, list[int], list[float]]]:
-        """By station: the dispatch rule, the numbers of its workers, and the classes it serves."""
-        free: dict[str, list[int]] = {}
-        first = 0
-        for name, count in self._worker_types.items():
-            free[name] = list(range(first, first + count))
-            first += count
-        found = []
-        for station in level.stations:
-            here: list[int] = []
-            for name in station.worker_types:
-                missing = station.workers - len(here)
-                here, free[name] = here + free[name][:missing], free[name][missing:]
-            if len(here) < station.workers:
-                raise InvalidValueError(describe(
-                    "more workers than there are", value=station.workers,
-                    where=f"station {station.name} at {level.load_qps:g} QPS",
-                    allowed=str(len(here))))
-            found.append((station.policy.table.dispatch, here, sorted(station.share)))
-        return found
+    def _division(self, level: Level[Selector]) -> list[StationWorkers]:
+        return division(level, self._worker_types)
 
     def _divided_anew(
         self, now_ms: float, orders: Orders[R], newcomers: Sequence[Ticket[R]] = ()

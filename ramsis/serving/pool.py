@@ -122,8 +122,6 @@ class WorkerPool:
         The tensors of the variants, once :meth:`start` has returned.
     slots
         Where inputs of queries go.
-    restarts
-        How many workers were started anew.
     """
 
     def __init__(
@@ -132,7 +130,6 @@ class WorkerPool:
         self.variants, self.settings, self.events = variants, settings, events
         self.inputs, self.outputs = tuple[TensorSpec, ...](), tuple[TensorSpec, ...]()
         self.slots: Slots | None = None
-        self.restarts = 0
         self.closing = False
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._workers = [_Worker(self, number) for number in range(settings.workers)]
@@ -196,8 +193,8 @@ class WorkerPool:
                 reason, where=f"{self.variants.path}: worker {worker.number}")))
             return
         if worker.is_ready:
+            worker.is_ready = False
             self.events.gone(worker.number, reason)
-        self.restarts += 1
         worker.start_later()
 
     def core(self, worker: int) -> int | None:
@@ -250,7 +247,6 @@ class _Worker:
 
     def start_later(self) -> None:
         """Start the process again, after a pause."""
-        self.is_ready = False
         self._loop.call_later(self._pause_s, self.start)
         self._pause_s = min(2.0 * self._pause_s, _LONGEST_PAUSE_S)
 

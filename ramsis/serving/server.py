@@ -29,7 +29,7 @@ from ramsis.serving.metrics import Metrics
 from ramsis.serving.policies import Expected, check_served, largest_batch, selectors_of
 from ramsis.serving.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 from ramsis.serving.protocol import Answer, InferRequest
-from ramsis.serving.request_log import Request, RequestLogWriter
+from ramsis.serving.recorder import Recorder
 from ramsis.serving.variants import VariantsFile
 
 __all__ = ["Server", "ServerSettings"]
@@ -124,9 +124,7 @@ class Server:
         self._running: dict[int, _Running] = {}
         self._batches = 0
         self._expected: tuple[float, str, Expected] | None = None
-        self._counted: dict[tuple[str, str], Any] = {}
-        self._log_writer = (RequestLogWriter(self.settings.request_log)
-                            if self.settings.request_log else None)
+        self._recorder = Recorder(self.metrics, self.settings.request_log)
         self._background: list[asyncio.Task[None]] = []
         self._arrived = 0
         self._service_drift = ServiceDrift(self._mean_ms)
@@ -151,7 +149,7 @@ class Server:
         dispatcher: Dispatcher[Query] = Dispatcher(selectors_of(self.policies), settings.dispatch)
         self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop)
         await self.pool.start()
-        self.begun_ms = self.front.now_ms()
+        self._recorder.begun_ms = self.front.now_ms()
         self._watch_metrics(dispatcher)
         loop = asyncio.get_running_loop()
         self._background += [loop.create_task(self._flush_log()),
@@ -226,8 +224,7 @@ class Server:
         for task in self._background:
             task.cancel()
         await self.pool.stop()
-        if self._log_writer is not None:
-            self._log_writer.close()
+        self._recorder.close()
         self.log("stopped")
 
     @property
@@ -244,6 +241,8 @@ class Server:
         metrics, now_ms = self.metrics, self.front.now_ms
         metrics.watch("ramsis_queued", "Queries that wait", lambda: dispatcher.queued)
         metrics.watch("ramsis_running", "Batches that run", lambda: len(self._running))
+        metrics.watch("ramsis_workers_up", "Workers that take batches",
+                      lambda: dispatcher.workers_up)
         metrics.watch("ramsis_load_qps", "Anticipated load",
                       lambda: dispatcher.load_qps(now_ms()))
         metrics.watch("ramsis_level_qps", "Load of the level that serves",
@@ -256,9 +255,9 @@ class Server:
 
     async def _flush_log(self) -> None:
         """Bring the request log to its file once a second."""
-        while self._log_writer is not None:
+        while True:
             await asyncio.sleep(1.0)
-            self._log_writer.flush()
+            self._recorder.flush()
 
     async def _watch_arrivals(self) -> None:
         """Compare the arrivals of each second with the highest level."""
@@ -313,7 +312,8 @@ class Server:
         for row, ticket in enumerate(start.tickets):
             query = ticket.request
             query.call.answer(query.place, {name: a[row] for name, a in outputs.items()}, served)
-            self._record(ticket, "served" if now_ms <= ticket.deadline_ms else "late", served)
+            outcome = "served" if now_ms <= ticket.deadline_ms else "late"
+            self._recorder.query(ticket, outcome, now_ms, served)
         self._measure(start, served)
 
     def _gone(self, worker: int, reason: str) -> None:
@@ -341,7 +341,7 @@ class Server:
         assert self.pool.slots is not None
         self.pool.slots.give([query.slot])
         query.call.fail(OverloadedError("the deadline cannot be kept"))
-        self._record(ticket, "dropped", None)
+        self._recorder.query(ticket, "dropped", self.front.now_ms(), None)
 
     def _fail(self, running: _Running, reason: str) -> None:
         start = running.start
@@ -350,42 +350,16 @@ class Server:
         error: RamsisError = FailedError(f"{start.model}: {reason}")
         for ticket in start.tickets:
             ticket.request.call.fail(error)
-            self._record(ticket, "failed", served)
+            self._recorder.query(ticket, "failed", served.finish_ms, served)
 
     def _give_slots(self, start: Start[Query]) -> None:
         assert self.pool.slots is not None
         self.pool.slots.give([ticket.request.slot for ticket in start.tickets])
 
-    def _record(self, ticket: Ticket[Query], outcome: str, served: Served | None) -> None:
-        """Count a query, and write its line of the request log."""
-        variant = served.variant if served else ""
-        counted = self._counted.get((outcome, variant))
-        if counted is None:
-            counted = self.metrics.queries.labels(outcome, variant)
-            self._counted[outcome, variant] = counted
-        counted.inc()
-        if self._log_writer is None:
-            return
-        call, zero = ticket.request.call, self.begun_ms
-        line = Request(
-            (call.arrival_ms - zero) / 1000.0, None, (self.front.now_ms() - zero) / 1000.0,
-            call.deadline_ms - call.arrival_ms, outcome)
-        if served is not None:
-            line = line._replace(
-                start_s=(served.start_ms - zero) / 1000.0,
-                finish_s=(served.finish_ms - zero) / 1000.0, model=served.variant,
-                batch=served.batch, run_as=served.run_as, worker=served.worker)
-        self._log_writer.write(line)
-
     def _measure(self, start: Start[Query], served: Served) -> None:
-        metrics, service_ms = self.metrics, served.finish_ms - served.start_ms
-        metrics.batch.labels(served.variant).observe(served.batch)
-        metrics.service.labels(served.variant).observe(service_ms)
-        metrics.slack.observe(start.slack_ms)
-        metrics.waiting.observe(served.start_ms - start.tickets[0].request.call.arrival_ms)
-        expected_ms = self.expected.service_ms(served.variant, served.run_as)
-        if expected_ms:
-            metrics.ratio.labels(served.variant).observe(service_ms / expected_ms)
+        """Write down a batch, and whether service times have drifted."""
+        self._recorder.batch(start, served, self.expected)
+        service_ms = served.finish_ms - served.start_ms
         for told in self.on_batch:
             told(served.variant, served.run_as, service_ms)
         self._alarm(self._service_drift.add(served.variant, served.run_as, service_ms))

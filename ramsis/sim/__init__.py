@@ -39,6 +39,7 @@ from ramsis.sim.schemes import (
     Policies,
     scheme,
 )
+from ramsis.sim.slow_spells import SlowSpells
 from ramsis.sim.time_series import TimeSeries, over_time
 from ramsis.sim.workload import ClosedLoop, ConstantLoad, Workload
 
@@ -69,6 +70,7 @@ __all__ = [
     "SchemeSpec",
     "SimulationResult",
     "SimulationSettings",
+    "SlowSpells",
     "TimeSeries",
     "Workload",
     "check_load",

@@ -42,6 +42,8 @@ class Terms(NamedTuple):
     coin : ndarray, shape (n,), or empty where no table has a place with two answers
         A uniform number for each head of a worker's queue, or, in turn, for each time that such a
         place of a central queue's table is asked.
+    spell_ms, spell_first, spell_factor
+        As of :class:`~ramsis.sim.slow_spells.DrawnSpells`.
     """
 
     slo_ms: float
@@ -54,6 +56,9 @@ class Terms(NamedTuple):
     quantile_levels: FloatArray
     uniform: FloatArray
     coin: FloatArray
+    spell_ms: FloatArray
+    spell_first: NDArray[np.int64]
+    spell_factor: float
 
 
 class Lines(NamedTuple):
@@ -121,11 +126,36 @@ def _decide(
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _service_ms(terms: Terms, model: int, batch: int, query: int) -> float:
-    """The time that a batch takes whose first query this is."""
+def _usual_ms(terms: Terms, model: int, batch: int, query: int) -> float:
+    """The time that a batch takes whose first query this is, outside slow spells."""
     if terms.quantiles_ms.shape[2] == 1:
         return float(terms.quantiles_ms[model, batch - 1, 0])
     return quantile(terms.quantiles_ms, terms.quantile_levels, model, batch, terms.uniform[query])
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _slow(terms: Terms, worker: int, now_ms: float) -> bool:
+    """Whether a worker is in a slow spell."""
+    low, high = terms.spell_first[worker], terms.spell_first[worker + 1]
+    first = low
+    while low < high:
+        middle = (low + high) // 2
+        if terms.spell_ms[middle] <= now_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return bool((low - first) % 2 == 1)
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _service_ms(
+    terms: Terms, model: int, batch: int, query: int, worker: int, now_ms: float
+) -> float:
+    """The time that a batch takes that starts now."""
+    usual_ms = _usual_ms(terms, model, batch, query)
+    if terms.spell_first.size > 1 and _slow(terms, worker, now_ms):
+        return usual_ms * terms.spell_factor
+    return usual_ms
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -197,7 +227,8 @@ def round_robin(
                 drop_ms[head] = now_ms
                 head += workers
                 continue
-            free_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
+            free_ms = now_ms + terms.network_ms + _service_ms(
+                terms, model, batch, head, worker, now_ms)
             out.start_ms[count] = now_ms
             out.finish_ms[count] = free_ms
             out.worker[count] = worker
@@ -272,8 +303,9 @@ def first_come(
                 drop_ms[head] = now_ms
                 head += 1
                 continue
-            finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
             worker = idle[first_idle & mask]
+            finish_ms = now_ms + terms.network_ms + _service_ms(
+                terms, model, batch, head, worker, now_ms)
             first_idle += 1
             idles -= 1
             _insert(times, who, first, busy, finish_ms, worker)
@@ -351,7 +383,8 @@ def shortest_queue(
                 waiting[worker] -= 1
         if batch == 0:
             continue
-        finish_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, query)
+        finish_ms = now_ms + terms.network_ms + _service_ms(
+            terms, model, batch, query, worker, now_ms)
         _insert(times, who, first, busy, finish_ms, worker)
         busy += 1
         out.start_ms[count] = now_ms
@@ -477,8 +510,9 @@ def central_queue(
                 queued -= 1
                 continue
             model, batch = int(tables.model[level, answer]), int(tables.batch[level, answer])
-            end_ms = now_ms + terms.network_ms + _service_ms(terms, model, batch, head)
             worker = idle[first_idle & mask]
+            end_ms = now_ms + terms.network_ms + _service_ms(
+                terms, model, batch, head, worker, now_ms)
             first_idle += 1
             idles -= 1
             _insert(times, who, first, busy, end_ms, worker)

@@ -14,6 +14,7 @@ from ramsis.sim import _kernels
 from ramsis.sim.engine import coins
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
+from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 from ramsis.sim.tables import Compiled
 
 __all__ = ["Given", "replay"]
@@ -36,6 +37,8 @@ class Given:
         Numbers that draw randomised actions.
     slo_ms : ndarray, shape (n,), optional
         Deadline of each query after its arrival; for central queues.
+    spells : DrawnSpells
+        When workers are slow.
     """
 
     arrival_ms: FloatArray
@@ -43,6 +46,7 @@ class Given:
     uniform: FloatArray
     coin: FloatArray
     slo_ms: FloatArray | None = None
+    spells: DrawnSpells = NO_SPELLS
 
     @classmethod
     def drawn(
@@ -67,7 +71,7 @@ class Given:
             self.arrival_ms[queries], self.duration_ms,
             self.uniform[queries] if self.uniform.size else self.uniform,
             self.coin if coins_in_turn or not self.coin.size else self.coin[queries],
-            None if self.slo_ms is None else self.slo_ms[queries])
+            None if self.slo_ms is None else self.slo_ms[queries], self.spells)
 
 
 def replay(
@@ -105,6 +109,8 @@ def replay(
         quantiles_ms=fleet.running(scheme.run_as), quantile_levels=fleet.service_times.levels,
         uniform=given.uniform if fleet.draws else np.empty(0),
         coin=given.coin if scheme.by_chance else np.empty(0),
+        spell_ms=given.spells.edge_ms, spell_first=given.spells.first,
+        spell_factor=given.spells.factor,
     )
     out = _kernels.Batches(
         np.empty(n), np.empty(n), *(np.empty(n, dtype=np.int32) for _ in range(4))

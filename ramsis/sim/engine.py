@@ -37,6 +37,7 @@ from ramsis.runtime import LoadMonitor
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
+from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 
 if TYPE_CHECKING:
     from ramsis.sim.workload import ClosedLoop
@@ -191,6 +192,8 @@ class Engine:
         The monitor's window.
     query_slo_ms : ndarray, shape (n,), optional
         Deadline of each query after its arrival; by default the fleet's for all.
+    spells : DrawnSpells
+        When workers are slow; by default never.
 
     Attributes
     ----------
@@ -212,6 +215,7 @@ class Engine:
         load_qps: float | None,
         monitor_ms: float = WINDOW_MS,
         query_slo_ms: NDArray[np.float64] | None = None,
+        spells: DrawnSpells = NO_SPELLS,
     ) -> None:
         self.fleets = tuple(fleets)
         self.fleet = fleet = self.fleets[0]
@@ -226,6 +230,7 @@ class Engine:
         self._query_slo_ms = query_slo_ms
         self._slos: list[float] | None = None if query_slo_ms is None else query_slo_ms.tolist()
         self._held: list[_Held] = _held(self.fleets)
+        self._spells = spells
         self._rng, self._uniform, self._coins = rng, list[float](), list[float]()
         self._arrival_ms: list[float] = []
         self._batch_of: list[int] = []
@@ -317,6 +322,7 @@ class Engine:
         as_it_is = run_as is not None and len(own_ms) > 0
         row = own_ms[model][(run_as or size) - 1] if as_it_is else service_ms[model][size - 1]
         busy_ms = self._drawn(row, levels, queries[0]) if draws else row[0]
+        busy_ms *= self._spells.factor_at(worker, self.now_ms)
         finish_ms = self.now_ms + self._network_ms + busy_ms
         self.idle[worker] = False
         self._starts.append(self.now_ms)

@@ -1,14 +1,14 @@
 """Simulate a scheme on a workload, once for each seed.
 
-A seed gives independent streams of random numbers: arrivals, service draws, SLO classes and the
-routing to stations. They are the same for every scheme, so differences between schemes are the
-schemes' own.
+A seed gives independent streams of random numbers: arrivals, service draws, SLO classes, the
+routing to stations and slow spells. They are the same for every scheme, so differences between
+schemes are the schemes' own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,6 +33,7 @@ from ramsis.sim.plan import (
 from ramsis.sim.result import SimulationResult
 from ramsis.sim.routed import RoutedByLevel
 from ramsis.sim.run import Run
+from ramsis.sim.slow_spells import NO_SPELLS, SlowSpells
 from ramsis.sim.workload import ClosedLoop, Workload
 
 __all__ = [
@@ -71,6 +72,8 @@ class SimulationSettings:
         The load that schemes are told, as a multiple of that which arrives, > 0.
     network_ms : float
         Delay of each batch, >= 0.
+    slow_spells : SlowSpells, optional
+        Times in which a worker takes longer; by default none.
     engine : str
         ``compiled`` runs need table-driven schemes and given arrivals, and with several stations
         a stated load; ``auto`` takes them where they can be, ``plain`` never.
@@ -88,6 +91,7 @@ class SimulationSettings:
     monitor_ms: float = WINDOW_MS
     stated_load: float = 1.0
     network_ms: float = 0.0
+    slow_spells: SlowSpells | None = None
     engine: EngineName = "auto"
     seeds: Sequence[int] = (0,)
 
@@ -235,10 +239,14 @@ def run_cluster(
     level = _level(plan, stated_qps)
     one = None if level is None else _only_station(level, fleets)
     own = fleets.fleets if one is None else (one.fleet,)
+    spells = NO_SPELLS
+    if settings.slow_spells is not None:  # of a stream of their own, after those of all runs
+        slow = np.random.default_rng(np.random.SeedSequence(seed).spawn(5)[4])
+        spells = settings.slow_spells.drawn(fleets.workers, workload.duration_ms, slow)
     if isinstance(workload, ClosedLoop):
         _check_closed(workload, plan, settings)
         engine = Engine(own, workload, workload.duration_ms, service, stated_qps,
-                        settings.monitor_ms)
+                        settings.monitor_ms, spells=spells)
         return _plain(engine, plan, one, None, routing)
     times = workload.arrivals_ms(arrivals)
     slos = fleets.drawn_slos(len(times), classes)
@@ -250,6 +258,7 @@ def run_cluster(
         given = Given.drawn(times, workload.duration_ms, service, slos,
                             draws=fleets.fleets[0].draws,
                             by_chance=any(one is not None and one.by_chance for one in compiled))
+        given = replace(given, spells=spells)
         if one is not None and one.plan.compiled is not None:
             return replay(one.fleet, one.plan.compiled, given, stated_qps, settings.monitor_ms)
         if stated_qps is not None:
@@ -259,7 +268,7 @@ def run_cluster(
         raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
                                          allowed="engine plain or auto"))
     engine = Engine(own, times, workload.duration_ms, service, stated_qps, settings.monitor_ms,
-                    slos)
+                    slos, spells)
     return _plain(engine, plan, one, None if slos is None else slos.tolist(), routing)
 
 

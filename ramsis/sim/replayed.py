@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +66,7 @@ def replay_level(
         assert compiled is not None
         mine = np.flatnonzero(route == one.number)
         part = given.part(mine, coins_in_turn=compiled.coins_in_turn)
+        part = replace(part, spells=given.spells.of_workers(one.workers))
         runs.append((one, mine, replay(one.fleet, compiled, part, load_qps * one.load_share)))
     return _joined(fleets, given, runs)
 

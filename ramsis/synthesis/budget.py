@@ -12,8 +12,10 @@ linear program.)
 
 **Promise.** Neither a fleet's model nor slack that is rounded down is made for rates of 1e-4, so V
 is not the model's: every policy on the way is replayed in simulation, always with the same seeds,
-and it counts as within the budget when the upper end of its 95 % interval is. The model proposes,
-simulation disposes; the file holds what was measured.
+and it counts as within the budget when the upper end of its 95 % interval is. Where service times
+are drawn, what the rate may be by the number of samples behind them
+(:mod:`ramsis.analysis.sampled`) must be within the budget, too. The model proposes, simulation
+disposes; the file holds what was measured.
 
 **Steps.**
 
@@ -24,6 +26,10 @@ simulation disposes; the file holds what was measured.
    between them can hide in the model, is less than 3e-5.
 4. Bisection on the number of states, by queue length, that do as A does.
 5. Bisection on q, ten times.
+
+Where the policies have headroom (:mod:`ramsis.synthesis.headroom`), each is the most robust one at
+its price, and all are replayed at the true service times: the budget holds for these. Steps 4 and
+5 are taken between policies that were planned with the same factor.
 
 It **stops** at any step when what is left of the budget, v less the interval's upper end, is worth
 less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or less than the
@@ -40,6 +46,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from ramsis.analysis.measured import as_measured
+from ramsis.analysis.sampled import CONFIDENCE, at_confidence, fewest_samples, rate_interval
 from ramsis.errors import InfeasibleError, describe
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised
@@ -73,8 +80,9 @@ class _Search:
     """Tries policies against a budget, and keeps the best one within it."""
 
     def __init__(self, make: Callable[[float], Policy], budget: float,
-                 own_arrivals: str | None) -> None:
+                 own_arrivals: str | None, confidence: float) -> None:
         self.make, self.budget, self.own_arrivals = make, budget, own_arrivals
+        self.confidence = confidence
         self.queries = int(min(max(_FEWEST, _LATE / budget), _MOST))
         self.best: _Tried | None = None
         self.fewest = 1.0
@@ -88,7 +96,7 @@ class _Search:
         found = simulated(policy, queries=self.queries, runs=RUNS, seed=SEED,
                           hopeless=_FAR * self.budget, own_arrivals=self.own_arrivals)
         one = _Tried(policy, price, found)
-        self.fewest = min(self.fewest, found.upper)
+        self.fewest = min(self.fewest, self.upper(one))
         if self.fits(one) and (self.best is None or found.effective_accuracy
                                > self.best.found.effective_accuracy):
             self.best = one
@@ -96,17 +104,26 @@ class _Search:
 
     def fits(self, one: _Tried) -> bool:
         """Whether it is within the budget."""
-        return one.found.upper <= self.budget
+        return self.upper(one) <= self.budget
+
+    def upper(self, one: _Tried) -> float:
+        """What the rate may be, by simulation and by the samples of service times."""
+        interval = one.policy.expectations.interval
+        if interval is None:
+            return one.found.upper
+        _, high = rate_interval(one.found.violation_rate, interval.samples, self.confidence)
+        return high + one.found.violation_half_width
 
     def settled(self, beyond: _Tried, within: _Tried) -> bool:
         """Whether what is left of the budget is worth next to nothing, or cannot be told."""
-        left = self.budget - within.found.upper
+        left = self.budget - self.upper(within)
         worth = max(within.price, _slope(beyond.found, within.found)) * left
         return worth < _WORTH or left < within.found.violation_half_width / 4
 
 
 def policy_within(
-    make: Callable[[float], Policy], max_violation: float, *, own_arrivals: str | None = None
+    make: Callable[[float], Policy], max_violation: float, *, own_arrivals: str | None = None,
+    confidence: float = CONFIDENCE,
 ) -> Policy:
     """The most accurate policy whose violation rate stays within a budget.
 
@@ -118,6 +135,9 @@ def policy_within(
         The budget, in (0, 1].
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
+    confidence : float
+        Of the interval that follows from the number of samples, whose upper end must be within
+        the budget, too; in (0, 1).
 
     Returns
     -------
@@ -131,15 +151,33 @@ def policy_within(
     InvalidValueError
         The budget is out of range, or the arrival process cannot be drawn from.
     InfeasibleError
-        No price meets the budget; the message names the lowest rate that one does.
+        No price meets the budget; the message names the lowest rate that one does. Or the
+        samples of the service times cannot support it: how many would.
     """
     check_budget(max_violation)
-    search = _Search(make, max_violation, own_arrivals)
-    free = search.at(0.0)
+    search = _Search(make, max_violation, own_arrivals, confidence)
+    first = make(0.0)
+    _check_samples(first, max_violation, confidence)
+    free = search.tried(first, 0.0)
     if not search.fits(free):
         _improve(search, *_narrowed(search, *_bracket(search, free)))
     assert search.best is not None
-    return _stated(search.best, max_violation)
+    return _stated(search.best, max_violation, confidence)
+
+
+def _check_samples(policy: Policy, budget: float, confidence: float) -> None:
+    """Refuse a budget that the samples could not support if not one of them were late."""
+    interval = policy.expectations.interval
+    if interval is None:
+        return
+    wanted = fewest_samples(budget, confidence) / interval.samples
+    if wanted > 1.0:
+        known = policy.samples
+        fewest = int(known[known > 0].min())
+        raise InfeasibleError(describe(
+            f"{fewest} samples of each batch cannot support this budget with a confidence of "
+            f"{confidence:g}", where=f"max_violation at {policy.load_qps:g} QPS", value=budget,
+            allowed=f"a profile of {math.ceil(wanted * fewest)} samples or more"))
 
 
 def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
@@ -184,6 +222,8 @@ def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, 
 def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
     """Try what lies between two policies: state by state, and then by chance in one state."""
     price, policy = within.price, within.policy
+    if not _mixable(policy, beyond.policy):
+        return
     ours = policy.codes
     actions, theirs = codes_among(policy.actions, beyond.policy.actions, beyond.policy.codes)
     differ = np.argwhere(ours != theirs)
@@ -219,6 +259,14 @@ def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
             all_of_it, beyond = chance, one
 
 
+def _mixable(one: Policy, other: Policy) -> bool:
+    """Whether two tables tell the same states apart, and were planned with the same times."""
+    factors = [1.0 if policy.headroom is None else policy.headroom.factor
+               for policy in (one, other)]
+    return (factors[0] == factors[1] and np.array_equal(one.slack_ms, other.slack_ms)
+            and np.array_equal(one.queue_levels, other.queue_levels))
+
+
 def _slope(beyond: Simulated, within: Simulated) -> float:
     """What a violation brings in accuracy, as measured between two policies."""
     more = beyond.violation_rate - within.violation_rate
@@ -227,9 +275,11 @@ def _slope(beyond: Simulated, within: Simulated) -> float:
     return (beyond.effective_accuracy - within.effective_accuracy) / more
 
 
-def _stated(best: _Tried, budget: float) -> Policy:
+def _stated(best: _Tried, budget: float, confidence: float) -> Policy:
     """The policy, promising what was measured."""
     found, policy = best.found, best.policy
-    return replace(
-        policy, expectations=as_measured(policy.expectations, found, policy.load_qps),
-        budget=BudgetRecord(max_violation_rate=budget, **asdict(found)), replay=None)
+    expected = as_measured(policy.expectations, found, policy.load_qps)
+    if expected.interval is not None:
+        expected = at_confidence(expected, expected.interval.samples, confidence)
+    return replace(policy, expectations=expected, replay=None,
+                   budget=BudgetRecord(max_violation_rate=budget, **asdict(found)))

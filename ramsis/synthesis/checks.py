@@ -8,9 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Check", "close", "least_dual", "least_dual_of_classes"]
+from ramsis.analysis.sampled import at_confidence
+from ramsis.policy import Expectations
+from ramsis.policy.records import Interval
+
+__all__ = ["Check", "close", "interval_checks", "least_dual", "least_dual_of_classes"]
 
 FloatArray = NDArray[np.float64]
+
+_OF_SAMPLES = 1e-3
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,28 @@ def close(
     if stated is None or derived is None:
         return Check(claim, stated, derived, stated is None and derived is None)
     return Check(claim, stated, derived, bool(abs(stated - derived) <= tolerance))
+
+
+def interval_checks(
+    stated: Expectations, derived: Interval | None, tolerance: float
+) -> tuple[Check, ...]:
+    """The interval that follows from the stated rates, the confidence and the number of samples.
+
+    The effective number of samples, as it was derived, rests on rare late queries and is held to a
+    thousandth.
+    """
+    mine = stated.interval
+    if mine is None or derived is None:
+        return (Check("interval", None, None, mine is derived),)
+    other = at_confidence(stated, mine.samples, mine.confidence).interval
+    assert other is not None
+    return (
+        close("effective samples", mine.samples, derived.samples, _OF_SAMPLES * derived.samples),
+        *(close(f"{what}, {end} end", getattr(mine, name)[i], getattr(other, name)[i], tolerance)
+          for name, what in (("violation_rate", "violation rate"),
+                             ("effective_accuracy", "effective accuracy"))
+          for i, end in enumerate(("lower", "upper"))),
+    )
 
 
 def least_dual(accuracy: FloatArray, price: FloatArray) -> float:

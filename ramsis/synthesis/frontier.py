@@ -15,7 +15,7 @@ at the number of corners asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ramsis.errors import InvalidValueError, describe
@@ -76,7 +76,7 @@ def trace_frontier(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings, *,
     points: int = 20,
 ) -> Frontier:
-    """The frontier for one load; ``settings`` may have any price.
+    """The frontier for one load; ``settings`` may have any price, and headroom has no part in it.
 
     Parameters
     ----------
@@ -88,6 +88,7 @@ def trace_frontier(
     InvalidValueError, InfeasibleError, NotConvergedError
         As :func:`ramsis.synthesis.generate_policy`, and for too few points.
     """
+    settings = replace(settings, headroom=0.0)
     return corners_of(lambda price: generate_policy(profile, load_qps, priced(settings, price)),
                       points)
 

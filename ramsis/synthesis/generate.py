@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
+from ramsis.analysis.sampled import at_confidence
 from ramsis.files import fingerprint
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.recipes import RECIPES
+from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["generate_policy", "prepared", "priced"]
@@ -50,7 +53,20 @@ def prepared(
         return partial(_within_budget, profile, load_qps, settings)
     recipe = RECIPES[settings.dispatch]
     problem = recipe.problem(profile, load_qps, settings)
-    return partial(recipe.policy, profile, load_qps, settings, problem)
+    return partial(_at_confidence, recipe, profile, load_qps, settings, problem)
+
+
+def _at_confidence(
+    recipe: Recipe[Any], profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+    problem: Any,
+) -> Policy:
+    """The policy, its interval at the confidence that is asked for."""
+    policy = recipe.policy(profile, load_qps, settings, problem)
+    known = policy.expectations.interval
+    if known is None or known.confidence == settings.confidence:
+        return policy
+    return replace(policy, expectations=at_confidence(
+        policy.expectations, known.samples, settings.confidence))
 
 
 def priced(
@@ -67,7 +83,8 @@ def _within_budget(
 
     assert settings.max_violation is not None
     policy = policy_within(lambda price: prepared(profile, load_qps, priced(settings, price))(),
-                           settings.max_violation, own_arrivals=settings.arrivals)
+                           settings.max_violation, own_arrivals=settings.arrivals,
+                           confidence=settings.confidence)
     # The search's own settings had a price instead.
     inputs = replace(policy.inputs, settings=fingerprint(settings.as_dict()))
     return replace(policy, inputs=inputs)

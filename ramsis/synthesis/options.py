@@ -99,9 +99,11 @@ _PER_WORKER: Mapping[str, Any] = {
     "solver": SOLVERS[0],
     "slo_classes": (),
     "overhead_ms": 0.0,
+    "headroom": 0.003,
 }
 
-_SERVED: Mapping[str, Any] = {"late": LateRule.SERVE.value, "violation_price": 0.0}
+_SERVED: Mapping[str, Any] = {"late": LateRule.SERVE.value, "violation_price": 0.0,
+                              "headroom": 0.0}
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "round-robin": _PER_WORKER,
@@ -131,8 +133,11 @@ VALUES: Mapping[str, Allowed] = {
                                "not a price"),
     "max_violation": Allowed("a fraction in (0, 1]", lambda x: 0 < x <= 1, "not a violation rate"),
     "solver": _words(*SOLVERS, wrong="unknown solver"),
+    "confidence": Allowed("a number above 0 and below 1", lambda x: 0 < x < 1,
+                          "not a confidence"),
     "overhead_ms": Allowed("a finite number >= 0", lambda x: math.isfinite(x) and x >= 0,
                            "not an overhead"),
+    "headroom": Allowed("a number in [0, 1)", lambda x: 0 <= x < 1, "not a loss of accuracy"),
 }
 """What an option may be where nothing limits it; arrivals, grids and SLOs are parsed elsewhere."""
 
@@ -172,6 +177,8 @@ LIMITS: tuple[Limit, ...] = (
          "violations have none here"),
         ("slo_classes", _ONE_SLO, "a worker's table knows one deadline; give each class workers "
                                   "of its own"),
+        ("headroom", Allowed("0", lambda x: x == 0), "at other times than its own a table brings "
+         "about other rates"),
     ),
     *_of(
         "central-queue",

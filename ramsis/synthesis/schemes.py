@@ -39,7 +39,7 @@ _PAPER = "paper"
 _SAME = {("central-queue", "max_batch"): "max_queue"}  # the longest batch of a central queue
 _WHOLE = {"max_queue": 1, "levels": 2}
 _NUMBERS = {"violation_price": "a finite number >= 0", "max_violation": "a fraction in (0, 1]",
-            "overhead_ms": "a finite number >= 0"}
+            "overhead_ms": "a finite number >= 0", "headroom": "a number in [0, 1)"}
 _NOT_OF_SCHEMES = ("slo_ms", "workers", "slo_classes", "dispatch")
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond

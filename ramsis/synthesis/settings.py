@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.cluster.service_times import DISTRIBUTION, carries_quantiles
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError, describe
@@ -68,8 +69,15 @@ class SynthesisSettings:
     overhead_ms : float
         What every batch takes besides the model, as to dispatch it, >= 0: added to all service
         times.
+    headroom : float
+        Largest effective accuracy, and gain, to give up so that the promise holds when service
+        takes longer, in [0, 1); see :mod:`ramsis.synthesis.headroom`. By default none with the
+        objective ``per-decision``.
     padding : bool
         Whether a batch may be run as a larger one that is faster.
+    confidence : float
+        Of the intervals that follow from the number of samples, in (0, 1); a budget of
+        violations is met at the upper end.
     slo_classes : tuple of SloClass
         Where queries have several SLOs: two or more by rising SLO, ``slo_ms`` the last one's,
         shares that sum to 1. Else none.
@@ -96,7 +104,9 @@ class SynthesisSettings:
     max_violation: float | None = None
     slo_classes: tuple[SloClass, ...] = ()
     overhead_ms: float = _OF_DISPATCH
+    headroom: float = _OF_DISPATCH
     padding: bool = True
+    confidence: float = CONFIDENCE
 
     def __post_init__(self) -> None:
         for name, value in defaults_of(self.dispatch, self.objective).items():
@@ -141,8 +151,9 @@ class SynthesisSettings:
         for name in ("max_violation", "slo_classes"):
             if not shared[name]:
                 del shared[name]
-        if self.padding:
-            del shared["padding"]
+        for name, usual in (("padding", True), ("confidence", CONFIDENCE)):
+            if shared[name] == usual:
+                del shared[name]
         return {
             **shared,
             "slo_ms": float(self.slo_ms),
@@ -150,6 +161,7 @@ class SynthesisSettings:
             "max_queue": int(self.max_queue),
             "violation_price": float(self.violation_price),
             "overhead_ms": float(self.overhead_ms),
+            "headroom": float(self.headroom),
         }
 
 

@@ -6,7 +6,8 @@ by these shares, so that what arrives there is the process of all queries, thinn
 (:mod:`ramsis.cluster.routing`). What is maximised is the sum over the stations of load × what the
 station's policy promises: effective accuracy less violation price × violation rate. With a budget
 of violations the price divides the load, and then each station gets the best policy within the
-budget, so that the whole is within it.
+budget, so that the whole is within it. Headroom, too, is for the final policies: the load is
+divided by what pure optima promise.
 
 1. Worker types that are alike are merged, and so are classes of one SLO. One type and one class
    are one station, and nothing is divided.
@@ -164,7 +165,7 @@ class ClusterProblem:
                 "fewer workers of a type than SLO classes", where="workers",
                 allowed="a worker for each class, or a central queue (--dispatch central-queue)"))
         ways = [types.ways(t, own) for t, own in loads(division)]
-        stations = [types.within_budget(one)
+        stations = [types.finished(one)
                     for way in ways for one in types.better_simulated(way)]
         several = len(self.classes) > 1
         shared, apart = (

@@ -135,13 +135,12 @@ class TypeLoads:
         return Rates(math.fsum(share * one.effective_accuracy for share, one in found),
                      math.fsum(share * one.violation_rate for share, one in found))
 
-    def within_budget(self, station: Station[Policy]) -> Station[Policy]:
-        """The station with the best policy within the budget of violations, if there is one."""
-        if self.settings.max_violation is None:
+    def finished(self, station: Station[Policy]) -> Station[Policy]:
+        """The station with its final policy: with headroom, within a budget of violations."""
+        if self.settings.max_violation is None and not self.settings.headroom:
             return station
         t = [kind.names for kind in self.kinds].index(station.worker_types)
-        policy = self._made(t, station.workers, tuple(sorted(station.share.items())),
-                            self.settings.max_violation)
+        policy = self._made(t, station.workers, tuple(sorted(station.share.items())), final=True)
         return _station(station.worker_types, station.share, policy)
 
     def _at_most(self, t: int, loads: Loads) -> float:
@@ -194,14 +193,15 @@ class TypeLoads:
         return _station(self.kinds[t].names, dict(own), self._policy(t, workers, own))
 
     def _made(
-        self, t: int, workers: int, own: tuple[tuple[float, float], ...],
-        max_violation: float | None = None,
+        self, t: int, workers: int, own: tuple[tuple[float, float], ...], *, final: bool = False,
     ) -> Policy:
         """The policy of a type for loads in QPS by SLO in ms."""
         total = sum(load for _, load in own)
         classes = tuple(SloClass(slo, load / total) for slo, load in own) if len(own) > 1 else ()
         settings = replace(
-            self.settings, slo_ms=own[-1][0], workers=workers, max_violation=max_violation,
+            self.settings, slo_ms=own[-1][0], workers=workers,
+            max_violation=self.settings.max_violation if final else None,
+            headroom=self.settings.headroom if final else 0.0,
             arrivals=self.arrivals_at(min(1.0, total / self.load_qps)), slo_classes=classes)
         return generate_policy(self.kinds[t].profile, total, settings)
 

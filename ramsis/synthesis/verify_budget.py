@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.policy import Policy
-from ramsis.synthesis.checks import Check, close
+from ramsis.synthesis.checks import Check, close, interval_checks
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.stated import accuracy_check
 
 __all__ = ["budget_checks"]
 
+_ROUNDING = 1e-9
 _OTHER_SEED = 1 << 30
 _SAME_RUNS = 1e-6
 _MEASURED = ("violation_rate", "violation_half_width", "effective_accuracy",
@@ -67,4 +68,18 @@ def budget_checks(
               other.effective_accuracy,
               budget.effective_half_width + other.effective_half_width),
         Check("budget with other seeds", limit, least, least <= limit),
+        *_interval_checks(policy, _ROUNDING),
+    )
+
+
+def _interval_checks(policy: Policy, tolerance: float) -> tuple[Check, ...]:
+    """The interval by the number of samples is that of the rate, and below the budget."""
+    budget, interval = policy.budget, policy.expectations.interval
+    if budget is None or interval is None:
+        return ()
+    upper = interval.violation_rate[1] + budget.violation_half_width
+    return (
+        *interval_checks(policy.expectations, interval, tolerance),
+        Check("upper end within the budget", budget.max_violation_rate, upper,
+              upper <= budget.max_violation_rate + tolerance),
     )

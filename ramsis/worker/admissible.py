@@ -2,10 +2,11 @@
 
 With n queued and slack T_j of the head, a batch of b requests on model m is admissible when it may
 be in time for the head: l(m, b) <= T_j where service times are fixed, P(L(m, b) <= T_j) > 0 where
-they are random. With maximal batching b = n; with variable batching 1 <= b <= n. Where no batch of
-the whole queue is admissible the head is late, and the late rule says what may be done
-(:class:`~ramsis.worker.actions.LateRule`; EuroSys '24, §4.1-4.3). The full state has the late
-actions only.
+they are random; or, of a table that was made for times of another length, when it might be at
+these (:attr:`~ramsis.worker.queue.WorkerQueue.planned_factor`). With maximal batching b = n; with
+variable batching 1 <= b <= n. Where no batch of the whole queue is admissible the head is late,
+and the late rule says what may be done (:class:`~ramsis.worker.actions.LateRule`; EuroSys '24,
+§4.1-4.3). The full state has the late actions only.
 
 The expected number of requests in time, of a batch of b with P(L <= T_j) = F(j), is
 
@@ -77,7 +78,7 @@ class _Maker:
         """Batches of the whole queue that may be in time, with chances by model and bin."""
         top = len(self.queue.slack_ms)
         for m, probability in chances.items():
-            first = int(np.count_nonzero(probability == 0.0))
+            first = self.queue.first_bin(m, queued)
             if first < top:
                 yield self._batch(queued, (m, queued), (first, top), probability)
 
@@ -103,7 +104,7 @@ class _Maker:
         for batch in self.batching.parts(queued):
             for m in sorted(self.queue.possible_models[batch], key=latency[:, batch - 1].item):
                 probability = self.queue.in_time_probability(m, batch)
-                first = int(np.count_nonzero(probability == 0.0))
+                first = self.queue.first_bin(m, batch)
                 if first < top:
                     start = 0 if self.late is LateRule.FREE else first
                     yield self._batch(queued, (m, batch), (start, top), probability)
@@ -137,7 +138,8 @@ class _Maker:
         queue = self.queue
         if queue.quantiles_ms is None and self.late is not LateRule.FREE:
             return None
-        return waiting_by_slack(queue, queue.max_queue)
+        return queue.once("waiting by slack", queue.max_queue,
+                          lambda: waiting_by_slack(queue, queue.max_queue))
 
     @cached_property
     def _waiting_in_part(self) -> list[csr_array[np.float64]]:

@@ -24,7 +24,7 @@ has one action.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, TypedDict, Unpack
@@ -76,7 +76,7 @@ class WorkerProblem(WorkerQueue):
     Attributes
     ----------
     latency, slo_ms, workers, arrivals, slack_ms, max_queue, quantiles_ms, levels,
-    samples
+    samples, planned_factor
         As of :class:`~ramsis.worker.queue.WorkerQueue`.
     objective : Objective
     late : LateRule
@@ -146,6 +146,28 @@ class WorkerProblem(WorkerQueue):
         checks.check_modelled(problem.arrivals, problem.batching)
         checks.check_size(problem, problem.late)
         return problem
+
+    def slower(self, factor: float) -> WorkerProblem:
+        """The same with all service times multiplied by a factor > 0, for the same tables."""
+        times = None if self.quantiles_ms is None else self.quantiles_ms * factor
+        latency = replace(self.latency, latency_ms=self.latency.latency_ms * factor)
+        return replace(self, latency=latency, quantiles_ms=times,
+                       planned_factor=self.planned_factor / factor)
+
+    def planned(self, factor: float, grid: str | FloatArray) -> WorkerProblem:
+        """The problem of tables that are planned as if service took this factor longer.
+
+        Its slack grid may be another one.
+
+        Raises
+        ------
+        InvalidValueError
+            No batch of 1 is within the SLO then, or the grid is none.
+        """
+        slower = replace(self.slower(factor), planned_factor=1.0)
+        checks.check_slo(slower.slo_ms, slower.shortest_ms)
+        return replace(slower, slack_ms=checks.checked_grid(grid, slower.slo_ms, slower.latency,
+                                                            slower.max_queue))
 
     @cached_property
     def actions(self) -> ActionSet:

@@ -14,8 +14,10 @@ distributions of service times, and the transitions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,8 @@ __all__ = ["WorkerQueue"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+_ROUNDING = 1e-9  # of a product of factors that should be 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,10 @@ class WorkerQueue:
         Their levels; None for the midpoints of Q equal parts.
     samples : ndarray of int, shape (M, N+1), or None
         How many samples each distribution rests on, 0 where it is not known; None: nowhere.
+    planned_factor : float
+        Batches are in time at a slack, as far as they may be run there, when this multiple of
+        their shortest time is: that of a table that was made for such times. Their times
+        themselves, and so which answers are in time, are not changed.
     """
 
     latency: LatencyTable
@@ -72,6 +80,19 @@ class WorkerQueue:
     quantiles_ms: FloatArray | None = field(default=None, kw_only=True)
     levels: FloatArray | None = field(default=None, kw_only=True)
     samples: IntArray | None = field(default=None, kw_only=True)
+    planned_factor: float = field(default=1.0, kw_only=True)
+    _worked_out: dict[Any, Any] = field(default_factory=dict, kw_only=True, repr=False)
+
+    def once(self, what: str, longest: int, work_out: Callable[[], FloatArray]) -> FloatArray:
+        """What follows from arrivals and slack grid alone, up to a queue length.
+
+        It is worked out once for all queues that differ in service times only.
+        """
+        key = (what, longest, id(self.arrivals), self.workers, self.slack_ms.tobytes())
+        if key not in self._worked_out:
+            self._worked_out[key] = self.arrivals, work_out()  # which keeps the key's object
+        found: FloatArray = self._worked_out[key][1]
+        return found
 
     @property
     def bins(self) -> int:
@@ -89,7 +110,7 @@ class WorkerQueue:
     @cached_property
     def possible_models(self) -> list[list[int]]:
         """At each batch b = 0 … N+1 the models that may be in time for some slack."""
-        first = self.shortest_ms
+        first = self._planned_ms
         return [[], *([m for m in range(len(first)) if first[m, b] <= self.slo_ms]
                       for b in range(self.max_queue + 1))]
 
@@ -109,6 +130,20 @@ class WorkerQueue:
         if self.levels is not None:
             return self.levels
         return midpoint_levels(1 if self.quantiles_ms is None else self.quantiles_ms.shape[2])
+
+    @property
+    def _planned_ms(self) -> FloatArray:
+        """The shortest times as far as they say what may be run, shape as of ``shortest_ms``."""
+        if self.planned_factor == 1.0:
+            return self.shortest_ms
+        planned: FloatArray = self.shortest_ms * (self.planned_factor * (1.0 - _ROUNDING))
+        return planned
+
+    def first_bin(self, model: int, batch: int) -> int:
+        """The first slack bin at which a batch may be in time, as far as it may be run there."""
+        if self.planned_factor == 1.0:
+            return int(np.count_nonzero(self.in_time_probability(model, batch) == 0.0))
+        return int(np.searchsorted(self.slack_ms, self._planned_ms[model, batch - 1]))
 
     def in_time_probability(self, model: int, batch: int) -> FloatArray:
         """P(L(m, b) <= T_j), shape (D+1,); random times are linear between their quantiles."""

@@ -33,9 +33,10 @@ from ramsis.worker.modes import ModulatedProcess, is_modulated, without_modes
 from ramsis.worker.policy_iteration import solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solution import WorkerSolution
-from ramsis.worker.structured import build_structured
+from ramsis.worker.structured import StructuredMDP, build_structured
 
-__all__ = ["SOLVERS", "SolverName", "WorkerSolution", "evaluate_table", "solve_worker"]
+__all__ = ["SOLVERS", "SolverName", "WorkerModel", "WorkerSolution", "evaluate_table",
+           "solve_worker"]
 
 IntArray = NDArray[np.int64]
 
@@ -47,38 +48,93 @@ def solve_worker(
     dispatch: str = "round-robin",
     tolerance: float = 1e-9,
 ) -> WorkerSolution:
-    """Find the worker's best policy.
-
-    Parameters
-    ----------
-    solver : one of :data:`SOLVERS`
-    dispatch : {"round-robin", "shortest-queue"}
-    tolerance : float > 0
-        Stopping rule of the iterative solvers but policy iteration, which runs to its end; not
-        for shortest-queue dispatch.
-
-    Raises
-    ------
-    InvalidValueError
-        Unknown solver, or one that does not apply to the problem.
-    """
-    check_solver(solver)
-    return _formulation(problem, dispatch).solve(problem, solver, tolerance)
+    """Find the worker's best policy; as of :meth:`WorkerModel.solve`."""
+    return WorkerModel(problem, dispatch).solve(solver, tolerance=tolerance)
 
 
 def evaluate_table(
     problem: WorkerProblem, table: IntArray, dispatch: str = "round-robin"
 ) -> StateFrequency:
     """How often a policy's table meets each state in the long run."""
-    return _formulation(problem, dispatch).evaluate(problem, table)
+    return WorkerModel(problem, dispatch).evaluate(table)
+
+
+class WorkerModel:
+    """A worker's problem in the formulation that fits, put together when it is needed, and once.
+
+    Parameters
+    ----------
+    problem : WorkerProblem
+    dispatch : {"round-robin", "shortest-queue"}
+    """
+
+    def __init__(self, problem: WorkerProblem, dispatch: str = "round-robin") -> None:
+        self.problem, self.dispatch = problem, dispatch
+        self._formulation = _formulation(problem, dispatch)
+        self._structured: StructuredMDP | None = None
+
+    def solve(
+        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9,
+        initial: IntArray | None = None,
+    ) -> WorkerSolution:
+        """Find the worker's best policy.
+
+        Parameters
+        ----------
+        solver : one of :data:`SOLVERS`
+        tolerance : float > 0
+            Stopping rule of the iterative solvers but policy iteration, which runs to its end;
+            not for shortest-queue dispatch.
+        initial : ndarray of int, shape (N, D+1), optional
+            An admissible policy near the best one, where the solver can start from one.
+
+        Raises
+        ------
+        InvalidValueError
+            Unknown solver, or one that does not apply to the problem.
+        """
+        check_solver(solver)
+        return self._formulation.solve(self, solver, tolerance, initial)
+
+    def evaluate(self, table: IntArray) -> StateFrequency:
+        """How often a policy's table meets each state in the long run."""
+        return self._formulation.evaluate(self, table)
+
+    def for_tables(self, planned_factor: float) -> WorkerModel:
+        """The same for tables that were made for times of another length.
+
+        What the formulation has put together serves both, where the other tables run nothing
+        that this one's do not.
+        """
+        problem = dataclasses.replace(self.problem, planned_factor=planned_factor)
+        other = WorkerModel(problem, self.dispatch)
+        if self._structured is not None:
+            passages, needed = self._structured.passages, problem.services.latency_ms.tolist()
+            if all(latency in passages for latency in needed):
+                other._structured = dataclasses.replace(
+                    self._structured, problem=problem,
+                    passages={latency: passages[latency] for latency in needed})
+        return other
+
+    def prepare(self) -> None:
+        """Put together now what problems for other tables can use, too."""
+        if self._formulation is _MAXIMAL:
+            _ = self.structured
+
+    @property
+    def structured(self) -> StructuredMDP:
+        """The structured form, for maximal batching."""
+        if self._structured is None:
+            self._structured = build_structured(self.problem)
+        return self._structured
 
 
 @dataclass(frozen=True)
 class _Formulation:
     """A way to model a worker's problem."""
 
-    solve: Callable[[WorkerProblem, SolverName, float], WorkerSolution]
-    evaluate: Callable[[WorkerProblem, IntArray], StateFrequency]
+    solve: Callable[[WorkerModel, SolverName, float, IntArray | None], WorkerSolution]
+    evaluate: Callable[[WorkerModel, IntArray], StateFrequency]
 
 
 def _formulation(problem: WorkerProblem, dispatch: str) -> _Formulation:
@@ -90,15 +146,16 @@ def _formulation(problem: WorkerProblem, dispatch: str) -> _Formulation:
 
 
 def _solve_maximal(
-    problem: WorkerProblem, solver: SolverName, tolerance: float
+    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
 ) -> WorkerSolution:
+    problem = model.problem
     if solver == "policy-iteration":
-        mdp = build_structured(problem)
-        found = solve_on_nodes(mdp)
+        mdp = model.structured
+        found = solve_on_nodes(mdp, initial=initial)
     elif solver == "value-iteration":
         from ramsis.worker.value_iteration import iterate_on_nodes
 
-        mdp = build_structured(problem)
+        mdp = model.structured
         found = iterate_on_nodes(mdp, tolerance=tolerance)
     else:
         return _solve_explicit(problem, solver, tolerance)
@@ -108,14 +165,15 @@ def _solve_maximal(
     )
 
 
-def _evaluate_maximal(problem: WorkerProblem, table: IntArray) -> StateFrequency:
-    mdp = build_structured(problem)
+def _evaluate_maximal(model: WorkerModel, table: IntArray) -> StateFrequency:
+    mdp = model.structured
     return state_frequency(mdp, evaluate_on_nodes(mdp, table))
 
 
 def _solve_variable(
-    problem: WorkerProblem, solver: SolverName, tolerance: float
+    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
 ) -> WorkerSolution:
+    problem = model.problem
     if solver == "value-iteration":
         raise InvalidValueError(
             describe("this solver knows no variable batching", where="solver", value=solver,
@@ -133,7 +191,8 @@ def _solve_variable(
     )
 
 
-def _evaluate_variable(problem: WorkerProblem, table: IntArray) -> StateFrequency:
+def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
+    problem = model.problem
     from ramsis.worker.variable_batching import build_variable
     from ramsis.worker.variable_policy_iteration import evaluate_variable
 
@@ -142,9 +201,10 @@ def _evaluate_variable(problem: WorkerProblem, table: IntArray) -> StateFrequenc
 
 
 def _solve_modulated(
-    problem: WorkerProblem, solver: SolverName, tolerance: float
+    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
 ) -> WorkerSolution:
     """The search starts from the best table for Poisson arrivals of the same load."""
+    problem = model.problem
     if solver != SOLVERS[0]:
         raise InvalidValueError(
             describe("this solver knows no Markov-modulated arrivals", where="solver",
@@ -163,7 +223,8 @@ def _solve_modulated(
     )
 
 
-def _evaluate_modulated(problem: WorkerProblem, table: IntArray) -> StateFrequency:
+def _evaluate_modulated(model: WorkerModel, table: IntArray) -> StateFrequency:
+    problem = model.problem
     from ramsis.worker.modulated import build_modulated, repeat_modes, table_frequency
 
     problem.check_policy(table)
@@ -177,14 +238,15 @@ def _with_modes(arrivals: ArrivalProcess) -> ModulatedProcess:
 
 
 def _solve_shortest_queue(
-    problem: WorkerProblem, solver: SolverName, tolerance: float
+    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
 ) -> WorkerSolution:
     from ramsis.worker.shortest_queue_policy import solve_shortest_queue
 
-    return solve_shortest_queue(problem, solver)
+    return solve_shortest_queue(model.problem, solver)
 
 
-def _evaluate_shortest_queue(problem: WorkerProblem, table: IntArray) -> StateFrequency:
+def _evaluate_shortest_queue(model: WorkerModel, table: IntArray) -> StateFrequency:
+    problem = model.problem
     from ramsis.worker.shortest_queue_rates import equilibrium_rates
 
     found = equilibrium_rates(problem, table)

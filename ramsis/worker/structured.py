@@ -253,10 +253,13 @@ def build_structured(
     }
     drops = None
     if with_drops:
-        next_slack = second_slack_distribution(problem, problem.max_queue + 1)
+        longest = problem.max_queue + 1
+        next_slack = problem.once("second slack", longest,
+                                  lambda: second_slack_distribution(problem, longest))
         drops = DropTransitions(next_slack, starts.distribution.T)
+    phase = problem.once("phase", problem.max_queue, lambda: phase_distribution(problem))
     return StructuredMDP(
-        problem, node_set, phase_distribution(problem), reached, continuation, excess, passages,
+        problem, node_set, phase, reached, continuation, excess, passages,
         truncated_mass(passages.values()), drops,
     )
 

@@ -17,7 +17,7 @@ from tests.synthesis.samples import tiny_profile
 def settings(**changes: Any) -> SynthesisSettings:
     """20 workers, SLO 100 ms, batches up to 8."""
     return SynthesisSettings(**{"dispatch": "central-queue", "slo_ms": 100.0, "workers": 20,
-                                "max_queue": 8, **changes})
+                                "max_queue": 8, "headroom": 0.0, **changes})
 
 
 def problem(load_qps: float, **changes: Any) -> CentralProblem:

@@ -60,7 +60,8 @@ def test_the_promise_of_a_single_worker_is_closer_still(load_qps: float) -> None
 def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
     """The fleet comes to them: with actions left as they were it stayed among them."""
     profile = load("image-cpu")
-    chosen = SynthesisSettings(dispatch="central-queue", slo_ms=650.0, workers=60)
+    chosen = SynthesisSettings(dispatch="central-queue", slo_ms=650.0, workers=60,
+                               headroom=0.0)
     policy = generate_policy(profile, 7900.0, chosen)
     found = simulate_profile(profile, Policies((policy,)),
                      ConstantLoad(load_qps=7900.0, duration_ms=20_000.0), workers=60,
@@ -111,7 +112,8 @@ def test_a_higher_price_means_fewer_violations_and_less_accuracy() -> None:
     promises = []
     for price in (0.0, 4.0):
         chosen = SynthesisSettings(
-            dispatch="central-queue", slo_ms=60.0, workers=10, max_queue=8, violation_price=price)
+            dispatch="central-queue", slo_ms=60.0, workers=10, max_queue=8, violation_price=price,
+            headroom=0.0)
         policy = generate_policy(profile, 2700.0, chosen)
         promises.append(policy.expectations)
     cheap, dear = promises
@@ -199,7 +201,7 @@ def _check_bound(
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
     chosen = SynthesisSettings(
         dispatch="central-queue", slo_ms=slo_ms, workers=workers, service="p95", max_queue=4,
-                           violation_price=price, grid="fixed:10")
+                           violation_price=price, grid="fixed:10", headroom=0.0)
     policy = generate_policy(profile, load_qps, chosen)
     fleet = Fleet.of(profile, workers=workers, slo_ms=slo_ms)
     plan = Policies((policy,)).prepare(fleet)
@@ -231,7 +233,8 @@ def test_every_count_is_placed_between_its_neighbouring_levels() -> None:
 def test_where_a_policy_earns_less_than_it_promises_batches_are_taken_to_end_at_random() -> None:
     """Models that are almost alike make this fleet swing between many and no idle workers."""
     chosen = SynthesisSettings(
-        dispatch="central-queue", slo_ms=95.0, workers=60, service="distribution")
+        dispatch="central-queue", slo_ms=95.0, workers=60, service="distribution",
+        headroom=0.0)
     profile = load("text-cpu")
     made = generate_policy(profile, 11_000.0, chosen)
     assert made.random_ends

@@ -47,7 +47,7 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
     header, *rows = ran.out.splitlines()[:4]
     assert re.split(r"\s{2,}", header.strip()) == [
         "load (QPS)", "accuracy", "violations", "effective acc.", "upper bound", "utilisation",
-        "state"]
+        "planned with", "given up", "10 % slower", "without", "state"]
     policies = [level.policy for level in validate_set(tmp_path / "out").levels]
     for row, policy in zip(rows, policies, strict=True):
         expected, cells = policy.expectations, row.split()
@@ -56,7 +56,12 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
         assert cells[2] == f"{expected.violation_rate:.4%}"
         assert cells[3] == f"{expected.effective_accuracy:.4f}"
         assert cells[4] == f"{expected.upper_bound:.4f}"
-        assert cells[6] == ("OVERLOAD" if expected.overloaded else "ok")
+        found = policy.headroom
+        assert found is not None
+        assert cells[6:10] == [f"{found.factor:g}", f"{found.loss:.4f}",
+                               f"{found.violation_rate:.4%}",
+                               f"{found.violation_rate_without:.4%}"]
+        assert cells[10] == ("OVERLOAD" if expected.overloaded else "ok")
     assert [policy.expectations.overloaded for policy in policies] == [False, False, True]
     assert ran.out.splitlines()[-1] == (
         f"3 policies in {tmp_path / 'out'} (manifest.json lists them)")
@@ -82,7 +87,9 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
     low, high = document["rows"]
     assert set(low) >= {"scheme", "load_qps", "workers", "slo_ms", "expected_accuracy",
                         "expected_violation_rate", "expected_effective_accuracy", "upper_bound",
-                        "capacity_qps", "utilisation", "overloaded", "file"}
+                        "capacity_qps", "utilisation", "overloaded", "headroom_factor",
+                        "headroom_loss", "slower_violation_rate",
+                        "slower_violation_rate_without", "file"}
     assert (low["scheme"], low["load_qps"], low["workers"], low["slo_ms"]) == (
         "round-robin", 50.0, 4, 100.0)
     assert (low["overloaded"], high["overloaded"]) == (False, True)

@@ -130,8 +130,9 @@ def test_the_schema_and_the_code_know_the_same_choices_and_fields() -> None:
     assert properties["format"]["const"] == policy.POLICY_FORMAT
     written = small_policy().to_document()
     assert set(properties) == {*written, "slo_classes", "budget", "replay", "random_ends",
-                               "overhead_ms", "quantile_levels", "padding"}
-    for part in ("expectations", "certificate", "inputs"):
+                               "overhead_ms", "headroom", "quantile_levels", "padding"}
+    assert set(properties["expectations"]["properties"]) == {*written["expectations"], "interval"}
+    for part in ("certificate", "inputs"):
         assert set(properties[part]["properties"]) == set(written[part])
     assert set(properties["table"]["properties"]) == {*written["table"], "randomised"}
     assert tuple(properties["table"]["properties"]["axes"]["properties"]) == AXES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from ramsis.profiles.measure import (
 from ramsis.profiles.measure.backends import open_backend
 
 QUICK = MeasureSettings("callable", (1, 2), StopRule(min_samples=20, max_samples=20))
+IN_TURN = replace(QUICK, order="model")
 MODULE = """
 import json
 calls = []
@@ -112,7 +114,8 @@ def test_nothing_is_written_when_every_model_fails(module: Any, tmp_path: Path) 
 def interrupted(out: Path) -> Path:
     """A measurement that stopped at its second model; the file of the first."""
     with pytest.raises(KeyboardInterrupt):
-        measure_profile(functions("small", "stopped", "large"), QUICK, accuracy=ACCURACY, out=out)
+        measure_profile(functions("small", "stopped", "large"), IN_TURN, accuracy=ACCURACY,
+                        out=out)
     assert not out.exists()
     return Path(f"{out}.partial")
 
@@ -122,7 +125,7 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(module: Any, tmp_pa
     kept = load(interrupted(out))
     assert [model.name for model in kept.models] == ["small"]
     module.calls.clear()
-    found = measure_profile(functions("large", "small"), QUICK, out=out,
+    found = measure_profile(functions("large", "small"), IN_TURN, out=out,
                             accuracy=ACCURACY | {"small": 0.61})
     assert {name for name, _ in module.calls} == {"large"}
     assert found.models[1].batches == kept.models[0].batches
@@ -136,7 +139,8 @@ def test_other_settings_do_not_go_on_with_it_unless_it_is_discarded(
 ) -> None:
     out = tmp_path / "set.json"
     partial = interrupted(out)
-    other = MeasureSettings("callable", (1, 2, 3), StopRule(min_samples=20, max_samples=30))
+    other = MeasureSettings("callable", (1, 2, 3), StopRule(min_samples=20, max_samples=30),
+                            order="model")
     before = partial.read_bytes()
     with pytest.raises(InvalidValueError, match=r"settings\.batches, settings\.max_samples"):
         measure_profile(functions("small"), other, accuracy=ACCURACY, out=out)
@@ -152,7 +156,7 @@ def test_other_hardware_does_not_go_on_with_it(module: Any, tmp_path: Path) -> N
     save(type(kept)(kept.name, kept.models, {**kept.hardware, "cpu": "another"},
                     kept.measurement), partial)
     with pytest.raises(InvalidValueError, match=r"differs in hardware\.cpu"):
-        measure_profile(functions("small"), QUICK, accuracy=ACCURACY, out=out)
+        measure_profile(functions("small"), IN_TURN, accuracy=ACCURACY, out=out)
 
 
 def test_an_accuracy_that_is_missing_is_found_before_anything_runs(

@@ -256,3 +256,37 @@ def test_the_sample_of_model_analyzer_is_refused_with_its_row(
     path = reference_dir / "triton_model_analyzer_inference.csv"
     refused(run("profile", "import", path, "--out", tmp_path / "x.json"), 3, "line 2, Model",
             "several models", "resnet50_libtorch,vgg19_libtorch")
+
+
+def test_samples_may_be_more_than_other_files_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit of other files does not hold for rows of samples, which are streamed."""
+    from ramsis.profiles.importers import long_csv
+
+    path = written(tmp_path, "model,batch,latency_ms,accuracy\n"
+                   + "".join(f"a,{1 + i % 2},{10 + i % 7}.5,0.5\n" for i in range(2000)))
+    monkeypatch.setattr("ramsis.files.MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr("ramsis.profiles.importers.detection.MAX_FILE_BYTES", 1000)
+    assert detect(path) == "long-csv"
+    one, two = import_profile(path).models[0].batches
+    assert (one.n, two.n) == (1000, 1000)
+    monkeypatch.setattr(long_csv, "MAX_SAMPLES_BYTES", 1000)
+    with pytest.raises(InputFileError, match=r"too large.*at most 1000 bytes"):
+        import_profile(path, "long-csv")
+
+
+@pytest.mark.parametrize(("text", "place"), [
+    ("model,batch,latency\na,1,2.0\n", "header: unknown column or unit: got 'latency'"),
+    ("model,batch,latency_s\na,1,2.0\n", "header: unknown column or unit: got 'latency_s'"),
+    ("model,batch,latency_ms\na,1,2.0\na,1\n", "line 3: wrong number of cells"),
+    ("model,batch,latency_ms\na,1,2.0\na,1,-2\n", "line 3, latency_ms: value is not positive"),
+    ("model,batch,latency_ms\na,x,2.0\n", "line 2, batch: not a whole number"),
+    ("model,batch,latency_ms,accuracy\na,1,2.0,0.5\na,1,2.0,0.6\n", "line 3, accuracy: differs"),
+    ("model,batch,latency_ms\n", "no rows below the header"),
+])
+def test_bad_rows_of_samples_are_refused_with_their_place(
+    tmp_path: Path, text: str, place: str
+) -> None:
+    with pytest.raises(InputFileError, match=place):
+        import_profile(written(tmp_path, text), "long-csv", accuracy={"a": 0.5})

@@ -174,6 +174,7 @@ def test_metrics_are_read_by_prometheus_own_parser(server: Running) -> None:
     server.infer([[1, 2, 3], [4, 5, 6]])
     assert server.metric("ramsis_queries_total") == before + 2
     assert server.metric("ramsis_queued") == 0
+    assert server.metric("ramsis_workers_up") == 1
     assert server.metric("ramsis_level_qps") > 0
 
 
@@ -310,3 +311,14 @@ def test_the_dashboard_asks_for_metrics_that_there_are(server: Running) -> None:
     for name in asked:
         assert {name, re.sub(r"_(bucket|sum|count)$", "", name)} & known, name
     assert len(asked) > 10
+
+
+def test_without_the_extra_it_says_what_is_missing(
+    run: Any, server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    ran = run("serve", str(server.folder / "policies"), "--variants", "none.toml")
+    assert ran.code == 2
+    assert "serving needs uvicorn, which is not installed" in ran.err
+    assert "pip install 'ramsis[serve]'" in ran.err
+    assert run("serve", "--help").code == 0

@@ -46,7 +46,8 @@ def test_image_policies_below_saturation(
 @pytest.mark.parametrize("load_qps", [800.0, 1600.0, 2400.0, 2800.0])
 def test_image_policies_with_variable_batching(images: ProfileSet, load_qps: float) -> None:
     """As close as with maximal batching, which promises no more."""
-    chosen = SynthesisSettings(slo_ms=150.0, workers=60, service="p95", batching="variable")
+    chosen = SynthesisSettings(slo_ms=150.0, workers=60, service="p95", batching="variable",
+                               headroom=0.0)
     policy = generate_policy(images, load_qps, chosen)
     maximal = generate_policy(images, load_qps, replace(chosen, batching="maximal"))
     found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 60_000.0),

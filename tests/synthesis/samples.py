@@ -18,7 +18,8 @@ from ramsis.worker.problem import WorkerProblem
 
 _Floats = NDArray[np.float64]
 
-_GIVEN: dict[str, Any] = {"slo_ms": 100.0, "workers": 4, "grid": "fixed:20", "max_queue": 8}
+_GIVEN: dict[str, Any] = {"slo_ms": 100.0, "workers": 4, "grid": "fixed:20", "max_queue": 8,
+                          "headroom": 0.0}
 SETTINGS = SynthesisSettings(**_GIVEN)
 """Policies of the tiny profile in milliseconds; capacity is 1778 queries/s at batches of 8."""
 

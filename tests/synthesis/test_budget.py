@@ -19,8 +19,10 @@ from ramsis.synthesis.verify import verify_policy
 from tests.synthesis.samples import linear_profile
 
 PROFILE = linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0))
-FLEET = SynthesisSettings(dispatch="central-queue", slo_ms=60.0, workers=20, max_queue=4)
-WORKER = SynthesisSettings(slo_ms=60.0, workers=2, max_queue=8, grid="fixed:20", late="drop")
+FLEET = SynthesisSettings(dispatch="central-queue", slo_ms=60.0, workers=20, max_queue=4,
+                          headroom=0.0)
+WORKER = SynthesisSettings(slo_ms=60.0, workers=2, max_queue=8, grid="fixed:20", late="drop",
+                           headroom=0.0)
 CASES = {"fleet": (4400.0, FLEET), "worker": (400.0, WORKER)}
 QUERIES, RUNS = 200_000, 8
 

@@ -221,7 +221,8 @@ def test_a_solver_that_does_not_settle_is_an_error(
     from ramsis.worker import policy_iteration
 
     solve = policy_iteration.solve_on_nodes
-    monkeypatch.setattr(worker, "solve_on_nodes", lambda mdp: solve(mdp, max_rounds=1))
+    monkeypatch.setattr(worker, "solve_on_nodes",
+                        lambda mdp, initial=None: solve(mdp, max_rounds=1))
     with pytest.raises(NotConvergedError, match=r"^load 600 QPS: .*1 iterations"):
         generate_policy(tiny, 600.0, samples.SETTINGS)
 

@@ -21,7 +21,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/options.md"
 BAD: dict[str, Any] = {
     "arrivals": "negative-binomial:4", "service": "distribution", "objective": "per-decision",
     "grid": "fixed:1", "late": "free", "batching": "maximal", "violation_price": 0.5,
-    "max_violation": 0.1, "solver": "value-iteration", "max_queue": 65,
+    "max_violation": 0.1, "solver": "value-iteration", "max_queue": 65, "headroom": 0.01,
     "slo_classes": (SloClass(60.0, 0.5), SloClass(100.0, 0.5)),
 }
 OTHERWISE: dict[tuple[str, str], Any] = {

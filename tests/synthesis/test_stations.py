@@ -24,8 +24,9 @@ from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
 from tests.synthesis.samples import linear_profile, tiny_profile
 
 FLEET = SynthesisSettings(
-    dispatch="central-queue", slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8")
-WORKER = SynthesisSettings(slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8")
+    dispatch="central-queue", slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8",
+    headroom=0.0)
+WORKER = SynthesisSettings(slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8", headroom=0.0)
 ONE = [SloClass(100.0)]
 TWO = [SloClass(60.0, 0.3), SloClass(100.0, 0.7)]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ramsis.errors import InputFileError, describe
+from ramsis.files import MAX_FILE_BYTES
 from ramsis.profiles.importers import (
     aiperf,
     clockwork,
@@ -108,6 +109,8 @@ def _without_summaries(
 
 
 def _of_file(path: Path) -> str:
+    if os.stat(path).st_size > MAX_FILE_BYTES and long_csv.holds_samples(path):
+        return "long-csv"
     source = Source(path)
     name = _run_format_of(source)
     if name is not None:

@@ -3,8 +3,9 @@
 Columns: ``model``, ``batch``, ``latency_ms``; optional ``accuracy`` (a **fraction**, the same in
 every row of a model that has it).
 
-- Without ``statistic``, each row is one sample; statistics and a sketch of 128 quantiles are
-  computed.
+- Without ``statistic``, each row is one sample; statistics and a sketch are computed
+  (:meth:`~ramsis.profiles.batch.BatchProfile.from_samples`). Such a file may have 200 MB: it is
+  read row by row, and only its latencies are kept.
 - With ``statistic``, each row is the one of ``mean``, ``std``, ``min``, ``p50``, ``p90``,
   ``p95``, ``p99``, ``max`` that it names, at most one row each per model and batch size, and an
   optional column ``n`` has the number of samples behind it.
@@ -12,12 +13,13 @@ every row of a model that has it).
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection
 from pathlib import Path
 
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import Measured, Row, Rows, read_rows
+from ramsis.profiles.importers.rows import Measured, Row, Rows, open_rows, read_rows
 from ramsis.profiles.values import ProfileError
 
 __all__ = ["read", "recognises"]
@@ -25,6 +27,8 @@ __all__ = ["read", "recognises"]
 _STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 _REQUIRED = ("model", "batch", "latency_ms")
 _QUANTILES = 128
+MAX_SAMPLES_BYTES = 200_000_000
+"""Largest file of samples."""
 
 
 def recognises(columns: Collection[str]) -> bool:
@@ -34,19 +38,60 @@ def recognises(columns: Collection[str]) -> bool:
     )
 
 
+def holds_samples(path: Path) -> bool:
+    """Whether a large file is of this format, by its header; a row of it is a sample."""
+    columns, rows = open_rows(path, MAX_SAMPLES_BYTES)
+    rows.close()
+    return recognises(columns) and "statistic" not in columns
+
+
 def read(path: Path) -> dict[str, Measured]:
     """The models of a file, in its order."""
+    columns, rows = open_rows(path, MAX_SAMPLES_BYTES)
+    rows.close()
+    if "statistic" not in columns:
+        return _samples(path)
     table = read_rows(path)
-    by_statistic = "statistic" in table.columns
-    table.require(_REQUIRED, (*_REQUIRED, "accuracy", "statistic",
-                              *(("n",) if by_statistic else ())))
+    table.require(_REQUIRED, (*_REQUIRED, "accuracy", "statistic", "n"))
     models: dict[str, Measured] = {}
-    for (name, batch), rows in _groups(table).items():
+    for (name, batch), group in _groups(table).items():
         item = models.setdefault(name, Measured())
-        for row in rows:
+        for row in group:
             item.accuracy = row.same("accuracy", item.accuracy, row.optional("accuracy"))
-        item.batches.append((_from_statistics if by_statistic else _from_samples)(batch, rows))
+        item.batches.append(_from_statistics(batch, group))
     return models
+
+
+def _samples(path: Path) -> dict[str, Measured]:
+    """The models of a file of samples."""
+    columns, rows = open_rows(path, MAX_SAMPLES_BYTES)
+    Rows(str(path), columns, ()).require(_REQUIRED, (*_REQUIRED, "accuracy"))
+    models: dict[str, Measured] = {}
+    kept: dict[tuple[str, str], tuple[Row, int, array[float]]] = {}
+    for row in rows:
+        key = row.text("model"), row.text("batch")
+        if key not in kept:
+            kept[key] = row, row.count("batch"), array("d")
+        kept[key][2].append(row.positive("latency_ms"))
+        if row.cells.get("accuracy"):
+            item = models.setdefault(key[0], Measured())
+            item.accuracy = row.same("accuracy", item.accuracy, row.optional("accuracy"))
+    if not kept:
+        raise InputFileError(describe("no rows below the header", where=str(path)))
+    merged: dict[tuple[str, int], tuple[Row, array[float]]] = {}
+    for (name, _), (first, batch, samples) in kept.items():
+        if (name, batch) in merged:  # one batch size written in two ways, as 4 and 04
+            merged[name, batch][1].extend(samples)
+        else:
+            merged[name, batch] = first, samples
+    found: dict[str, Measured] = {}
+    for (name, batch), (first, samples) in merged.items():
+        item = found.setdefault(name, models.get(name, Measured()))
+        try:
+            item.batches.append(BatchProfile.from_samples(batch, samples, _QUANTILES))
+        except ProfileError as error:
+            raise InputFileError(error.at(first.at(error.field))) from error
+    return found
 
 
 def _groups(table: Rows) -> dict[tuple[str, int], list[Row]]:
@@ -54,14 +99,6 @@ def _groups(table: Rows) -> dict[tuple[str, int], list[Row]]:
     for row in table.rows:
         groups.setdefault((row.text("model"), row.count("batch")), []).append(row)
     return groups
-
-
-def _from_samples(batch: int, rows: list[Row]) -> BatchProfile:
-    samples_ms = [row.positive("latency_ms") for row in rows]
-    try:
-        return BatchProfile.from_samples(batch, samples_ms, _QUANTILES)
-    except ProfileError as error:
-        raise InputFileError(error.at(rows[0].at(error.field))) from error
 
 
 def _from_statistics(batch: int, rows: list[Row]) -> BatchProfile:

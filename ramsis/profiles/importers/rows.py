@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,7 @@ from ramsis.numerals import decimal_number, whole_number
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.values import ProfileError, positive
 
-__all__ = ["Measured", "Row", "Rows", "read_rows", "read_text"]
+__all__ = ["Measured", "Row", "Rows", "open_rows", "read_rows", "read_text"]
 
 _Value = TypeVar("_Value", float, str)
 
@@ -161,6 +162,68 @@ class Rows:
                 )
 
 
+def open_rows(path: Path, most_bytes: int) -> tuple[tuple[str, ...], Generator[Row, None, None]]:
+    """The columns of a comma-separated file with a header line, and its rows one by one.
+
+    Raises
+    ------
+    InputFileError
+        When the file cannot be read, is larger than ``most_bytes``, is empty, or has a column
+        twice; as the rows are taken, also when one has fewer or more cells than the header.
+    """
+    rows = _streamed(path, most_bytes)
+    try:
+        first = next(rows)
+    except StopIteration:
+        raise InputFileError(describe("file is empty", where=str(path))) from None
+    return tuple(first.cells), rows
+
+
+def _streamed(path: Path, most_bytes: int) -> Generator[Row, None, None]:
+    """The header as a row, and the rows."""
+    columns: tuple[str, ...] = ()
+    line = 0
+    try:
+        if os.stat(path).st_size > most_bytes:
+            raise InputFileError(
+                describe("file is too large", where=str(path),
+                         allowed=f"at most {most_bytes} bytes ({most_bytes // 1_000_000} MB)"))
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            for cells in reader:
+                line = reader.line_num
+                values = tuple(cell.strip() for cell in cells)
+                if not values:
+                    continue
+                if not columns:
+                    columns = _columns(path, values)
+                elif len(values) != len(columns):
+                    raise _wrong_number(path, line, len(values), len(columns))
+                yield Row(str(path), line, dict(zip(columns, values, strict=True)))
+    except csv.Error as error:
+        raise InputFileError(
+            describe(f"not valid CSV ({error})", where=f"{path}: line {line + 1}")) from error
+    except OSError as error:
+        raise InputFileError(
+            describe(f"cannot read file ({error.strerror})", where=str(path))) from error
+    except UnicodeDecodeError as error:
+        raise InputFileError(describe("file is not UTF-8 text", where=str(path))) from error
+
+
+def _columns(path: Path, columns: tuple[str, ...]) -> tuple[str, ...]:
+    for column in columns:
+        if columns.count(column) > 1:
+            raise InputFileError(
+                describe("column appears twice", where=f"{path}: header", value=column)
+            )
+    return columns
+
+
+def _wrong_number(path: Path, line: int, found: int, wanted: int) -> InputFileError:
+    return InputFileError(describe("wrong number of cells", where=f"{path}: line {line}",
+                                   value=found, allowed=str(wanted)))
+
+
 def read_rows(path: Path) -> Rows:
     """The rows of a comma-separated file with a header line and one row or more.
 
@@ -178,18 +241,11 @@ def read_rows(path: Path) -> Rows:
             describe(f"not valid CSV ({error})", where=f"{path}: line {reader.line_num}")
         ) from error
     (_, columns), *lines = [(number, cells) for number, cells in lines if cells]
-    for column in columns:
-        if columns.count(column) > 1:
-            raise InputFileError(
-                describe("column appears twice", where=f"{path}: header", value=column)
-            )
+    _columns(path, columns)
     rows = []
     for number, cells in lines:
         if len(cells) != len(columns):
-            raise InputFileError(
-                describe("wrong number of cells", where=f"{path}: line {number}",
-                         value=len(cells), allowed=str(len(columns)))
-            )
+            raise _wrong_number(path, number, len(cells), len(columns))
         rows.append(Row(str(path), number, dict(zip(columns, cells, strict=True))))
     if not rows:
         raise InputFileError(describe("no rows below the header", where=str(path)))

@@ -6,6 +6,7 @@ from ramsis.profiles.measure.backends import BACKENDS, Options
 from ramsis.profiles.measure.environment import hardware, versions
 from ramsis.profiles.measure.measurement import (
     BATCHES,
+    ORDERS,
     MeasureSettings,
     Observer,
     measure_profile,
@@ -15,6 +16,7 @@ from ramsis.profiles.measure.sampling import PERCENTILES, Sampled, StopRule, sam
 __all__ = [
     "BACKENDS",
     "BATCHES",
+    "ORDERS",
     "PERCENTILES",
     "MeasureSettings",
     "Observer",

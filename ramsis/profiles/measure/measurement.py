@@ -6,24 +6,43 @@ import datetime
 import math
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles.file import save
 from ramsis.profiles.importers.accuracy import read_accuracy
-from ramsis.profiles.measure.backends import BACKENDS, Backend, Options, Published, open_backend
+from ramsis.profiles.measure.backends import (
+    BACKENDS,
+    Backend,
+    LoadedModel,
+    Options,
+    Published,
+    open_backend,
+)
 from ramsis.profiles.measure.environment import hardware, versions
 from ramsis.profiles.measure.interval import CONFIDENCE
+from ramsis.profiles.measure.machine import MUCH, foreign_load
 from ramsis.profiles.measure.resume import check_writable, partial_path, unfinished
-from ramsis.profiles.measure.sampling import StopRule, sample_batches
+from ramsis.profiles.measure.sampling import (
+    Sampled,
+    StopRule,
+    sample_batches,
+    sample_interleaved,
+)
+from ramsis.profiles.measure.spells import spells_of
 from ramsis.profiles.model import ModelProfile, ProfileSet
 
-__all__ = ["BATCHES", "MeasureSettings", "Observer", "measure_profile"]
+__all__ = ["BATCHES", "ORDERS", "MeasureSettings", "Observer", "measure_profile"]
 
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """The batch sizes that are measured when none are named."""
+
+ORDERS = ("random", "model")
+"""All models interleaved in a random order, in one warm process; or one model after the other."""
 
 _BACKEND = next(iter(BACKENDS))
 
@@ -44,6 +63,8 @@ class MeasureSettings:
         Size of the quantile sketches, >= 2.
     options : Options
         Threads, device, and what else back ends can be told.
+    order : str
+        One of :data:`ORDERS`.
 
     Raises
     ------
@@ -56,6 +77,7 @@ class MeasureSettings:
     stop: StopRule = field(default_factory=StopRule)
     quantiles: int = 128
     options: Options = field(default_factory=Options)
+    order: str = ORDERS[0]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", tuple(sorted(set(self.batches))))
@@ -64,6 +86,9 @@ class MeasureSettings:
                 describe("batch size 1 is not among them", where="batches",
                          value=list(self.batches), allowed="whole numbers from 1, with 1")
             )
+        if self.order not in ORDERS:
+            raise InvalidValueError(describe("unknown order", where="order", value=self.order,
+                                             allowed=", ".join(ORDERS)))
         for name, value, least in (("quantiles", self.quantiles, 2),
                                    ("threads", self.options.threads, 1),
                                    ("tokens", self.options.tokens, 1)):
@@ -80,6 +105,9 @@ class Observer:
 
     def model_finished(self, model: str, note: str | None) -> None:
         """A model is finished; ``note`` says why batch sizes are missing, if any are."""
+
+    def foreign_load(self, processors: float) -> None:
+        """Others keep so many processors busy while latencies are measured."""
 
 
 def measure_profile(
@@ -140,12 +168,18 @@ def measure_profile(
             partial_path(out).unlink(missing_ok=True)
         record.go_on_from(unfinished(partial_path(out), record.hardware, record.description))
     watched = observer or Observer()
-    for key, model in by_name.items():
-        if key not in record.models:
-            record.measure(key, model, backend, chosen, watched)
+    record.watch(0.0, watched)
+    missing = {key: model for key, model in by_name.items() if key not in record.models}
+    for key in by_name.keys() - missing.keys():
+        watched.model_finished(key, record.notes.get(key))
+    groups = [missing] if chosen.order == ORDERS[0] else [{key: model}
+                                                          for key, model in missing.items()]
+    for group in groups:
+        for key in record.measured(group, backend, chosen, watched):
+            record.watch(chosen.options.threads, watched)
             if out is not None and record.models:
                 save(record.profile_set(record.models), partial_path(out))
-        watched.model_finished(key, record.notes.get(key))
+            watched.model_finished(key, record.notes.get(key))
     if not record.models:
         raise InputFileError(
             describe(f"no model could be measured: {next(iter(record.notes.values()))}",
@@ -169,6 +203,8 @@ class _Record:
     models: dict[str, ModelProfile] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     input_shapes: dict[str, object] = field(default_factory=dict)
+    foreign_load: float = 0.0
+    spells: dict[str, Any] | None = None
 
     def go_on_from(self, before: ProfileSet | None) -> None:
         """Take over the models that an interrupted measurement has finished."""
@@ -180,20 +216,53 @@ class _Record:
                 if model.name in before.measurement["notes"]:
                     self.notes[model.name] = before.measurement["notes"][model.name]
 
-    def measure(
-        self, name: str, model: str, backend: Backend, settings: MeasureSettings,
+    def watch(self, own: float, observer: Observer) -> None:
+        """Note the work that others do on the machine, and tell of it where it is much."""
+        found = foreign_load(own)
+        if found is not None:
+            self.foreign_load = max(self.foreign_load, round(found, 2))
+            if found >= MUCH:
+                observer.foreign_load(found)
+
+    def measured(
+        self, models: Mapping[str, str], backend: Backend, settings: MeasureSettings,
         observer: Observer,
-    ) -> None:
-        """Load a model and take its samples; what fails becomes a note."""
-        start = time.perf_counter()
-        try:
-            loaded = backend.open(model)
-        except Exception as error:
-            self.notes[name] = "not loaded: " + " ".join(str(error).split())[:300]
+    ) -> Iterator[str]:
+        """Load models and take their samples; the name of each as it is finished.
+
+        What fails becomes a note.
+        """
+        loaded: dict[str, LoadedModel] = {}
+        load_ms: dict[str, float] = {}
+        for name, model in models.items():
+            start = time.perf_counter()
+            try:
+                loaded[name] = backend.open(model)
+            except Exception as error:
+                self.notes[name] = "not loaded: " + " ".join(str(error).split())[:300]
+                yield name
+            load_ms[name] = (time.perf_counter() - start) * 1000
+        if settings.order == ORDERS[0]:
+            for name, sampled, trace in sample_interleaved(
+                    loaded, settings.batches, settings.stop, settings.quantiles,
+                    observer.batch_finished):
+                self.spells = spells_of(trace.keys, trace.latency_ms)
+                self._keep(name, sampled, loaded[name],
+                           load_ms[name] if "load_ms" in backend.notes else None)
+                yield name
             return
-        load_ms = (time.perf_counter() - start) * 1000
-        sampled = sample_batches(loaded, settings.batches, settings.stop, settings.quantiles,
-                                 lambda batch: observer.batch_finished(name, batch))
+        for name, model_loaded in loaded.items():
+            sampled = sample_batches(
+                model_loaded, settings.batches, settings.stop, settings.quantiles,
+                partial(observer.batch_finished, name))
+            self._keep(name, sampled, model_loaded,
+                       load_ms[name] if "load_ms" in backend.notes else None)
+            yield name
+
+    def _keep(
+        self, name: str, sampled: Sampled, loaded: LoadedModel, load_ms: float | None
+    ) -> None:
+        """What was measured of a model."""
         if sampled.note:
             self.notes[name] = sampled.note
         if sampled.batches:
@@ -201,7 +270,7 @@ class _Record:
             self.models[name] = ModelProfile(
                 name, self.accuracies[name].accuracy, sampled.batches,
                 loaded.memory_mb and round(loaded.memory_mb, 6),
-                round(load_ms, 3) if "load_ms" in backend.notes else None,
+                None if load_ms is None else round(load_ms, 3),
             )
 
     def profile_set(self, names: Iterable[str]) -> ProfileSet:
@@ -212,7 +281,10 @@ class _Record:
             "accuracy": {name: self.accuracies[name].source for name in self.models},
             "input_shapes": self.input_shapes,
             "notes": self.notes,
+            "foreign_load": self.foreign_load,
         }
+        if self.spells is not None:
+            measurement["slow_spells"] = self.spells
         models = tuple(self.models[name] for name in names if name in self.models)
         return ProfileSet(self.name, models, self.hardware, measurement)
 
@@ -270,7 +342,8 @@ def _description(settings: MeasureSettings, backend: Backend) -> dict[str, objec
         "relative_error": f"distance from the {settings.stop.percentile} to the farther end of "
                           f"its {CONFIDENCE:.0%} confidence interval (order statistics, widened "
                           "by the spread between turns), as a fraction of it",
-        "settings": {"batches": list(settings.batches), "quantiles": settings.quantiles,
+        "settings": {"batches": list(settings.batches), "order": settings.order,
+                     "quantiles": settings.quantiles,
                      **stop, **options},
         "versions": versions(backend.libraries),
     }

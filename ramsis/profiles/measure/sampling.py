@@ -5,7 +5,9 @@
 2. *Rounds*: each unfinished batch size has one turn: an input is made, one run is not counted,
    and ``min_samples / 10`` runs are timed. Turns go round the batch sizes, so that what slows
    the machine for a while does not fall on one of them. The garbage collector rests during a
-   turn.
+   turn. Or, with several models *interleaved*: in a random order, each unfinished batch size of
+   each model is run once, without a run before that is not counted. So a model finds the caches
+   as another one left them, as it does where policies change between models.
 3. A batch size is finished when it has ``min_samples`` and either the relative error of its
    percentile (:mod:`ramsis.profiles.measure.interval`) is at most ``relative_error``, or its
    runs took ``seconds_per_batch`` in all; and at ``max_samples`` in any case.
@@ -19,17 +21,20 @@ from __future__ import annotations
 import gc
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import Any, Protocol
+
+import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.measure.interval import relative_error
 
-__all__ = ["PERCENTILES", "Runnable", "Sampled", "StopRule", "sample_batches"]
+__all__ = ["PERCENTILES", "Runnable", "Sampled", "StopRule", "Trace", "sample_batches",
+           "sample_interleaved"]
 
 PERCENTILES = {"p95": 0.95, "p99": 0.99, "p90": 0.90, "p50": 0.50}
 """Percentiles that can be waited for, and their levels; the first is the default."""
@@ -169,6 +174,88 @@ def sample_batches(
                 finished(batch)
     return Sampled(tuple(_profile(batch, samples[batch], rule, quantiles) for batch in samples),
                    note)
+
+
+@dataclass
+class Trace:
+    """Runs in the order of time.
+
+    Attributes
+    ----------
+    keys : list of (str, int)
+        Model and batch size.
+    latency_ms : list of float
+    """
+
+    keys: list[tuple[str, int]] = field(default_factory=list)
+    latency_ms: list[float] = field(default_factory=list)
+
+
+def sample_interleaved(
+    models: Mapping[str, Runnable],
+    batches: Sequence[int],
+    rule: StopRule,
+    quantiles: int = 128,
+    finished: Callable[[str, int], object] = lambda model, batch: None,
+    rng: np.random.Generator | None = None,
+) -> Iterator[tuple[str, Sampled, Trace]]:
+    """Measure loaded models in a random order; each is given out as it is finished.
+
+    Parameters
+    ----------
+    models : mapping of str to Runnable
+        By name.
+    batches, rule, quantiles
+        As of :func:`sample_batches`.
+    finished : callable
+        Told each model and batch size that is finished.
+    rng : Generator, optional
+        Draws the order.
+
+    Yields
+    ------
+    name, sampled, trace
+        The trace is that of all models so far.
+    """
+    rng, trace = rng or np.random.default_rng(), Trace()
+    notes: dict[str, str | None] = {}
+    samples: dict[str, dict[int, list[float]]] = {}
+    waiting: dict[str, list[int]] = {}
+    for name, model in models.items():
+        chosen, notes[name] = _probe(model, batches, rule)
+        samples[name] = {batch: [] for batch in chosen}
+        waiting[name] = list(chosen)
+    while waiting:
+        for name in [name for name, left in waiting.items() if not left]:
+            del waiting[name]
+            yield name, Sampled(tuple(_profile(batch, found, rule, quantiles)
+                                      for batch, found in samples[name].items()),
+                                notes[name]), trace
+        pairs = [(name, batch) for name, left in waiting.items() for batch in left]
+        for place in rng.permutation(len(pairs)).tolist():
+            name, batch = pairs[place]
+            if batch not in waiting[name]:
+                continue
+            own = samples[name][batch]
+            try:
+                own.append(_once(models[name], batch))
+            except Exception as error:
+                notes[name] = _failure(batch, error)
+                samples[name] = {b: kept for b, kept in samples[name].items() if b < batch}
+                waiting[name] = [b for b in waiting[name] if b < batch]
+                continue
+            trace.keys.append((name, batch))
+            trace.latency_ms.append(own[-1])
+            if len(own) % rule.turn == 0 and rule.finished(own):
+                waiting[name].remove(batch)
+                finished(name, batch)
+
+
+def _once(model: Runnable, batch: int) -> float:
+    """The latency of one run, in ms."""
+    prepared = model.prepare(batch)
+    with _no_garbage_collection():
+        return _timed(model, prepared)
 
 
 def _probe(

@@ -62,14 +62,15 @@ def station_policies(
 def _policy(station: PlacedStation) -> Policy:
     (use,) = station.uses
     settings = SynthesisSettings(use.family.slo_ms, len(station.workers), service="p95",
-                                 dispatch="central-queue", max_queue=station.max_batch)
+                                 dispatch="central-queue", max_queue=station.max_batch,
+                                 headroom=0.0)
     central = policy_of_regular_ends(station.profile, station.load_qps, settings)
     promised, bound = central.expectations.effective_accuracy, central.expectations.upper_bound
     if len(station.workers) == 1 or bound is None or bound - promised <= _CLEARLY:
         return central
     in_turn = SynthesisSettings(
         use.family.slo_ms, len(station.workers), service="p95", grid=_GRID, late="drop",
-        batching="variable", violation_price=1.0)
+        batching="variable", violation_price=1.0, headroom=0.0)
     by_turns = generate_policy(station.profile, station.load_qps, in_turn)
     return by_turns if by_turns.expectations.effective_accuracy > promised else central
 

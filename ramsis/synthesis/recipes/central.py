@@ -20,7 +20,12 @@ from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
-from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
+from ramsis.synthesis.recipes.central_headroom import most_robust_central
+from ramsis.synthesis.recipes.central_promise import (
+    certificate_of,
+    promise_of,
+    stated_promise,
+)
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.replayed import replayed, settles
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
@@ -82,14 +87,14 @@ class Central(Recipe["CentralProblem"]):
         the one that earns more in simulation is the answer.
         """
         inputs = inputs_of(profile, settings)
-        made = _solved(problem, inputs, settings.overhead_ms)
+        made = _solved(problem, inputs, settings)
         if problem.workers == 1 or not settles(problem.load_qps, problem.slo_ms):
             return made
         earned, error = _in_simulation(made)
         if earned >= made.certificate.gain - error:
             return made
         try:
-            other = _solved(replace(problem, random_ends=True), inputs, settings.overhead_ms)
+            other = _solved(replace(problem, random_ends=True), inputs, settings)
         except NotConvergedError:
             return made
         return other if _in_simulation(other)[0] > earned else made
@@ -107,7 +112,7 @@ class Central(Recipe["CentralProblem"]):
                                           allowed="poisson"))
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                          policy.service_ms, policy.service, policy.levels,
-                             policy.samples, policy.run_as, policy.padding)
+                         policy.samples, policy.run_as, policy.padding)
         problem = CentralProblem(
             times=times, slo_ms=policy.slo_ms, workers=policy.workers,
             load=policy.load_qps / 1000.0, price=policy.violation_price,
@@ -127,14 +132,16 @@ class Central(Recipe["CentralProblem"]):
             The table is not that of the model, as within a budget of violations.
         """
         from ramsis.analysis.central import CentralAnalysis
-        from ramsis.central.solve import solve_central
+        from ramsis.central.solve import evaluate_central, solve_central
 
-        problem = self.problem_of(policy)
-        solution = solve_central(problem)
+        problem = planning = self.problem_of(policy)
+        if policy.headroom is not None:
+            planning = replace(problem, times=problem.times.scaled(policy.headroom.factor))
+        solution = solve_central(planning)
         if not np.array_equal(solution.table, policy.codes):
             raise InputFileError(describe("the model has the behaviour of its own table only",
                                           where="policy"))
-        return CentralAnalysis(problem, solution.steady_state, policy.replay)
+        return CentralAnalysis(problem, evaluate_central(problem, solution), policy.replay)
 
     def claims(
         self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
@@ -174,8 +181,7 @@ def policy_of_regular_ends(
     if problem.workers == 1 or not settles(problem.load_qps, problem.slo_ms):
         return made
     variability = max(1.0 - made.expectations.utilisation**2, _LEAST_VARIABILITY)
-    regular = _solved(replace(problem, end_variability=variability), made.inputs,
-                      settings.overhead_ms)
+    regular = _solved(replace(problem, end_variability=variability), made.inputs, settings)
     worse = _in_simulation(regular)[0] < _in_simulation(made)[0] - _NO_MATTER
     return made if worse else replayed(regular)
 
@@ -187,10 +193,15 @@ def _in_simulation(policy: Policy) -> tuple[float, float]:
     return gain, max(found.effective_half_width, _NO_MATTER)
 
 
-def _solved(problem: CentralProblem, inputs: Inputs, overhead_ms: float) -> Policy:
-    """The policy that is optimal in the model."""
-    expectations, solution = promise_of(problem)
-    times = problem.times
+def _solved(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings) -> Policy:
+    """The policy that is optimal in the model, or the most robust one within the headroom."""
+    expectations, solution, gain = promise_of(problem)
+    times, overhead_ms, headroom = problem.times, settings.overhead_ms, None
+    if settings.headroom:
+        solution, headroom = most_robust_central(solution, settings.headroom)
+        if headroom.factor > 1.0:
+            problem = replace(solution.problem, times=times)
+            expectations, gain = stated_promise(problem, solution)
     return Policy(
         models=tuple(_model(times, m, overhead_ms) for m in range(len(times.models))),
         slo_ms=problem.slo_ms,
@@ -209,7 +220,7 @@ def _solved(problem: CentralProblem, inputs: Inputs, overhead_ms: float) -> Poli
         codes=solution.table.astype(np.int64),
         longer_queue=DROP_CODE,
         expectations=expectations,
-        certificate=certificate_of(solution, expectations.upper_bound),
+        certificate=certificate_of(solution, expectations.upper_bound, gain),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
         violation_price=problem.price,
@@ -217,6 +228,7 @@ def _solved(problem: CentralProblem, inputs: Inputs, overhead_ms: float) -> Poli
         spare_idle=solution.spare_idle,
         random_ends=problem.random_ends,
         overhead_ms=overhead_ms,
+        headroom=headroom,
         quantile_levels=times.levels if times.service == DISTRIBUTION else None,
         padding=times.padding,
     )

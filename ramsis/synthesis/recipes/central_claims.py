@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
-from ramsis.synthesis.checks import Check, close, least_dual_of_classes
+from ramsis.synthesis.checks import Check, close, interval_checks, least_dual_of_classes
+from ramsis.synthesis.recipes.central_headroom import headroom_claims
 from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
 from ramsis.synthesis.replayed import replay_checks
 from ramsis.synthesis.simulated import simulated
@@ -51,14 +52,17 @@ def central_claims(
     policy: Policy, problem: CentralProblem, tolerance: float
 ) -> tuple[Check, ...]:
     """Every claim of a policy's file, checked against its problem."""
-    derived, solution = promise_of(problem)
+    factor = 1.0 if policy.headroom is None else policy.headroom.factor
+    derived, solution, gain = promise_of(problem, factor)
     again = (
         *made_again_checks(policy.expectations, derived, tolerance,
                            measured=policy.budget is not None or policy.replay is not None),
-        close("gain", policy.certificate.gain, solution.steady_state.gain, tolerance),
-        *certificate_checks(policy.certificate, certificate_of(solution, derived.upper_bound),
-                            tolerance),
+        close("gain", policy.certificate.gain, gain, tolerance),
+        *certificate_checks(policy.certificate,
+                            certificate_of(solution, derived.upper_bound, gain), tolerance),
         close("spare idle workers", policy.spare_idle, solution.spare_idle, 0.0),
+        *headroom_claims(policy.headroom, problem,
+                         solution if policy.budget is None else None, tolerance),
         *_bound_checks(policy, problem, tolerance),
     )
     if policy.budget is not None:
@@ -66,7 +70,8 @@ def central_claims(
     same = float((solution.table == policy.codes).mean()) if (
         solution.table.shape == policy.codes.shape) else 0.0
     stated = policy.expectations
-    again += (Check("table entries that are derived again", 1.0, same, same == 1.0),)
+    again += (Check("table entries that are derived again", 1.0, same, same == 1.0),
+              *interval_checks(stated, derived.interval, tolerance))
     if policy.replay is not None:
         return (*replay_checks(policy), *again)
     each = max(_QUERIES, int(_LASTS * policy.load_qps * policy.slo_ms / 1000.0))

@@ -6,6 +6,7 @@ analysis and fluid bound → policy.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
+from ramsis.synthesis.recipes.worker_headroom import Tables, pure_grid, pure_problem
 from ramsis.synthesis.service import (
     bounded_by,
     service_times,
@@ -31,7 +33,7 @@ from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.shortest_queue import check_shortest_queue
-from ramsis.worker.solve import SOLVERS, WorkerSolution, evaluate_table, solve_worker
+from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution, evaluate_table
 
 __all__ = ["RoundRobin", "ShortestQueue"]
 
@@ -84,8 +86,14 @@ class RoundRobin(Recipe[WorkerProblem]):
     ) -> Policy:
         """See :meth:`Recipe.policy`."""
         table = problem.latency
-        solution = solve_worker(problem, settings.solver, dispatch=settings.dispatch)
+        worker = WorkerModel(problem, settings.dispatch)
+        solution = worker.solve(settings.solver)
         solution.certificate.require_converged(f"load {load_qps:g} QPS")
+        analysis, headroom = analyse_worker(
+            problem, solution.policy, solution.frequency, solution.excess), None
+        if settings.headroom:
+            analysis, headroom = Tables(worker, settings.solver, settings.grid or DEFAULT_GRID
+                                        ).chosen(solution, settings.headroom)
         bound = fluid_bound(
             bounded_by(problem),
             slo_ms=settings.slo_ms,
@@ -93,11 +101,10 @@ class RoundRobin(Recipe[WorkerProblem]):
             load_qps=load_qps,
             max_batch=settings.max_queue,
         )
-        analysis = analyse_worker(problem, solution.policy, solution.frequency, solution.excess)
         expectations = analysis.expectations(
             capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy
         )
-        model, batch = problem.model_and_batch(solution.policy)
+        model, batch = problem.model_and_batch(analysis.policy)
         last = 0 if problem.late is LateRule.DROP else problem.max_queue
         actions, codes, longer_queue = encoded(model, batch, (table.fastest, last))
         return Policy(
@@ -113,17 +120,19 @@ class RoundRobin(Recipe[WorkerProblem]):
             objective=problem.objective.value,
             idle_levels=np.arange(2),
             queue_levels=np.arange(problem.max_queue + 1),
-            slack_ms=problem.slack_ms,
+            slack_ms=analysis.problem.slack_ms,
             actions=actions,
             codes=codes,
             longer_queue=longer_queue,
             expectations=expectations,
-            certificate=_certificate(solution, self.nodes_per_bin(solution)),
+            certificate=_certificate(solution, self.nodes_per_bin(solution),
+                                     solution.gain if headroom is None else analysis.gain),
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
             quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
+            headroom=headroom,
             padding=table.padding,
         )
 
@@ -154,6 +163,8 @@ class RoundRobin(Recipe[WorkerProblem]):
                 levels=policy.levels,
                 samples=policy.samples,
             )
+            if policy.headroom is not None:
+                problem = replace(problem, planned_factor=policy.headroom.factor)
             self.check(problem)
         except InvalidValueError as error:
             raise InputFileError(
@@ -188,12 +199,19 @@ class RoundRobin(Recipe[WorkerProblem]):
     ) -> tuple[WorkerAnalysis, CertificateRecord]:
         """What the solver that a file names makes of the file's problem again."""
         solver: Any = policy.certificate.solver
+        pure = pure_problem(problem)
+        worker = WorkerModel(pure, policy.dispatch)
         try:
-            solution = solve_worker(problem, solver, dispatch=policy.dispatch)
+            solution = worker.solve(solver)
         except InvalidValueError as error:
             raise InputFileError(str(error)) from error
-        analysis = analyse_worker(problem, solution.policy, solution.frequency, solution.excess)
-        return analysis, _certificate(solution, self.nodes_per_bin(solution))
+        analysis = analyse_worker(pure, solution.policy, solution.frequency, solution.excess)
+        gain = solution.gain
+        if policy.headroom is not None:
+            analysis, _ = Tables(worker, solver, pure_grid(problem)).chosen(
+                solution, policy.headroom.allowed_loss)
+            gain = analysis.gain
+        return analysis, _certificate(solution, self.nodes_per_bin(solution), gain)
 
 
 class ShortestQueue(RoundRobin):
@@ -250,14 +268,17 @@ def _samples(problem: WorkerProblem, model: int) -> tuple[int, ...] | None:
     return tuple(problem.samples[model, : len(finite)][finite].tolist())
 
 
-def _certificate(solution: WorkerSolution, nodes_per_bin: int | None) -> CertificateRecord:
+def _certificate(
+    solution: WorkerSolution, nodes_per_bin: int | None, gain: float
+) -> CertificateRecord:
+    """Of the optimal table's solution, with the gain of the table that is made."""
     found = solution.certificate
     return CertificateRecord(
         solver=solution.solver,
         converged=found.converged,
         iterations=found.iterations,
         bellman_residual=found.bellman_residual,
-        gain=solution.gain,
+        gain=gain,
         gain_lower=found.lower_bound,
         gain_upper=found.upper_bound,
         truncated_mass=found.truncated_mass,

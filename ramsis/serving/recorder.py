@@ -1,0 +1,82 @@
+"""What the server writes down of queries and batches: counters, and lines of the request log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ramsis.runtime.station_queues import Start, Ticket
+from ramsis.serving.calls import Query, Served
+from ramsis.serving.metrics import Metrics
+from ramsis.serving.policies import Expected
+from ramsis.serving.request_log import Request, RequestLogWriter
+
+__all__ = ["Recorder"]
+
+
+class Recorder:
+    """Counts, and writes the request log if there is to be one.
+
+    Parameters
+    ----------
+    metrics
+    request_log
+        Its file, if any.
+
+    Attributes
+    ----------
+    begun_ms
+        When the log starts, on the front end's clock.
+
+    Raises
+    ------
+    OutputError
+        The log cannot be written.
+    """
+
+    def __init__(self, metrics: Metrics, request_log: str | None) -> None:
+        self.metrics, self.begun_ms = metrics, 0.0
+        self._counted: dict[tuple[str, str], Any] = {}
+        self._writer = RequestLogWriter(request_log) if request_log else None
+
+    def query(
+        self, ticket: Ticket[Query], outcome: str, now_ms: float, served: Served | None
+    ) -> None:
+        """A query has ended; ``served`` says how, if it ran."""
+        variant = served.variant if served else ""
+        counted = self._counted.get((outcome, variant))
+        if counted is None:
+            counted = self.metrics.queries.labels(outcome, variant)
+            self._counted[outcome, variant] = counted
+        counted.inc()
+        if self._writer is None:
+            return
+        call, zero = ticket.request.call, self.begun_ms
+        line = Request((call.arrival_ms - zero) / 1000.0, None, (now_ms - zero) / 1000.0,
+                       call.deadline_ms - call.arrival_ms, outcome)
+        if served is not None:
+            line = line._replace(
+                start_s=(served.start_ms - zero) / 1000.0,
+                finish_s=(served.finish_ms - zero) / 1000.0, model=served.variant,
+                batch=served.batch, run_as=served.run_as, worker=served.worker)
+        self._writer.write(line)
+
+    def batch(self, start: Start[Query], served: Served, expected: Expected) -> None:
+        """A batch has ended."""
+        metrics, service_ms = self.metrics, served.finish_ms - served.start_ms
+        metrics.batch.labels(served.variant).observe(served.batch)
+        metrics.service.labels(served.variant).observe(service_ms)
+        metrics.slack.observe(start.slack_ms)
+        metrics.waiting.observe(served.start_ms - start.tickets[0].request.call.arrival_ms)
+        expected_ms = expected.service_ms(served.variant, served.run_as)
+        if expected_ms:
+            metrics.ratio.labels(served.variant).observe(service_ms / expected_ms)
+
+    def flush(self) -> None:
+        """Bring the log to its file."""
+        if self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """End the log."""
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,165 @@
+"""Slow spells: times in which a worker takes a factor longer, as on a machine with other work.
+
+Service times on real machines are not independent: slow batches follow slow batches. Here each
+worker alternates between usual and slow times, of exponential lengths with the means
+
+    length·(1 − share)/share   and   length,
+
+so that it is slow for the given share of the time; it starts as if that had always been so. A
+batch that starts in a slow spell takes *factor* times as long, whatever it was drawn to take.
+Spells are drawn up to twice the time in which requests arrive; the rest is usual.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["NO_SPELLS", "DrawnSpells", "SlowSpells"]
+
+FloatArray = NDArray[np.float64]
+
+_RANGES: Mapping[str, tuple[str, Callable[[float], bool]]] = {
+    "share": ("a fraction in (0, 1)", lambda x: 0 < x < 1),
+    "factor": ("a finite number >= 1", lambda x: math.isfinite(x) and x >= 1),
+    "length_ms": ("a finite number > 0", lambda x: math.isfinite(x) and x > 0),
+}
+_HORIZON = 2.0  # times the time in which requests arrive
+
+
+@dataclass(frozen=True)
+class DrawnSpells:
+    """When each worker is slow in one run.
+
+    Attributes
+    ----------
+    edge_ms : ndarray
+        Of one worker after the other, the instants at which a spell starts and ends in turn.
+    first : ndarray of int, shape (K+1,)
+        Where each worker's instants start.
+    factor : float
+        How much longer a batch takes that starts in a spell.
+    """
+
+    edge_ms: FloatArray
+    first: NDArray[np.int64]
+    factor: float
+
+    def of_workers(self, workers: range) -> DrawnSpells:
+        """The spells of some workers in a row, who are numbered from 0 then."""
+        if len(self.first) == 1:
+            return self
+        first = self.first[workers.start : workers.stop + 1]
+        return DrawnSpells(self.edge_ms[first[0] : first[-1]], first - first[0], self.factor)
+
+    def factor_at(self, worker: int, now_ms: float) -> float:
+        """How much longer a batch takes that starts now."""
+        if len(self.first) == 1:
+            return 1.0
+        own = self.edge_ms[self.first[worker] : self.first[worker + 1]]
+        return self.factor if np.searchsorted(own, now_ms, side="right") % 2 else 1.0
+
+
+NO_SPELLS = DrawnSpells(np.empty(0), np.zeros(1, dtype=np.int64), 1.0)
+"""All times are usual."""
+
+
+@dataclass(frozen=True)
+class SlowSpells:
+    """How often, how much and for how long workers are slow.
+
+    Attributes
+    ----------
+    share : float
+        Of the time, in (0, 1).
+    factor : float
+        How much longer a batch takes that starts in a spell, >= 1.
+    length_ms : float
+        Mean length of a spell, > 0.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+
+    share: float
+    factor: float
+    length_ms: float
+
+    def __post_init__(self) -> None:
+        for name, (allowed, holds) in _RANGES.items():
+            value = getattr(self, name)
+            if not holds(value):
+                raise InvalidValueError(describe("out of range", where=f"slow_spells: {name}",
+                                                 value=value, allowed=allowed))
+
+    @classmethod
+    def parse(cls, text: str, where: str = "slow_spells") -> SlowSpells:
+        """The spells of a text.
+
+        >>> SlowSpells.parse("share=0.05,factor=3,length-ms=100")
+        SlowSpells(share=0.05, factor=3.0, length_ms=100.0)
+
+        Raises
+        ------
+        InvalidValueError
+            Another text, or a number out of range.
+        """
+        names = [one.name for one in fields(cls)]
+        pairs = [part.partition("=") for part in text.split(",")]
+        given = {name.strip().replace("-", "_"): value for name, _, value in pairs}
+        try:
+            numbers = {name: float(value) for name, value in given.items()}
+        except ValueError:
+            numbers = {}
+        if sorted(numbers) != sorted(names) or len(pairs) != len(names):
+            raise InvalidValueError(describe("not slow spells", where=where, value=text,
+                                             allowed="share=S,factor=F,length-ms=L, or profile"))
+        return cls(**numbers)
+
+    @classmethod
+    def recorded(cls, measurement: Mapping[str, Any], where: str = "slow_spells") -> SlowSpells:
+        """Those that a profile's measurement recorded, under ``slow_spells``.
+
+        Raises
+        ------
+        InvalidValueError
+            It recorded none.
+        """
+        found = measurement.get("slow_spells")
+        names = [one.name for one in fields(cls)]
+        if not (isinstance(found, Mapping) and all(name in found for name in names)):
+            raise InvalidValueError(describe(
+                "the profile records no slow spells", where=where, value="profile",
+                allowed="share=S,factor=F,length-ms=L, or a profile that `profile measure` made"))
+        return cls(**{name: float(found[name]) for name in names})
+
+    def as_dict(self) -> dict[str, float]:
+        """Plain numbers by name."""
+        return asdict(self)
+
+    def drawn(self, workers: int, duration_ms: float, rng: np.random.Generator) -> DrawnSpells:
+        """The spells of a run in which requests arrive for so long."""
+        horizon_ms = _HORIZON * duration_ms
+        means = np.array([self.length_ms * (1.0 - self.share) / self.share, self.length_ms])
+        cycles = math.ceil(1.2 * horizon_ms / means.sum()) + 10
+        edges: list[FloatArray] = []
+        for _ in range(workers):
+            slow = bool(rng.random() < self.share)
+            own = np.zeros(1 if slow else 0)  # a spell that began before the run
+            at = 0.0
+            while at < horizon_ms:
+                lengths = rng.exponential(means[::-1] if slow else means, size=(cycles, 2))
+                more = at + np.cumsum(lengths)
+                own, at = np.append(own, more), float(more[-1])
+            edges.append(own[own < horizon_ms])
+        first = np.cumsum([0, *(len(own) for own in edges)])
+        return DrawnSpells(np.concatenate(edges), first, self.factor)

@@ -1,0 +1,168 @@
+"""The most robust table of a worker within a headroom (:mod:`ramsis.synthesis.headroom`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.analysis import WorkerAnalysis, analyse_worker
+from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
+from ramsis.policy import Policy
+from ramsis.policy.records import HeadroomRecord
+from ramsis.synthesis.checks import Check
+from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims
+from ramsis.worker.grid import fixed_grid
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.solve import SOLVERS, SolverName, WorkerModel, WorkerSolution
+
+__all__ = ["Tables", "WorkerPlan", "headroom_claims", "pure_grid", "pure_problem"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerPlan:
+    """A table, and the factor on service times that it was planned with.
+
+    Attributes
+    ----------
+    table : ndarray of int, shape (N, D+1)
+    factor : float
+    slack_ms : ndarray, shape (D+1,)
+    """
+
+    table: IntArray
+    factor: float
+    slack_ms: FloatArray
+
+
+class Tables:
+    """The tables of a problem's solver, planned with several factors, and what they come to.
+
+    Parameters
+    ----------
+    model : WorkerModel
+        At the true times.
+    solver : str
+    grid : str or ndarray
+        Slack grid, as of :meth:`ramsis.worker.problem.WorkerProblem.create`.
+    """
+
+    def __init__(self, model: WorkerModel, solver: SolverName, grid: str | FloatArray) -> None:
+        self.true, self.solver, self.grid = model, solver, grid
+        self._at: dict[float, WorkerModel] = {1.0: model}  # times longer by a factor
+
+    def chosen(
+        self, pure: WorkerSolution, headroom: float
+    ) -> tuple[WorkerAnalysis, HeadroomRecord]:
+        """The most robust table, as it behaves at the true times."""
+        problem = self.true.problem
+        plan, record = self.most_robust(pure, headroom)
+        if plan.factor == 1.0:
+            return analyse_worker(problem, pure.policy, pure.frequency, pure.excess), record
+        return self.analysis(plan, 1.0), record
+
+    def most_robust(self, pure: WorkerSolution, headroom: float) -> Chosen[WorkerPlan]:
+        """See :func:`ramsis.synthesis.headroom.most_robust`."""
+        problem = self.true.problem
+        optimum = WorkerPlan(pure.policy, 1.0, problem.slack_ms)
+        best = _played(analyse_worker(problem, pure.policy, pure.frequency, pure.excess))
+
+        def planned(factor: float) -> WorkerPlan | None:
+            return self.planned(factor, pure.policy)
+
+        def played(plan: WorkerPlan, slower: float) -> Played:
+            known = plan is optimum and slower == 1.0
+            return best if known else _played(self.analysis(plan, slower))
+
+        return most_robust(optimum, planned, played, headroom)
+
+    def planned(self, factor: float, near: IntArray | None = None) -> WorkerPlan | None:
+        """The best table where service takes a factor longer; None where there is none."""
+        try:
+            problem = self.true.problem.planned(factor, self.grid)
+        except (InvalidValueError, InfeasibleError):
+            return None
+        model = self._model(factor, 1.0, problem.slack_ms)
+        start = None if near is None else _admissible(model.problem, near)
+        try:
+            found = model.solve(self.solver, initial=start)
+            found.certificate.require_converged(f"planned with service {factor:g} times as long")
+        except NotConvergedError:
+            return None
+        return WorkerPlan(found.policy, factor, problem.slack_ms)
+
+    def analysis(self, plan: WorkerPlan, slower: float) -> WorkerAnalysis:
+        """What a table comes to when service takes a factor longer than it does."""
+        model = self._model(slower, plan.factor / slower, plan.slack_ms)
+        found = model.evaluate(plan.table)
+        return analyse_worker(model.problem, plan.table, found.frequency, found.excess)
+
+    def _model(self, slower: float, planned_factor: float, slack_ms: FloatArray) -> WorkerModel:
+        """The problem at longer times, for tables that were planned with a factor on these."""
+        problem = self.true.problem
+        if not np.array_equal(slack_ms, problem.slack_ms):
+            other = replace(problem.slower(slower), slack_ms=slack_ms,
+                            planned_factor=planned_factor)
+            return WorkerModel(other, self.true.dispatch)
+        if slower not in self._at:  # with all that the tables of the true times may run
+            self._at[slower] = WorkerModel(problem.slower(slower), self.true.dispatch)
+            self._at[slower].prepare()
+        return self._at[slower].for_tables(planned_factor)
+
+
+def _admissible(problem: WorkerProblem, near: IntArray) -> IntArray | None:
+    """A table with the fastest model where its own action may not be run."""
+    fastest = problem.fastest_policy()
+    if near.shape != fastest.shape:
+        return None
+    return np.where(problem.admissible(near)[:-1], near, fastest)
+
+
+def _played(found: WorkerAnalysis) -> Played:
+    return Played(found.effective_accuracy, found.violation_rate, found.gain)
+
+
+def pure_problem(problem: WorkerProblem) -> WorkerProblem:
+    """The problem of the pure optimum, from that of a table which was planned with longer times.
+
+    A grid that is not of equal steps is that of the longer latencies.
+    """
+    if problem.planned_factor == 1.0:
+        return problem
+    return problem.planned(1.0, pure_grid(problem))
+
+
+def pure_grid(problem: WorkerProblem) -> str | FloatArray:
+    """The slack grid of a problem, as it is named: that of the latencies, or equal steps."""
+    equal = fixed_grid(problem.slo_ms, problem.bins)
+    return problem.slack_ms if np.allclose(problem.slack_ms, equal, rtol=1e-9) else "model"
+
+
+def headroom_claims(
+    policy: Policy, problem: WorkerProblem, table: IntArray | None, tolerance: float
+) -> tuple[Check, ...]:
+    """What a policy's file says of its headroom, worked out again.
+
+    Parameters
+    ----------
+    problem : WorkerProblem
+        Of the file.
+    table : ndarray of int, shape (N, D+1), or None
+        Its table in the problem's terms; None where it was changed after planning, for a budget.
+    """
+    stated = policy.headroom
+    if stated is None:
+        return ()
+    tables = Tables(WorkerModel(pure_problem(problem), policy.dispatch), SOLVERS[0],
+                    pure_grid(problem))
+    pure = tables.true.solve(SOLVERS[0])
+    plan, record = tables.most_robust(pure, stated.allowed_loss)
+    if table is not None:
+        plan = WorkerPlan(table, stated.factor, problem.slack_ms)
+    played = {slower: _played(tables.analysis(plan, slower)) for slower in (1.0, stated.slower)}
+    return record_claims(stated, record, played, _played(analyse_worker(
+        tables.true.problem, pure.policy, pure.frequency, pure.excess)), tolerance)
