@@ -32,10 +32,10 @@ def _refuse_constant(name: str) -> float:
 
 
 def _number(text: str) -> int | float:
-    """A whole number, as a float where it is too large to count anything."""
+    """A whole number; a float, perhaps infinite, where it is too large to count anything."""
     if len(text) < 19:
         return int(text)
-    if len(text) > 300:
+    if len(text) > 4300:
         raise ValueError(f"a number of {len(text)} digits")
     return float(text)
 

@@ -52,8 +52,8 @@ _COLUMNS = (
 @click.option("--data", type=click.Path(), metavar="FILE",
               help="What to send: an .npz with an array for each input, and the right answers "
               "under the name of an output.  [default: random numbers]")
-@click.option("--deadline/--no-deadline", "send_deadline", default=True, show_default=True,
-              help="Tell the server each request's deadline.")
+@click.option("--deadline/--no-deadline", "send_deadline", default=True,
+              help="Tell the server each request's deadline, which is the default.")
 @click.option("--timeout-s", type=float, default=30.0, show_default=True,
               help="A request without an answer for so long has failed.")
 @click.option("--request-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import click
@@ -13,6 +13,7 @@ from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.cli.options import overhead_option, padding_option
 from ramsis.cli.params import ARRIVALS, GRID
+from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.synthesis.options import PAPER, as_in_the_paper
 from ramsis.worker.actions import Batching, LateRule
@@ -99,6 +100,16 @@ _OPTIONS: _Options = {
 }
 
 
+def _by_option(message: str, chosen: Collection[str]) -> str:
+    """A message about a setting with the name of its option.
+
+    >>> _by_option("max_queue: not a number in range", ["max_queue"])
+    '--max-queue: not a number in range'
+    """
+    name, colon, rest = message.partition(": ")
+    return f"--{name.replace('_', '-')}{colon}{rest}" if name in chosen else message
+
+
 def policy_options(*names: str) -> Callable[[_Command], _Command]:
     """``--dispatch`` and the options of these names, in this order; all of them without a name.
 
@@ -113,9 +124,12 @@ def policy_options(*names: str) -> Callable[[_Command], _Command]:
             settings = {name: given.pop(name) for name in chosen}
             if "arrivals" in settings:
                 settings["arrivals"] = settings["arrivals"].text
-            if given.pop("paper"):
-                settings = as_in_the_paper(settings)
-            return command(*positional, settings=settings, **given)
+            paper = given.pop("paper")
+            try:
+                settings = as_in_the_paper(settings) if paper else settings
+                return command(*positional, settings=settings, **given)
+            except InvalidValueError as error:
+                raise InvalidValueError(_by_option(str(error), chosen)) from error
 
         made: _Command = click.option("--scheme", hidden=True, expose_value=False, is_eager=True,
                                       callback=_renamed)(gathered)

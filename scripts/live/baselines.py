@@ -27,7 +27,8 @@ def as_policy(spec: SchemeSpec, fleet: Fleet, like: Policy) -> Policy:
     fleet : Fleet
         With models of the same names.
     like : Policy
-        Of a central queue; its promise stays in the file, and means nothing.
+        Of a central queue, with batches as large as the scheme's; its promise stays in the file,
+        and means nothing.
     """
     compiled = spec.prepare(fleet).compiled
     assert compiled is not None

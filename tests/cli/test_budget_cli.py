@@ -126,4 +126,4 @@ def test_a_figure_that_cannot_be_is_refused_before_anything_is_written(
 def test_a_central_queue_has_no_other_late_rule(run: Run, profile: str) -> None:
     done = run("frontier", "--profiles", profile, *FLEET, "--late", "serve")
     assert done.code == 2
-    assert done.err.startswith("error: late: not allowed with dispatch central-queue")
+    assert done.err.startswith("error: --late: not allowed with dispatch central-queue")

@@ -170,20 +170,19 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"load": "50:200"}, 2, ("load", "'50:200'", "from:to:step")),
         ({"load": "50:210:50"}, 2, ("load", "'50:210:50'", "whole number of steps")),
         ({"load": "50,1e300"}, 2, ("too large", "arrivals", "a lower load")),
-        ({"workers": "0"}, 2, ("workers", "got 0", "allowed: ", ">= 1")),
-        ({"workers": "-3"}, 2, ("workers", "got -3", "allowed: ", ">= 1")),
+        ({"workers": "0"}, 2, ("workers", "got 0", "allowed: ", "from 1 to")),
+        ({"workers": "-3"}, 2, ("workers", "got -3", "allowed: ", "from 1 to")),
         ({"workers": "1.5"}, 2, ("--workers", "'1.5'", "integer")),
-        ({"workers": "1000000000"}, 2, ("too large", "1000000000 workers", "fewer workers")),
+        ({"workers": "1000000000"}, 2, ("workers", "got 1000000000", "to 10000000")),
         ({"grid": "fixed:0"}, 2, ("grid", "got 0", "allowed: ", "from 1")),
         ({"grid": "fixed:-4"}, 2, ("grid", "got -4", "allowed: ")),
         ({"grid": "fixed:1e3"}, 2, ("grid", "'fixed:1e3'", "allowed: fixed:D")),
         ({"grid": "fixed:1000000000"}, 2, ("grid", "1000000000", "allowed: ")),
         ({"grid": ""}, 2, ("grid", "''", "allowed: fixed:D", "model")),
-        ({"burst": "0"}, 2, ("burst", "got 0", "allowed: ", "1")),
         ({"burst": ""}, 2, ("--burst", "''", "integer")),
-        ({"max_queue": "0"}, 2, ("max_queue", "got 0", "allowed: ", "from 1")),
-        ({"max_queue": "-1"}, 2, ("max_queue", "got -1", "allowed: ")),
-        ({"max_queue": "10000000"}, 2, ("max_queue", "10000000", "allowed: ")),
+        ({"max_queue": "0"}, 2, ("--max-queue", "got 0", "allowed: ", "from 1")),
+        ({"max_queue": "-1"}, 2, ("--max-queue", "got -1", "allowed: ")),
+        ({"max_queue": "10000000"}, 2, ("--max-queue", "10000000", "allowed: ")),
         ({"slo_ms": "3.9"}, 4, ("slo_ms", "got 3.9", "below every latency", "at least 4 ms")),
         ({"slo_ms": "0"}, 2, ("slo_ms", "got 0.0", "allowed: ")),
         ({"slo_ms": "-1"}, 2, ("slo_ms", "got -1.0", "allowed: ")),
@@ -201,8 +200,8 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
          ("shortest-queue", "mmpp:ratio=4", "allowed: poisson")),
         ({"solver": "guess"}, 2, ("--solver", "'guess'", "'policy-iteration'")),
         ({"late": "lose"}, 2, ("--late", "'lose'", "'serve'", "'drop'", "'free'")),
-        ({"violation_price": "-1"}, 2, ("violation_price", "got -1.0", "allowed: ", ">= 0")),
-        ({"violation_price": "nan"}, 2, ("violation_price", "got nan", "allowed: ")),
+        ({"violation_price": "-1"}, 2, ("--violation-price", "got -1.0", "allowed: ", ">= 0")),
+        ({"violation_price": "nan"}, 2, ("--violation-price", "got nan", "allowed: ")),
         ({"arrivals": "steady"}, 2, ("arrivals", "'steady'", "allowed: poisson")),
         ({"arrivals": "renewal:2"}, 2, ("arrivals", "'renewal:2'", "not independent",
                                         "allowed: poisson")),
@@ -386,5 +385,5 @@ def test_variable_batching_from_file_to_simulation(
 def test_variable_batching_is_for_poisson_arrivals(generate: Any) -> None:
     ran = generate(batching="variable", arrivals="negative-binomial:4")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("error: arrivals: not allowed with batching variable")
+    assert ran.err.startswith("error: --arrivals: not allowed with batching variable")
     assert ran.err.count("\n") == 1

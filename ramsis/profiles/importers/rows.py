@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from ramsis import files
 from ramsis.errors import InputFileError, describe
@@ -18,6 +18,7 @@ from ramsis.profiles.values import ProfileError, positive
 
 __all__ = ["Measured", "Row", "Rows", "open_rows", "read_rows", "read_text"]
 
+_LONGEST_LINE = 1 << 20
 _Value = TypeVar("_Value", float, str)
 
 
@@ -189,7 +190,7 @@ def _streamed(path: Path, most_bytes: int) -> Generator[Row, None, None]:
                 describe("file is too large", where=str(path),
                          allowed=f"at most {most_bytes} bytes ({most_bytes // 1_000_000} MB)"))
         with open(path, encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
+            reader = csv.reader(_lines(file, path, most_bytes), strict=True)
             for cells in reader:
                 line = reader.line_num
                 values = tuple(cell.strip() for cell in cells)
@@ -208,6 +209,20 @@ def _streamed(path: Path, most_bytes: int) -> Generator[Row, None, None]:
             describe(f"cannot read file ({error.strerror})", where=str(path))) from error
     except UnicodeDecodeError as error:
         raise InputFileError(describe("file is not UTF-8 text", where=str(path))) from error
+
+
+def _lines(file: TextIO, path: Path, most_bytes: int) -> Iterator[str]:
+    """The lines of a file of which not even the size may be known, as that of a device."""
+    taken = 0
+    while text := file.readline(_LONGEST_LINE):
+        taken += len(text)
+        if taken > most_bytes or len(text) == _LONGEST_LINE:
+            what = "file" if taken > most_bytes else "line"
+            raise InputFileError(
+                describe(f"{what} is too large", where=str(path),
+                         allowed=f"files of at most {most_bytes // 1_000_000} MB with lines of at "
+                                 "most 1 MB"))
+        yield text
 
 
 def _columns(path: Path, columns: tuple[str, ...]) -> tuple[str, ...]:

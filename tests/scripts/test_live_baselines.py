@@ -1,0 +1,50 @@
+"""Other schemes as tables that a server follows: they do what the schemes do."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ramsis.cluster import Cluster
+from ramsis.policy.policy_set import set_of
+from ramsis.runtime import Selector
+from ramsis.sim import (
+    ConstantLoad,
+    Fleet,
+    JellyfishPlus,
+    ModelSwitching,
+    Policies,
+    SchemeSpec,
+    SimulationSettings,
+    simulate,
+)
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.synthesis.samples import tiny_profile
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from live.baselines import as_policy
+
+
+@pytest.mark.parametrize("load_qps", [30.0, 150.0, 600.0])
+@pytest.mark.parametrize("spec", [JellyfishPlus(), ModelSwitching(profile_s=1.0)],
+                         ids=lambda spec: spec.name)
+def test_a_scheme_and_its_table_run_the_same_batches(spec: SchemeSpec, load_qps: float) -> None:
+    profile = tiny_profile()
+    like = generate_policy(profile, load_qps, SynthesisSettings(
+        slo_ms=40.0, workers=2, dispatch="central-queue", max_queue=16, service="p95",
+        grid="fixed:10"))
+    fleet = Fleet.of(profile, workers=2, slo_ms=40.0)
+    policy = as_policy(spec, fleet, like)
+    Selector(policy.decision_table())  # a server can look things up in it
+    cluster = Cluster.of(profile, workers=2, slo_ms=40.0)
+    workload = ConstantLoad(load_qps, 4000.0)
+    settings = SimulationSettings(seeds=(3,))
+    scheme, table = (simulate(cluster, one, workload, settings, keep_runs=True).runs[0]
+                     for one in (spec, Policies(set_of([policy]), "table")))
+    assert len(scheme.size) > 50
+    for name in ("start_ms", "finish_ms", "size"):
+        first, second = (np.sort(getattr(run, name)) for run in (scheme, table))
+        assert np.allclose(first, second)
