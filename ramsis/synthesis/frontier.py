@@ -22,7 +22,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.budget import HIGHEST_PRICE
-from ramsis.synthesis.generate import generate_policy, priced
+from ramsis.synthesis.generate import modelled_policy, priced
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["Corner", "Frontier", "corners_of", "trace_frontier"]
@@ -89,7 +89,7 @@ def trace_frontier(
         As :func:`ramsis.synthesis.generate_policy`, and for too few points.
     """
     settings = replace(settings, headroom=0.0)
-    return corners_of(lambda price: generate_policy(profile, load_qps, priced(settings, price)),
+    return corners_of(lambda price: modelled_policy(profile, load_qps, priced(settings, price)),
                       points)
 
 

@@ -18,7 +18,7 @@ from ramsis.synthesis.recipes import RECIPES
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["generate_policy", "prepared", "priced"]
+__all__ = ["generate_policy", "modelled_policy", "prepared", "priced"]
 
 
 def generate_policy(
@@ -36,6 +36,23 @@ def generate_policy(
         The solver stopped before its rule was met.
     """
     return prepared(profile, load_qps, settings)()
+
+
+def modelled_policy(
+    profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+) -> Policy:
+    """As :func:`generate_policy`, with the promise of the model, which is never measured.
+
+    The rates of policies for several prices then stand on one concave curve.
+
+    Raises
+    ------
+    InvalidValueError, InfeasibleError, NotConvergedError
+        As :func:`generate_policy`.
+    """
+    recipe = RECIPES[settings.dispatch]
+    return recipe.modelled(profile, load_qps, settings,
+                           recipe.problem(profile, load_qps, settings))
 
 
 def prepared(

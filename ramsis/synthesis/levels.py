@@ -19,7 +19,6 @@ from ramsis.errors import InvalidValueError, describe
 __all__ = ["adaptive_levels"]
 
 _FINENESS = 1000
-_SMALLEST_STEP = 5e-4  # a promise is not more precise
 
 
 def adaptive_levels(
@@ -38,7 +37,7 @@ def adaptive_levels(
     accuracy_at : callable
         Expected accuracy at a load in queries per second; called about ten times for each level.
     max_step : float
-        Largest difference between neighbours, in [0.0005, 1).
+        Largest difference between neighbours, in (0, 1).
 
     Raises
     ------
@@ -50,10 +49,10 @@ def adaptive_levels(
     >>> adaptive_levels(lambda load_qps: 1 - load_qps / 1000, 100, 500, 0.125)
     (100.0, 225.0, 350.0, 475.0, 500.0)
     """
-    if not _SMALLEST_STEP <= max_step < 1:
+    if not 0 < max_step < 1:
         raise InvalidValueError(
             describe("not an accuracy step", where="max_accuracy_step", value=max_step,
-                     allowed=f"a number from {_SMALLEST_STEP:g} to 1")
+                     allowed="a number between 0 and 1")
         )
     lattice = _lattice(lowest_qps, highest_qps)
     accuracy = cache(lambda place: accuracy_at(lattice[place]))

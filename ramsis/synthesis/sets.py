@@ -28,6 +28,7 @@ from ramsis.synthesis.stations import ClusterProblem, set_header
 
 __all__ = ["choose_loads", "generate_set"]
 
+_SMALLEST_STEP = 5e-4  # of accuracy between levels; a promise is not more precise
 _HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the rest says nothing
 
 
@@ -136,6 +137,10 @@ def choose_loads(
     InvalidValueError, NotConvergedError
         As :func:`generate_set`, and for a range or a step out of range.
     """
+    if not _SMALLEST_STEP <= max_accuracy_step < 1:
+        raise InvalidValueError(describe(
+            "not an accuracy step", where="max_accuracy_step", value=max_accuracy_step,
+            allowed=f"a number from {_SMALLEST_STEP:g} to 1"))
     problem = ClusterProblem(_cluster(cluster, settings), settings)
 
     def accuracy_at(load_qps: float) -> float:

@@ -196,7 +196,6 @@ def inputs(document: Document, rng: np.random.Generator, count: int) -> Iterator
 
 
 _COSTLY = (
-    ("ramsis.synthesis.recipes.per_worker", "solve_worker"),
     ("ramsis.synthesis.recipes.per_worker_claims", "_dual_bound"),
     ("ramsis.synthesis.recipes.per_worker_claims", "_stationary"),
     ("ramsis.synthesis.recipes.per_worker_claims", "_long_run"),

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InvalidValueError
-from ramsis.synthesis import generate_policy
 from ramsis.synthesis.budget import HIGHEST_PRICE
 from ramsis.synthesis.frontier import Frontier, trace_frontier
+from ramsis.synthesis.generate import modelled_policy
 from tests.synthesis.test_budget import CASES, PROFILE
 
 
@@ -44,7 +44,7 @@ def test_its_ends_are_the_unconstrained_policy_and_the_one_of_fewest_violations(
     load_qps, settings = CASES[kind]
     corners = traced(kind).corners
     for corner, price in ((corners[-1], 0.0), (corners[0], HIGHEST_PRICE)):
-        made = generate_policy(PROFILE, load_qps, replace(settings, violation_price=price))
+        made = modelled_policy(PROFILE, load_qps, replace(settings, violation_price=price))
         assert corner.violation_rate == made.expectations.violation_rate
         assert corner.effective_accuracy == made.expectations.effective_accuracy
 
@@ -54,7 +54,7 @@ def test_its_ends_are_the_unconstrained_policy_and_the_one_of_fewest_violations(
 def test_no_policy_of_any_price_is_above_it(kind: str, price: float) -> None:
     load_qps, settings = CASES[kind]
     found = traced(kind)
-    made = generate_policy(PROFILE, load_qps, replace(settings, violation_price=price))
+    made = modelled_policy(PROFILE, load_qps, replace(settings, violation_price=price))
     below = np.interp(made.expectations.violation_rate, *curve(found))
     assert made.expectations.effective_accuracy <= below + found.hidden + 1e-9
 

@@ -75,6 +75,13 @@ class Central(Recipe["CentralProblem"]):
         """See :meth:`Recipe.policy`; the rates promised are :mod:`ramsis.synthesis.replayed`."""
         return replayed(self._chosen(profile, load_qps, settings, problem))
 
+    def modelled(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        problem: CentralProblem,
+    ) -> Policy:
+        """See :meth:`Recipe.modelled`."""
+        return self._chosen(profile, load_qps, settings, problem)
+
     def _chosen(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: CentralProblem,

@@ -60,6 +60,12 @@ class Recipe(ABC, Generic[Problem]):
             The solver stopped before its rule was met.
         """
 
+    def modelled(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings, problem: Problem
+    ) -> Policy:
+        """As :meth:`policy`, with rates that are the model's where those promised are measured."""
+        return self.policy(profile, load_qps, settings, problem)
+
     @abstractmethod
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
