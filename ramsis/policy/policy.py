@@ -280,8 +280,9 @@ class Policy:
 
     def _expectations_document(self) -> dict[str, Any]:
         document: dict[str, Any] = _plain(asdict(self.expectations))
-        if self.expectations.interval is None:
-            del document["interval"]
+        for name in ("recovery", "interval"):
+            if document[name] is None:
+                del document[name]
         return document
 
     def _table_document(self) -> dict[str, Any]:

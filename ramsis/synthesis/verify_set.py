@@ -30,7 +30,7 @@ _ROUNDING = 1e-6
 
 
 def verify_levels(folder: str | os.PathLike[str], tolerance: float) -> tuple[Check, ...]:
-    """The claims of the levels with several stations; none where each level has one.
+    """The claims of the levels; of one with a single station only those its file does not hold.
 
     Parameters
     ----------

@@ -145,8 +145,9 @@ def test_distributions_and_rates_fit_together(
     assert sum(expected.model_share.values()) == pytest.approx(1.0, abs=1e-9)
     assert expected.effective_accuracy == pytest.approx(
         (expected.accuracy or 0.0) * (1 - expected.violation_rate), abs=1e-9)
-    gain = expected.effective_accuracy if objective == "per-query" else (
-        (expected.per_decision.accuracy or 0.0) * (1 - expected.per_decision.violation_rate))
+    of = expected if objective == "per-query" else expected.per_decision
+    gain = ((of.accuracy or 0.0) * (1 - of.violation_rate)
+            - chosen.violation_price * of.violation_rate)
     assert policy.certificate.gain == pytest.approx(gain, abs=1e-8)
     assert expected.upper_bound is not None
     assert expected.effective_accuracy <= expected.upper_bound + 1e-9

@@ -58,8 +58,11 @@ def test_every_command_has_a_help_page(run: Run, words: tuple[str, ...], flag: s
     ran = run(*words, flag)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(f"Usage: {' '.join(('ramsis', *words))} ")
-    for option in re.findall(r"^  (--[a-z-]+)", ran.out, re.M):
-        assert ran.out.count(f"  {option} ") == 1
+    listed = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", ran.out.partition("\nOptions:\n")[2], re.M)
+    command = COMMANDS.get(words, cli)
+    known = [option for parameter in command.params if isinstance(parameter, click.Option)
+             for option in parameter.opts[:1] if not parameter.hidden]
+    assert sorted(listed) == sorted({*known, "--help"})
 
 
 def test_the_help_page_lists_the_exit_codes_that_errors_have(run: Run) -> None:
@@ -67,7 +70,10 @@ def test_the_help_page_lists_the_exit_codes_that_errors_have(run: Run) -> None:
     listed = text.partition("Exit codes: ")[2].partition("Examples:")[0]
     codes = dict(re.findall(r"(\d+) ([a-z ]+)", listed))
     assert codes.keys() == {"0", "2", "3", "4", "5", "6", "130"}
-    assert {str(error.exit_code) for error in errors.RamsisError.__subclasses__()} <= set(codes)
+    known = [value for value in vars(errors).values()
+             if isinstance(value, type) and issubclass(value, errors.RamsisError)]
+    assert {str(error.exit_code) for error in known if error is not errors.RamsisError} == {
+        "2", "3", "4", "5", "6"} <= set(codes)
 
 
 def test_the_version_is_the_packages(run: Run) -> None:
@@ -158,7 +164,8 @@ def test_not_converging_exits_with_5(
     from ramsis.worker import solve as worker
 
     solve = policy_iteration.solve_on_nodes
-    monkeypatch.setattr(worker, "solve_on_nodes", lambda mdp: solve(mdp, max_rounds=1))
+    monkeypatch.setattr(worker, "solve_on_nodes",
+                        lambda mdp, **more: solve(mdp, max_rounds=1, **more))
     ran = run("generate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 4, "--load", 600,
               "--out", tmp_path / "out", "--max-queue", 4)
     refused(ran, 5, "load 600 QPS", "1 iterations", "allowed: more iterations")

@@ -41,8 +41,10 @@ def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: P
     checked = run("verify", out, "--all", "--json")
     assert checked.code == 0
     several = len(row["parts"]) > 1
-    assert any(one["file"].endswith("manifest.json")
-               for one in json.loads(checked.out)["rows"]) == several
+    of_the_set = [one["claim"] for one in json.loads(checked.out)["rows"]
+                  if one["file"].endswith("manifest.json")]
+    assert any(claim.startswith("workers of ") for claim in of_the_set)
+    assert any(claim.startswith("upper bound ") for claim in of_the_set) == several
     limit = json.loads(run("bound", *terms, "--max-batch", 4, "--json").out)["rows"][0]
     assert limit["upper_bound"] == pytest.approx(row["upper_bound"], abs=1e-9)
     assert sum(one["share"] for one in limit["types"]) <= 1 + 1e-9

@@ -68,7 +68,7 @@ def test_show_json_holds_every_entry_in_full(marked: str) -> None:
     assert (document["name"], document["statistic"]) == ("a-set", "p95")
     assert len(document["rows"]) == 8
     assert document["rows"][5] == {"model": "uneven", "accuracy": 0.8, "batch": 2,
-                                   "latency_ms": 60.0, "origin": "padded"}
+                                   "latency_ms": 60.0, "origin": "padded", "run_as": 3}
 
 
 def test_check_lists_findings_and_still_succeeds(marked: str) -> None:

@@ -131,7 +131,8 @@ def test_the_schema_and_the_code_know_the_same_choices_and_fields() -> None:
     written = small_policy().to_document()
     assert set(properties) == {*written, "slo_classes", "budget", "replay", "random_ends",
                                "overhead_ms", "headroom", "quantile_levels", "padding"}
-    assert set(properties["expectations"]["properties"]) == {*written["expectations"], "interval"}
+    assert set(properties["expectations"]["properties"]) == {
+        *written["expectations"], "interval", "recovery"}
     for part in ("certificate", "inputs"):
         assert set(properties[part]["properties"]) == set(written[part])
     assert set(properties["table"]["properties"]) == {*written["table"], "randomised"}

@@ -187,7 +187,7 @@ def test_the_cases_of_robustness_are_told_apart_by_their_settings(tiny_file: Pat
     asked = {(c.told, c.cv, c.trace, c.monitor, c.monitor_ms) for c in cells}
     assert len(asked) == 8
     assert {c.scheme.partition(":")[0] for c in cells} == {
-        "central-queue", "round-robin", "jellyfish-plus", "model-switching"}
+        "central-queue", "round-robin", "jellyfish-plus", "model-switching", "greedy"}
     for trace in (c for c in cells if c.trace):
         assert trace.trace_scale in {c.load_qps / 1000.0 for c in cells if c.load_qps}
 

@@ -264,8 +264,9 @@ def test_round_robin_gives_every_kth_query_to_a_worker_and_shortest_queue_does_n
     for dispatch, turns in (("round-robin", True), ("shortest-queue", False)):
         plan = Policies((policy,), dispatch=dispatch).prepare(own)
         done = run_plan(own, plan, ConstantLoad(800.0, 2000.0))
-        worker = done.worker[done.batch_of]
-        assert (worker == np.arange(done.queries) % 4).all() == turns
+        answered = np.flatnonzero(done.answered)  # the others were given up
+        assert len(answered) > done.queries / 2
+        assert (done.worker[done.batch_of[answered]] == answered % 4).all() == turns
 
 
 def test_shortest_queue_sends_to_the_worker_with_fewest_waiting_or_in_service() -> None:
