@@ -174,7 +174,8 @@ def mutants(document: Document, rng: np.random.Generator, count: int) -> Iterato
     while made < count:
         place, value = places[int(rng.integers(len(places)))]
         other = moved(place, value, rng)
-        if other is None or other == value or place[-1] == "tolerance":
+        # A larger loss that is allowed is a setting, by which nothing that is stated is false.
+        if other is None or other == value or place[-1] in ("tolerance", "allowed_loss"):
             continue
         made += 1
         yield Mutant(place, value, other, put(document, place, other))

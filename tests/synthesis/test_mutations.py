@@ -13,7 +13,7 @@ import pytest
 from tests.synthesis.mutations import FILES, SETS, escaped
 
 SLOW = {"budget", "budget, central queue", "modulated", "central queue near capacity",
-        "central queue, random service", "batch arrivals"}
+        "central queue, random service", "batch arrivals", "classes"}
 FAST = [kind for kind in FILES if kind not in SLOW]
 
 
