@@ -51,7 +51,8 @@ def test_importing_loads_nothing_but_the_package_itself() -> None:
 def test_the_steps_of_the_command_line_in_python(tmp_path: Path) -> None:
     profile = ramsis.load_profile("digits-cpu")
     settings = ramsis.SynthesisSettings(slo_ms=100.0, workers=4, grid="fixed:10", max_queue=4,
-                                        service="p95")
+                                        service="p95", late="serve", violation_price=0.0,
+                                        headroom=0.0)
     loads = ramsis.parse_loads("50:100:50")
     made = ramsis.generate_set(profile, loads, settings, tmp_path).levels
     assert [level.load_qps for level in made] == [50.0, 100.0]

@@ -7,12 +7,12 @@ profiled latency up to the SLO, so that no rounding crosses a latency.
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.numerals import whole_number
 from ramsis.profiles import LatencyTable
 
 __all__ = ["DEFAULT_GRID", "MAX_DIVISIONS", "fixed_grid", "model_grid", "parse_grid",
@@ -79,15 +79,12 @@ def parse_grid(text: str) -> int | None:
     """
     if text == "model":
         return None
-    kind, _, count = text.partition(":")
-    try:
-        divisions = whole_number(count)
-    except ValueError:
-        kind, divisions = "", 0
-    if kind != "fixed":
+    kind, colon, count = text.partition(":")
+    if kind != "fixed" or (colon and not re.fullmatch("-?[0-9]{1,100}", count)):
         raise InvalidValueError(
             describe("unknown slack grid", where="grid", value=text, allowed=_ALLOWED)
         )
+    divisions = int(count) if colon else 100
     _check_divisions(divisions)
     return divisions
 
