@@ -165,9 +165,11 @@ class ClusterProblem:
                 "fewer workers of a type than SLO classes", where="workers",
                 allowed="a worker for each class, or a central queue (--dispatch central-queue)"))
         ways = [types.ways(t, own) for t, own in loads(division)]
+        several = len(self.classes) > 1
+        if several and self.settings.max_violation is None:  # both are stated, as served
+            ways = [types.both_finished(way) for way in ways]
         stations = [types.finished(one)
                     for way in ways for one in types.better_simulated(way)]
-        several = len(self.classes) > 1
         shared, apart = (
             types.simulated([one for way in found for one in way or ()])
             if several and all(way is not None for way in found) else None

@@ -126,6 +126,14 @@ class TypeLoads:
             gains.append(found.effective_accuracy - price * found.violation_rate)
         return way.shared if gains[0] >= gains[1] else way.apart
 
+    def both_finished(self, way: Ways) -> Ways:
+        """Both ways with their policies :meth:`finished`."""
+        if way.shared == way.apart:
+            same = None if way.shared is None else tuple(map(self.finished, way.shared))
+            return Ways(same, same)
+        return Ways(*(None if part is None else tuple(map(self.finished, part))
+                      for part in (way.shared, way.apart)))
+
     def simulated(self, stations: Sequence[Station[Policy]], load_qps: float | None = None
                   ) -> Rates:
         """What stations do together in simulation; of all queries unless of ``load_qps``."""
