@@ -29,11 +29,11 @@ $(BASE): pyproject.toml
 	@touch $@
 
 $(TEST): $(BASE)
-	$(PIP) -e '.[test,plot]'
+	$(PIP) -e '.[test,plot,serve]'
 	@touch $@
 
 $(LINT): $(BASE)
-	$(PIP) -e '.[lint,plot]'
+	$(PIP) -e '.[lint,plot,serve]'
 	@touch $@
 
 $(BENCH): $(BASE)
