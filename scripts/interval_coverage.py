@@ -134,7 +134,7 @@ def main() -> int:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     there = {}
     if given.out.exists():
-        there = {tuple(row["key"]): row for row in map(json.loads, given.out.open())}
+        there = {tuple(row["key"]): row for row in map(json.loads, given.out.read_text().splitlines())}
     for kind in given.kinds:
         for law in given.laws:
             keys = [(kind, law, given.samples, seed) for seed in range(given.repetitions)]
