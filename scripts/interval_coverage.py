@@ -134,7 +134,8 @@ def main() -> int:
     given.out.parent.mkdir(parents=True, exist_ok=True)
     there = {}
     if given.out.exists():
-        there = {tuple(row["key"]): row for row in map(json.loads, given.out.read_text().splitlines())}
+        lines = given.out.read_text().splitlines()
+        there = {tuple(row["key"]): row for row in map(json.loads, lines)}
     for kind in given.kinds:
         for law in given.laws:
             keys = [(kind, law, given.samples, seed) for seed in range(given.repetitions)]
