@@ -76,6 +76,7 @@ class Passages(Mapping[float, Passage]):
         self, row: Mapping[float, int], reach: FloatArray, used: Sequence[int], idle: FloatArray
     ) -> None:
         self._row, self._reach, self._used, self._idle = row, reach, used, idle
+        self._mixed: dict[tuple[tuple[float, ...], tuple[float, ...]], Passage] = {}
 
     @classmethod
     def of(cls, passages: Mapping[float, Passage]) -> Passages:
@@ -100,14 +101,22 @@ class Passages(Mapping[float, Passage]):
 
     def only(self, latencies_ms: Iterable[float]) -> Passages:
         """Some of them, in the same arrays."""
-        return Passages({latency: self._row[latency] for latency in latencies_ms}, self._reach,
+        some = Passages({latency: self._row[latency] for latency in latencies_ms}, self._reach,
                         self._used, self._idle)
+        some._mixed = self._mixed
+        return some
 
-    def mixed(self, latencies_ms: Sequence[float], weights: Sequence[float]) -> Passage:
+    def mixed(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
         """The first passage of a service time that is one of these with such probabilities."""
-        rows = [self._row[latency] for latency in latencies_ms]
-        if len(rows) == 1:
+        if len(latencies_ms) == 1:
             return self[latencies_ms[0]]
+        key = latencies_ms, weights
+        if key not in self._mixed:
+            self._mixed[key] = self._mixture(latencies_ms, weights)
+        return self._mixed[key]
+
+    def _mixture(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
+        rows = [self._row[latency] for latency in latencies_ms]
         first, last = min(rows), max(rows) + 1
         weight = np.zeros(last - first)
         weight[np.array(rows) - first] = weights
@@ -199,11 +208,12 @@ def _exact(
     workers, arrivals = queue.workers, queue.arrivals
     order = np.arange(workers)
     parts = []
-    for j in range(queue.bins - 1, -1, -1):
+    lowest = -1 if nodes.overdue.any() else 0
+    for j in range(queue.bins - 1, lowest - 1, -1):
         end = latency_ms - (queue.slo_ms - queue.slack_ms[j + 1])
         if end <= 0:
             break
-        start = max(0.0, latency_ms - (queue.slo_ms - queue.slack_ms[j])) if j else 0.0
+        start = max(0.0, latency_ms - (queue.slo_ms - queue.slack_ms[j])) if j > lowest else 0.0
         size = int(np.count_nonzero(nodes.bin == j))
         before = np.exp(arrivals.log_pf(order, np.array([start])))
         within = np.exp(arrivals.log_pf(np.arange(workers + size), np.array([end - start])))

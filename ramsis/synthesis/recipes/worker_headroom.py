@@ -68,7 +68,7 @@ class Tables:
         problem = self.true.problem
         optimum = WorkerPlan(pure.policy, 1.0, problem.slack_ms)
         self._known[optimum, 1.0] = analyse_worker(
-            problem, pure.policy, pure.frequency, pure.excess)
+            problem, pure.policy, pure.frequency, pure.excess, self.true.at_hand)
         return most_robust(
             optimum, lambda factor: self.planned(factor, optimum),
             lambda plan, slower: _played(self.analysis(plan, slower)), headroom)
@@ -91,7 +91,7 @@ class Tables:
             return None
         plan = WorkerPlan(found.policy, factor, problem.slack_ms)
         self._known[plan, factor] = analyse_worker(
-            model.problem, found.policy, found.frequency, found.excess)
+            model.problem, found.policy, found.frequency, found.excess, model.at_hand)
         return plan
 
     def analysis(self, plan: WorkerPlan, slower: float) -> WorkerAnalysis:
@@ -100,7 +100,7 @@ class Tables:
             model = self._model(slower, plan.factor / slower, plan.slack_ms)
             found = model.evaluate(plan.table)
             self._known[plan, slower] = analyse_worker(
-                model.problem, plan.table, found.frequency, found.excess)
+                model.problem, plan.table, found.frequency, found.excess, model.at_hand)
         return self._known[plan, slower]
 
     def _model(self, slower: float, planned_factor: float, slack_ms: FloatArray) -> WorkerModel:
