@@ -67,23 +67,19 @@ def read_text(
     try:
         with open(path, "rb") as stream:
             content = stream.read(limit + 1)  # some sources do not know their size
-            if len(content) > limit:
-                size = max(len(content), os.fstat(stream.fileno()).st_size)
-                raise InputFileError(
-                    describe("file is too large", where=where, value=f"{size} bytes",
-                             allowed=f"at most {limit} bytes ({limit >> 20} MB)")
-                )
-        return content.decode(encoding)
-    except OSError as error:
+            size = max(len(content), os.fstat(stream.fileno()).st_size)
+    except (OSError, ValueError) as error:  # ValueError: not a name that a file can have
+        reason = getattr(error, "strerror", None) or error
+        raise InputFileError(describe(f"cannot read file ({reason})", where=where)) from error
+    if len(content) > limit:
         raise InputFileError(
-            describe(f"cannot read file ({error.strerror})", where=where)
-        ) from error
-    except ValueError as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise InputFileError(describe("file is not UTF-8 text", where=where)) from error
-        if isinstance(error, InputFileError):
-            raise
-        raise InputFileError(describe(f"cannot read file ({error})", where=where)) from error
+            describe("file is too large", where=where, value=f"{size} bytes",
+                     allowed=f"at most {limit} bytes ({limit >> 20} MB)")
+        )
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InputFileError(describe("file is not UTF-8 text", where=where)) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
