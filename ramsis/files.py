@@ -16,8 +16,8 @@ from typing import Any
 
 from ramsis.errors import InputFileError, OutputError, describe
 
-__all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "read_json",
-           "read_text", "write_atomic"]
+__all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "make_folder",
+           "read_json", "read_text", "write_atomic"]
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
@@ -193,6 +193,21 @@ def _replace(target: Path, text: str, permissions: int | None) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def make_folder(folder: str | os.PathLike[str]) -> None:
+    """Make a folder and those above it, where they are missing.
+
+    Raises
+    ------
+    OutputError
+        When that cannot be done.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise OutputError(describe(f"cannot make the folder ({error.strerror})",
+                                   where=str(folder))) from error
 
 
 @contextmanager
