@@ -62,7 +62,7 @@ from scipy.optimize import linprog
 from ramsis.bounds.columns import Columns, GatheringWindows
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster.slo_class import SloClass, classes_of
 from ramsis.errors import (
     InfeasibleError,
     InvalidValueError,
@@ -170,7 +170,7 @@ def fluid_bound(
         raise InvalidValueError(describe("no worker types", where="workers",
                                          allowed="one or more"))
     counts = np.array(workers, dtype=float).reshape(-1)
-    classes = merged_classes([SloClass(slo_ms)] if isinstance(slo_ms, (int, float)) else slo_ms)
+    classes = classes_of(slo_ms)
     check_positive(workers=float(counts.min()), load_qps=load_qps)
     if len(counts) != len(types):
         raise InvalidValueError(describe("not a number of workers for each type",
