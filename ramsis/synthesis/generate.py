@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from ramsis.analysis.sampled import at_confidence
+from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.files import fingerprint
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
@@ -79,7 +79,7 @@ def _at_confidence(policy: Policy, confidence: float) -> Policy:
     if known is None or known.confidence == confidence:
         return policy
     return replace(policy, expectations=at_confidence(
-        policy.expectations, known.samples, confidence))
+        policy.expectations, Evidence(known.samples, known.one_more), confidence))
 
 
 def priced(
