@@ -46,4 +46,5 @@ def test_results_that_are_there_are_not_made_again(
     printed = capsys.readouterr().out
     assert printed.count("4 of 6 hold") == 2
     assert printed.count("MISS") == 4
-    assert {json.loads(line)["case"]["law"] for line in out.read_text().splitlines()} == set(raw_promises.LAWS)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert {row["case"]["law"] for row in rows} == set(raw_promises.LAWS)
