@@ -218,13 +218,17 @@ class Interval:
     violation_rate, effective_accuracy
         Lower and upper end.
     samples
-        Effective number of samples that it follows from, > 0.
+        Effective number of samples that it follows from, > 0: the violation rate over its
+        variance.
+    one_more
+        Share of all queries that one more long sample would make late, > 0.
     """
 
     confidence: float
     violation_rate: tuple[float, float]
     effective_accuracy: tuple[float, float]
     samples: float
+    one_more: float
 
     @classmethod
     def from_fields(cls, interval: Fields) -> Interval:
@@ -235,6 +239,7 @@ class Interval:
             violation_rate=_ends(interval, "violation_rate"),
             effective_accuracy=_ends(interval, "effective_accuracy"),
             samples=interval.number("samples", POSITIVE),
+            one_more=interval.number("one_more", POSITIVE),
         )
 
 

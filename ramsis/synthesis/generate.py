@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ramsis.analysis.sampled import at_confidence
+from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.files import fingerprint
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
@@ -83,7 +83,7 @@ def _at_confidence(
     if known is None or known.confidence == settings.confidence:
         return policy
     return replace(policy, expectations=at_confidence(
-        policy.expectations, known.samples, settings.confidence))
+        policy.expectations, Evidence(known.samples, known.one_more), settings.confidence))
 
 
 def priced(

@@ -126,12 +126,15 @@ def evaluate_on_nodes(
 def state_frequency(mdp: StructuredMDP, evaluation: NodeEvaluation) -> StateFrequency:
     """Frequencies of the states, and of requests beyond N + 1, per unit of cost.
 
-    States that drop a request count, and so do those that the drop leads to.
+    States that drop a request count, and so do those that the drop leads to; overdue requests are
+    dropped at bin 0.
     """
     frequency = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     frequency[mdp.reached] = np.asarray(evaluation.node_frequency @ mdp.continuation)
     if mdp.drops is not None:
         frequency_through_drops(mdp, mdp.problem.outcome(evaluation.policy), frequency)
+    if mdp.overdue is not None:
+        frequency[:, 0] += evaluation.node_frequency @ mdp.overdue
     return StateFrequency(frequency, float(evaluation.node_frequency @ mdp.excess))
 
 

@@ -109,11 +109,12 @@ def _exact(
     workers, arrivals = queue.workers, queue.arrivals
     order = np.arange(workers)
     parts = []
-    for j in range(queue.bins - 1, -1, -1):
+    lowest = -1 if nodes.overdue.any() else 0
+    for j in range(queue.bins - 1, lowest - 1, -1):
         end = latency_ms - (queue.slo_ms - queue.slack_ms[j + 1])
         if end <= 0:
             break
-        start = max(0.0, latency_ms - (queue.slo_ms - queue.slack_ms[j])) if j else 0.0
+        start = max(0.0, latency_ms - (queue.slo_ms - queue.slack_ms[j])) if j > lowest else 0.0
         size = int(np.count_nonzero(nodes.bin == j))
         before = np.exp(arrivals.log_pf(order, np.array([start])))
         within = np.exp(arrivals.log_pf(np.arange(workers + size), np.array([end - start])))

@@ -122,6 +122,11 @@ class WorkerModel:
             _ = self.structured
 
     @property
+    def at_hand(self) -> StructuredMDP | None:
+        """The structured form, if it has been put together."""
+        return self._structured
+
+    @property
     def structured(self) -> StructuredMDP:
         """The structured form, for maximal batching."""
         if self._structured is None:
@@ -268,7 +273,7 @@ def _solve_explicit(
     share = stationary_distribution(explicit.mdp.transition[pairs], start=empty).distribution
     gain = float(share @ explicit.mdp.reward[pairs] / (share @ explicit.mdp.costs[pairs]))
     return WorkerSolution(
-        problem, explicit.table(found.policy), explicit.by_queue_and_bin(share),
+        problem, explicit.table(found.policy), explicit.visits(share, pairs),
         float(share @ explicit.excess[pairs]), gain, found.certificate, solver,
     )
 

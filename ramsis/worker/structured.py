@@ -13,7 +13,9 @@ service of l ms (:mod:`ramsis.worker.first_passage`). Then
 The empty state has neither reward nor cost, and a busy period ends it: the last nodes e are the
 starts of busy periods and lead to (n', SLO), with n' = 1 where requests come one at a time
 (:mod:`ramsis.worker.batch_arrivals`). The last row of every (N+1, …) array is the full state, at
-slack 0.
+slack 0. Under the late rule ``drop`` the requests that are overdue at the end of a service are
+dropped on the way from its node to the next state (:mod:`ramsis.worker.overdue`); they are charged
+like those beyond N + 1.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ramsis.worker.actions import LateRule
 from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.checks import MAX_NUMBERS
 from ramsis.worker.first_passage import Passage, first_passage, truncated_mass
+from ramsis.worker.overdue import Continuation, QueueFound, after_drops, phase_after_drops
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.round_robin_phase import phase_distribution
 from ramsis.worker.slack_nodes import (
@@ -111,6 +114,9 @@ class StructuredMDP:
         Largest probability that the first passages leave out.
     drops : DropTransitions or None
         Where drops lead, where there are drops.
+    overdue : ndarray, shape (I+L, N+1), or None
+        Expected number of overdue requests that are dropped with n = 1 … N queued, and with more,
+        at each node; None where none are.
     """
 
     problem: WorkerProblem
@@ -122,11 +128,16 @@ class StructuredMDP:
     passages: dict[float, Passage]
     truncated_mass: float
     drops: DropTransitions | None = None
+    overdue: FloatArray | None = None
 
-    @property
+    @cached_property
     def charged_excess(self) -> FloatArray:
-        """What a node adds to the cost beyond that of the states; shape (I+L,)."""
-        return self.excess if self.problem.charges_excess else np.zeros_like(self.excess)
+        """What a node adds to the cost beyond that of the states; shape (I+L,).
+
+        Per query these are the requests beyond N + 1, and always those dropped as overdue.
+        """
+        beyond = self.excess if self.problem.charges_excess else np.zeros_like(self.excess)
+        return beyond if self.overdue is None else beyond + self.overdue.sum(axis=1)
 
     def node_values(self, value: FloatArray, gain: float = 0.0) -> FloatArray:
         """Node values u, shape (I+L,), of state values of shape (N+1, D+1)."""
@@ -246,7 +257,7 @@ def build_structured(
     node_set = _nodes(problem, nodes, cells_per_slo)
     starts = busy_period_start(problem)
     with_drops = problem.late is LateRule.DROP and not problem.batching.partial
-    reached, continuation, excess = _continuation(problem, node_set, starts)
+    onward = _continuation(problem, node_set, starts)
     passages = {
         float(latency): first_passage(problem, node_set, float(latency), starts)
         for latency in problem.services.latency_ms
@@ -259,8 +270,8 @@ def build_structured(
         drops = DropTransitions(next_slack, starts.distribution.T)
     phase = problem.once("phase", problem.max_queue, lambda: phase_distribution(problem))
     return StructuredMDP(
-        problem, node_set, phase, reached, continuation, excess, passages,
-        truncated_mass(passages.values()), drops,
+        problem, node_set, phase, onward.reached, onward.transition, onward.excess, passages,
+        truncated_mass(passages.values()), drops, onward.overdue,
     )
 
 
@@ -272,7 +283,9 @@ def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSe
                      allowed="auto, quadrature or exact")
         )
     exact = kind == "exact" or (kind == "auto" and not is_orderly(problem.arrivals))
-    nodes = exact_nodes(problem) if exact else quadrature_nodes(problem, cells_per_slo)
+    overdue = problem.late is LateRule.DROP
+    nodes = (exact_nodes(problem, overdue=overdue) if exact
+             else quadrature_nodes(problem, cells_per_slo, overdue=overdue))
     numbers = len(problem.services.latency_ms) * len(nodes) * problem.workers
     if numbers > MAX_NUMBERS:
         raise InvalidValueError(
@@ -285,9 +298,12 @@ def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSe
 
 def _continuation(
     problem: WorkerProblem, nodes: NodeSet, starts: BusyPeriodStart
-) -> tuple[tuple[IntArray, IntArray], csr_array[np.float64], FloatArray]:
+) -> Continuation:
     """The states that the nodes and busy-period starts lead to, with probabilities and excess."""
     weights, excess = continuation_weights(problem, nodes)
+    late = np.flatnonzero(nodes.overdue)
+    found = QueueFound(weights[late], excess[late])
+    weights[late], excess[late] = 0.0, 0.0
     node, column = np.nonzero(weights > NEGLIGIBLE)
     top, started = problem.max_queue, np.arange(len(starts.queued))
     row = np.minimum(starts.queued - 1, top)
@@ -301,4 +317,9 @@ def _continuation(
         shape=(len(nodes) + len(started), len(states)),
     )
     beyond = np.maximum(starts.queued - top - 1.0, 0.0)
-    return np.divmod(states, problem.bins + 1), continuation, np.append(excess, beyond)
+    known = Continuation(np.divmod(states, problem.bins + 1), continuation,
+                         np.append(excess, beyond))
+    if not len(late):
+        return known
+    return after_drops(known, late, phase_after_drops(problem, nodes),
+                       first_passage(problem, nodes, problem.slo_ms, starts), found)

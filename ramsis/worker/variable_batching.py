@@ -100,8 +100,8 @@ class VariableMDP:
     ) -> tuple[FloatArray, IntArray, FloatArray]:
         """Best value and action among whole queues, and the value of those in ``codes``."""
         whole, problem = self.whole, self.problem
-        price = (gain + problem.violation_price) * self.excess_cost
-        node_value = np.asarray(whole.continuation @ value) - price * whole.excess
+        price = gain + problem.violation_price
+        node_value = np.asarray(whole.continuation @ value) - price * whole.charged_excess
         service_values = whole.service_values(node_value)
         best = np.full(codes.shape, -np.inf)
         kept, arg = best.copy(), codes.copy()

@@ -130,8 +130,10 @@ def _evaluate(
     frequency[whole.reached] = found.frequency
     to_whole = found.frequency.copy()
     to_whole[state] = 0.0
-    excess = (node_frequency(whole, served, to_whole) @ whole.excess
-              + found.frequency[state] @ partial.excess[chosen])
+    on_nodes = node_frequency(whole, served, to_whole)
+    excess = on_nodes @ whole.excess + found.frequency[state] @ partial.excess[chosen]
+    if whole.overdue is not None:
+        frequency[:, 0] += (1.0 - restart) * (on_nodes @ whole.overdue)
     return VariableEvaluation(found.gain, found.value, frequency, (1.0 - restart) * float(excess),
                               found.reference, restart)
 

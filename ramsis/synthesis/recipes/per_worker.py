@@ -98,7 +98,8 @@ class RoundRobin(Recipe[WorkerProblem]):
         solution = worker.solve(settings.solver)
         solution.certificate.require_converged(f"load {load_qps:g} QPS")
         analysis, headroom = analyse_worker(
-            problem, solution.policy, solution.frequency, solution.excess), None
+            problem, solution.policy, solution.frequency, solution.excess,
+            worker.at_hand), None
         if settings.headroom:
             analysis, headroom = Tables(worker, settings.solver, settings.grid or DEFAULT_GRID
                                         ).chosen(solution, settings.headroom)

@@ -225,8 +225,9 @@ def _modulated(
     start.reshape(shape)[0, -1] = problem.arrivals.at_arrivals  # (1, SLO)
     law = _long_run(chain.transition, start)
     excess = float(law @ chain.excess)
-    by_mode = law.reshape(shape)
-    analysis = analyse_worker(problem, table, by_mode.sum(axis=2), excess)
+    visits = law.reshape(shape).sum(axis=2)
+    visits[:, 0] += law @ chain.overdue
+    analysis = analyse_worker(problem, table, visits, excess)
     gain = float(law @ chain.reward) / float(law @ chain.cost)
     pure = pure_problem(problem)
     seeing = solve_on_nodes(build_modulated(pure, problem.arrivals, cells_per_slo=_FINER))
@@ -255,7 +256,7 @@ def _stationary(
     analysis = analyse_worker(
         explicit.problem,
         table,
-        explicit.by_queue_and_bin(law),
+        explicit.visits(law, rows),
         float(law @ explicit.excess[rows]),
     )
     return analysis, gain

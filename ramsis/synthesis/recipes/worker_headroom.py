@@ -62,7 +62,8 @@ class Tables:
         problem = self.true.problem
         plan, record = self.most_robust(pure, headroom)
         if plan.factor == 1.0:
-            return analyse_worker(problem, pure.policy, pure.frequency, pure.excess), record
+            return analyse_worker(problem, pure.policy, pure.frequency, pure.excess,
+                                  self.true.at_hand), record
         return self.analysis(plan, 1.0), record
 
     def most_robust(self, pure: WorkerSolution, headroom: float) -> Chosen[WorkerPlan]:
@@ -99,7 +100,8 @@ class Tables:
         """What a table comes to when service takes a factor longer than it does."""
         model = self._model(slower, plan.factor / slower, plan.slack_ms)
         found = model.evaluate(plan.table)
-        return analyse_worker(model.problem, plan.table, found.frequency, found.excess)
+        return analyse_worker(model.problem, plan.table, found.frequency, found.excess,
+                              model.at_hand)
 
     def _model(self, slower: float, planned_factor: float, slack_ms: FloatArray) -> WorkerModel:
         """The problem at longer times, for tables that were planned with a factor on these."""
