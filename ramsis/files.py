@@ -11,13 +11,14 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError, OutputError, describe
 
-__all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "read_json",
-           "read_text", "write_atomic"]
+__all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "make_folder",
+           "read_json", "read_text", "write_atomic"]
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
@@ -67,23 +68,19 @@ def read_text(
     try:
         with open(path, "rb") as stream:
             content = stream.read(limit + 1)  # some sources do not know their size
-            if len(content) > limit:
-                size = max(len(content), os.fstat(stream.fileno()).st_size)
-                raise InputFileError(
-                    describe("file is too large", where=where, value=f"{size} bytes",
-                             allowed=f"at most {limit} bytes ({limit >> 20} MB)")
-                )
-        return content.decode(encoding)
-    except OSError as error:
+            size = max(len(content), os.fstat(stream.fileno()).st_size)
+    except (OSError, ValueError) as error:  # ValueError: not a name that a file can have
+        reason = getattr(error, "strerror", None) or error
+        raise InputFileError(describe(f"cannot read file ({reason})", where=where)) from error
+    if len(content) > limit:
         raise InputFileError(
-            describe(f"cannot read file ({error.strerror})", where=where)
-        ) from error
-    except ValueError as error:
-        if isinstance(error, UnicodeDecodeError):
-            raise InputFileError(describe("file is not UTF-8 text", where=where)) from error
-        if isinstance(error, InputFileError):
-            raise
-        raise InputFileError(describe(f"cannot read file ({error})", where=where)) from error
+            describe("file is too large", where=where, value=f"{size} bytes",
+                     allowed=f"at most {limit} bytes ({limit >> 20} MB)")
+        )
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InputFileError(describe("file is not UTF-8 text", where=where)) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -131,6 +128,8 @@ def _render(value: Any, indent: int) -> str:
         issubclass(kind, (Mapping, list, tuple)) for kind in set(map(type, value))
     ):
         return "[\n" + ",\n".join(f"{inner}{_render(v, indent + 1)}" for v in value) + f"\n{pad}]"
+    if type(value) is float and isfinite(value):
+        return repr(value)  # as the encoder writes it, which takes far longer for a single number
     return _PLAIN.encode(value)
 
 
@@ -197,6 +196,21 @@ def _replace(target: Path, text: str, permissions: int | None) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def make_folder(folder: str | os.PathLike[str]) -> None:
+    """Make a folder and those above it, where they are missing.
+
+    Raises
+    ------
+    OutputError
+        When that cannot be done.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise OutputError(describe(f"cannot make the folder ({error.strerror})",
+                                   where=str(folder))) from error
 
 
 @contextmanager

@@ -7,9 +7,9 @@ Trains a small model and some of digits-cpu's (kept in --models for the next tim
 their service times here, and serves held-out images with 1 or 2 workers: by policies of a central
 queue and of single workers behind round robin, and by Jellyfish+ and ModelSwitching, each at some
 shares of the capacity. Every row has what the policy promises, what simulation shows on the same
-arrivals, and what the client saw. A run before shows what a batch takes through the server beyond
-the profile (the overhead), and how much longer a request takes for the client than for the server;
-policies and simulation are given both.
+arrivals, and what the client saw. Runs before, at the same load, show how much longer each model's
+batches take through a busy server than by themselves, and a request for the client than for the
+server; policies and simulation are given both.
 
 The machine should have a core for each worker, and two for server and client.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +30,12 @@ from live.models import BATCHES, Served, prepared, say
 from numpy.typing import NDArray
 
 from ramsis.cluster import Cluster, ServiceTimes
+from ramsis.errors import InfeasibleError
 from ramsis.files import write_atomic
 from ramsis.policy import Policy
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import ProfileSet
+from ramsis.serving.replanning import rescaled
 from ramsis.serving.request_log import RequestLog
 from ramsis.sim import (
     ConstantLoad,
@@ -48,7 +50,9 @@ from ramsis.sim import (
 )
 from ramsis.synthesis import SynthesisSettings, generate_policy
 
-SCHEMES = ("central-queue", "round-robin", "jellyfish-plus", "model-switching")
+PROMISING = ("central-queue", "round-robin")
+"""Schemes that promise something."""
+FEW_BATCHES = 50
 
 
 @dataclass(frozen=True)
@@ -63,24 +67,24 @@ class Plan:
     calibration_s: float
 
 
-QUICK = Plan((400, 1600), 60, (0.7,), 8.0, 1, 4.0)
-FULL = Plan((400, 800, 1600, 3200, 6400), 400, (0.3, 0.5, 0.7, 0.8, 0.95), 60.0, 3, 20.0)
+QUICK = Plan((3200,), 60, (0.7,), 8.0, 1, 4.0)
+FULL = Plan((3200, 6400), 400, (0.3, 0.5, 0.7, 0.8, 0.95), 60.0, 3, 20.0)
 
 
 @dataclass(frozen=True)
-class Overheads:
-    """What a profile does not know, in ms.
+class Known:
+    """What policies and simulation are told.
 
     Attributes
     ----------
-    batch_ms : float
-        Of a batch through the server, beyond its model.
+    profile : ProfileSet
+        Service times.
     network_ms : float
         Of a request, from when it was to be sent to when its answer was read, beyond the
         server's time.
     """
 
-    batch_ms: float
+    profile: ProfileSet
     network_ms: float
 
 
@@ -94,18 +98,30 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--slo-ms", type=float,
                         help="by default four times the slowest model's time for one image")
+    parser.add_argument("--load-shares", type=_shares, help="of the capacity, as 0.5,0.8")
+    parser.add_argument("--duration-s", type=float, help="of a run")
+    parser.add_argument("--runs", type=int, help="of each scheme at each load")
     options = parser.parse_args()
     plan = QUICK if options.quick else FULL
+    given = {"shares": options.load_shares, "duration_s": options.duration_s,
+             "runs": options.runs}
+    plan = replace(plan, **{key: value for key, value in given.items() if value is not None})
     served = prepared(options.models, plan.sizes, plan.samples)
     slowest = served.profile.latency_table("p95", 1).latency_ms.max()
     slo_ms = options.slo_ms or float(np.ceil(4.0 * slowest))
     case = Case(served, options.workers, slo_ms, plan)
-    overheads = case.overheads()
-    say(f"SLO {slo_ms:g} ms; {overheads}")
-    rows = [row for share in plan.shares for row in case.rows(share, overheads)]
+    say(f"SLO {slo_ms:g} ms, capacity {case.capacity_qps():.0f} queries/s")
+    try:
+        rows = [row for share in plan.shares for row in case.rows(share)]
+    except InfeasibleError as error:  # so much of the SLO is lost on the way
+        raise SystemExit(f"error: the machine is too busy for this SLO: {error}") from error
     write_atomic(options.json, json.dumps({
-        "workers": options.workers, "slo_ms": slo_ms, "cores": os.cpu_count(),
-        **asdict(overheads), "rows": rows}, indent=1) + "\n")
+        "workers": options.workers, "slo_ms": slo_ms, "cores": os.cpu_count(), "rows": rows},
+        indent=1) + "\n")
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    return tuple(float(one) for one in text.split(","))
 
 
 @dataclass(frozen=True)
@@ -118,7 +134,7 @@ class Case:
     plan: Plan
 
     def capacity_qps(self) -> float:
-        """Of the fleet, as measured."""
+        """Of the fleet, as measured model by model."""
         return self.fleet(self.served.profile).capacity_qps
 
     def fleet(self, profile: ProfileSet) -> Fleet:
@@ -126,63 +142,63 @@ class Case:
         return Fleet.of(profile, workers=self.workers, slo_ms=self.slo_ms,
                         service="distribution", max_batch=BATCHES[-1])
 
-    def policy(self, dispatch: str, load_qps: float, overheads: Overheads) -> Policy:
-        """The best policy for a load, which leaves time for the network."""
-        return generate_policy(self.served.profile, load_qps, SynthesisSettings(
-            slo_ms=self.slo_ms - overheads.network_ms, workers=self.workers, dispatch=dispatch,
-            service="distribution", overhead_ms=overheads.batch_ms,
-            max_queue=BATCHES[-1] if dispatch == "central-queue" else BATCHES[-1] - 1))
+    def policies(self, load_qps: float, known: Known) -> dict[str, Policy]:
+        """Of each scheme, for a load, with time left for the network."""
+        def made(dispatch: str, max_queue: int) -> Policy:
+            return generate_policy(known.profile, load_qps, SynthesisSettings(
+                slo_ms=self.slo_ms - known.network_ms, workers=self.workers, dispatch=dispatch,
+                service="distribution", max_queue=max_queue))
 
-    def overheads(self) -> Overheads:
-        """Measured at half the capacity, through the server."""
-        load_qps = 0.5 * self.capacity_qps()
-        say(f"overheads at {load_qps:.0f} queries/s")
-        none = Overheads(0.0, 0.0)
-        live = self.live(self.policy("central-queue", load_qps, none), load_qps,
-                         self.plan.calibration_s, 100, none)
-        return Overheads(batch_overhead_ms(live.server, self.served.profile),
-                         network_ms(live))
+        central, fleet = made("central-queue", BATCHES[-1]), self.fleet(known.profile)
+        return {"central-queue": central, "round-robin": made("round-robin", BATCHES[-1] - 1),
+                "jellyfish-plus": as_policy(JellyfishPlus(), fleet, central),
+                "model-switching": as_policy(ModelSwitching(profile_s=5.0), fleet, central)}
 
     def live(
-        self, policy: Policy, load_qps: float, duration_s: float, seed: int, overheads: Overheads
+        self, policy: Policy, load_qps: float, duration_s: float, seed: int, network_ms: float
     ) -> Live:
         """A run of the server."""
         load = Load(load_qps, duration_s, seed, self.slo_ms)
         return live_run(policy, self.served.variants, self.served.data, load,
-                        overhead_ms=overheads.network_ms)
+                        overhead_ms=network_ms)
 
-    def rows(self, share: float, overheads: Overheads) -> list[dict[str, Any]]:
+    def calibrated(self, load_qps: float) -> Known:
+        """What batches and requests take through a server under a load, by whatever scheme."""
+        first = self.policies(load_qps, Known(self.served.profile, 0.0))
+        lives = [self.live(policy, load_qps, self.plan.calibration_s, 100, 0.0)
+                 for policy in first.values()]
+        ratio = longer(self.served.profile, [live.server for live in lives])
+        network_ms = float(np.median([slower_ms(live) for live in lives]))
+        say(f"batches take {', '.join(f'{by:.2f}' for by in ratio.values())} times as long as "
+            f"alone, a request {network_ms:.2f} ms more for the client than for the server")
+        return Known(rescaled(self.served.profile, ratio), network_ms)
+
+    def rows(self, share: float) -> list[dict[str, Any]]:
         """Every scheme at a share of the capacity."""
         load_qps = round(share * self.capacity_qps(), 3)
-        known = self.served.profile.with_overhead(overheads.batch_ms)
-        central = self.policy("central-queue", load_qps, overheads)
-        fleet = self.fleet(known)
-        policies = {
-            "central-queue": central,
-            "round-robin": self.policy("round-robin", load_qps, overheads),
-            "jellyfish-plus": as_policy(JellyfishPlus(), fleet, central),
-            "model-switching": as_policy(ModelSwitching(profile_s=5.0), fleet, central)}
+        say(f"calibration at {load_qps:.0f} queries/s, {share:.0%} of the capacity")
+        known = self.calibrated(load_qps)
         found = []
-        for scheme in SCHEMES:
-            say(f"{scheme} at {load_qps:.0f} queries/s, {share:.0%} of the capacity")
-            row = self.row(policies[scheme], load_qps, overheads, known)
-            if scheme not in ("central-queue", "round-robin"):
+        for scheme, policy in self.policies(load_qps, known).items():
+            say(f"{scheme} at {load_qps:.0f} queries/s")
+            row = self.row(policy, load_qps, known)
+            if scheme not in PROMISING:
                 row["promised_effective_accuracy"] = row["promised_violation_rate"] = None
-            found.append({"load_qps": load_qps, "load_share": share, "scheme": scheme, **row})
+            found.append({"load_qps": load_qps, "load_share": share, "scheme": scheme,
+                          "network_ms": known.network_ms,
+                          "times_longer": known.profile.measurement["rescaled"], **row})
         return found
 
-    def row(
-        self, policy: Policy, load_qps: float, overheads: Overheads, known: ProfileSet
-    ) -> dict[str, Any]:
+    def row(self, policy: Policy, load_qps: float, known: Known) -> dict[str, Any]:
         """Promise, simulation and reality of a policy."""
         seconds, seeds = self.plan.duration_s, range(self.plan.runs)
-        cluster = Cluster.of(known, workers=self.workers,
-                             slo_ms=self.slo_ms - overheads.network_ms)
+        cluster = Cluster.of(known.profile, workers=self.workers,
+                             slo_ms=self.slo_ms - known.network_ms)
         result = simulate(cluster, Policies(set_of([policy]), "fidelity"),
                           ConstantLoad(load_qps, 1000.0 * seconds),
                           SimulationSettings(service="distribution", seeds=seeds),
                           keep_runs=True)
-        lives = [self.live(policy, load_qps, seconds, seed, overheads) for seed in seeds]
+        lives = [self.live(policy, load_qps, seconds, seed, known.network_ms) for seed in seeds]
         return {
             "promised_effective_accuracy": policy.expectations.effective_accuracy,
             "promised_violation_rate": policy.expectations.violation_rate,
@@ -212,20 +228,28 @@ def live_figures(lives: list[Live]) -> dict[str, Any]:
     }
 
 
-def batch_overhead_ms(log: RequestLog, profile: ProfileSet) -> float:
-    """What batches take through the server beyond the profile's mean."""
+def longer(profile: ProfileSet, logs: list[RequestLog]) -> dict[str, float]:
+    """How much longer each model's batches take than in the profile, as a ratio of means.
+
+    Of a model with few batches it is that of all batches.
+    """
     times = ServiceTimes.of_all(profile, "distribution", 33)
-    known = np.isfinite(log.start_s) & log.answered
     number = {name: i for i, name in enumerate(times.models)}
-    model = np.array([number[name] for name in log.model[known]])
-    size = np.where(log.run_as[known] > 0, log.run_as[known], log.batch[known])
-    took = 1000.0 * (log.finish_s - log.start_s)[known]
-    beyond = took - times.mean_ms[model, size - 1]
-    # A batch counts once, however many requests it has.
-    return max(0.0, float(np.average(beyond, weights=1.0 / log.batch[known])))
+    took, alone, count = (np.zeros(len(number)) for _ in range(3))
+    for log in logs:
+        known = np.isfinite(log.start_s) & log.answered
+        model = np.array([number[name] for name in log.model[known]])
+        size = np.where(log.run_as[known] > 0, log.run_as[known], log.batch[known])
+        once = 1.0 / log.batch[known]  # a batch counts once, however many requests it has
+        np.add.at(took, model, once * 1000.0 * (log.finish_s - log.start_s)[known])
+        np.add.at(alone, model, once * times.mean_ms[model, size - 1])
+        np.add.at(count, model, once)
+    of_all = took.sum() / alone.sum()
+    return {name: float(took[i] / alone[i]) if count[i] >= FEW_BATCHES else float(of_all)
+            for name, i in number.items()}
 
 
-def network_ms(live: Live) -> float:
+def slower_ms(live: Live) -> float:
     """What a request takes for the client beyond the server's time: the 95th percentile."""
     client, server = live.client, live.server
     both = client.answered & server.answered  # both by arrival, so the same requests

@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis.measured import as_measured
-from ramsis.analysis.sampled import Groups, at_confidence, effective_samples, overrun_ms
+from ramsis.analysis.sampled import (
+    Evidence,
+    Groups,
+    at_confidence,
+    evidence_of_groups,
+    overrun_ms,
+)
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import SteadyState
@@ -95,13 +101,13 @@ class CentralAnalysis:
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,
         )
-        expected = at_confidence(expected, self.effective_samples())
+        expected = at_confidence(expected, self.evidence())
         if self.measured is None:
             return expected
         return as_measured(expected, self.measured, problem.load_qps, within_bound=True)
 
-    def effective_samples(self) -> float | None:
-        """Samples of service times that the violation rate rests on, as of one count of late ones.
+    def evidence(self) -> Evidence | None:
+        """What the violation rate rests on, by groups of samples.
 
         See :mod:`ramsis.analysis.sampled`; None where times are fixed or the number is not known.
         What comes while a batch is beyond the deadline goes to other workers, if there are any.
@@ -113,8 +119,7 @@ class CentralAnalysis:
         samples = problem.times.samples[problem.action_model, problem.action_batch - 1]
         over = overrun_ms(problem.quantiles_ms, problem.times.weights, problem.slo_ms)
         follow = problem.load * over / problem.action_batch * (problem.workers == 1)
-        return effective_samples(Groups(share, share - steady.in_time, samples, follow,
-                                        np.ones_like(share), np.zeros_like(share)))
+        return evidence_of_groups(Groups(share, share - steady.in_time, samples, 1.0 + follow))
 
 
 def _spread(values: FloatArray, probability: FloatArray) -> Spread:

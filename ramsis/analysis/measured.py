@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ramsis.analysis.sampled import at_confidence
+from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.policy import Expectations
 from ramsis.policy.records import Simulated
@@ -36,4 +36,5 @@ def as_measured(
     interval = expected.interval
     if interval is None:
         return measured
-    return at_confidence(measured, interval.samples, interval.confidence)
+    return at_confidence(measured, Evidence(interval.samples, interval.one_more),
+                         interval.confidence)

@@ -1,29 +1,31 @@
 """What a promise may be off by because service times are known from samples only.
 
-A violation happens where a batch takes longer than the slack leaves. Let group i be the batches
-of a size on a model: it serves the share s_i of all queries, the share v_i of all is late in it,
-and its times rest on n_i samples. A sample of l ms stands for the share W_i(l)/n_i of all queries,
-W_i(l) <= s_i being the share served in group i with a slack below l; v_i is the mean of W_i over
-the samples, so it has the variance Var W_i / n_i <= r_i·s_i·v_i / n_i with
+The violation rate v rests on *evidence*: the variance that it has when all samples are drawn anew,
+and the weight u of one more sample that is longer than those seen, as a share of all queries.
+With N = v/variance it is treated as a count k = N·v of rare events among N *effective* samples, as
+Fay and Feuer do with weighted sums of rates [1]. The lower end of the interval at confidence 1 − α
+is Jeffreys' of a Poisson count [2], the quantile α/2 of Gamma(k + 1/2) over N. What has not been
+seen yet can only add to v. So at the upper end the half of an event that Jeffreys' has more has
+the weight u, if that is more than the 1/N of those seen: it is the quantile 1 − α/2 of the gamma
+distribution of mean v + u/2 and variance v/N + u²/2 [1]. Without any late query it is still the
+quantile of Gamma(1/2) times u: so many samples are needed for a budget.
 
-    r_i = E[W_i²] / (s_i·E[W_i]) <= 1,
+Nothing is assumed of the law of the service times but that one more sample is no longer, against
+the mean of its batch, than the longest of any batch. That the policy was chosen for the same
+samples is not in the interval.
 
-1 where all have the same slack. Samples also act on those that wait. A late batch makes others
-late, those that come to its worker while it is beyond the deadline, f_i for each query of its own.
-And of the queries late in group i the share h_i had waited for a batch before: these are late by
-its time as much as by their own, two influences of like size of the same samples, of which the sum
-has four times the variance of one. So with c_i = max(1 + f_i, (1 + h_i)²) the violation rate v has
-a variance over its mean of
+*One worker's queue.* Variance and u follow from the influence function
+(:mod:`ramsis.analysis.influence`).
 
-    1/N = Σ v_i·w_i / Σ v_i,        w_i = r_i·s_i·c_i / n_i,
+*Other queues*, where the model has no laws of service times to take a derivative by, are treated
+by groups. Let group i be the batches of a size on a model: it serves the share s_i of all queries,
+the share v_i of all is late in it, and its times rest on n_i samples. One of them stands for the
+share s_i/n_i of all queries at most, with c_i as many that are late by it later on, so that
 
-and is treated as one count k = N·v of rare events among N *effective* samples, as Fay and Feuer do
-with weighted sums of rates [1]. The interval is Jeffreys' of a Poisson count [2] at confidence
-1 − α, the quantiles α/2 and 1 − α/2 of Gamma(k + 1/2), over N.
+    variance <= Σ v_i·w_i,  u = max w_i,        w_i = s_i·c_i / n_i.
 
-Nothing is assumed of the law of the service times. That the policy was chosen for the same samples
-is not in the interval. Without any late query its upper end is still the quantile 1 − α/2 of
-Gamma(1/2), over N: so many samples are needed for a budget.
+That takes all queries of a group to be late by the same samples, as if all had the same slack: the
+interval is too wide rather than too narrow.
 
 [1] M. P. Fay, E. J. Feuer, "Confidence intervals for directly standardized rates: a method based
 on the gamma distribution", Statistics in Medicine 16, 1997.
@@ -43,8 +45,8 @@ from scipy.special import gammaincinv
 from ramsis.policy import Expectations
 from ramsis.policy.records import Interval
 
-__all__ = ["CONFIDENCE", "Groups", "at_confidence", "effective_samples", "fewest_samples",
-           "overrun_ms", "rate_interval", "slack_spread"]
+__all__ = ["CONFIDENCE", "Evidence", "Groups", "at_confidence", "evidence_of_groups",
+           "lowest_upper", "overrun_ms", "rate_interval"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -53,6 +55,30 @@ CONFIDENCE = 0.95
 """Of the intervals, unless another one is asked for."""
 
 _HARDLY = 1e-9  # of all queries: what serves fewer does not count
+_LEAST_WEIGHT = 1e-12
+
+
+class Evidence(NamedTuple):
+    """What a violation rate rests on.
+
+    Attributes
+    ----------
+    samples : float
+        N of the module's text.
+    one_more : float
+        u of the module's text; at least 1/N.
+    """
+
+    samples: float
+    one_more: float
+
+    @classmethod
+    def of(cls, rate: float, variance: float, weight: float) -> Evidence:
+        """From a rate, its variance, and the weight u."""
+        weight = max(weight, _LEAST_WEIGHT)
+        if rate <= 0.0 or variance <= 0.0:
+            return cls(1.0 / weight, weight)
+        return cls(rate / variance, max(weight, variance / rate))
 
 
 class Groups(NamedTuple):
@@ -64,20 +90,14 @@ class Groups(NamedTuple):
         Shares of all queries: that it serves, and that are late in it.
     samples : ndarray of int
         Behind its service times; 0 where it is not known.
-    follow : ndarray
-        f of the module's text.
-    spread : ndarray
-        r of the module's text, in (0, 1].
-    waited : ndarray
-        h of the module's text, in [0, 1].
+    more : ndarray
+        c of the module's text, >= 1.
     """
 
     share: FloatArray
     late: FloatArray
     samples: IntArray
-    follow: FloatArray
-    spread: FloatArray
-    waited: FloatArray
+    more: FloatArray
 
 
 def overrun_ms(quantiles_ms: FloatArray, weights: FloatArray, slo_ms: float) -> FloatArray:
@@ -88,63 +108,48 @@ def overrun_ms(quantiles_ms: FloatArray, weights: FloatArray, slo_ms: float) -> 
                                 where=chance > 0))
 
 
-def slack_spread(mass: FloatArray, late: FloatArray) -> FloatArray:
-    """R of the module's text; 1 where nothing is late.
-
-    Parameters
-    ----------
-    mass : ndarray, shape (G, J)
-        Share of all queries that each group serves at slacks that rise with j.
-    late : ndarray, shape (G, J)
-        Probability that its batch takes longer than the slack.
-    """
-    upto = np.cumsum(mass, axis=1)
-    squared = (np.diff(upto**2, axis=1, prepend=0.0) * late).sum(axis=1)
-    most = upto[:, -1] * (mass * late).sum(axis=1)
-    return np.asarray(np.divide(squared, most, out=np.ones_like(most), where=most > 0))
-
-
-def effective_samples(groups: Groups) -> float | None:
-    """N of the module's text; None where the samples behind some times are not known."""
+def evidence_of_groups(groups: Groups) -> Evidence | None:
+    """As of the module's text; None where the samples behind some times are not known."""
     used = groups.share > _HARDLY
     if not used.any() or (groups.samples[used] == 0).any():
         return None
-    share, late = groups.share[used], np.maximum(groups.late[used], 0.0)
-    more = np.maximum(1.0 + groups.follow, (1.0 + groups.waited) ** 2)
-    weight = (groups.spread * more)[used] * share / groups.samples[used]
-    part = late if late.sum() > 0 else share
-    return float(part.sum() / (part @ weight))
+    late = np.maximum(groups.late[used], 0.0)
+    weight = (groups.more * groups.share)[used] / groups.samples[used]
+    return Evidence.of(float(late.sum()), float(late @ weight), float(weight.max()))
 
 
 def rate_interval(
-    rate: float, samples: float, confidence: float = CONFIDENCE
+    rate: float, evidence: Evidence, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """The interval of a rate that rests on so many effective samples, within [0, 1]."""
-    count, tail = samples * rate, (1.0 - confidence) / 2.0
-    low, high = (float(gammaincinv(count + 0.5, level)) / samples for level in (tail, 1.0 - tail))
+    """The interval of a rate that rests on some evidence, within [0, 1]."""
+    samples, weight = evidence
+    tail = (1.0 - confidence) / 2.0
+    low = float(gammaincinv(samples * rate + 0.5, tail)) / samples
+    mean, variance = rate + weight / 2.0, rate / samples + weight**2 / 2.0
+    high = float(gammaincinv(mean**2 / variance, 1.0 - tail)) * variance / mean
     return min(low, rate), min(max(high, rate), 1.0)
 
 
-def fewest_samples(rate: float, confidence: float = CONFIDENCE) -> float:
-    """Effective samples without which no rate, not even 0, has an interval below this one."""
-    return float(gammaincinv(0.5, (1.0 + confidence) / 2.0)) / rate
+def lowest_upper(evidence: Evidence, confidence: float = CONFIDENCE) -> float:
+    """The upper end of the interval of a rate of 0."""
+    return rate_interval(0.0, evidence, confidence)[1]
 
 
 def at_confidence(
-    expected: Expectations, samples: float | None, confidence: float = CONFIDENCE
+    expected: Expectations, evidence: Evidence | None, confidence: float = CONFIDENCE
 ) -> Expectations:
     """A promise with its interval; without one where the number of samples is not known.
 
     Effective accuracy falls by the accuracy of the queries in time for each one that is late, and
     stays below the upper bound.
     """
-    if samples is None:
+    if evidence is None:
         return replace(expected, interval=None)
     late, accuracy = expected.violation_rate, expected.accuracy or 0.0
-    low, high = rate_interval(late, samples, confidence)
+    low, high = rate_interval(late, evidence, confidence)
     effective = expected.effective_accuracy
     most = max(1.0 if expected.upper_bound is None else expected.upper_bound, effective)
     return replace(expected, interval=Interval(
         confidence, (low, high),
         (max(effective - accuracy * (high - late), 0.0),
-         min(effective + accuracy * (late - low), most)), samples))
+         min(effective + accuracy * (late - low), most)), *evidence))

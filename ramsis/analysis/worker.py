@@ -28,17 +28,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.analysis.influence import evidence_of
 from ramsis.analysis.sampled import (
+    Evidence,
     Groups,
     at_confidence,
-    effective_samples,
+    evidence_of_groups,
     overrun_ms,
-    slack_spread,
 )
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.profiles.sketch import hat_weights
 from ramsis.worker.actions import Outcome
 from ramsis.worker.problem import Objective, WorkerProblem
+from ramsis.worker.structured import StructuredMDP
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +68,8 @@ class WorkerAnalysis:
     queries : ndarray, shape (N+1, D+1)
         Share of the queries served in each state, adding up to 1.
     queries_per_decision : float
+    structured : StructuredMDP or None
+        Structured form of the problem, where it is at hand.
     """
 
     problem: WorkerProblem
@@ -73,6 +77,7 @@ class WorkerAnalysis:
     decisions: FloatArray
     queries: FloatArray
     queries_per_decision: float
+    structured: StructuredMDP | None = None
 
     @cached_property
     def _outcome(self) -> Outcome:
@@ -178,32 +183,39 @@ class WorkerAnalysis:
         rows += [("model", name, share) for name, share in self.model_share.items()]
         return pd.DataFrame(rows, columns=["quantity", "value", "probability"])
 
-    def effective_samples(self) -> float | None:
-        """Samples of service times that the violation rate rests on, as of one count of late ones.
-
-        See :mod:`ramsis.analysis.sampled`; None where times are fixed or the number is not known.
-        """
-        problem, outcome = self.problem, self._outcome
+    def evidence(self) -> Evidence | None:
+        """What the violation rate rests on; None where times are fixed, or samples not counted."""
+        problem = self.problem
         if problem.quantiles_ms is None or problem.samples is None:
             return None
+        if problem.batching.partial:
+            return self._evidence_of_groups()
+        return evidence_of(problem, self.policy, self.structured)
+
+    def _evidence_of_groups(self) -> Evidence | None:
+        """By groups of samples, where batches may leave some of the queue.
+
+        A batch that is beyond the deadline makes those late that come meanwhile; and of the
+        queries late at less than the whole slack, each had waited for a batch before, and is late
+        by its time as much as by its own: two influences of like size, of which the sum has four
+        times the variance of one.
+        """
+        problem, outcome = self.problem, self._outcome
+        assert problem.quantiles_ms is not None
+        assert problem.samples is not None
         n, j = np.nonzero(outcome.service >= 0)
         model, batch = outcome.model[n, j], outcome.batch[n, j]
-        served = np.zeros((*problem.samples.shape, problem.bins + 1))
-        late_at = np.zeros_like(served)
-        np.add.at(served, (model, batch - 1, j), self.queries[n, j])
-        np.add.at(late_at, (model, batch - 1, j), (self.queries * (1.0 - self._in_time))[n, j])
-        late = late_at.sum(axis=2)
-        share = served.sum(axis=2)
+        share, late, waited = np.zeros((3, *problem.samples.shape))
+        is_late = (self.queries * (1.0 - self._in_time))[n, j]
+        np.add.at(share, (model, batch - 1), self.queries[n, j])
+        np.add.at(late, (model, batch - 1), is_late)
+        np.add.at(waited, (model, batch - 1), is_late * (j < problem.bins))
         at = np.nonzero(share)
-        too_long = np.array([1.0 - problem.in_time_probability(m, b + 1)
-                             for m, b in zip(*(axis.tolist() for axis in at), strict=True)])
         over = overrun_ms(problem.quantiles_ms[at], hat_weights(problem.quantile_levels),
                           problem.slo_ms)
-        rate = problem.arrivals.rate_per_ms / problem.workers
-        return effective_samples(Groups(share[at], late[at], problem.samples[at],
-                                        rate * over / (at[1] + 1.0),
-                                        slack_spread(served[at], too_long),
-                                        _shares(late_at[at][:, :-1].sum(axis=1), late[at])))
+        follow = problem.arrivals.rate_per_ms / problem.workers * over / (at[1] + 1.0)
+        more = np.maximum(1.0 + follow, (1.0 + _shares(waited[at], late[at])) ** 2)
+        return evidence_of_groups(Groups(share[at], late[at], problem.samples[at], more))
 
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
@@ -228,11 +240,12 @@ class WorkerAnalysis:
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,
         )
-        return at_confidence(found, self.effective_samples())
+        return at_confidence(found, self.evidence())
 
 
 def analyse_worker(
-    problem: WorkerProblem, policy: IntArray, visits: FloatArray, excess: float
+    problem: WorkerProblem, policy: IntArray, visits: FloatArray, excess: float,
+    structured: StructuredMDP | None = None,
 ) -> WorkerAnalysis:
     """The stationary behaviour of a policy.
 
@@ -243,6 +256,8 @@ def analyse_worker(
         Stationary frequency of each state up to a common factor; the full state last, at bin 0.
     excess : float
         Requests of the full state beyond N + 1, at the same factor.
+    structured : StructuredMDP, optional
+        Of the problem, where it is at hand: the evidence behind the promise takes it.
     """
     served = visits * problem.outcome(policy).batch
     served[-1, 0] += excess
@@ -252,6 +267,7 @@ def analyse_worker(
         decisions=visits / visits.sum(),
         queries=served / served.sum(),
         queries_per_decision=float(served.sum() / visits.sum()),
+        structured=structured,
     )
 
 

@@ -6,7 +6,13 @@ from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess, Sampler, is_orderly
-from ramsis.arrivals.registry import SHIPPED, Arrivals, describe_process, patterns
+from ramsis.arrivals.registry import (
+    SHIPPED,
+    Arrivals,
+    check_trusted,
+    describe_process,
+    patterns,
+)
 from ramsis.arrivals.renewal import Renewal
 
 __all__ = [
@@ -19,6 +25,7 @@ __all__ = [
     "Poisson",
     "Renewal",
     "Sampler",
+    "check_trusted",
     "describe_process",
     "is_orderly",
     "parse_loads",

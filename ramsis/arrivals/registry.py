@@ -29,8 +29,8 @@ from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler, Sh
 from ramsis.arrivals.renewal import Renewal
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["OWN", "SHIPPED", "AnyArrivals", "Arrivals", "arrivals_of", "describe_process",
-           "format_process", "patterns"]
+__all__ = ["OWN", "SHIPPED", "AnyArrivals", "Arrivals", "arrivals_of", "check_trusted",
+           "describe_process", "format_process", "patterns"]
 
 SHIPPED: Mapping[str, type[ShippedProcess]] = {
     one.name: one for one in (Poisson, NegativeBinomial, MarkovModulated, Renewal, FixedRate)
@@ -127,12 +127,7 @@ class Arrivals:
                 describe("unknown arrival process", where="arrivals", value=name,
                          allowed=", ".join([*SHIPPED, "package.module:name"]))
             )
-        if name != own:
-            raise InvalidValueError(
-                describe("an arrival process of its maker's own is not imported on a file's word",
-                         where="arrivals", value=name,
-                         allowed=f"--arrivals {name}, where you trust that module")
-            )
+        check_trusted(name, own)
         return cls(name, tuple(given.items()))
 
     @property
@@ -208,6 +203,29 @@ def arrivals_of(given: AnyArrivals) -> Arrivals:
         return Arrivals.parse(given)
     name = getattr(given, "__qualname__", type(given).__qualname__)
     return Arrivals(f"{given.__module__}:{name}", (), given)
+
+
+def check_trusted(text: str, own: str | None) -> None:
+    """Refuse a text of a file that names a module, unless the user named it as well.
+
+    Parameters
+    ----------
+    text : str
+        As :meth:`Arrivals.parse` takes it.
+    own : str or None
+        ``package.module:name`` that the user trusts.
+
+    Raises
+    ------
+    InvalidValueError
+        When the text names another module.
+    """
+    name, colon, _ = text.partition(":")
+    if colon and name not in SHIPPED and text != own:
+        raise InvalidValueError(
+            describe("an arrival process of its maker's own is not imported on a file's word",
+                     where="arrivals", value=text,
+                     allowed=f"--arrivals {text}, where you trust that module"))
 
 
 def describe_process(process: ProcessWithRate) -> dict[str, Any]:

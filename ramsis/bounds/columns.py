@@ -124,10 +124,6 @@ class GatheringWindows:
     load : float
         Of the arrivals, in queries per ms.
 
-    Attributes
-    ----------
-    limit : ndarray, shape (W, B)
-        Largest share of the queries by width and size; infinite where it cannot bind.
     """
 
     def __init__(self, columns: Columns, slo_ms: float, load: float) -> None:
@@ -135,19 +131,18 @@ class GatheringWindows:
         self._widths, self._place = np.unique(self._window_ms, return_inverse=True)
         sizes = np.arange(1, int(columns.batch.max()) + 1)
         share = 1.0 - pdtr(sizes - 2, load * self._widths[:, None]) ** sizes
-        self.limit = np.where((sizes > 1) & (share >= 0.0) & (share < 1.0), share, np.inf)
+        # By width and size; infinite where it cannot bind, or was returned already.
+        self._limit = np.where((sizes > 1) & (share >= 0.0) & (share < 1.0), share, np.inf)
 
-    def broken(
-        self, share: FloatArray, left: FloatArray, most: int = 64
-    ) -> tuple[FloatArray, FloatArray]:
+    def broken(self, share: FloatArray, most: int = 64) -> tuple[FloatArray, FloatArray]:
         """The windows that shares of the queries break by more than 1e-10, the worst first.
+
+        None is returned twice, as solvers keep their rows up to a tolerance only.
 
         Parameters
         ----------
         share : ndarray, shape (n,)
             Of each column.
-        left : ndarray, shape (W, B)
-            The limits that were not returned before; those returned become infinite.
         most : int
             Windows returned at most; at most one for each width.
 
@@ -157,16 +152,16 @@ class GatheringWindows:
         limits : ndarray, shape (k,)
             Largest shares of the queries.
         """
-        taken = np.zeros(left.shape)
+        taken = np.zeros(self._limit.shape)
         np.add.at(taken, (self._place, self._batch - 1), share)
         taken = taken[:, ::-1].cumsum(axis=1)[:, ::-1].cumsum(axis=0)  # b >= s, window <= w
-        excess = taken - left
+        excess = taken - self._limit
         size = excess.argmax(axis=1)
         worst = excess[np.arange(len(excess)), size]
         chosen = np.argsort(-worst, kind="stable")[:most]
         chosen = chosen[worst[chosen] > _BROKEN]
         rows = ((self._batch > size[chosen, None])
                 & (self._window_ms <= self._widths[chosen, None])).astype(float)
-        limits = left[chosen, size[chosen]]
-        left[chosen, size[chosen]] = np.inf
+        limits = self._limit[chosen, size[chosen]]
+        self._limit[chosen, size[chosen]] = np.inf
         return rows, limits

@@ -62,7 +62,7 @@ from scipy.optimize import linprog
 from ramsis.bounds.columns import Columns, GatheringWindows
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster.slo_class import SloClass, classes_of
 from ramsis.errors import (
     InfeasibleError,
     InvalidValueError,
@@ -170,7 +170,7 @@ def fluid_bound(
         raise InvalidValueError(describe("no worker types", where="workers",
                                          allowed="one or more"))
     counts = np.array(workers, dtype=float).reshape(-1)
-    classes = merged_classes([SloClass(slo_ms)] if isinstance(slo_ms, (int, float)) else slo_ms)
+    classes = classes_of(slo_ms)
     check_positive(workers=float(counts.min()), load_qps=load_qps)
     if len(counts) != len(types):
         raise InvalidValueError(describe("not a number of workers for each type",
@@ -235,15 +235,15 @@ def _optimum(
     demand = fastest * cluster.load / total
     scale = max(1.0, demand)
     of_type, of_class = columns.of_types(len(cluster.times)), columns.of_classes(len(share))
-    rows = [_busy(of_type * columns.time_ms, cluster, scale), of_class.astype(float)]
-    most = [np.ones(len(rows[0])), np.minimum(share * scale, _LARGEST)]
-    windows = (GatheringWindows(columns, cluster.classes[0].slo_ms, cluster.load) if gathering
-               else None)
+    program = _Program(scale, GatheringWindows(columns, cluster.classes[0].slo_ms, cluster.load)
+                       if gathering else None)
+    program.limit(_busy(of_type * columns.time_ms, cluster, scale), np.ones(len(of_type)))
+    program.limit(of_class.astype(float), np.minimum(share * scale, _LARGEST))
     if max_violation is not None:
         served = (1.0 - max_violation) * min(scale, _LARGEST)
-        _check_served(columns, rows, most, served, scale, windows)
-        rows, most = [*rows, -columns.in_time[None, :]], [*most, np.array([-served])]
-    found = _solved(columns.reward, rows, most, windows, scale)
+        _check_served(columns, program, served)
+        program.limit(-columns.in_time[None, :], np.array([-served]))
+    found = program.largest(columns.reward)
     shares = found.x / scale
     taken = np.zeros((len(of_type), len(share)))
     np.add.at(taken, (columns.worker_type, columns.slo_class), shares)
@@ -276,36 +276,49 @@ def _busy(time_ms: FloatArray, cluster: _Merged, scale: float) -> FloatArray:
     return busy
 
 
-def _solved(
-    worth: FloatArray, rows: Sequence[FloatArray], most: Sequence[FloatArray],
-    windows: GatheringWindows | None, scale: float,
-) -> Any:
-    """The largest ``worth·y`` with ``rows·y <= most``, y >= 0 and gathering windows, if any.
+class _Program:
+    """A linear program over the columns, whose gathering windows are found as they are broken.
 
-    Windows that the solution breaks are added until it breaks none; the value falls in each
-    round, and there are finitely many windows.
+    Parameters
+    ----------
+    scale : float
+        What the shares of the queries are multiplied by to be the unknowns.
+    windows : GatheringWindows, optional
     """
-    matrix, right = np.vstack(rows), np.concatenate(most)
-    left = None if windows is None else windows.limit.copy()
-    while True:
-        found: Any = linprog(c=-worth, A_ub=matrix, b_ub=right, method="highs")
-        if not found.success:
-            raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
-        if windows is None or left is None:
-            return found
-        broken, limits = windows.broken(found.x / min(scale, _LARGEST), left)
-        if not len(broken):
-            return found
-        matrix = np.vstack([matrix, broken])
-        right = np.concatenate([right, limits * min(scale, _LARGEST)])
+
+    def __init__(self, scale: float, windows: GatheringWindows | None) -> None:
+        self.scale, self._windows = scale, windows
+        self._rows: list[FloatArray] = []
+        self._most: list[FloatArray] = []
+
+    def limit(self, rows: FloatArray, most: FloatArray) -> None:
+        """Add ``rows·y <= most``."""
+        self._rows.append(rows)
+        self._most.append(most)
+
+    def largest(self, worth: FloatArray) -> Any:
+        """The largest ``worth·y`` with y >= 0 within the limits and windows.
+
+        Windows that the solution breaks become limits until it breaks none; the value falls in
+        each round, and there are finitely many windows.
+        """
+        while True:
+            found: Any = linprog(c=-worth, A_ub=np.vstack(self._rows),
+                                 b_ub=np.concatenate(self._most), method="highs")
+            if not found.success:
+                raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
+            if self._windows is None:
+                return found
+            size = min(self.scale, _LARGEST)
+            rows, shares = self._windows.broken(found.x / size)
+            if not len(rows):
+                return found
+            self.limit(rows, shares * size)
 
 
-def _check_served(
-    columns: Columns, rows: Sequence[FloatArray], most: Sequence[FloatArray], served: float,
-    scale: float, windows: GatheringWindows | None,
-) -> None:
+def _check_served(columns: Columns, program: _Program, served: float) -> None:
     """Refuse a limit on violations that cannot be kept: too few can be answered in time."""
-    largest = -float(_solved(columns.in_time, rows, most, windows, scale).fun)
+    largest, scale = -float(program.largest(columns.in_time).fun), program.scale
     if largest < served * (1.0 - _ROUNDING):
         raise InfeasibleError(describe("too few workers for so few violations",
                                        where="max_violation",

@@ -7,7 +7,7 @@ w_t is what one of them costs. At a load λ,
 
     min  Σ w_t·K_t
     s.t. λ·Σ_c t_c·y_{t,c} <= K_t <= most_t            busy workers, for each type t,
-         Σ y <= θ                                      queries, by the shares of each SLO class,
+         Σ y of class k <= s_k·θ                       queries, by the shares s of SLO classes,
          Σ p·y >= (1 − V)·θ                            violations at most V,
          Σ (a − A)·p·y >= 0                            accuracy of answers in time at least A,
          Σ a·p·y >= E·θ                                effective accuracy at least E,
@@ -25,7 +25,7 @@ more.
 
 *A load that varies.* Cut the time into windows, the i-th with n_i queries, each with a y of its
 own; the targets hold over all queries. What is in time of the queries of some successive windows,
-D long in all, runs from when the first arrives until SLO after the last, so
+D long in all, runs from when the first arrives until the longest SLO after the last, so
 
     Σ_i n_i·Σ t_c·y_{i,c} <= K·(D + SLO)
 
@@ -40,6 +40,7 @@ to optimality by HiGHS, those with whole numbers without a gap.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ from ramsis.bounds.columns import Columns
 from ramsis.bounds.targets import ROUNDING, Targets, check_targets, target_rows
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.slo_class import SloClass, classes_of
 from ramsis.errors import (
     InfeasibleError,
     InvalidValueError,
@@ -70,7 +71,7 @@ _INFEASIBLE = 2  # of scipy.optimize.milp
 
 
 def fewest_workers_bound(
-    times: ServiceTimes, targets: Targets, *, slo_ms: float, load_qps: float
+    times: ServiceTimes, targets: Targets, *, slo_ms: float | Sequence[SloClass], load_qps: float
 ) -> float:
     """Busy workers without which no scheme reaches the targets at a constant load.
 
@@ -79,10 +80,10 @@ def fewest_workers_bound(
     times : ServiceTimes
         Fixed or drawn.
     targets : Targets
-    slo_ms : float
-        > 0.
+    slo_ms : float or sequence of SloClass
+        > 0, or classes whose shares sum to 1.
     load_qps : float
-        > 0, queries per second.
+        > 0, queries per second of all classes together.
 
     Returns
     -------
@@ -98,15 +99,18 @@ def fewest_workers_bound(
     NotConvergedError
         The linear program was not solved.
     """
-    check_positive(slo_ms=slo_ms, load_qps=load_qps)
-    columns = _columns([times], slo_ms, targets)
-    return load_qps / 1000.0 * _fewest(columns, targets, np.ones(1), [(np.arange(1), 1.0)])
+    check_positive(load_qps=load_qps)
+    program = _Program.of([times], classes_of(slo_ms), targets)
+    return load_qps / 1000.0 * _fewest(program, np.ones(1), [(np.arange(1), 1.0)])
 
 
 def fewest_workers_bound_over_time(
-    times: ServiceTimes, targets: Targets, *, slo_ms: float, counts: ArrayLike, window_ms: float
+    times: ServiceTimes, targets: Targets, *, slo_ms: float | Sequence[SloClass],
+    counts: ArrayLike, window_ms: float,
 ) -> float:
     """The same for a load that varies: successive windows of one length.
+
+    Of several classes it bounds the mean, as classes are drawn query by query.
 
     Parameters
     ----------
@@ -125,13 +129,14 @@ def fewest_workers_bound_over_time(
     if not (np.isfinite(queries).all() and (queries >= 0).all() and queries.any()):
         raise InvalidValueError(describe("not numbers of queries", where="counts",
                                          allowed="finite numbers >= 0, not all 0"))
-    check_positive(slo_ms=slo_ms, window_ms=window_ms)
-    columns = _columns([times], slo_ms, targets)
-    able = times.cdf(slo_ms) > 0
+    check_positive(window_ms=window_ms)
+    classes = classes_of(slo_ms)
+    program, longest_ms = _Program.of([times], classes, targets), classes[-1].slo_ms
+    able = times.cdf(longest_ms) > 0
     overrun_ms = float(times.quantiles_ms[able][:, -1].max()) if times.distributed else 0.0
     total = float(queries.sum())
-    return total * _fewest(columns, targets, queries / total, [
-        (part, len(part) * window_ms + slo_ms + overrun_ms)
+    return total * _fewest(program, queries / total, [
+        (part, len(part) * window_ms + longest_ms + overrun_ms)
         for part in _stretches(np.arange(len(queries)))
     ])
 
@@ -146,10 +151,10 @@ class CheapestWorkers:
     costs : sequence of float
         Of one worker of each type, > 0.
     targets : Targets
-    slo_ms : float
-        > 0.
+    slo_ms : float or sequence of SloClass
+        > 0, or classes whose shares sum to 1.
     load_qps : float
-        > 0, queries per second.
+        > 0, queries per second of all classes together.
     most : sequence of (int or None), optional
         Largest number of workers of each type; None for any.
 
@@ -171,10 +176,11 @@ class CheapestWorkers:
 
     def __init__(
         self, times: Sequence[ServiceTimes], costs: Sequence[float], targets: Targets, *,
-        slo_ms: float, load_qps: float, most: Sequence[int | None] | None = None,
+        slo_ms: float | Sequence[SloClass], load_qps: float,
+        most: Sequence[int | None] | None = None,
     ) -> None:
         for cost in costs:
-            check_positive(slo_ms=slo_ms, load_qps=load_qps, cost=cost)
+            check_positive(load_qps=load_qps, cost=cost)
         if not times:
             raise InvalidValueError(describe("no worker types", where="profiles",
                                              allowed="one or more"))
@@ -183,8 +189,8 @@ class CheapestWorkers:
         self.most = np.array([np.inf if k is None else float(k)
                               for k in most or [None] * len(times)])
         self.load_qps = load_qps
-        self._rows = _rows(_columns(times, slo_ms, targets), targets, np.ones(1),
-                           np.array([[load_qps / 1000.0]]), len(times))
+        program = _Program.of(times, classes_of(slo_ms), targets)
+        self._rows = program.rows(np.ones(1), np.array([[load_qps / 1000.0]]))
 
     def cheapest(self, *, whole: bool = False) -> tuple[float, tuple[float, ...]]:
         """The lowest cost and the workers that cost it, real or whole numbers of them.
@@ -288,46 +294,62 @@ class CheapestWorkers:
         return limits
 
 
-def _columns(times: Sequence[ServiceTimes], slo_ms: float, targets: Targets) -> Columns:
-    """The columns that can help to meet the targets, which some workers must be able to."""
-    one = [SloClass(slo_ms)]
-    check_reachable(times, one, fastest="the fastest there is")
-    longest = max(own.max_batch for own in times)
-    columns = Columns.of(times, one, longest).undominated()
-    check_targets(columns, one, targets)
-    return columns
+@dataclass(frozen=True, eq=False)
+class _Program:
+    """The program for some worker types: the columns that can help, and what is asked of them.
 
-
-def _rows(
-    columns: Columns, targets: Targets, share: FloatArray, taken: FloatArray, types: int
-) -> Any:
-    """The program as sparse rows ``a·(y, K, θ) <= 0``.
-
-    Parameters
+    Attributes
     ----------
-    share : ndarray, shape (n,)
-        Of the queries in each window; y are the shares of a window's queries, window by window.
-    taken : ndarray, shape (S, n)
-        Queries of each window that are served in each stretch, for each unit of time in it.
+    columns : Columns
     types : int
         Number of worker types.
+    share : ndarray, shape (C,)
+        Of the queries, by SLO class.
+    targets : Targets
     """
-    windows, count = len(share), len(columns.batch)
-    busy = columns.of_types(types) * columns.time_ms
-    reward, lowest = zip(*target_rows(columns, targets), strict=True)
-    blocks: Any = [
-        [sparse.kron(taken, busy), np.tile(-np.eye(types), (len(taken), 1)), None],
-        [sparse.kron(sparse.eye_array(windows), np.ones((1, count))), None,
-         -np.ones((windows, 1))],
-        [sparse.kron(share[None, :], -np.stack(reward)), None,
-         (1.0 - ROUNDING) * np.array(lowest)[:, None]],
-    ]
-    return sparse.block_array(blocks, format="csr")
+
+    columns: Columns
+    types: int
+    share: FloatArray
+    targets: Targets
+
+    @classmethod
+    def of(
+        cls, times: Sequence[ServiceTimes], classes: Sequence[SloClass], targets: Targets
+    ) -> _Program:
+        """For targets that some workers can meet; others are refused."""
+        check_reachable(times, classes, fastest="the fastest there is")
+        longest = max(own.max_batch for own in times)
+        columns = Columns.of(times, classes, longest).undominated()
+        check_targets(columns, classes, targets)
+        return cls(columns, len(times), np.array([one.share for one in classes]), targets)
+
+    def rows(self, share: FloatArray, taken: FloatArray) -> Any:
+        """Sparse rows ``a·(y, K, θ) <= 0``.
+
+        Parameters
+        ----------
+        share : ndarray, shape (n,)
+            Of the queries in each window; y are the shares of a window's queries, window by
+            window.
+        taken : ndarray, shape (S, n)
+            Queries of each window that are served in each stretch, for each unit of time in it.
+        """
+        columns, windows = self.columns, len(share)
+        busy = columns.of_types(self.types) * columns.time_ms
+        queries = columns.of_classes(len(self.share)).astype(float)
+        reward, lowest = zip(*target_rows(columns, self.targets), strict=True)
+        blocks: Any = [
+            [sparse.kron(taken, busy), np.tile(-np.eye(self.types), (len(taken), 1)), None],
+            [sparse.kron(sparse.eye_array(windows), queries), None,
+             -np.tile(self.share, windows)[:, None]],
+            [sparse.kron(share[None, :], -np.stack(reward)), None,
+             (1.0 - ROUNDING) * np.array(lowest)[:, None]],
+        ]
+        return sparse.block_array(blocks, format="csr")
 
 
-def _fewest(
-    columns: Columns, targets: Targets, share: FloatArray, stretches: Sequence[Stretch]
-) -> float:
+def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) -> float:
     """Fewest workers of one type for each query per ms in the whole.
 
     Parameters
@@ -341,7 +363,7 @@ def _fewest(
     taken = np.zeros((len(stretches), len(share)))
     for row, (part, length_ms) in zip(taken, stretches, strict=True):
         row[part] = share[part] * whole_ms / length_ms
-    rows = _rows(columns, targets, share, taken, 1)
+    rows = program.rows(share, taken)
     size = rows.shape[1]
     # θ = 1 stands on the right.
     found: Any = linprog(c=np.append(np.zeros(size - 2), 1.0), A_ub=rows[:, : size - 1],

@@ -158,12 +158,7 @@ def capacity(
         raise click.UsageError("--plot is for --load.")
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
     names = [one.text for one in schemes]
-    if len(merged_classes(classes)) > 1:
-        raise InvalidValueError(describe(
-            "the bound that the search starts from is for queries of one SLO", where="--slo-ms",
-            value=",".join(f"{one.slo_ms:g}:{one.share:g}" for one in classes),
-            allowed="a number of ms"))
-    terms: dict[str, Any] = {"slo_ms": classes[0].slo_ms, "service": service}
+    terms: dict[str, Any] = {"slo_ms": merged_classes(classes), "service": service}
     runs = {"seeds": range(seed, seed + seeds), **terms}
     types = _offered_types(profile_names, cost, max_workers)
     if types:
@@ -178,7 +173,8 @@ def capacity(
     else:
         profile = profiles.load(profile_names.one).with_padding(padding)
         profile = profile.with_overhead(overhead_ms)
-        workloads = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, **terms))
+        workloads = workload.workloads(Fleet.of(
+            profile, workers=MOST_WORKERS, slo_ms=terms["slo_ms"][-1].slo_ms, service=service))
         for one in workloads:
             fewest_by_bound(profile, one, targets, **terms)
     _run(product(workloads, names), lambda load, name, tell: fewest_workers(

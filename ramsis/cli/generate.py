@@ -58,10 +58,11 @@ def generate(
     --max-queue can beat. "planned with" is the factor on service times that the policy was planned
     with so that it keeps its promise when service takes longer, "given up" the accuracy that this
     costs (--headroom at most), "10 % slower" and "without" the violations when service takes 10 %
-    longer, with and without it. State OVERLOAD: the load passes the capacity, or more than a tenth of
-    the queries will be late; state metastable: it does not recover from a burst of --burst
-    requests. A set in DIR made from the same inputs is extended, also by
-    policies for another arrival process. `ramsis arrivals fit` finds the process of a trace.
+    longer, with and without it. "recovery" is how long after a burst of --burst requests effective
+    accuracy is back within 0.01, or never. State OVERLOAD: the load passes the capacity, or more
+    than a tenth of the queries will be late; state metastable: the policy does not recover from
+    such a burst. A set in DIR made from the same inputs is extended, also by policies for another
+    arrival process. `ramsis arrivals fit` finds the process of a trace.
 
     With several worker types or SLO classes DIR gets a folder of policies for each station, and
     the manifest says which share of each class goes to which station;

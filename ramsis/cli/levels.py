@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,8 @@ _HEADROOM = (
     Column("slower_violation_rate", "10 % slower", ".4%"),
     Column("slower_violation_rate_without", "without", ".4%"),
 )
-PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM,
+_RECOVERY = Column("recovery", "recovery (ms)", ">")
+PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM, _RECOVERY,
                    Column("state", "state"))
 _STATIONS = (
     *_RATES,
@@ -59,7 +60,9 @@ def print_levels(
     if as_json:
         print_json(rows)
         return
-    columns = [column for column in chosen if column not in _HEADROOM
+    for row in rows:
+        row[_RECOVERY.key] = _recovery_words(row)
+    columns = [column for column in chosen if column not in (*_HEADROOM, _RECOVERY)
                or any(row.get(column.key) is not None for row in rows)]
     if cluster.simple:
         print_rows(columns, rows)
@@ -85,6 +88,14 @@ def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
     return {**policy_row(policy), **headroom_row(policy), **recovery_row(policy),
             **budget_row(policy),
             "file": str(folder / name), "state": state}
+
+
+def _recovery_words(row: Mapping[str, Any]) -> str | None:
+    """Milliseconds that a policy takes to recover from a burst; None where it is not known."""
+    if row.get("metastable"):
+        return "never"
+    within_ms = row.get("recovery_ms")
+    return None if within_ms is None else f"{within_ms:.0f}"
 
 
 def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ramsis.errors import InvalidValueError, check_positive, describe
 
-__all__ = ["SloClass", "merged_classes"]
+__all__ = ["SloClass", "classes_of", "merged_classes"]
 
 _ROUNDING = 1e-9
 
@@ -48,6 +48,20 @@ class SloClass:
         '62.5ms'
         """
         return f"{self.slo_ms:g}ms"
+
+
+def classes_of(slo_ms: float | Sequence[SloClass]) -> tuple[SloClass, ...]:
+    """The merged classes that an SLO in ms, or classes, stand for.
+
+    >>> classes_of(100.0)
+    (SloClass(slo_ms=100.0, share=1.0),)
+
+    Raises
+    ------
+    InvalidValueError
+        An SLO that is not > 0, or as :func:`merged_classes`.
+    """
+    return merged_classes([SloClass(slo_ms)] if isinstance(slo_ms, (int, float)) else slo_ms)
 
 
 def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:

@@ -16,6 +16,19 @@ __all__ = ["advantage_sweep", "evaluation_sweeps", "policy_rows",
            "stabilised_biconjugate_gradients"]
 
 
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _row_times(
+    matrix: tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]], row: int,
+    vector: NDArray[np.float64],
+) -> float:
+    """A row of a CSR matrix (indptr, indices, data) times a vector."""
+    indptr, indices, data = matrix
+    total = 0.0
+    for entry in range(indptr[row], indptr[row + 1]):
+        total += data[entry] * vector[indices[entry]]
+    return total
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def advantage_sweep(
     first: NDArray[np.uint64],
@@ -43,15 +56,12 @@ def advantage_sweep(
     advantage, best : (S,)
         Written: the largest ratio of each state and the first pair that has it.
     """
-    indptr, indices, data = transition
     for state in range(advantage.size):
         largest = -np.inf
         chosen = first[state]
         for pair in range(first[state], first[state + 1]):
-            total = 0.0
-            for entry in range(indptr[pair], indptr[pair + 1]):
-                total += data[entry] * value[indices[entry]]
-            ratio = (reward[pair] + factor * total - value[state]) / cost[pair]
+            onward = factor * _row_times(transition, pair, value)
+            ratio = (reward[pair] + onward - value[state]) / cost[pair]
             if ratio > largest:
                 largest = ratio
                 chosen = pair
@@ -110,16 +120,12 @@ def evaluation_sweeps(
     used : int
         Sweeps.
     """
-    indptr, indices, data = chain
     then = np.empty_like(change)
     span = np.inf
     for used in range(1, sweeps + 1):
         low, high = np.inf, -np.inf
         for state in range(change.size):
-            total = 0.0
-            for entry in range(indptr[state], indptr[state + 1]):
-                total += data[entry] * change[indices[entry]]
-            total *= factor
+            total = factor * _row_times(chain, state, change)
             then[state] = total
             low = min(low, total)
             high = max(high, total)
@@ -138,12 +144,8 @@ def _times_system(
     vector: NDArray[np.float64], result: NDArray[np.float64],
 ) -> None:
     """Write ``(I - factor * chain) @ vector`` to ``result``."""
-    indptr, indices, data = chain
     for state in range(vector.size):
-        total = 0.0
-        for entry in range(indptr[state], indptr[state + 1]):
-            total += data[entry] * vector[indices[entry]]
-        result[state] = vector[state] - factor * total
+        result[state] = vector[state] - factor * _row_times(chain, state, vector)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -7,9 +7,9 @@ With discount ``b`` and a value function ``v``, a round
    the method stops when ``(max B - min B) / (2 (1 - b)) <= tolerance`` and returns ``v`` plus the
    middle of the bounds;
 2. *evaluates* that policy roughly: ``(I - b P_policy) d = B`` is solved until the span of its
-   residual is a thousandth of the span of ``B``, and ``v <- v + d``. The constant part of ``B`` is
-   answered exactly, by ``mean B / (1 - b)`` in every state, which takes the eigenvalue ``1 - b``
-   out of the way.
+   residual is a thousandth of the span of ``B``, and ``v <- v + d``. The mean of what BiCGSTAB is
+   given is left out: it adds a constant to the values, which the bounds do not see, and belongs
+   to the smallest eigenvalue, ``1 - b``.
 
 The evaluation starts with sweeps ``v <- r + b P v`` over the policy's own pairs. On a chain that
 mixes fast a few of them are enough. Where the span shrinks slowly, as on banded problems at a
@@ -41,7 +41,7 @@ from ramsis.mdp._kernels import (
 from ramsis.mdp.certificates import discounted_certificate, judged
 from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.settings import check_iterations, check_tolerance, required_discount
-from ramsis.mdp.sparse import SparseMDP, unsigned
+from ramsis.mdp.sparse import SparseMDP, kernel_arrays
 
 __all__ = ["modified_policy_iteration"]
 
@@ -49,7 +49,8 @@ _REST = 0.001  # of the span that an evaluation leaves
 _SLOW = 0.8  # a span that shrinks by less in a sweep is left to BiCGSTAB
 _BATCH = 4  # sweeps after which that is judged
 _KRYLOV = 500  # iterations of BiCGSTAB at most
-_PATIENCE = 5  # rounds without a smaller span
+_PATIENCE = 5  # rounds without a smaller span, once it is within rounding of the values
+_ROUNDING = 1e-10
 
 _Floats = NDArray[np.float64]
 
@@ -116,10 +117,7 @@ class _Found:
 
 def _iterate(mdp: SparseMDP, discount: float, target: float, max_iterations: int) -> _Found:
     """Improve and evaluate until the span of the advantage is at most ``target``."""
-    matrix = mdp.transition
-    first = unsigned(mdp.first)
-    transition = (unsigned(matrix.indptr.astype(np.int64, copy=False)), unsigned(matrix.indices),
-                  matrix.data)
+    first, transition = kernel_arrays(mdp)
     ones = np.ones(mdp.n_pairs)
     value, advantage = np.zeros(mdp.n_states), np.empty(mdp.n_states)
     rows = np.empty(mdp.n_states, dtype=np.uint64)
@@ -133,7 +131,7 @@ def _iterate(mdp: SparseMDP, discount: float, target: float, max_iterations: int
             break
         stalled = 0 if span < smallest else stalled + 1
         smallest = min(smallest, span)
-        if stalled >= _PATIENCE and span <= 1e-10 * (1.0 + np.abs(value).max()):
+        if stalled >= _PATIENCE and span <= _ROUNDING * (1.0 + np.abs(value).max()):
             status = Status.PRECISION
             break
         if done < max_iterations:
@@ -149,16 +147,15 @@ def _evaluate(
 ) -> None:
     """Add to ``value`` what the policy of ``rows`` makes of it; ``advantage`` is overwritten."""
     own = policy_rows(rows, *transition)
-    allowed = _REST * float(np.ptp(advantage))
     span, shrinks = float(np.ptp(advantage)), True
+    allowed = _REST * span
     while shrinks:
         before = span
         span, used = evaluation_sweeps(own, discount, value, advantage, allowed, _BATCH)
         if span <= allowed:
             return
         shrinks = span <= before * _SLOW**used
-    before = float(np.ptp(advantage))
     change, solved = advantage - advantage.mean(), np.empty_like(value)
-    span = stabilised_biconjugate_gradients(own, discount, change, solved, allowed, _KRYLOV)
-    if span < before:  # else the sweeps have to do
+    left = stabilised_biconjugate_gradients(own, discount, change, solved, allowed, _KRYLOV)
+    if left < span:  # else the sweeps have to do
         value += solved

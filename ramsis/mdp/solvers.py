@@ -2,13 +2,13 @@
 
 A solver takes a decision problem, an initial policy or a discount, and a tolerance, and returns a
 :class:`~ramsis.mdp.result.Solution`. To add one, write its function here, which imports what it
-needs when it is called, and enter it in the registry. Loading the compiled loops or HiGHS takes
+needs when it is called, and enter it in its registry. Loading the compiled loops or HiGHS takes
 longer than many a solution does, so nothing is loaded before it is used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from numpy.typing import ArrayLike
@@ -29,6 +29,10 @@ class _Solver(Protocol):
     def __call__(
         self, mdp: SparseMDP, *, initial: ArrayLike | None, tolerance: float
     ) -> Solution: ...
+
+
+class _DiscountedSolver(Protocol):
+    def __call__(self, mdp: SparseMDP, *, discount: float, tolerance: float) -> Solution: ...
 
 
 def solve_average(
@@ -95,27 +99,16 @@ def solve_discounted(
     >>> solve_discounted(mdp, 0.9).value.round(6).tolist()
     [19.310345, 21.37931]
     """
-    if solver not in DISCOUNTED_SOLVERS:
-        raise InvalidValueError(describe("unknown solver", where="solver", value=solver,
-                                         allowed=", ".join(DISCOUNTED_SOLVERS)))
-    if solver == "policy-iteration":
-        from ramsis.mdp.policy_iteration import policy_iteration
-
-        return policy_iteration(mdp, discount=required_discount(discount), tolerance=tolerance)
-    if solver == "value-iteration":
-        from ramsis.mdp.value_iteration import value_iteration
-
-        return value_iteration(mdp, discount=required_discount(discount), tolerance=tolerance)
-    from ramsis.mdp.modified_policy_iteration import modified_policy_iteration
-
-    return modified_policy_iteration(mdp, discount=discount, tolerance=tolerance)
+    check_solver(solver, DISCOUNTED_SOLVERS)
+    return _DISCOUNTED[solver](mdp, discount=required_discount(discount), tolerance=tolerance)
 
 
-def check_solver(solver: str) -> None:
-    """Refuse a name that is not one of :data:`SOLVERS`."""
-    if solver not in SOLVERS:
+def check_solver(solver: str, known: Sequence[str] | None = None) -> None:
+    """Refuse a name that is not one of those known, by default of :data:`SOLVERS`."""
+    known = SOLVERS if known is None else known
+    if solver not in known:
         raise InvalidValueError(
-            describe("unknown solver", where="solver", value=solver, allowed=", ".join(SOLVERS))
+            describe("unknown solver", where="solver", value=solver, allowed=", ".join(known))
         )
 
 
@@ -151,6 +144,24 @@ def _pymdptoolbox(
     return solve_with_pymdptoolbox(mdp, tolerance=tolerance)
 
 
+def _modified_discounted(mdp: SparseMDP, *, discount: float, tolerance: float) -> Solution:
+    from ramsis.mdp.modified_policy_iteration import modified_policy_iteration
+
+    return modified_policy_iteration(mdp, discount=discount, tolerance=tolerance)
+
+
+def _policy_discounted(mdp: SparseMDP, *, discount: float, tolerance: float) -> Solution:
+    from ramsis.mdp.policy_iteration import policy_iteration
+
+    return policy_iteration(mdp, discount=discount, tolerance=tolerance)
+
+
+def _value_discounted(mdp: SparseMDP, *, discount: float, tolerance: float) -> Solution:
+    from ramsis.mdp.value_iteration import value_iteration
+
+    return value_iteration(mdp, discount=discount, tolerance=tolerance)
+
+
 _REGISTRY: Mapping[SolverName, _Solver] = {
     "policy-iteration": _policy_iteration,
     "value-iteration": _value_iteration,
@@ -159,6 +170,10 @@ _REGISTRY: Mapping[SolverName, _Solver] = {
 }
 SOLVERS: tuple[SolverName, ...] = tuple(_REGISTRY)
 """Names of the solvers; the first is the default."""
-DISCOUNTED_SOLVERS: tuple[DiscountedSolverName, ...] = (
-    "modified-policy-iteration", "policy-iteration", "value-iteration")
+_DISCOUNTED: Mapping[DiscountedSolverName, _DiscountedSolver] = {
+    "modified-policy-iteration": _modified_discounted,
+    "policy-iteration": _policy_discounted,
+    "value-iteration": _value_discounted,
+}
+DISCOUNTED_SOLVERS: tuple[DiscountedSolverName, ...] = tuple(_DISCOUNTED)
 """Names of the solvers for discounted reward; the first is the default."""

@@ -29,7 +29,7 @@ from scipy import sparse
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.pairs import canonical_pairs, pair_name, state_name
 
-__all__ = ["SparseMDP", "unsigned"]
+__all__ = ["SparseMDP", "kernel_arrays"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,6 +252,20 @@ def _csr(
         ) from error
 
 
-def unsigned(integers: NDArray[np.signedinteger]) -> NDArray[np.unsignedinteger]:
+def kernel_arrays(
+    mdp: SparseMDP
+) -> tuple[NDArray[np.unsignedinteger], tuple[NDArray[np.unsignedinteger],
+                                              NDArray[np.unsignedinteger], NDArray[np.float64]]]:
+    """What the compiled loops take: :attr:`SparseMDP.first`, and the transitions in CSR.
+
+    Indices are views as unsigned integers of the same width, which spares the loops the test for
+    negative ones.
+    """
+    matrix = mdp.transition
+    indptr = matrix.indptr.astype(np.int64, copy=False)
+    return _unsigned(mdp.first), (_unsigned(indptr), _unsigned(matrix.indices), matrix.data)
+
+
+def _unsigned(integers: NDArray[np.signedinteger]) -> NDArray[np.unsignedinteger]:
     """A view of non-negative integers as unsigned ones of the same width."""
     return integers.view(np.dtype(f"u{integers.dtype.itemsize}"))

@@ -42,7 +42,7 @@ from ramsis.mdp.evaluation import evaluate_pairs
 from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.semi_markov import eliminate_free_states
 from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
-from ramsis.mdp.sparse import SparseMDP, unsigned
+from ramsis.mdp.sparse import SparseMDP, kernel_arrays
 
 __all__ = ["AdaptiveDamping", "value_iteration"]
 
@@ -187,9 +187,7 @@ def _iterate(
     """Sweep until the span of the advantage is at most ``target``."""
     costs = np.ones(mdp.n_pairs) if cost is None else cost
     step = float(costs.min())
-    matrix = mdp.transition
-    first, indptr = unsigned(mdp.first), unsigned(matrix.indptr.astype(np.int64, copy=False))
-    transition = indptr, unsigned(matrix.indices), matrix.data
+    first, transition = kernel_arrays(mdp)
     value, advantage = np.zeros(mdp.n_states), np.empty(mdp.n_states)
     rows = np.empty(mdp.n_states, dtype=np.uint64)
     adaptive = AdaptiveDamping()

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError
-from ramsis.policy.records import BudgetRecord, HeadroomRecord, PolicyModel, Simulated, names
+from ramsis.policy.records import PolicyModel, names
 from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DecisionTable
 
-__all__ = ["arrivals_in", "budget_in", "classes_in", "headroom_in", "levels_in", "models_in",
-           "replay_in"]
+__all__ = ["arrivals_in", "classes_in", "levels_in", "models_in"]
 
 FloatArray = NDArray[np.float64]
 
@@ -98,24 +97,3 @@ def levels_in(fields: Fields, models: Sequence[PolicyModel]) -> FloatArray | Non
             raise fields.refusal(f"quantile_levels[{i}]", "levels do not rise from 0 to 1",
                                  value=level, allowed=f"a number > {low!r}, at most 1")
     return np.array(levels)
-
-
-def replay_in(fields: Fields) -> Simulated | None:
-    """The simulation that the promise is taken from, where the file has one."""
-    if "replay" not in fields or fields.value("replay") is None:
-        return None
-    return Simulated.from_fields(fields.child("replay"))
-
-
-def budget_in(fields: Fields) -> BudgetRecord | None:
-    """The record of a budget, where the file has one."""
-    if "budget" not in fields or fields.value("budget") is None:
-        return None
-    return BudgetRecord.from_fields(fields.child("budget"))
-
-
-def headroom_in(fields: Fields) -> HeadroomRecord | None:
-    """The record of a headroom, where the file has one."""
-    if "headroom" not in fields or fields.value("headroom") is None:
-        return None
-    return HeadroomRecord.from_fields(fields.child("headroom"))

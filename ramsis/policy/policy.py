@@ -10,15 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.cluster.slo_class import SloClass
-from ramsis.policy.parts import (
-    arrivals_in,
-    budget_in,
-    classes_in,
-    headroom_in,
-    levels_in,
-    models_in,
-    replay_in,
-)
+from ramsis.policy.parts import arrivals_in, classes_in, levels_in, models_in
 from ramsis.policy.records import (
     BudgetRecord,
     CertificateRecord,
@@ -28,6 +20,7 @@ from ramsis.policy.records import (
     PolicyModel,
     Simulated,
     names,
+    optional,
 )
 from ramsis.policy.table import compressed, expanded
 from ramsis.profiles.sketch import midpoint_levels
@@ -359,13 +352,13 @@ class Policy:
             slo_classes=classes_in(fields, table),
             randomised=table.randomised,
             spare_idle=table.spare_idle,
-            budget=budget_in(fields),
-            replay=replay_in(fields),
+            budget=optional(BudgetRecord, fields, "budget"),
+            replay=optional(Simulated, fields, "replay"),
             random_ends="random_ends" in fields and fields.flag("random_ends"),
             quantile_levels=levels_in(fields, models),
             padding="padding" not in fields or fields.flag("padding"),
             overhead_ms=0.0 if overhead is None else overhead,
-            headroom=headroom_in(fields),
+            headroom=optional(HeadroomRecord, fields, "headroom"),
         )
 
 

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
-from ramsis.files import canonical_json, fingerprint, folder_lock, read_json, write_atomic
+from ramsis.files import (
+    canonical_json,
+    fingerprint,
+    folder_lock,
+    make_folder,
+    read_json,
+    write_atomic,
+)
 from ramsis.policy.policy import Policy
 from ramsis.policy.records import Rates
 from ramsis.policy.schema import check_schema
@@ -184,11 +191,7 @@ class SetFolder:
         OutputError
             When a file cannot be written.
         """
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(describe(f"cannot make the folder ({error.strerror})",
-                                       where=str(self._folder))) from error
+        make_folder(self._folder)
         with folder_lock(self._folder):
             self._take_up()
             self.write_files(level)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
 from ramsis.runtime.table_reader import sizes_to_run
 
 __all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "HeadroomRecord", "Inputs",
-           "Interval", "PerDecision", "PolicyModel", "Rates", "Recovery", "Spread", "names"]
+           "Interval", "PerDecision", "PolicyModel", "Rates", "Recovery", "Spread", "names",
+           "optional"]
 
 _ORIGINS = "mpies"
 _CONFIDENCE = Rule("a number above 0 and below 1", lambda value: 0 < value < 1)
@@ -24,6 +25,24 @@ _CONFIDENCE = Rule("a number above 0 and below 1", lambda value: 0 < value < 1)
 def names(record: type[Any]) -> tuple[str, ...]:
     """Names of a record's fields."""
     return tuple(field.name for field in fields(record))
+
+
+class _Record(Protocol):
+    """A record that reads itself."""
+
+    @classmethod
+    def from_fields(cls, fields: Fields, /) -> Self:
+        """The record in an object."""
+        ...
+
+
+R = TypeVar("R", bound=_Record)
+
+
+def optional(record: type[R], fields: Fields, key: str) -> R | None:
+    """The record in a field of an object; ``None`` where the field is null or absent."""
+    child = fields.child_or_none(key)
+    return None if child is None else record.from_fields(child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,13 +237,17 @@ class Interval:
     violation_rate, effective_accuracy
         Lower and upper end.
     samples
-        Effective number of samples that it follows from, > 0.
+        Effective number of samples that it follows from, > 0: the violation rate over its
+        variance.
+    one_more
+        Share of all queries that one more long sample would make late, > 0.
     """
 
     confidence: float
     violation_rate: tuple[float, float]
     effective_accuracy: tuple[float, float]
     samples: float
+    one_more: float
 
     @classmethod
     def from_fields(cls, interval: Fields) -> Interval:
@@ -235,6 +258,7 @@ class Interval:
             violation_rate=_ends(interval, "violation_rate"),
             effective_accuracy=_ends(interval, "effective_accuracy"),
             samples=interval.number("samples", POSITIVE),
+            one_more=interval.number("one_more", POSITIVE),
         )
 
 
@@ -318,17 +342,9 @@ class Expectations:
             overloaded=expected.flag("overloaded"),
             capacity_qps=expected.number_or_none("capacity_qps", NON_NEGATIVE),
             upper_bound=expected.number_or_none("upper_bound", FRACTION),
-            recovery=(Recovery.from_fields(expected.child("recovery"))
-                      if "recovery" in expected and expected.value("recovery") is not None
-                      else None),
-            interval=_interval(expected),
+            recovery=optional(Recovery, expected, "recovery"),
+            interval=optional(Interval, expected, "interval"),
         )
-
-
-def _interval(expected: Fields) -> Interval | None:
-    if "interval" not in expected or expected.value("interval") is None:
-        return None
-    return Interval.from_fields(expected.child("interval"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,10 @@ allowed: a fraction in [0, 1]
         """The object in a field."""
         return Fields(self.value(key), self.file, f"{self.path}.{key}" if self.path else key)
 
+    def child_or_none(self, key: str) -> Fields | None:
+        """As :meth:`child`; ``None`` when the field is null or absent."""
+        return None if self._values.get(key) is None else self.child(key)
+
     def children(self, key: str) -> list[Fields]:
         """The objects in a non-empty list."""
         path = f"{self.path}.{key}" if self.path else key

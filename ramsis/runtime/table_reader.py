@@ -260,9 +260,9 @@ def _randomised(
     actions: Sequence[Sequence[int]], allowed: _Allowed,
 ) -> Randomised | None:
     """The place with a second action; None where there is none."""
-    if "randomised" not in table or table.value("randomised") is None:
+    found = table.child_or_none("randomised")
+    if found is None:
         return None
-    found = table.child("randomised")
     found.only(Randomised._fields)
     place = found.items("place", len(shape))
     if set(map(type, place)) != {int}:

@@ -24,6 +24,8 @@ __all__ = ["Batches", "Lines", "Terms", "central_queue", "first_come", "round_ro
 
 FloatArray = NDArray[np.float64]
 
+_STRETCH = 32  # queries of each worker that are simulated in turn
+
 
 class Terms(NamedTuple):
     """What a run is under.
@@ -194,50 +196,61 @@ def _level(
 def round_robin(
     arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
-    """Every K-th query to a worker, which serves its queue by the table."""
+    """Every K-th query to a worker, which serves its queue by the table.
+
+    All workers are simulated through one stretch of the arrivals after the other, so that these
+    are near at hand for each.
+    """
     n, workers = arrival_ms.size, terms.workers
+    heads, tails = np.arange(workers), np.arange(workers)  # a tail has not arrived yet
+    free_at = np.full(workers, -np.inf)
+    seen, past = np.zeros(workers, dtype=np.int64), np.zeros(workers, dtype=np.int64)
     count = 0
-    for worker in range(min(workers, n)):
-        head, tail = worker, worker  # of the worker's queue; tail has not arrived yet
-        free_ms = -np.inf
-        recorded, gone = 0, 0
-        level = terms.level
-        while head < n:
-            first_ms = arrival_ms[head]
-            if first_ms >= free_ms:  # it finds the worker idle
-                now_ms = first_ms
-                tail = head + workers
-                queued = 1
-                triggered = True
-            else:
-                now_ms = free_ms
-                while tail < n and arrival_ms[tail] < now_ms:
-                    tail += workers
-                queued = (tail - head) // workers
-                triggered = False
-            if terms.level < 0:
-                recorded = head + 1 if triggered else _first(arrival_ms, now_ms, recorded, False)
-                gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
-                level = _level(tables, terms, arrival_ms, now_ms, recorded, gone)
-            coin = terms.coin[head] if terms.coin.size > 0 else 1.0
-            model, batch = _decide(
-                tables, level, queued, first_ms + terms.slo_ms - now_ms, coin)
-            if batch == 0:
-                out.batch_of[head] = -2
-                drop_ms[head] = now_ms
-                head += workers
-                continue
-            free_ms = now_ms + terms.network_ms + _service_ms(
-                terms, model, batch, head, worker, now_ms)
-            out.start_ms[count] = now_ms
-            out.finish_ms[count] = free_ms
-            out.worker[count] = worker
-            out.model[count] = model
-            out.size[count] = batch
-            for _ in range(batch):
-                out.batch_of[head] = count
-                head += workers
-            count += 1
+    for stretch in range(0, n, _STRETCH * workers):
+        end = min(stretch + _STRETCH * workers, n)
+        for worker in range(workers):
+            head, tail, free_ms = heads[worker], tails[worker], free_at[worker]
+            recorded, gone = seen[worker], past[worker]
+            level = terms.level
+            while head < end:
+                first_ms = arrival_ms[head]
+                if first_ms >= free_ms:  # it finds the worker idle
+                    now_ms = first_ms
+                    tail = head + workers
+                    queued = 1
+                    triggered = True
+                else:
+                    now_ms = free_ms
+                    while tail < n and arrival_ms[tail] < now_ms:
+                        tail += workers
+                    queued = (tail - head) // workers
+                    triggered = False
+                if terms.level < 0:
+                    recorded = (head + 1 if triggered
+                                else _first(arrival_ms, now_ms, recorded, False))
+                    gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
+                    level = _level(tables, terms, arrival_ms, now_ms, recorded, gone)
+                coin = terms.coin[head] if terms.coin.size > 0 else 1.0
+                model, batch = _decide(
+                    tables, level, queued, first_ms + terms.slo_ms - now_ms, coin)
+                if batch == 0:
+                    out.batch_of[head] = -2
+                    drop_ms[head] = now_ms
+                    head += workers
+                    continue
+                free_ms = now_ms + terms.network_ms + _service_ms(
+                    terms, model, batch, head, worker, now_ms)
+                out.start_ms[count] = now_ms
+                out.finish_ms[count] = free_ms
+                out.worker[count] = worker
+                out.model[count] = model
+                out.size[count] = batch
+                for _ in range(batch):
+                    out.batch_of[head] = count
+                    head += workers
+                count += 1
+            heads[worker], tails[worker], free_at[worker] = head, tail, free_ms
+            seen[worker], past[worker] = recorded, gone
     return count
 
 
@@ -454,7 +467,7 @@ def central_queue(
     arrival_ms: FloatArray, lines: Lines, tables: CentralTables, terms: Terms, out: Batches,
     drop_ms: FloatArray,
 ) -> int:
-    """One queue of policies that count idle workers; ``drop_ms`` is NaN where nothing drops."""
+    """One queue of policies that count idle workers."""
     n, workers = arrival_ms.size, terms.workers
     ring = _ring_size(workers)
     mask = ring - 1

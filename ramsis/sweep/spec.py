@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from ramsis.arrivals import SHIPPED, Arrivals
+from ramsis.arrivals import Arrivals, check_trusted
 from ramsis.cluster import Cluster
 from ramsis.cluster.words import (
     check_named,
@@ -254,8 +254,7 @@ def _check_modules(document: Mapping[str, Any], own: str | None, source: str) ->
     for part in (document, *(grids if isinstance(grids, list) else ())):
         given = part.get("arrivals", ()) if isinstance(part, Mapping) else ()
         for text in [given] if isinstance(given, str) else given:
-            name, colon, _ = str(text).partition(":")
-            if colon and name not in SHIPPED and text != own:
-                raise InputFileError(describe(
-                    "an arrival process of one's own", where=f"{source}: arrivals", value=text,
-                    allowed=f"a shipped process, or its name given as well (--arrivals {text})"))
+            try:
+                check_trusted(str(text), own)
+            except InvalidValueError as error:
+                raise InputFileError(f"{source}: {error}") from None

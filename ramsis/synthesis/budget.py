@@ -46,9 +46,16 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from ramsis.analysis.measured import as_measured
-from ramsis.analysis.sampled import CONFIDENCE, at_confidence, fewest_samples, rate_interval
+from ramsis.analysis.sampled import (
+    CONFIDENCE,
+    Evidence,
+    at_confidence,
+    lowest_upper,
+    rate_interval,
+)
 from ramsis.errors import InfeasibleError, describe
 from ramsis.policy import BudgetRecord, Policy, codes_among
+from ramsis.policy.records import Interval
 from ramsis.runtime.randomised import Randomised
 from ramsis.synthesis.settings import check_budget
 from ramsis.synthesis.simulated import Simulated, simulated
@@ -64,6 +71,7 @@ RUNS = 16
 _FEWEST, _MOST, _LATE = 4_000_000, 20_000_000, 1000  # queries; late ones wanted at the budget
 _WORTH = 3e-5
 _PRICES, _CHANCES = 40, 10  # steps of bisection, at most
+_MOST_TIMES, _STEP_OF_SAMPLES = 1e9, 1.02
 _FAR = 4.0  # times the budget: more than that is seen in a few runs
 
 
@@ -85,7 +93,7 @@ class _Search:
         self.confidence = confidence
         self.queries = int(min(max(_FEWEST, _LATE / budget), _MOST))
         self.best: _Tried | None = None
-        self.fewest = 1.0
+        self.closest: _Tried | None = None
 
     def at(self, price: float) -> _Tried:
         """The optimal policy at a price."""
@@ -96,7 +104,8 @@ class _Search:
         found = simulated(policy, queries=self.queries, runs=RUNS, seed=SEED,
                           hopeless=_FAR * self.budget, own_arrivals=self.own_arrivals)
         one = _Tried(policy, price, found)
-        self.fewest = min(self.fewest, self.upper(one))
+        if self.closest is None or self.upper(one) < self.upper(self.closest):
+            self.closest = one
         if self.fits(one) and (self.best is None or found.effective_accuracy
                                > self.best.found.effective_accuracy):
             self.best = one
@@ -111,7 +120,7 @@ class _Search:
         interval = one.policy.expectations.interval
         if interval is None:
             return one.found.upper
-        _, high = rate_interval(one.found.violation_rate, interval.samples, self.confidence)
+        _, high = rate_interval(one.found.violation_rate, _evidence(interval), self.confidence)
         return high + one.found.violation_half_width
 
     def settled(self, beyond: _Tried, within: _Tried) -> bool:
@@ -157,7 +166,7 @@ def policy_within(
     check_budget(max_violation)
     search = _Search(make, max_violation, own_arrivals, confidence)
     first = make(0.0)
-    _check_samples(first, max_violation, confidence)
+    _check_samples(search, first)
     free = search.tried(first, 0.0)
     if not search.fits(free):
         _improve(search, *_narrowed(search, *_bracket(search, free)))
@@ -165,19 +174,47 @@ def policy_within(
     return _stated(search.best, max_violation, confidence)
 
 
-def _check_samples(policy: Policy, budget: float, confidence: float) -> None:
+def _check_samples(search: _Search, first: Policy) -> None:
     """Refuse a budget that the samples could not support if not one of them were late."""
-    interval = policy.expectations.interval
-    if interval is None:
-        return
-    wanted = fewest_samples(budget, confidence) / interval.samples
-    if wanted > 1.0:
-        known = policy.samples
-        fewest = int(known[known > 0].min())
-        raise InfeasibleError(describe(
-            f"{fewest} samples of each batch cannot support this budget with a confidence of "
-            f"{confidence:g}", where=f"max_violation at {policy.load_qps:g} QPS", value=budget,
-            allowed=f"a profile of {math.ceil(wanted * fewest)} samples or more"))
+    policy = first
+    for price in (0.0, HIGHEST_PRICE):
+        policy = first if price == 0.0 else search.make(price)
+        interval = policy.expectations.interval
+        if interval is None or lowest_upper(_evidence(interval), search.confidence
+                                            ) <= search.budget:
+            return
+    rate = policy.expectations.violation_rate
+    wanted = _more_samples(search, policy, rate) or _more_samples(search, policy, 0.0)
+    assert wanted is not None
+    raise _too_few_samples(search, policy, wanted)
+
+
+def _more_samples(search: _Search, policy: Policy, rate: float) -> float | None:
+    """How many times the samples keep a rate's upper end within the budget; None if none do."""
+    assert policy.expectations.interval is not None
+    samples, weight = _evidence(policy.expectations.interval)
+
+    def fits(times: float) -> bool:
+        more = Evidence(samples * times, weight / times)
+        return rate_interval(rate, more, search.confidence)[1] <= search.budget
+
+    times = 1.0
+    while not fits(times) and times < _MOST_TIMES:
+        times *= _STEP_OF_SAMPLES
+    return times if fits(times) else None
+
+
+def _too_few_samples(search: _Search, policy: Policy, times: float) -> InfeasibleError:
+    known = policy.samples
+    fewest = int(known[known > 0].min())
+    return InfeasibleError(describe(
+        f"{fewest} samples of each batch cannot support this budget with a confidence of "
+        f"{search.confidence:g}", where=f"max_violation at {policy.load_qps:g} QPS",
+        value=search.budget, allowed=f"a profile of {math.ceil(times * fewest)} samples or more"))
+
+
+def _evidence(interval: Interval) -> Evidence:
+    return Evidence(interval.samples, interval.one_more)
 
 
 def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
@@ -189,12 +226,17 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
             _climb(search, one)
             return beyond, one
         beyond, price = one, 4.0 * price
-    policy = free.policy
-    digits = 10.0 ** (math.floor(math.log10(search.fewest)) - 1)
+    assert search.closest is not None
+    policy, fewest = search.closest.policy, search.upper(search.closest)
+    if policy.expectations.interval is not None and search.closest.found.upper < search.budget:
+        times = _more_samples(search, policy, search.closest.found.upper)
+        if times is not None:
+            raise _too_few_samples(search, policy, times)
+    digits = 10.0 ** (math.floor(math.log10(fewest)) - 1)
     raise InfeasibleError(describe(
         "no policy keeps the violation rate within the budget",
         where=f"max_violation at {policy.load_qps:g} QPS", value=search.budget,
-        allowed=f"at least {math.ceil(1.02 * search.fewest / digits) * digits:.2g}"))
+        allowed=f"at least {math.ceil(1.02 * fewest / digits) * digits:.2g}"))
 
 
 def _climb(search: _Search, one: _Tried) -> None:
@@ -280,6 +322,6 @@ def _stated(best: _Tried, budget: float, confidence: float) -> Policy:
     found, policy = best.found, best.policy
     expected = as_measured(policy.expectations, found, policy.load_qps)
     if expected.interval is not None:
-        expected = at_confidence(expected, expected.interval.samples, confidence)
+        expected = at_confidence(expected, _evidence(expected.interval), confidence)
     return replace(policy, expectations=expected, replay=None,
                    budget=BudgetRecord(max_violation_rate=budget, **asdict(found)))

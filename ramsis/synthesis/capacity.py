@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, NoReturn
 
@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from ramsis.bounds import Targets, fewest_workers_bound, fewest_workers_bound_over_time
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
+from ramsis.cluster.slo_class import classes_of
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
@@ -70,7 +71,8 @@ class Capacity:
     scheme : str
         As asked for.
     types : tuple of WorkerType
-    slo_ms : float
+    classes : tuple of SloClass
+        By rising SLO, merged.
     service : str
     answer : Trial
         The workers that meet the targets, by :attr:`Trial.counts` of each type.
@@ -88,13 +90,18 @@ class Capacity:
 
     scheme: str
     types: tuple[WorkerType, ...]
-    slo_ms: float
+    classes: tuple[SloClass, ...]
     service: str
     answer: Trial
     fluid_cost: float
     counts_bound: Counts
     trials: tuple[Trial, ...]
     complete: bool = True
+
+    @property
+    def slo_ms(self) -> float:
+        """The longest SLO."""
+        return self.classes[-1].slo_ms
 
     @property
     def counts(self) -> Counts:
@@ -136,7 +143,7 @@ class Capacity:
             **(self._types_row() if several else {
                 "workers_bound": self.workers_bound, "gap": self.workers - self.workers_bound,
                 "bound_workers": self.bound_workers}),
-            "slo_ms": self.slo_ms, "service": self.service,
+            "slo_ms": self.slo_ms, **self._classes_row(), "service": self.service,
             "min_accuracy": targets.min_accuracy,
             "min_effective_accuracy": targets.min_effective_accuracy,
             "max_violation": targets.max_violation, **answer.figures(),
@@ -145,6 +152,11 @@ class Capacity:
             "tried": [self._named(one.counts) if several else one.workers for one in self.trials],
             **({"complete": self.complete} if several else {}),
         }
+
+    def _classes_row(self) -> dict[str, Any]:
+        if len(self.classes) == 1:
+            return {}
+        return {"slo_classes": [asdict(one) for one in self.classes]}
 
     def _types_row(self) -> dict[str, Any]:
         return {
@@ -162,7 +174,8 @@ class Capacity:
 
 
 def fewest_by_bound(
-    profile: ProfileSet, workload: Workload, targets: Targets, *, slo_ms: float,
+    profile: ProfileSet, workload: Workload, targets: Targets, *,
+    slo_ms: float | Sequence[SloClass],
     service: str = "p95", max_batch: int = MAX_BATCH,
 ) -> float:
     """Busy workers without which no scheme with batches up to ``max_batch`` meets the targets.
@@ -179,9 +192,10 @@ def fewest_by_bound(
     """
     law = ServiceTimes.of(profile, service, max_batch)
     if isinstance(workload, RateTrace | Recorded) and workload.varies:
-        counts, window_ms = _windows(workload, slo_ms)
-        return fewest_workers_bound_over_time(law, targets, slo_ms=slo_ms, counts=counts,
-                                       window_ms=window_ms)
+        classes = classes_of(slo_ms)
+        counts, window_ms = _windows(workload, classes[-1].slo_ms)
+        return fewest_workers_bound_over_time(law, targets, slo_ms=classes, counts=counts,
+                                              window_ms=window_ms)
     if workload.load_qps is None:
         raise InvalidValueError(describe("the load is not known beforehand", where="workload",
                                          value=workload, allowed="a constant load, or a trace"))
@@ -193,7 +207,7 @@ def fewest_workers(
     workload: Workload,
     targets: Targets,
     *,
-    slo_ms: float,
+    slo_ms: float | Sequence[SloClass],
     scheme: str = "central-queue",
     service: str = "p95",
     seeds: Sequence[int] = range(5),
@@ -210,8 +224,8 @@ def fewest_workers(
         A constant load, or a trace, on which the load monitor tells schemes the load. For worker
         types a constant load.
     targets : Targets
-    slo_ms : float
-        Deadline after arrival, > 0.
+    slo_ms : float or sequence of SloClass
+        Deadline after arrival, > 0; or classes whose shares sum to 1.
     scheme : str
         ``central-queue``, ``round-robin`` or ``shortest-queue``: policies made for each number of
         workers, with settings as ``round-robin:objective=per-decision`` (``levels`` of them on a
@@ -236,13 +250,14 @@ def fewest_workers(
     """
     offered = ((WorkerType(ALL_WORKERS, types),) if isinstance(types, ProfileSet)
                else tuple(types))
+    classes = classes_of(slo_ms)
 
     def try_counts(counts: Counts) -> Trial:
         used = tuple(replace(one, count=count)
                      for one, count in zip(offered, counts, strict=True) if count)
         if len(used) == 1:
             used = (replace(used[0], name=ALL_WORKERS),)
-        trial = try_workers(Cluster(used, (SloClass(slo_ms),)), workload, targets, scheme=scheme,
+        trial = try_workers(Cluster(used, classes), workload, targets, scheme=scheme,
                             service=service, seeds=seeds)
         trial = replace(trial, counts=counts)
         if on_trial is not None:
@@ -250,7 +265,7 @@ def fewest_workers(
         return trial
 
     search = _of_several_types if _are_named(offered) else _of_one_type
-    found = search(offered, cache(try_counts), workload, targets, slo_ms=slo_ms,
+    found = search(offered, cache(try_counts), workload, targets, classes=classes,
                    scheme=scheme, service=service)
     if not found.answer.met:
         not_reached(scheme, workload, found.answer)
@@ -259,11 +274,11 @@ def fewest_workers(
 
 def _of_one_type(
     types: tuple[WorkerType, ...], tried: Callable[[Counts], Trial], workload: Workload,
-    targets: Targets, *, slo_ms: float, scheme: str, service: str,
+    targets: Targets, *, classes: tuple[SloClass, ...], scheme: str, service: str,
 ) -> Capacity:
     """By numbers of workers from the bound on; where nothing meets the targets the last trial."""
     spec = policy_scheme(scheme)
-    bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=slo_ms, service=service,
+    bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=classes, service=service,
                             max_batch=max(MAX_BATCH, spec.largest_batch))
     lowest = _whole(bound)
     if lowest > MOST_WORKERS:
@@ -277,14 +292,14 @@ def _of_one_type(
 
     search = doubling if spec.makes_policies else _one_by_one
     answer = search(met, lowest, SPAN * max(lowest, 10))
-    return Capacity(scheme, types, float(slo_ms), service,
+    return Capacity(scheme, types, classes, service,
                     trials[max(trials) if answer is None else answer], bound, (lowest,),
                     tuple(trials[k] for k in sorted(trials)))
 
 
 def _of_several_types(
     types: tuple[WorkerType, ...], tried: Callable[[Counts], Trial], workload: Workload,
-    targets: Targets, *, slo_ms: float, scheme: str, service: str,
+    targets: Targets, *, classes: tuple[SloClass, ...], scheme: str, service: str,
 ) -> Capacity:
     """By combinations of workers; where nothing meets the targets the trial with the most."""
     spec = policy_scheme(scheme)
@@ -296,7 +311,7 @@ def _of_several_types(
         raise InvalidValueError(describe(
             "the bound on combinations of worker types is for a constant load", where="workload",
             value=type(workload).__name__, allowed="a constant load"))
-    fluid = fluid_mixes(types, workload.load_qps, targets, slo_ms=slo_ms, service=service,
+    fluid = fluid_mixes(types, workload.load_qps, targets, slo_ms=classes, service=service,
                         max_batch=max(MAX_BATCH, spec.largest_batch))
     kinds = fluid.kinds
 
@@ -314,7 +329,7 @@ def _of_several_types(
         answer = max((trial for _, trial in search.trials), key=lambda trial: trial.workers)
     else:
         answer = replace(alike(fluid.merged(search.answer)), counts=search.answer)
-    return Capacity(scheme, types, float(slo_ms), service, answer, fluid_cost, search.bound,
+    return Capacity(scheme, types, classes, service, answer, fluid_cost, search.bound,
                     tuple(replace(trial, counts=counts) for counts, trial in search.trials),
                     search.complete)
 

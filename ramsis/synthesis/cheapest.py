@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ramsis.bounds import CheapestWorkers, Targets
+from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.sim.fleet import MAX_BATCH
@@ -44,7 +45,8 @@ Counts = tuple[int, ...]
 
 
 def fluid_mixes(
-    types: Sequence[WorkerType], load_qps: float, targets: Targets, *, slo_ms: float,
+    types: Sequence[WorkerType], load_qps: float, targets: Targets, *,
+    slo_ms: float | Sequence[SloClass],
     service: str = "p95", max_batch: int = MAX_BATCH,
 ) -> CheapestWorkers:
     """What the bound says of mixes for schemes with batches up to ``max_batch``.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.analysis.sampled import at_confidence
+from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.policy import Expectations
 from ramsis.policy.records import Interval
 
@@ -58,10 +58,12 @@ def interval_checks(
     mine = stated.interval
     if mine is None or derived is None:
         return (Check("interval", None, None, mine is derived),)
-    other = at_confidence(stated, mine.samples, mine.confidence).interval
+    other = at_confidence(stated, Evidence(mine.samples, mine.one_more), mine.confidence).interval
     assert other is not None
     return (
         close("effective samples", mine.samples, derived.samples, _OF_SAMPLES * derived.samples),
+        close("weight of one more sample", mine.one_more, derived.one_more,
+              _OF_SAMPLES * derived.one_more),
         *(close(f"{what}, {end} end", getattr(mine, name)[i], getattr(other, name)[i], tolerance)
           for name, what in (("violation_rate", "violation rate"),
                              ("effective_accuracy", "effective accuracy"))

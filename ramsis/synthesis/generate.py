@@ -8,14 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from ramsis.analysis.sampled import at_confidence
+from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.files import fingerprint
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.recipes import RECIPES
-from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["generate_policy", "modelled_policy", "prepared", "priced"]
@@ -51,8 +49,9 @@ def modelled_policy(
         As :func:`generate_policy`.
     """
     recipe = RECIPES[settings.dispatch]
-    return recipe.modelled(profile, load_qps, settings,
-                           recipe.problem(profile, load_qps, settings))
+    problem = recipe.problem(profile, load_qps, settings)
+    return _at_confidence(recipe.modelled(profile, load_qps, settings, problem),
+                          settings.confidence)
 
 
 def prepared(
@@ -70,20 +69,17 @@ def prepared(
         return partial(_within_budget, profile, load_qps, settings)
     recipe = RECIPES[settings.dispatch]
     problem = recipe.problem(profile, load_qps, settings)
-    return partial(_at_confidence, recipe, profile, load_qps, settings, problem)
+    return lambda: _at_confidence(recipe.policy(profile, load_qps, settings, problem),
+                                  settings.confidence)
 
 
-def _at_confidence(
-    recipe: Recipe[Any], profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-    problem: Any,
-) -> Policy:
-    """The policy, its interval at the confidence that is asked for."""
-    policy = recipe.policy(profile, load_qps, settings, problem)
+def _at_confidence(policy: Policy, confidence: float) -> Policy:
+    """A policy whose interval is at a confidence."""
     known = policy.expectations.interval
-    if known is None or known.confidence == settings.confidence:
+    if known is None or known.confidence == confidence:
         return policy
     return replace(policy, expectations=at_confidence(
-        policy.expectations, known.samples, settings.confidence))
+        policy.expectations, Evidence(known.samples, known.one_more), confidence))
 
 
 def priced(

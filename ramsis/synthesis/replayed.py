@@ -1,11 +1,14 @@
-"""Promises of central queues: rates that are measured.
+"""Promises of central queues and of shortest-queue dispatch: rates that are measured.
 
 The model of a central queue (:mod:`ramsis.central.problem`) is made to tell better decisions from
 worse ones. The rates of the policy are 0.001 off with few workers, where ends of batches depend on
 each other, and up to 0.02 near the capacity, and rates of one in ten thousand it does not know at
-all. So the table is replayed in simulation: the accuracy, the violation rate and the effective
-accuracy of the promise are those measured, and the file holds their intervals. What else is
-promised (batches, queues, shares of the models) is the model's.
+all. That of a shortest queue (:mod:`ramsis.worker.shortest_queue`) takes the numbers of queries at
+the workers to be independent: its rates are up to 0.01 off with many workers, more where a few of
+them take long batches in turn, and useless where workers may collapse. So the table is replayed in
+simulation: the accuracy, the violation rate and the effective accuracy of the promise are those
+measured, and the file holds their intervals. What else is promised (batches, queues, shares of the
+models) is the model's.
 
 The seeds are other ones than those by which policies are chosen, so that the choice does not
 flatter the promise; nor does a measurement that passes the upper bound by chance count for more

@@ -13,12 +13,17 @@ slack below T_1, negative slack too; n' > N is the full state. Nothing here uses
 the structured form, so that the two can be compared.
 
 The full state is charged N + 1 requests; what it holds beyond them is charged to the decision that
-led there.
+led there. So are, under the late rule ``drop``, the requests that are overdue when the service
+ends, and are dropped before anything else is decided. A service of l > SLO leads to where one of
+the SLO does, from a phase r' that all arrivals in its first l − SLO have passed:
+
+    P(· | l, r) = Σ_a PF(a, l − SLO)·P(· | SLO, r'),  r' = r − a + ⌊(a + K − r)/K⌋·K.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +35,7 @@ from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.worker._kernels import four_intervals
-from ramsis.worker.actions import Action
+from ramsis.worker.actions import Action, LateRule
 from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.explicit_partial import PartialRows
 from ramsis.worker.problem import WorkerProblem
@@ -61,11 +66,15 @@ class ExplicitWorkerMDP:
     mdp : SparseMDP
     excess : ndarray, shape (L,)
         E[(n' − N − 1)⁺] of each pair: requests of the full state beyond N + 1.
+    overdue : csr_array, shape (L, N+1)
+        Expected number of overdue requests dropped with n = 1 … N queued, and with more, at the
+        end of the service of each pair.
     """
 
     problem: WorkerProblem
     mdp: SparseMDP
     excess: FloatArray
+    overdue: csr_array[np.float64]
 
     def index(self, queued: int, slack_bin: int) -> int:
         """State of n = ``queued`` >= 1 at bin j; n > N is the full state."""
@@ -89,6 +98,20 @@ class ExplicitWorkerMDP:
         rows[-1, 0] = state_values[-1]
         return rows
 
+    def visits(self, law: FloatArray, pairs: IntArray) -> FloatArray:
+        """How often each state is met, (N+1, D+1), drops of overdue requests included.
+
+        Parameters
+        ----------
+        law : ndarray, shape (S,)
+            Stationary distribution of a policy.
+        pairs : ndarray of int, shape (S,)
+            The policy's pairs.
+        """
+        found = self.by_queue_and_bin(law)
+        found[:, 0] += np.asarray(law @ self.overdue[pairs])
+        return found
+
 
 def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
     """Write out every transition of a worker's problem.
@@ -109,24 +132,28 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
         for n, actions in enumerate(problem.actions.by_queue) for action in actions
     ]
     found = [transitions.of(n, action, bins) for n, action, bins in pairs]
-    empty = csr_array(([1.0], ([0], [1 + problem.bins])), shape=(1, found[0][0].shape[1]))
+    empty = csr_array(([1.0], ([0], [1 + problem.bins])),
+                      shape=(1, found[0].transition.shape[1]))
     state = np.concatenate([[0], *(1 + n * columns + bins for n, _, bins in pairs)])
     action = np.concatenate([[0], *(np.full(len(bins), one.code) for _, one, bins in pairs)])
     reward = np.concatenate(
         [[0.0], *(problem.reward(one)[: len(bins)] for _, one, bins in pairs)])
     cost = np.concatenate(
         [[0.0], *(np.full(len(bins), problem.cost(one.batch)) for _, one, bins in pairs)])
-    excess = np.concatenate([[0.0], *(beyond for _, beyond in found)])
-    charged = excess if problem.charges_excess else np.zeros_like(excess)
+    excess = np.concatenate([[0.0], *(after.excess for after in found)])
+    overdue = csr_array(vstack([csr_array((1, problem.max_queue + 1)),
+                                *(after.overdue for after in found)], format="csr"))
+    charged = np.asarray(overdue.sum(axis=1)) + (excess if problem.charges_excess else 0.0)
     order = np.lexsort((action, state))
     mdp = SparseMDP(
         state=state[order],
         action=action[order],
-        transition=csr_array(vstack([empty, *(row for row, _ in found)], format="csr"))[order],
+        transition=csr_array(
+            vstack([empty, *(after.transition for after in found)], format="csr"))[order],
         reward=(reward - problem.violation_price * charged)[order],
         cost=(cost + charged)[order],
     )
-    return ExplicitWorkerMDP(problem, mdp, excess[order])
+    return ExplicitWorkerMDP(problem, mdp, excess[order], overdue[order])
 
 
 def _check_size(problem: WorkerProblem) -> None:
@@ -142,6 +169,22 @@ def _check_size(problem: WorkerProblem) -> None:
         )
 
 
+class _After(NamedTuple):
+    """What follows an action from some states, or a service from each r.
+
+    Attributes
+    ----------
+    transition : csr_array or ndarray, shape (rows, S)
+        P(next state).
+    excess : ndarray, shape (rows,)
+    overdue : csr_array or ndarray, shape (rows, N+1)
+    """
+
+    transition: Any
+    excess: FloatArray
+    overdue: Any
+
+
 class _Transitions:
     """Makes the transitions of a problem's actions."""
 
@@ -153,20 +196,19 @@ class _Transitions:
         self.partial = (PartialRows(problem, self.phase)
                         if problem.batching.partial else None)
 
-    def of(
-        self, n: int, action: Action, bins: IntArray
-    ) -> tuple[csr_array[np.float64], FloatArray]:
-        """P(next state), (bins, S), and the excess, (bins,), of an action with n + 1 queued."""
+    def of(self, n: int, action: Action, bins: IntArray) -> _After:
+        """What follows an action with n + 1 queued at each of some bins."""
+        none = csr_array((len(bins), self.problem.max_queue + 1))
         if self.partial is not None and action.batch <= n and not action.drops:
-            return self.partial.of(n, bins, action)
+            return _After(*self.partial.of(n, bins, action), none)
         if action.drops:
             probability, excess = self._drop(n, bins)
         else:
-            next_state, beyond = self.services.of(action.service)
-            probability = self.phase[n, bins] @ next_state
-            excess = self.phase[n, bins] @ beyond
+            after, phase = self.services.of(action.service), self.phase[n, bins]
+            probability, excess = phase @ after.transition, phase @ after.excess
+            none = csr_array(phase @ after.overdue)
         probability[probability < _NEGLIGIBLE] = 0.0
-        return csr_array(probability), excess
+        return _After(csr_array(probability), excess, none)
 
     def _drop(self, n: int, bins: IntArray) -> tuple[FloatArray, FloatArray]:
         """The same when the head of n + 1 requests is dropped."""
@@ -221,23 +263,53 @@ class _ServiceTransitions:
     def __init__(self, problem: WorkerProblem, starts: BusyPeriodStart) -> None:
         self.problem, self.starts = problem, starts
         self.after = _counts_after(problem)
-        self.known: dict[int, tuple[csr_array[np.float64], FloatArray]] = {}
+        self.known: dict[float, _After] = {}
 
-    def of(self, service: int) -> tuple[FloatArray, FloatArray]:
-        """P(next state | r), shape (K, S), and the excess, shape (K,)."""
-        total, excess = None, np.zeros(self.problem.workers)
+    def of(self, service: int) -> _After:
+        """What follows a service, for each r; dense."""
+        total: list[Any] | None = None
+        latencies = self.problem.services.latency_ms
         for index, weight in self.problem.services.terms(service):
-            one, beyond = self._at(index)
-            total = weight * one if total is None else total + weight * one
-            excess += weight * beyond
+            after = self._at(float(latencies[index]))
+            parts = [weight * part for part in after]
+            total = parts if total is None else [a + b for a, b in zip(total, parts, strict=True)]
         assert total is not None
-        return total.toarray(), excess
+        return _After(total[0].toarray(), *total[1:])
 
-    def _at(self, index: int) -> tuple[csr_array[np.float64], FloatArray]:
-        if index not in self.known:
-            probability, excess = self._of_latency(float(self.problem.services.latency_ms[index]))
-            self.known[index] = csr_array(probability), excess
-        return self.known[index]
+    def _at(self, latency_ms: float) -> _After:
+        if latency_ms not in self.known:
+            problem = self.problem
+            if problem.late is LateRule.DROP and latency_ms > problem.slo_ms:
+                self.known[latency_ms] = self._beyond_slo(latency_ms)
+            else:
+                probability, excess = self._of_latency(latency_ms)
+                none = np.zeros((problem.workers, problem.max_queue + 1))
+                self.known[latency_ms] = _After(csr_array(probability), excess, none)
+        return self.known[latency_ms]
+
+    def _beyond_slo(self, latency_ms: float) -> _After:
+        """What follows a service that is longer than the SLO."""
+        problem, workers, slo = self.problem, self.problem.workers, self.problem.slo_ms
+        at_slo = self._at(slo)
+        arrived = np.arange(counts_support(problem.arrivals, latency_ms - slo) + 1)
+        chance = np.exp(problem.arrivals.log_pf(arrived, np.array([latency_ms - slo])))
+        moved = np.zeros((workers, workers))
+        for r in range(1, workers + 1):
+            own = (arrived + workers - r) // workers
+            moved[r - 1] = chance @ np.eye(workers)[r - arrived + own * workers - 1]
+        lost = self._at_least(latency_ms) - moved @ self._at_least(slo)
+        return _After(csr_array(moved @ at_slo.transition), moved @ at_slo.excess,
+                      np.maximum(lost, 0.0))
+
+    def _at_least(self, duration_ms: float) -> FloatArray:
+        """P(n >= 1 … N requests come to the worker | r), and E[(n − N)⁺]; shape (K, N+1)."""
+        problem, workers, top = self.problem, self.problem.workers, self.problem.max_queue
+        size = counts_support(problem.arrivals, duration_ms)
+        cdf = counts_cdf(problem.arrivals, np.array([duration_ms]), size)[0]
+        most = max(top + 1, size // workers + 2)
+        wanted = np.arange(1, workers + 1)[:, None] + workers * np.arange(most)
+        tail = np.where(wanted <= size, 1.0 - cdf[np.minimum(wanted - 1, size)], 0.0)
+        return np.hstack([tail[:, :top], tail[:, top:].sum(axis=1, keepdims=True)])
 
     def _of_latency(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
         """P(next state | r), (K, S), and the excess, (K,), for one latency."""

@@ -10,6 +10,9 @@ the worker's next request. For each slack bin j' and its part (s, e] of the serv
 
 the products being those of matrices. Nothing here uses slack nodes or uniformisation. What does
 not arrive within l starts a busy period at (1, SLO) in the mode that the r-th arrival meets.
+
+Under the late rule ``drop`` requests that are overdue at the end of a service are dropped at once:
+one of l > SLO leads to where one of the SLO does, from the mode and the phase after l − SLO.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from scipy.sparse import csr_array, vstack
 
 from ramsis.arrivals import Poisson
 from ramsis.arrivals.counts import counts_support
+from ramsis.worker.actions import LateRule
 from ramsis.worker.modes import MODES, ModulatedProcess, is_modulated
 from ramsis.worker.modulated import phase_distribution_by_mode
 from ramsis.worker.problem import WorkerProblem
@@ -45,12 +49,15 @@ class ModulatedChain:
     transition : csr_array, shape (S, S)
     reward, cost, excess : ndarrays, shape (S,)
         ``excess`` are the requests of the full state beyond N + 1 that a state leads to.
+    overdue : ndarray, shape (S, N+1)
+        Overdue requests that are dropped with n = 1 … N queued, and with more, after a state.
     """
 
     transition: csr_array
     reward: FloatArray
     cost: FloatArray
     excess: FloatArray
+    overdue: FloatArray
 
 
 def build_modulated_chain(problem: WorkerProblem, table: IntArray) -> ModulatedChain:
@@ -73,6 +80,7 @@ def build_modulated_chain(problem: WorkerProblem, table: IntArray) -> ModulatedC
     service = _Service(problem, arrivals)
     rows = {}
     excess = np.empty((top + 1, bins, MODES))
+    overdue = np.zeros((top + 1, bins, MODES, top + 1))
     for n in range(top + 1):
         for chosen in np.unique(outcome.service[n]).tolist():
             if chosen < 0:
@@ -81,19 +89,21 @@ def build_modulated_chain(problem: WorkerProblem, table: IntArray) -> ModulatedC
                         rows[n, j, z] = service.drop(n, j, phases[j, z, n], z)
                         excess[n, j, z] = 0.0
                 continue
-            next_state, beyond = service.of(chosen)
+            next_state, beyond, dropped = service.of(chosen)
             for j in np.flatnonzero(outcome.service[n] == chosen).tolist():
                 for z in range(MODES):
                     row = phases[j, z, n] @ next_state[z]
                     rows[n, j, z] = csr_array(np.where(row > _NEGLIGIBLE, row, 0.0)[None])
                     excess[n, j, z] = phases[j, z, n] @ beyond[z]
+                    overdue[n, j, z] = phases[j, z, n] @ dropped[z]
     reward, cost = problem.rewards_and_costs(outcome)
-    charged = excess if problem.charges_excess else np.zeros_like(excess)
+    charged = overdue.sum(axis=3) + (excess if problem.charges_excess else 0.0)
     return ModulatedChain(
         csr_array(vstack([rows[key] for key in sorted(rows)], format="csr")),
         (reward[:, :, None] - problem.violation_price * charged).ravel(),
         (cost[:, :, None] + charged).ravel(),
         excess.ravel(),
+        overdue.reshape(-1, top + 1),
     )
 
 
@@ -112,14 +122,48 @@ class _Service:
             [np.linalg.matrix_power(jump, r + 1) for r in range(problem.workers)]
         )
 
-    def of(self, service: int) -> tuple[FloatArray, FloatArray]:
-        """P(next state | z, r), (2, K, S), and the excess, (2, K), of a problem's service."""
+    def of(self, service: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """P(next state | z, r), (2, K, S), excess, (2, K), and overdue, (2, K, N+1)."""
         services = self.problem.services
-        parts = [(weight, *self._of_latency(float(services.latency_ms[index])))
+        parts = [(weight, *self._at(float(services.latency_ms[index])))
                  for index, weight in services.terms(service)]
-        next_state = sum(weight * one for weight, one, _ in parts)
-        excess = sum(weight * beyond for weight, _, beyond in parts)
-        return np.asarray(next_state), np.asarray(excess)
+        next_state, excess, overdue = (
+            np.asarray(sum(part[0] * part[i] for part in parts)) for i in (1, 2, 3))
+        return next_state, excess, overdue
+
+    def _at(self, latency_ms: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """The same for one latency."""
+        problem, slo = self.problem, self.problem.slo_ms
+        none = np.zeros((MODES, problem.workers, problem.max_queue + 1))
+        if problem.late is not LateRule.DROP or latency_ms <= slo:
+            return *self._of_latency(latency_ms), none
+        next_state, excess = self._of_latency(slo)
+        moved = self._moved(latency_ms - slo)
+        lost = self._at_least(latency_ms) - np.einsum("zrys,ysn->zrn", moved, self._at_least(slo))
+        return (np.einsum("zrys,ysx->zrx", moved, next_state),
+                np.einsum("zrys,ys->zr", moved, excess), np.maximum(lost, 0.0))
+
+    def _moved(self, duration_ms: float) -> FloatArray:
+        """P(mode and r' after a time | mode and r before); [z, r, z', r']."""
+        workers = self.problem.workers
+        arrived = np.arange(counts_support(self.busiest, duration_ms) + 1)
+        joint = self.arrivals.joint_pf(arrived, np.array([duration_ms]))[0]
+        moved = np.zeros((MODES, workers, MODES, workers))
+        for r in range(1, workers + 1):
+            own = (arrived + workers - r) // workers
+            moved[:, r - 1] = joint @ np.eye(workers)[r - arrived + own * workers - 1]
+        return moved
+
+    def _at_least(self, duration_ms: float) -> FloatArray:
+        """P(n >= 1 … N requests come to the worker | z, r), and E[(n − N)⁺]; [z, r, n]."""
+        workers, top = self.problem.workers, self.problem.max_queue
+        upto = self._cdf(duration_ms).sum(axis=1)
+        size = upto.shape[1]
+        most = max(top + 1, size // workers + 2)
+        wanted = np.arange(1, workers + 1)[:, None] + workers * np.arange(most)
+        tail = np.where(wanted <= size, 1.0 - upto[:, np.minimum(wanted, size) - 1], 0.0)
+        return np.concatenate([tail[..., :top], tail[..., top:].sum(axis=2, keepdims=True)],
+                              axis=2)
 
     def drop(self, n: int, j: int, phase: FloatArray, z: int) -> csr_array:
         """P(next state), (1, S), when the head of n + 1 requests at bin j is dropped in mode z."""

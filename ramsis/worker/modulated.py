@@ -33,8 +33,9 @@ from ramsis.arrivals.counts import counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.worker.actions import LateRule
 from ramsis.worker.evaluation import NodeEvaluation, StateFrequency, state_frequency
-from ramsis.worker.first_passage import Passage, quadrature_passage, truncated_mass
+from ramsis.worker.first_passage import Passage, Passages, quadrature_passage, truncated_mass
 from ramsis.worker.modes import MODES, ModulatedProcess
+from ramsis.worker.overdue import Continuation, QueueFound, after_drops
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.round_robin_phase import normalised_phases
 from ramsis.worker.slack_nodes import CELLS_PER_SLO, NodeSet, quadrature_nodes
@@ -81,18 +82,17 @@ def build_modulated(
         When modes or arrivals change so often that the passages would fill the memory.
     """
     events = _Events.of(arrivals, problem.workers, float(problem.services.latency_ms[-1]))
-    nodes = quadrature_nodes(problem, cells_per_slo)
-    reached, continuation, excess = _continuation(problem, arrivals, nodes)
-    passages = {
-        float(latency): events.passage(nodes, float(latency))
-        for latency in problem.services.latency_ms
-    }
+    nodes = quadrature_nodes(problem, cells_per_slo, overdue=problem.late is LateRule.DROP)
+    onward = _continuation(problem, arrivals, nodes, events)
+    passages = Passages.of({float(latency): events.passage(nodes, float(latency))
+                            for latency in problem.services.latency_ms})
     augmented = dataclasses.replace(problem, slack_ms=np.repeat(problem.slack_ms, MODES))
     pairs = NodeSet(np.repeat(nodes.bin, MODES), np.repeat(nodes.remaining_ms, MODES),
                     np.repeat(nodes.offset, MODES), nodes.cells)
     drops = _drops(problem, events) if problem.late is LateRule.DROP else None
-    return StructuredMDP(augmented, pairs, _phase(problem, arrivals), reached, continuation,
-                         excess, passages, truncated_mass(passages.values()), drops)
+    return StructuredMDP(augmented, pairs, _phase(problem, arrivals), onward.reached,
+                         onward.transition, onward.excess, passages,
+                         truncated_mass(passages.values()), drops, onward.late)
 
 
 def _drops(problem: WorkerProblem, events: _Events) -> DropTransitions:
@@ -186,11 +186,14 @@ def _phase(problem: WorkerProblem, arrivals: ModulatedProcess) -> FloatArray:
 
 
 def _continuation(
-    problem: WorkerProblem, arrivals: ModulatedProcess, nodes: NodeSet
-) -> tuple[tuple[IntArray, IntArray], csr_array[np.float64], FloatArray]:
+    problem: WorkerProblem, arrivals: ModulatedProcess, nodes: NodeSet, events: _Events
+) -> Continuation:
     """As of the structured form, from (node, z') to (n', j', z'')."""
     top, columns = problem.max_queue, MODES * (problem.bins + 1)
     queued, excess = _queue_distribution(problem, arrivals, nodes)
+    late = nodes.overdue
+    found = QueueFound(queued[late].sum(axis=2).reshape(-1, top + 1), excess[late].ravel())
+    queued[late], excess[late] = 0.0, 0.0
     node, mode, end, row = np.nonzero(queued > _NEGLIGIBLE)
     bins = np.where(row < top, nodes.bin[node], 0)
     started = np.arange(MODES)
@@ -202,7 +205,25 @@ def _continuation(
          (np.append(MODES * node + mode, size + started), index)),
         shape=(size + MODES, len(states)),
     )
-    return np.divmod(states, columns), matrix, np.append(excess.ravel(), np.zeros(MODES))
+    known = Continuation(np.divmod(states, columns), matrix,
+                         np.append(excess.ravel(), np.zeros(MODES)))
+    if not late.any():
+        return known
+    return after_drops(known, np.flatnonzero(np.repeat(late, MODES)),
+                       _phase_after_drops(problem, arrivals, nodes),
+                       events.passage(nodes, problem.slo_ms), found)
+
+
+def _phase_after_drops(
+    problem: WorkerProblem, arrivals: ModulatedProcess, nodes: NodeSet
+) -> FloatArray:
+    """P(mode, r' | node, z') once the overdue requests are dropped; shape (2J, 2K)."""
+    lost_ms = nodes.remaining_ms[nodes.overdue] - problem.slo_ms
+    busiest = Poisson(1000.0 * float(arrivals.rates[-1]))
+    count = np.arange(counts_support(busiest, float(lost_ms.max())) + 1)
+    joint = arrivals.joint_pf(count, lost_ms)
+    becomes = np.eye(problem.workers)[problem.workers - 1 - count % problem.workers]
+    return np.asarray(joint @ becomes).reshape(len(lost_ms) * MODES, -1)
 
 
 def _queue_distribution(

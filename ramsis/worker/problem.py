@@ -169,6 +169,13 @@ class WorkerProblem(WorkerQueue):
         return replace(slower, slack_ms=checks.checked_grid(grid, slower.slo_ms, slower.latency,
                                                             slower.max_queue))
 
+    def of_violations(self) -> WorkerProblem:
+        """The same where violations alone count, per query: the gain is less their rate."""
+        nothing = replace(self.latency, accuracy=np.zeros_like(self.latency.accuracy))
+        other = replace(self, latency=nothing, objective=Objective.PER_QUERY, violation_price=1.0)
+        vars(other).update(actions=self.actions, services=self.services)
+        return other
+
     @cached_property
     def actions(self) -> ActionSet:
         """The admissible actions of each state."""

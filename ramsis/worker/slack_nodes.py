@@ -19,6 +19,10 @@ Cells reach as far as the longest latency. They are no wider than SLO/100, nor t
 of x. They are cut at every latency l, so that no cell is reached only in part (x <= l), unless a
 piece would be narrower than an eighth of what is allowed there. A cell narrower than a quarter
 of that needs but one point.
+
+*Overdue* nodes: where overdue requests are dropped, x beyond the SLO is no matter of bin 0
+(:mod:`ramsis.worker.overdue`). Its nodes stand apart, as bin −1; exact ones count the central
+arrivals between the first passage and the instant SLO before the end of the service.
 """
 
 from __future__ import annotations
@@ -81,7 +85,7 @@ class NodeSet:
     Attributes
     ----------
     bin : ndarray of int, shape (I,)
-        Slack bin j of each node.
+        Slack bin j of each node; −1 where it is overdue.
     remaining_ms : ndarray, shape (I,)
         x: time over which further arrivals are counted.
     offset : ndarray of int, shape (I,)
@@ -97,6 +101,12 @@ class NodeSet:
 
     def __len__(self) -> int:
         return len(self.bin)
+
+    @property
+    def overdue(self) -> NDArray[np.bool_]:
+        """Nodes whose request is dropped at the end of the service; shape (I,)."""
+        late: NDArray[np.bool_] = self.bin < 0
+        return late
 
 
 def _widest_cell(queue: WorkerQueue, finer: float) -> Callable[[float], float]:
@@ -132,18 +142,20 @@ def _cut(edges: list[float], high: float, width_at: Callable[[float], float]) ->
     edges.append(high)
 
 
-def quadrature_nodes(queue: WorkerQueue, cells_per_slo: int = CELLS_PER_SLO) -> NodeSet:
+def quadrature_nodes(
+    queue: WorkerQueue, cells_per_slo: int = CELLS_PER_SLO, *, overdue: bool = False
+) -> NodeSet:
     """Two Gauss nodes in each cell of every bin, one in the narrow cells.
 
     ``cells_per_slo`` bounds a cell's width below the SLO by SLO / cells_per_slo, and scales the
-    other widths alike.
+    other widths alike. With ``overdue``, nodes beyond the SLO stand apart.
     """
     width_at = _widest_cell(queue, cells_per_slo / CELLS_PER_SLO)
     edges = _cell_edges(queue, width_at)
     width = np.diff(edges)
     middle = (edges[:-1] + edges[1:]) / 2
     bins = np.searchsorted(queue.slack_ms, queue.slo_ms - middle, side="right") - 1
-    bins = np.clip(bins, 0, queue.bins - 1)
+    bins = np.clip(bins, -1 if overdue else 0, queue.bins - 1)
     allowed = np.array([width_at(low) for low in edges[:-1].tolist()])
     points = np.where(width <= allowed / 4, 1, 2)
     half = np.where(points == 2, width / math.sqrt(12.0), 0.0)
@@ -155,15 +167,19 @@ def quadrature_nodes(queue: WorkerQueue, cells_per_slo: int = CELLS_PER_SLO) -> 
     return NodeSet(bin_of_node, x, np.zeros(len(x), dtype=np.int64), Cells(edges, bins, points))
 
 
-def exact_nodes(queue: WorkerQueue) -> NodeSet:
-    """One node per slack bin and number of arrivals in it, but for those hardly ever seen."""
+def exact_nodes(queue: WorkerQueue, *, overdue: bool = False) -> NodeSet:
+    """One node per slack bin and number of arrivals in it, but for those hardly ever seen.
+
+    With ``overdue``, nodes beyond the SLO stand apart.
+    """
     longest = float(queue.services.latency_ms[-1])
     bins, offsets = [], []
-    for j in range(queue.bins - 1, -1, -1):
+    lowest = -1 if overdue else 0
+    for j in range(queue.bins - 1, lowest - 1, -1):
         start = queue.slo_ms - float(queue.slack_ms[j + 1])
         if start >= longest:
             break
-        end = min(longest, queue.slo_ms - float(queue.slack_ms[j])) if j else longest
+        end = longest if j == lowest else min(longest, queue.slo_ms - float(queue.slack_ms[j]))
         size = counts_support(queue.arrivals, end - start) + 1
         bins.append(np.full(size, j))
         offsets.append(np.arange(size))

@@ -112,14 +112,18 @@ class WorkerModel:
             passages, needed = self._structured.passages, problem.services.latency_ms.tolist()
             if all(latency in passages for latency in needed):
                 other._structured = dataclasses.replace(
-                    self._structured, problem=problem,
-                    passages={latency: passages[latency] for latency in needed})
+                    self._structured, problem=problem, passages=passages.only(needed))
         return other
 
     def prepare(self) -> None:
         """Put together now what problems for other tables can use, too."""
         if self._formulation is _MAXIMAL:
             _ = self.structured
+
+    @property
+    def at_hand(self) -> StructuredMDP | None:
+        """The structured form, if it has been put together."""
+        return self._structured
 
     @property
     def structured(self) -> StructuredMDP:
@@ -268,7 +272,7 @@ def _solve_explicit(
     share = stationary_distribution(explicit.mdp.transition[pairs], start=empty).distribution
     gain = float(share @ explicit.mdp.reward[pairs] / (share @ explicit.mdp.costs[pairs]))
     return WorkerSolution(
-        problem, explicit.table(found.policy), explicit.by_queue_and_bin(share),
+        problem, explicit.table(found.policy), explicit.visits(share, pairs),
         float(share @ explicit.excess[pairs]), gain, found.certificate, solver,
     )
 

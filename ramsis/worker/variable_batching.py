@@ -100,8 +100,8 @@ class VariableMDP:
     ) -> tuple[FloatArray, IntArray, FloatArray]:
         """Best value and action among whole queues, and the value of those in ``codes``."""
         whole, problem = self.whole, self.problem
-        price = (gain + problem.violation_price) * self.excess_cost
-        node_value = np.asarray(whole.continuation @ value) - price * whole.excess
+        price = gain + problem.violation_price
+        node_value = np.asarray(whole.continuation @ value) - price * whole.charged_excess
         service_values = whole.service_values(node_value)
         best = np.full(codes.shape, -np.inf)
         kept, arg = best.copy(), codes.copy()
@@ -193,6 +193,8 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
         (old.data, (old.row, columns[whole.reached][old.col])),
         shape=(old.shape[0], len(states)),
     )
-    whole = replace(whole, reached=np.divmod(states, problem.bins + 1), continuation=continuation)
+    late = whole.late and whole.late._replace(others=continuation)
+    whole = replace(whole, reached=np.divmod(states, problem.bins + 1), continuation=continuation,
+                    late=late)
     partial = partial_actions(whole, columns, likely, after_drop, lambda _: True)
     return VariableMDP(whole, columns, partial, after_drop)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
 from ramsis.mdp.result import Certificate
 from ramsis.worker.actions import Batching, Outcome
-from ramsis.worker.policy_chain import node_frequency, state_kernel
+from ramsis.worker.policy_chain import node_frequency, policy_states, state_kernel
 from ramsis.worker.policy_iteration import (
     Improvement,
     Round,
@@ -117,7 +117,7 @@ def _evaluate(
     pairs = partial.find(mdp.likely, problem.with_full_state(policy).ravel()[mdp.likely])
     state = np.flatnonzero(pairs >= 0)
     chosen = pairs[state]
-    served = _whole_queues(outcome)
+    served = policy_states(whole, _whole_queues(outcome))
     kernel, beyond = state_kernel(whole, served)
     kernel[state] = partial.transition[chosen].toarray()
     beyond[state] = mdp.excess_cost * partial.excess[chosen]
@@ -130,8 +130,10 @@ def _evaluate(
     frequency[whole.reached] = found.frequency
     to_whole = found.frequency.copy()
     to_whole[state] = 0.0
-    excess = (node_frequency(whole, served, to_whole) @ whole.excess
-              + found.frequency[state] @ partial.excess[chosen])
+    on_nodes = node_frequency(whole, served, to_whole)
+    excess = on_nodes @ whole.excess + found.frequency[state] @ partial.excess[chosen]
+    if whole.overdue is not None:
+        frequency[:, 0] += (1.0 - restart) * (on_nodes @ whole.overdue)
     return VariableEvaluation(found.gain, found.value, frequency, (1.0 - restart) * float(excess),
                               found.reference, restart)
 

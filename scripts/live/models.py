@@ -19,11 +19,11 @@ from ramsis.profiles.measure import MeasureSettings, StopRule, measure_profile
 
 __all__ = ["Served", "prepared"]
 
-BATCHES = (1, 2, 3, 4)
+BATCHES = (1, 2, 4, 8)
 """Larger ones would have a capacity that one front end, or this load generator, does not."""
 IMAGES = 400
 """Test images: so few that short runs send each of them, and differ by serving alone."""
-SMALL = "svm-rbf-800"
+SMALL = "svm-rbf-1600"
 """Computed image by image: fast alone, not in batches."""
 
 

@@ -16,6 +16,7 @@ from ramsis.bounds import (
     fewest_workers_bound_over_time,
     fluid_bound,
 )
+from ramsis.cluster import SloClass
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sim import Recorded, SchemeSpec, simulate_profile
@@ -55,6 +56,48 @@ def test_accuracy_is_of_those_in_time_and_effective_accuracy_of_all() -> None:
 
 def test_batches_too_long_for_the_slo_do_not_count() -> None:
     assert fewest(max_violation=0.0, slo_ms=7.0) == pytest.approx(3.0)  # batches of two
+
+
+def of_classes(short: float, **targets: Any) -> float:
+    """With a share of the queries due within 7 ms, in which only two of the small model are."""
+    classes = (SloClass(7.0, short), SloClass(50.0, 1.0 - short))
+    return fewest_workers_bound(TIMES, Targets(**targets), slo_ms=classes, load_qps=1000.0)
+
+
+def test_queries_of_each_class_are_answered_by_its_own_deadline() -> None:
+    assert of_classes(0.25, max_violation=0.0) == pytest.approx(0.25 * 3.0 + 0.75 * SMALL_MS)
+    # The large model answers those with time, up to the accuracy asked for.
+    wanted = of_classes(0.25, max_violation=0.0, min_accuracy=0.75)
+    assert wanted == pytest.approx(0.25 * 3.0 + 0.25 * SMALL_MS + 0.5 * LARGE_MS)
+    # Those without are left out first, as they take longest.
+    assert of_classes(0.25, max_violation=0.25) == pytest.approx(0.75 * SMALL_MS)
+    with pytest.raises(InfeasibleError, match=r"min_accuracy: .* at most 0\.825"):
+        of_classes(0.25, max_violation=0.0, min_accuracy=0.85)
+
+
+def test_classes_of_one_slo_are_one_over_time_too() -> None:
+    terms: dict[str, Any] = {"counts": [300.0, 500.0], "window_ms": 1000.0}
+    targets = Targets(0.01, min_accuracy=0.7)
+    alike = fewest_workers_bound_over_time(
+        TIMES, targets, slo_ms=(SloClass(50.0, 0.3), SloClass(50.0, 0.7)), **terms)
+    assert alike == pytest.approx(
+        fewest_workers_bound_over_time(TIMES, targets, slo_ms=50.0, **terms))
+    tighter = fewest_workers_bound_over_time(
+        TIMES, targets, slo_ms=(SloClass(7.0, 0.3), SloClass(50.0, 0.7)), **terms)
+    assert tighter > alike
+
+
+@settings(max_examples=30, deadline=None)
+@given(load=st.floats(1.0, 1e5), effective=st.floats(0.05, 0.8), short=st.floats(0.05, 0.95))
+def test_of_several_classes_too_the_fluid_bound_is_the_accuracy_asked_for(
+    load: float, effective: float, short: float
+) -> None:
+    assume(effective < 0.6 * short + 0.9 * (1.0 - short) - 0.001)
+    classes = (SloClass(7.0, short), SloClass(50.0, 1.0 - short))
+    workers = fewest_workers_bound(TIMES, Targets(0.999999, min_effective_accuracy=effective),
+                                   slo_ms=classes, load_qps=load)
+    found = fluid_bound(TIMES, slo_ms=classes, workers=1, load_qps=load / workers)
+    assert found.effective_accuracy == pytest.approx(effective, abs=1e-6)
 
 
 @settings(max_examples=30, deadline=None)

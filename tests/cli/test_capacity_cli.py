@@ -10,7 +10,7 @@ import pytest
 from ramsis.cluster import WorkerType
 from ramsis.profiles import ProfileSet, save
 from ramsis.sim import ConstantLoad
-from ramsis.synthesis.capacity import Targets, fewest_workers
+from ramsis.synthesis.capacity import Targets, fewest_by_bound, fewest_workers
 from tests.cli.command import Run, refused, snapshot
 from tests.synthesis.samples import linear_profile
 
@@ -136,11 +136,25 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
     assert all(f"{name}={count}" in line for name, count in row["worker_types"].items() if count)
 
 
+def test_queries_of_several_slos(run: Run, tiny: ProfileSet, tiny_file: Path) -> None:
+    ran = run("capacity", *options(tiny_file, "--scheme", f"{FLEET},headroom=0", "--min-accuracy",
+                                   0.7, "--json", slo_ms="60:0.5,100:0.5"))
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    assert (row["slo_ms"], row["slo_classes"]) == (
+        100.0, [{"slo_ms": 60.0, "share": 0.5}, {"slo_ms": 100.0, "share": 0.5}])
+    tight, wide = (fewest_by_bound(tiny, ConstantLoad(600.0, 2000.0), Targets(0.001, 0.7),
+                                   slo_ms=slo) for slo in (60.0, 100.0))
+    assert tight > row["bound_workers"] > wide
+    assert row["workers"] >= row["bound_workers"]
+    assert row["accuracy"] >= 0.7
+
+
 @pytest.mark.parametrize(("code", "more", "words"), [
     (2, ["--trace", "day"], ["--load or --trace"]),
     (2, ["--arrivals", "fixed-rate"], ["--arrivals is not for several worker types"]),
     (2, ["--plot", "a.png"], ["--plot is not for several worker types"]),
-    (2, ["--slo-ms", "60:0.3,100:0.7"], ["--slo-ms", "60:0.3,100:0.7", "one SLO"]),
+    (2, ["--slo-ms", "60:0.3,100:0.6"], ["slo_ms", "sum to 1", "0.9"]),
     (2, ["--cost", "3"], ["--cost", "TYPE=VALUE"]),
     (2, ["--cost", "gpu=3"], ["--cost", "unknown worker type", "gpu", "old, new"]),
     (2, ["--cost", "new=dear"], ["--cost: new", "dear", "> 0"]),

@@ -47,7 +47,7 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
     header, *rows = ran.out.splitlines()[:4]
     assert re.split(r"\s{2,}", header.strip()) == [
         "load (QPS)", "accuracy", "violations", "effective acc.", "upper bound", "utilisation",
-        "planned with", "given up", "10 % slower", "without", "state"]
+        "planned with", "given up", "10 % slower", "without", "recovery (ms)", "state"]
     policies = [level.policy for level in validate_set(tmp_path / "out").levels]
     for row, policy in zip(rows, policies, strict=True):
         expected, cells = policy.expectations, row.split()
@@ -61,7 +61,10 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
         assert cells[6:10] == [f"{found.factor:g}", f"{found.loss:.4f}",
                                f"{found.violation_rate:.4%}",
                                f"{found.violation_rate_without:.4%}"]
-        assert cells[10] == ("OVERLOAD" if expected.overloaded else "ok")
+        recovery = expected.recovery
+        assert recovery is not None
+        assert cells[10] == ("never" if recovery.metastable else f"{recovery.within_ms:.0f}")
+        assert cells[11] == ("OVERLOAD" if expected.overloaded else "ok")
     assert [policy.expectations.overloaded for policy in policies] == [False, False, True]
     assert ran.out.splitlines()[-1] == (
         f"3 policies in {tmp_path / 'out'} (manifest.json lists them)")

@@ -10,6 +10,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +43,7 @@ def outlier(rng: np.random.Generator, count: int, median_ms: float) -> FloatArra
     return median_ms * slow * rng.normal(1.0, 0.03, count).clip(0.8, 1.2)
 
 
-LARGEST = 9
+LARGEST = 17
 """Batch sizes up to this are measured."""
 
 LAWS: dict[str, Law] = {"log-normal": log_normal, "bimodal": bimodal, "outlier": outlier}
@@ -72,10 +73,33 @@ class Measured:
         return cls(ProfileSet("raw", tuple(models)), samples)
 
 
-def replayed(
-    policy: Policy, samples: Samples, queries: int, seed: int
-) -> tuple[float, float]:
-    """Violation rate and effective accuracy of a policy on Poisson arrivals and raw samples."""
+def one_model(law: str, count: int, seed: int) -> ProfileSet:
+    """A model with batches of 1 to 3, so that there is little to choose."""
+    rng = np.random.default_rng(seed)
+    return ProfileSet("one", (ModelProfile("m", 0.8, tuple(
+        BatchProfile.from_samples(b, LAWS[law](rng, count, 10.0 + 3.0 * b)) for b in (1, 2, 3))),))
+
+
+class Replayed(NamedTuple):
+    """What a policy delivered.
+
+    Attributes
+    ----------
+    violation_rate, effective_accuracy : float
+    error : float
+        Standard error of the violation rate, by the means of stretches.
+    """
+
+    violation_rate: float
+    effective_accuracy: float
+    error: float
+
+
+_STRETCHES = 40
+
+
+def replayed(policy: Policy, samples: Samples, queries: int, seed: int) -> Replayed:
+    """A policy on Poisson arrivals at its load and raw samples, after a while to settle."""
     rng = np.random.default_rng(seed)
     arrival = np.cumsum(rng.exponential(1000.0 / policy.load_qps, queries)).tolist()
     luck = rng.random(queries).tolist()
@@ -133,4 +157,6 @@ def replayed(
             coming += 1
             act(q, now)
     counted = earned[queries // 50:]
-    return float((counted == 0.0).mean()), float(counted.mean())
+    late = [float(part.mean()) for part in np.array_split(counted == 0.0, _STRETCHES)]
+    return Replayed(float((counted == 0.0).mean()), float(counted.mean()),
+                    float(np.std(late, ddof=1)) / _STRETCHES**0.5)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InvalidValueError, OutputError, describe
-from ramsis.files import canonical_json
+from ramsis.files import canonical_json, make_folder
 from ramsis.profiles.file import load
 from ramsis.profiles.model import ProfileSet
 
@@ -39,12 +39,7 @@ def check_writable(out: str | os.PathLike[str]) -> None:
     target = Path(out)
     if target.is_dir():
         raise OutputError(describe("is a folder", where=str(out), allowed="a file name"))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(
-            describe(f"cannot make the folder ({error.strerror})", where=str(target))
-        ) from error
+    make_folder(target.parent)
     if not os.access(target.parent, os.W_OK):
         raise OutputError(describe("cannot write in the folder", where=str(target)))
 

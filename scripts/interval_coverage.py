@@ -1,0 +1,152 @@
+"""How often the interval of a promise covers the truth.
+
+Profiles of samples that are drawn anew from a known law of service times (log-normal, bimodal, one
+outlier in 500), a policy from each, and its interval at 95 %. The truth is the violation rate of
+the same table under the law itself: for queues of single workers its stationary distribution where
+service times have the distribution of 400,000 samples; for central queues a simulation with those.
+
+Results are appended to a file of JSON lines, and those that are there are not made again.
+
+python scripts/interval_coverage.py [--kinds small chosen central] [--repetitions 100]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np  # noqa: E402 - the threads are set first
+
+from ramsis.analysis import analyse_worker  # noqa: E402
+from ramsis.policy import Policy  # noqa: E402
+from ramsis.profiles import ProfileSet  # noqa: E402
+from ramsis.synthesis import SynthesisSettings, generate_policy  # noqa: E402
+from ramsis.synthesis.recipes import RECIPES  # noqa: E402
+from ramsis.synthesis.simulated import simulated  # noqa: E402
+from ramsis.worker.solve import evaluate_table  # noqa: E402
+from tests.sim.raw_samples import LAWS, Measured, one_model  # noqa: E402
+
+_TRUE_SAMPLES, _TRUE_SEED = 400_000, 10**6
+_QUERIES = 1_000_000
+
+
+class Kind(NamedTuple):
+    """What policies are made of."""
+
+    profile: Callable[[str, int, int], ProfileSet]
+    load_qps: float
+    settings: SynthesisSettings
+
+
+def _measured(law: str, samples: int, seed: int) -> ProfileSet:
+    return Measured.of(LAWS[law], samples, seed, dip=False).profile
+
+
+KINDS = {
+    "small": Kind(one_model, 20.0, SynthesisSettings(
+        slo_ms=40.0, workers=1, max_queue=2, late="drop", grid="fixed:20")),
+    "chosen": Kind(_measured, 60.0, SynthesisSettings(
+        slo_ms=60.0, workers=1, max_queue=8, grid="fixed:40")),
+    "central": Kind(_measured, 100.0, SynthesisSettings(
+        slo_ms=60.0, workers=2, max_queue=9, dispatch="central-queue")),
+}
+
+
+@cache
+def true_profile(kind: str, law: str) -> ProfileSet:
+    """The law itself, as far as it matters."""
+    return KINDS[kind].profile(law, _TRUE_SAMPLES, _TRUE_SEED)
+
+
+def truth(kind: str, law: str, policy: Policy) -> float:
+    """The violation rate of a policy's table under the law."""
+    load, settings = KINDS[kind].load_qps, KINDS[kind].settings
+    recipe = RECIPES[settings.dispatch]
+    problem = recipe.problem(true_profile(kind, law), load, settings)
+    if settings.dispatch == "central-queue":
+        return _simulated(policy, problem.times)
+    factor = 1.0 if policy.headroom is None else policy.headroom.factor
+    problem = replace(problem, slack_ms=policy.slack_ms, planned_factor=factor)
+    model, batch = policy.model_and_batch()
+    rows = [problem.latency.models.index(one.name) for one in policy.models]
+    table = problem.policy_of(np.array(rows)[model[0]], batch[0])
+    found = evaluate_table(problem, table)
+    return analyse_worker(problem, table, found.frequency, found.excess).violation_rate
+
+
+def _simulated(policy: Policy, times: Any) -> float:
+    """The same of a central queue."""
+    models = []
+    for one in policy.models:
+        own = times.quantiles_ms[times.models.index(one.name)][: len(one.quantiles_ms or ())]
+        models.append(replace(one, samples=None, quantiles_ms=tuple(map(tuple, own.tolist()))))
+    true = replace(policy, models=tuple(models), quantile_levels=times.levels)
+    return simulated(true, queries=_QUERIES, runs=4, seed=7).violation_rate
+
+
+def outcome(kind: str, law: str, samples: int, seed: int) -> dict[str, Any]:
+    """The interval of one repetition, and the truth."""
+    made = KINDS[kind]
+    policy = generate_policy(made.profile(law, samples, seed), made.load_qps, made.settings)
+    expected = policy.expectations
+    assert expected.interval is not None
+    low, high = expected.interval.violation_rate
+    return {"promised": expected.violation_rate, "interval": [low, high],
+            "deviation": (expected.violation_rate / expected.interval.samples) ** 0.5,
+            "truth": truth(kind, law, policy)}
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Coverage, misses on either side, and how wide the interval is."""
+    low, high = np.array([row["interval"] for row in rows]).T
+    true = np.array([row["truth"] for row in rows])
+    promised = np.array([row["promised"] for row in rows])
+    deviation = float(np.mean([row["deviation"] for row in rows]))
+    covered = (low <= true) & (true <= high)
+    return (f"covers {covered.sum()} of {len(rows)}, {(true < low).sum()} below, "
+            f"{(true > high).sum()} above; truth {100 * true.mean():.4f} %, promised "
+            f"{100 * promised.mean():.4f} ± {100 * promised.std():.4f} (by the influence "
+            f"{100 * deviation:.4f}), interval [{100 * low.mean():.4f}, {100 * high.mean():.4f}]")
+
+
+def main() -> int:
+    """Make what is missing, and say how often the truth is covered."""
+    command = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("--out", type=Path, metavar="FILE",
+                         default=Path("evaluation_out/coverage.jsonl"))
+    command.add_argument("--kinds", nargs="+", choices=KINDS, default=["small", "chosen"])
+    command.add_argument("--laws", nargs="+", choices=LAWS, default=list(LAWS))
+    command.add_argument("--repetitions", type=int, default=100)
+    command.add_argument("--samples", type=int, default=500, help="of each batch")
+    given = command.parse_args()
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    there = {}
+    if given.out.exists():
+        lines = given.out.read_text().splitlines()
+        there = {tuple(row["key"]): row for row in map(json.loads, lines)}
+    for kind in given.kinds:
+        for law in given.laws:
+            keys = [(kind, law, given.samples, seed) for seed in range(given.repetitions)]
+            for key in keys:
+                if key not in there:
+                    there[key] = {"key": key, **outcome(*key)}
+                    with given.out.open("a") as file:
+                        file.write(json.dumps(there[key]) + "\n")
+            print(f"{kind:8} {law:10} {summary([there[key] for key in keys])}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
