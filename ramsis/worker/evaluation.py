@@ -154,7 +154,7 @@ def _evaluate(
     if len(reward) > len(excess):
         rows = to_nodes(mdp, states)
         chain = DenseChain(
-            np.asarray(continuation @ rows), np.asarray(continuation @ reward) - fined,
+            mdp.onward(rows), np.asarray(continuation @ reward) - fined,
             np.asarray(continuation @ cost) + excess, empty)
         del rows  # the largest array: its memory serves the factorisation
         found = solve_chain(chain, restart, reference)

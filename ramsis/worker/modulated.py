@@ -92,7 +92,7 @@ def build_modulated(
     drops = _drops(problem, events) if problem.late is LateRule.DROP else None
     return StructuredMDP(augmented, pairs, _phase(problem, arrivals), onward.reached,
                          onward.transition, onward.excess, passages,
-                         truncated_mass(passages.values()), drops, onward.overdue)
+                         truncated_mass(passages.values()), drops, onward.late)
 
 
 def _drops(problem: WorkerProblem, events: _Events) -> DropTransitions:

@@ -41,7 +41,13 @@ from ramsis.worker.first_passage import (
     first_passages,
     truncated_mass,
 )
-from ramsis.worker.overdue import Continuation, QueueFound, after_drops, phase_after_drops
+from ramsis.worker.overdue import (
+    AfterDrops,
+    Continuation,
+    QueueFound,
+    after_drops,
+    phase_after_drops,
+)
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.round_robin_phase import phase_distribution
 from ramsis.worker.slack_nodes import (
@@ -121,9 +127,8 @@ class StructuredMDP:
         Largest probability that the first passages leave out.
     drops : DropTransitions or None
         Where drops lead, where there are drops.
-    overdue : ndarray, shape (I+L, N+1), or None
-        Expected number of overdue requests that are dropped with n = 1 … N queued, and with more,
-        at each node; None where none are.
+    late : AfterDrops or None
+        What becomes of requests that are overdue at the end of a service, where they are dropped.
     """
 
     problem: WorkerProblem
@@ -135,7 +140,25 @@ class StructuredMDP:
     passages: Passages
     truncated_mass: float
     drops: DropTransitions | None = None
-    overdue: FloatArray | None = None
+    late: AfterDrops | None = None
+
+    @cached_property
+    def overdue(self) -> FloatArray | None:
+        """Expected number of overdue requests dropped with n = 1 … N queued, and with more.
+
+        At each node, (I+L, N+1); None where none are.
+        """
+        if self.late is None:
+            return None
+        dropped = np.zeros((len(self.excess), self.late.found.shape[1]))
+        dropped[self.late.nodes] = self.late.found
+        return dropped
+
+    def onward(self, rows: FloatArray) -> FloatArray:
+        """The continuation times an array of states, (S, X)."""
+        if self.late is None:
+            return np.asarray(self.continuation @ rows)
+        return self.late.onward(rows)
 
     @cached_property
     def charged_excess(self) -> FloatArray:
@@ -266,7 +289,7 @@ def build_structured(
     phase = problem.once("phase", problem.max_queue, lambda: phase_distribution(problem))
     return StructuredMDP(
         problem, node_set, phase, onward.reached, onward.transition, onward.excess, passages,
-        truncated_mass(passages.values()), drops, onward.overdue,
+        truncated_mass(passages.values()), drops, onward.late,
     )
 
 
