@@ -9,16 +9,20 @@ import numpy as np
 import pytest
 
 from ramsis import profiles, runtime
+from ramsis.central.problem import CentralProblem
+from ramsis.central.solve import solve_central
 from ramsis.policy import Policy, write
 from ramsis.profiles import ProfileSet
 from ramsis.runtime import Drop, Wait
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.recipes import RECIPES
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
-from tests.bench.timing import repeated
+from tests.bench.timing import repeated, several
 
 LOADS_QPS = (400.0, 2000.0, 4000.0)
 SYNTHESIS_S, LARGE_S, LOOKUP_S, FILE_KB = 1.0, 10.0, 2e-6, 200.0
+FEW_S, AGAIN_S = 3.0, 0.3
 LOOKUPS = 20_000
 
 
@@ -28,9 +32,16 @@ def image(profile_file: Path) -> ProfileSet:
     return profiles.load(str(profile_file))
 
 
-def _made(profile: ProfileSet, load_qps: float, workers: int) -> Policy:
-    settings = SynthesisSettings(dispatch="central-queue", slo_ms=SLO_MS, workers=workers)
+def _made(profile: ProfileSet, load_qps: float, workers: int, **options: Any) -> Policy:
+    settings = SynthesisSettings(
+        **{"dispatch": "central-queue", "slo_ms": SLO_MS, "workers": workers, **options})
     return generate_policy(profile, load_qps, settings)
+
+
+def _problem(profile: ProfileSet, load_qps: float, **options: Any) -> CentralProblem:
+    settings = SynthesisSettings(dispatch="central-queue", **options)
+    found: CentralProblem = RECIPES["central-queue"].problem(profile, load_qps, settings)
+    return found
 
 
 def _enter(
@@ -60,6 +71,40 @@ def test_synthesis_with_drawn_service(benchmark: Any, ledger: Ledger, load_qps: 
 @pytest.mark.parametrize("workers", [4, 1000, 10_000])
 def test_synthesis_of_other_sizes(benchmark: Any, ledger: Ledger, workers: int) -> None:
     _enter(ledger, benchmark, profiles.load("image-cpu"), 120.0 * workers, workers, LARGE_S)
+
+
+@pytest.mark.parametrize(("name", "slo_ms", "load_qps"), [
+    ("digits-cpu", 25.0, 250.0), ("text-cpu", 95.0, 100.0), ("image-cpu", 350.0, 100.0),
+])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_few_workers(
+    benchmark: Any, ledger: Ledger, name: str, slo_ms: float, load_qps: float, workers: int
+) -> None:
+    profile, load_qps = profiles.load(name), load_qps * workers
+    policy, timing = repeated(
+        benchmark, lambda: _made(profile, load_qps, workers, slo_ms=slo_ms), rounds=3)
+    assert policy.headroom is not None
+    assert policy.replay is not None
+    ledger.time(f"{name}, {workers} workers, {load_qps:g} QPS", timing, FEW_S)
+    pure = several(lambda: _made(profile, load_qps, workers, slo_ms=slo_ms, headroom=0.0), 3)
+    ledger.ratio(timing, pure, "the same without headroom")
+
+
+@pytest.mark.parametrize("load_qps", LOADS_QPS)
+def test_solution_for_longer_times(
+    benchmark: Any, ledger: Ledger, image: ProfileSet, load_qps: float
+) -> None:
+    """From the optimum for the true times, against from nothing."""
+    pure = solve_central(_problem(image, load_qps, slo_ms=SLO_MS, workers=WORKERS))
+
+    def longer() -> CentralProblem:
+        return pure.problem.varied(times=pure.problem.times.scaled(1.1))
+
+    found, timing = repeated(benchmark, lambda: solve_central(longer(), pure), rounds=5)
+    alone = solve_central(longer())
+    assert np.array_equal(found.table, alone.table)
+    ledger.time(f"central queue solved again for longer times, {load_qps:g} QPS", timing, AGAIN_S)
+    ledger.ratio(timing, several(lambda: solve_central(longer()), 5), "the same from nothing")
 
 
 def test_lookup_and_file(

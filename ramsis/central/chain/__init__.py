@@ -185,8 +185,10 @@ class _Factors:
 
     def __init__(self, matrix: csr_array, *, dense: bool) -> None:
         self._turned = dense
-        of = csc_array(matrix.T) if dense else matrix.tocsc()
-        self._factors: SuperLU = splu(of, permc_spec="COLAMD")
+        if dense:
+            self._factors: SuperLU = splu(csc_array(matrix.T), permc_spec="COLAMD")
+        else:  # with columns of a few entries, larger blocks are work for nothing
+            self._factors = splu(matrix.tocsc(), permc_spec="COLAMD", relax=1, panel_size=1)
         self.large = self._factors.L.nnz > _LARGE
 
     def solve(self, right: FloatArray, turned: bool) -> FloatArray:
