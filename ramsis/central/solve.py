@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from ramsis.central.actions import improve, table_of
 from ramsis.central.chain import EXACT, Chain, SteadyState, Values
 from ramsis.central.model import Model, central_model
-from ramsis.central.problem import CentralProblem
+from ramsis.central.problem import FEW_WORKERS, CentralProblem
 from ramsis.errors import NotConvergedError, describe
 
 __all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "evaluate_central",
@@ -111,8 +111,8 @@ def solve_central(
     Parameters
     ----------
     start : CentralSolution, optional
-        Of a like problem, whose policy is the first one if the levels, slack bins and actions are
-        as many.
+        Of a like problem, whose policy is the first one if workers are few and the levels, slack
+        bins and actions as many.
 
     Raises
     ------
@@ -158,8 +158,8 @@ def _solved(
     """The solution; None where the values of a policy on the way could not be computed."""
     model = central_model(problem, restart)
     first: CentralSolution | _Policy | None = start
-    if start is None or not _alike(problem, start.problem):
-        first = _from_few_levels(model)
+    if start is None or problem.workers > FEW_WORKERS or not _alike(problem, start.problem):
+        first = _from_few_levels(model)  # with many workers quicker than rounds with all levels
     found = None if first is None else _iterated(model, first.to, first.action, first.chain)
     steady_state = None if found is None else found.chain.steady_state()
     if found is None or steady_state is None:
