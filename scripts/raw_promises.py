@@ -35,8 +35,8 @@ PER_WORKER, CENTRAL = "round-robin", "central-queue"
 STATIONS = (
     (PER_WORKER, 1, 60.0, 60.0), (PER_WORKER, 1, 150.0, 60.0), (PER_WORKER, 2, 100.0, 60.0),
     (PER_WORKER, 2, 250.0, 90.0), (PER_WORKER, 4, 600.0, 60.0),
-    (CENTRAL, 1, 60.0, 60.0), (CENTRAL, 2, 60.0, 60.0), (CENTRAL, 4, 600.0, 60.0),
-    (CENTRAL, 12, 900.0, 60.0), (CENTRAL, 12, 2400.0, 60.0),
+    (CENTRAL, 1, 60.0, 60.0), (CENTRAL, 2, 60.0, 60.0), (CENTRAL, 12, 900.0, 60.0),
+    (CENTRAL, 12, 2400.0, 60.0), (CENTRAL, 4, 300.0, 60.0),
 )
 """Dispatch, workers, QPS, SLO in ms."""
 BUDGETS = (0.01, 0.001, 0.0005)
@@ -140,7 +140,7 @@ def main() -> int:
     print("law        dispatch       K    QPS SLO samples budget % | promised [interval] "
           "replayed, % | effective accuracy promised, replayed | s")
     for case in cases(given.quick, tuple(given.budgets), given.samples, given.queries):
-        if given.only_budgets and case.budget is None or case.dispatch != (
+        if (given.only_budgets and case.budget is None) or case.dispatch != (
                 given.dispatch or case.dispatch):
             continue
         key = json.dumps(asdict(case), sort_keys=True)
