@@ -11,6 +11,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,8 @@ def _render(value: Any, indent: int) -> str:
         issubclass(kind, (Mapping, list, tuple)) for kind in set(map(type, value))
     ):
         return "[\n" + ",\n".join(f"{inner}{_render(v, indent + 1)}" for v in value) + f"\n{pad}]"
+    if type(value) is float and isfinite(value):
+        return repr(value)  # as the encoder writes it, which takes far longer for a single number
     return _PLAIN.encode(value)
 
 

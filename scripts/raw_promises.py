@@ -35,8 +35,8 @@ PER_WORKER, CENTRAL = "round-robin", "central-queue"
 STATIONS = (
     (PER_WORKER, 1, 60.0, 60.0), (PER_WORKER, 1, 150.0, 60.0), (PER_WORKER, 2, 100.0, 60.0),
     (PER_WORKER, 2, 250.0, 90.0), (PER_WORKER, 4, 600.0, 60.0),
-    (CENTRAL, 1, 60.0, 60.0), (CENTRAL, 1, 150.0, 90.0), (CENTRAL, 2, 250.0, 60.0),
-    (CENTRAL, 4, 600.0, 60.0), (CENTRAL, 8, 1600.0, 60.0),
+    (CENTRAL, 1, 60.0, 60.0), (CENTRAL, 2, 60.0, 60.0), (CENTRAL, 4, 600.0, 60.0),
+    (CENTRAL, 12, 900.0, 60.0), (CENTRAL, 12, 2400.0, 60.0),
 )
 """Dispatch, workers, QPS, SLO in ms."""
 BUDGETS = (0.01, 0.001, 0.0005)

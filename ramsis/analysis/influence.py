@@ -17,13 +17,17 @@ those that are dropped, and to what the table then decides. It takes one evaluat
 
 By the delta method, samples n_i that are drawn anew give v the variance Σ_i Var J_i / n_i. Batches
 that are run as the same size rest on the same samples; their J_i are added first. One more sample
-that is longer than those seen moves v by up to (J_i(l) − E J_i)/n_i: l is taken as long as the SLO
-at least, and as the longest sample of any batch is against its mean.
+that is longer than those seen moves v by (J_i(l) − E J_i)/n_i: l is taken half as long again as
+the SLO at least, and as the longest sample of any batch is against its mean. Beyond the longest
+that was seen, and the SLO, J_i rises at least by what arrives meanwhile and is late.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
+from operator import add
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +46,39 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _HARDLY = 1e-9  # of all queries: what serves fewer does not count
-_BEYOND = 1.01  # SLOs that a sample takes which is late for all
+_BEYOND = 1.5  # SLOs that a sample which was not seen takes at least
+
+
+class _Effect(NamedTuple):
+    """What batches of n + 1 on a model do to the rate of late requests.
+
+    Attributes
+    ----------
+    n : int
+    by_time : ndarray, shape (G,)
+        J by how long they take.
+    all_late : float
+        J where they are late for all, and else like the longest of these times.
+    per_ms : float
+        What arrives during them.
+    """
+
+    n: int
+    by_time: FloatArray
+    all_late: float
+    per_ms: float
+
+    def __add__(self, other: object) -> _Effect:
+        """Of both, with the times of the first."""
+        assert isinstance(other, _Effect)
+        return _Effect(self.n, self.by_time + other.by_time, self.all_late + other.all_late,
+                       self.per_ms + other.per_ms)
+
+    def at(self, time_ms: float, grid: FloatArray, slo_ms: float) -> float:
+        """J of a time that may be longer than the grid, and is longer than the SLO."""
+        last = float(grid[-1])
+        found = self.all_late if last < slo_ms else float(np.interp(time_ms, grid, self.by_time))
+        return found + self.per_ms * max(time_ms - max(last, slo_ms), 0.0)
 
 
 def evidence_of(
@@ -67,7 +103,7 @@ def evidence_of(
     outcome = mdp.problem.outcome(table)
     grid = mdp.problem.services.latency_ms
     onward = np.array([mdp.service_value(float(ms), found.onward_value) for ms in grid])
-    groups: dict[tuple[int, int], list[FloatArray]] = {}
+    groups: dict[tuple[int, int], list[_Effect]] = {}
     for n in range(problem.max_queue):
         for model in np.unique(outcome.model[n][outcome.service[n] >= 0]).tolist():
             own = np.where((outcome.service[n] >= 0) & (outcome.model[n] == model), visits[n], 0.0)
@@ -78,8 +114,9 @@ def evidence_of(
             late, all_late = _late(problem, n, own, grid)
             later = -(onward @ (own @ mdp.phase[n]))
             size = int(problem.latency.run_as[model, n])
-            groups.setdefault((model, size), []).append(
-                np.concatenate([late + later, [all_late + later[-1], n]]))
+            meanwhile = float(own.sum()) * problem.arrivals.rate_per_ms / problem.workers
+            groups.setdefault((model, size), []).append(_Effect(
+                n, late + later, all_late + float(later[-1]), meanwhile))
     return _of_groups(problem, groups, grid, -found.gain)
 
 
@@ -108,26 +145,21 @@ def _late(
 
 
 def _of_groups(
-    problem: WorkerProblem, groups: dict[tuple[int, int], list[FloatArray]], grid: FloatArray,
+    problem: WorkerProblem, groups: dict[tuple[int, int], list[_Effect]], grid: FloatArray,
     rate: float,
 ) -> Evidence | None:
     """Variance and the weight of one more sample, of all groups together."""
     assert problem.quantiles_ms is not None
     assert problem.samples is not None
-    weights, variance, weight, longest = hat_weights(problem.quantile_levels), 0.0, 0.0, 1.0
-    beyond = problem.slo_ms * _BEYOND
-    listed = [(model, int(parts[0][-1]), np.sum(parts, axis=0)[:-1])
-              for (model, _), parts in groups.items()]
-    for model, n, _ in listed:
-        times = problem.quantiles_ms[model, n]
-        longest = max(longest, float(times[-1] / (times @ weights)))
-    for model, n, effect in listed:
-        times, samples = problem.quantiles_ms[model, n], int(problem.samples[model, n])
-        each = np.interp(times, grid, effect[:-1])
+    weights, variance, weight = hat_weights(problem.quantile_levels), 0.0, 0.0
+    listed = [(model, reduce(add, parts)) for (model, _), parts in groups.items()]
+    times = [problem.quantiles_ms[model, effect.n] for model, effect in listed]
+    longest = max((float(own[-1] / (own @ weights)) for own in times), default=1.0)
+    for (model, effect), own in zip(listed, times, strict=True):
+        samples = int(problem.samples[model, effect.n])
+        each = np.interp(own, grid, effect.by_time)
         mean = float(each @ weights)
         variance += float((each - mean) ** 2 @ weights) / samples
-        far = float(np.interp(max(longest * (times @ weights), beyond), grid, effect[:-1]))
-        if beyond > grid[-1]:
-            far = float(effect[-1])
-        weight = max(weight, (far - mean) / samples)
+        far = max(longest * float(own @ weights), _BEYOND * problem.slo_ms)
+        weight = max(weight, (effect.at(far, grid, problem.slo_ms) - mean) / samples)
     return Evidence.of(rate, variance, weight) if listed else None

@@ -43,9 +43,10 @@ def verify(
     A DIR stands for the policy files of its manifest, and for what several stations promise
     together. The decision process is written out
     in full and solved by value iteration and power iteration, which shares no shortcut with
-    `ramsis generate`; this takes seconds a file, minutes for large tables. The table of a central
-    queue is replayed on simulated arrivals, and its certified_gap printed: the share by which the
-    best possible scheme could at most be better. The exit code is 6 when a claim fails.
+    `ramsis generate`; this takes seconds a file, minutes for large tables. The tables of a central
+    queue and of shortest-queue dispatch are replayed on simulated arrivals, and the former's
+    certified_gap is printed: the share by which the best possible scheme could at most be better.
+    The exit code is 6 when a claim fails.
 
     \b
     Examples:

@@ -18,13 +18,10 @@ from typing import Any
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.model import ModelProfile, ProfileSet
+from ramsis.profiles.model import FORMAT, ModelProfile, ProfileSet
 from ramsis.profiles.values import ProfileError
 
 __all__ = ["FORMAT", "load", "save", "shipped_names", "to_document"]
-
-FORMAT = "ramsis.profile/1"
-"""The ``format`` field of the files written here."""
 
 _PACKAGE = Path(__file__).resolve().parent
 _SHIPPED = (_PACKAGE / "shipped", _PACKAGE.parents[1] / "profiles")
@@ -87,7 +84,7 @@ def save(profile_set: ProfileSet, path: str | os.PathLike[str]) -> None:
         When the file cannot be written.
     """
     try:
-        text = canonical_json(to_document(profile_set))
+        text = canonical_json(profile_set.to_document())
     except (TypeError, ValueError) as error:
         raise InvalidValueError(
             describe(f"not representable in JSON ({error})", where="hardware or measurement")
@@ -99,22 +96,7 @@ def save(profile_set: ProfileSet, path: str | os.PathLike[str]) -> None:
 
 def to_document(profile_set: ProfileSet) -> dict[str, Any]:
     """The JSON document of a profile set; absent values are left out."""
-    return {
-        "format": FORMAT,
-        "name": profile_set.name,
-        "hardware": dict(profile_set.hardware),
-        "measurement": dict(profile_set.measurement),
-        "models": [
-            {**_present(model, _MODEL_FIELDS),
-             "batches": [_present(batch, _BATCH_FIELDS) for batch in model.batches]}
-            for model in profile_set.models
-        ],
-    }
-
-
-def _present(item: object, names: tuple[str, ...]) -> dict[str, Any]:
-    values = {name: getattr(item, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    return profile_set.to_document()
 
 
 def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:

@@ -11,12 +11,14 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import ProfileError, number, positive, text
@@ -24,7 +26,10 @@ from ramsis.profiles.values import ProfileError, number, positive, text
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ModelProfile", "ProfileSet", "check_overhead"]
+__all__ = ["FORMAT", "ModelProfile", "ProfileSet", "check_overhead"]
+
+FORMAT = "ramsis.profile/1"
+"""The ``format`` field of the files of profile sets."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +185,18 @@ class ProfileSet:
             replace(model, batches=tuple(item.longer(overhead_ms) for item in model.batches))
             for model in self.models))
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """Of the file that the set is written to."""
+        return fingerprint(self.to_document())
+
+    def to_document(self) -> dict[str, Any]:
+        """The JSON document of the set; absent values are left out."""
+        models = [{**_present(model), "batches": [_present(batch) for batch in model.batches]}
+                  for model in self.models]
+        return {"format": FORMAT, "name": self.name, "hardware": dict(self.hardware),
+                "measurement": dict(self.measurement), "models": models}
+
     @property
     def statistics(self) -> tuple[str, ...]:
         """Those latency statistics that every model has at every batch size."""
@@ -209,6 +226,16 @@ class ProfileSet:
                 describe("largest batch size out of range", where="max_batch", value=max_batch,
                          allowed="a whole number >= 1")
             )
+        if (statistic, max_batch) not in self._tables:
+            self._tables[statistic, max_batch] = self._latency_table(statistic, max_batch)
+        return self._tables[statistic, max_batch]
+
+    @cached_property
+    def _tables(self) -> dict[tuple[str, int], LatencyTable]:
+        """The latency tables that were asked for."""
+        return {}
+
+    def _latency_table(self, statistic: str, max_batch: int) -> LatencyTable:
         rows = [self._row(model, statistic, max_batch) for model in self.models]
         latency_ms, origin, run_as = (np.array(column) for column in zip(*rows, strict=True))
         return LatencyTable(
@@ -255,6 +282,11 @@ def check_overhead(overhead_ms: float) -> None:
     if not (math.isfinite(overhead_ms) and overhead_ms >= 0):
         raise InvalidValueError(describe("not an overhead", where="overhead_ms",
                                          value=overhead_ms, allowed="a finite number >= 0"))
+
+
+def _present(item: ModelProfile | BatchProfile) -> dict[str, Any]:
+    values = {one.name: getattr(item, one.name) for one in fields(item)}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _statistics_ms(model: ModelProfile, statistic: str) -> Sequence[float]:

@@ -44,6 +44,9 @@ from ramsis.errors import InvalidValueError, describe
 __all__ = ["LatencyTable", "Origin", "fill_row", "smoothed", "theil_sen_slope"]
 
 
+_ROUNDING = 1e-9  # relative, of a mean
+
+
 class Origin(IntEnum):
     """Where an entry of a latency table comes from."""
 
@@ -271,15 +274,27 @@ def smoothed(
     start, size = 0, len(values_ms)
     while start < size:
         # The longest stretch from here that pools into one value, each within its interval.
-        for end in range(size, start + 1, -1):
-            pooled = isotonic_regression(values_ms[start:end]).x
-            flat = pooled[0] == pooled[-1] and (values_ms[start:end] != pooled[0]).any()
-            if flat and ((low_ms[start:end] <= pooled) & (pooled <= high_ms[start:end])).all():
-                result[start:end] = pooled
-                start = end - 1
+        for end in _stretches(values_ms[start:], low_ms[start:], high_ms[start:]):
+            stretch = slice(start, start + end)
+            pooled = isotonic_regression(values_ms[stretch]).x
+            flat = pooled[0] == pooled[-1] and (values_ms[stretch] != pooled[0]).any()
+            if flat and ((low_ms[stretch] <= pooled) & (pooled <= high_ms[stretch])).all():
+                result[stretch] = pooled
+                start += end - 1
                 break
         start += 1
     return result
+
+
+def _stretches(
+    values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> list[int]:
+    """Lengths of 2 and more, the longest first, with a mean within every interval, or all but."""
+    mean = np.cumsum(values) / np.arange(1, len(values) + 1)
+    rounding = _ROUNDING * values[0]
+    fits = (np.maximum.accumulate(low) <= mean + rounding) & (
+        mean - rounding <= np.minimum.accumulate(high))
+    return [int(at) + 1 for at in np.flatnonzero(fits)[::-1] if at]
 
 
 def fill_row(

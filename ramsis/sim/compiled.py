@@ -13,7 +13,7 @@ from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
 from ramsis.sim.engine import coins
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.run import Run
+from ramsis.sim.run import DROPPED, Run
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 from ramsis.sim.tables import Compiled
 
@@ -116,10 +116,10 @@ def replay(
         np.empty(n), np.empty(n), *(np.empty(n, dtype=np.int32) for _ in range(4))
     )
     arrival_ms = np.ascontiguousarray(given.arrival_ms)
-    drop_ms = np.full(n, np.nan)
+    drop_ms = np.empty(n)  # where a query is dropped
     queries = _Queries(arrival_ms, fleet.slo_ms, given.slo_ms)
     count = _KERNELS[scheme.kernel](queries, tables, terms, out, drop_ms)
-    dropped = np.flatnonzero(~np.isnan(drop_ms)).astype(np.int32)
+    dropped = np.flatnonzero(out.batch_of == DROPPED).astype(np.int32)
     return Run(
         fleets=(fleet,),
         duration_ms=given.duration_ms,

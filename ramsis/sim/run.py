@@ -70,6 +70,11 @@ class Run:
         """Name of each model; one that several types hold is there for each."""
         return tuple(name for fleet in self.fleets for name in fleet.models)
 
+    @cached_property
+    def accuracy(self) -> FloatArray:
+        """Accuracy of each of ``models``."""
+        return np.concatenate([fleet.table.accuracy for fleet in self.fleets])
+
     @property
     def queries(self) -> int:
         """Number of queries that arrived."""
@@ -110,8 +115,7 @@ class Run:
     @cached_property
     def reward(self) -> FloatArray:
         """Accuracy of each query answered in time and 0 for the others, shape (n,)."""
-        accuracy = np.concatenate([*(fleet.table.accuracy for fleet in self.fleets), [0.0]])
-        return np.where(self.in_time, accuracy[self.model_of], 0.0)
+        return np.where(self.in_time, np.append(self.accuracy, 0.0)[self.model_of], 0.0)
 
 
 def _of_batch(values: NDArray[_Number], batch_of: IntArray, absent: float) -> NDArray[_Number]:

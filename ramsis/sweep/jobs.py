@@ -18,7 +18,6 @@ from ramsis.cluster import Cluster
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.policy import Level, Policy, PolicySet, level_of, read, read_set, write
-from ramsis.profiles.file import to_document
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sim import (
     ConstantLoad,
@@ -75,7 +74,7 @@ class SweepCluster:
     @classmethod
     def of(cls, cluster: Cluster) -> SweepCluster:
         """With the fingerprints worked out."""
-        return cls(cluster, tuple(fingerprint(to_document(one.profile))
+        return cls(cluster, tuple(one.profile.fingerprint
                                   for one in cluster.worker_types))
 
     @cached_property

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ramsis.files import fingerprint
 from ramsis.policy import Inputs
 from ramsis.profiles import ProfileSet
-from ramsis.profiles.file import to_document
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["inputs_of"]
@@ -14,7 +13,7 @@ __all__ = ["inputs_of"]
 def inputs_of(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:
     """The record of a profile and settings."""
     return Inputs(
-        profile=fingerprint(to_document(profile)),
+        profile=profile.fingerprint,
         profile_name=profile.name,
         settings=fingerprint(settings.as_dict()),
     )

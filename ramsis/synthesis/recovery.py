@@ -13,10 +13,12 @@ and t_i how long after the burst it arrives,
     T = the t at which  Σ_{t_i <= t} (d_i − 0.01)  is greatest
 
 is the time after which less than 0.01 is lost. It needs no intervals to average over: where d_i
-falls, the sum rises until its mean passes 0.01. Bursts are 4 SLOs apart. Where T is more than
-half of that they are set 16, 128 and 512 SLOs apart; a policy that has not recovered after 256
-SLOs is called metastable. ``ramsis verify`` checks the result by the plain engine, with other
-arrivals, and by means over intervals (:mod:`ramsis.synthesis.verify_recovery`).
+falls, the sum rises until its mean passes 0.01. Where the load alone makes the policy collapse in
+the course of a run, what it has without bursts is its best quarter of the run. Bursts are 4 SLOs
+apart. Where T is more than half of that they are set 16, 128 and 512 SLOs apart; a policy that has
+not recovered after 256 SLOs is called metastable. ``ramsis verify`` checks the
+result by the plain engine, with other arrivals, and by means over intervals
+(:mod:`ramsis.synthesis.verify_recovery`).
 """
 
 from __future__ import annotations
@@ -154,9 +156,16 @@ def _losses(
                             for given in (calm, both))
     step = np.floor((arrival_ms - first_ms) / (apart_ms / _STEPS)).astype(np.int64)
     after = (step >= 0) & (step < bursts * _STEPS)
-    lost = (without - with_bursts[own])[after] - LOSS
+    lost = _usual(without[after]) - with_bursts[own][after] - LOSS
     by_step = np.bincount(step[after], weights=lost, minlength=bursts * _STEPS)
     return np.asarray(by_step, dtype=float).reshape(bursts, _STEPS)
+
+
+def _usual(reward: FloatArray) -> FloatArray:
+    """What requests have without bursts: their own, or the best that the policy holds for long."""
+    quarters = [float(one.mean()) for one in np.array_split(reward, 4) if len(one)]
+    collapses = bool(quarters) and max(quarters) - min(quarters) > LOSS
+    return np.full_like(reward, max(quarters)) if collapses else reward
 
 
 def _given(

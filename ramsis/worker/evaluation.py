@@ -23,6 +23,7 @@ from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with
 from ramsis.worker.policy_chain import (
     frequency_through_drops,
     node_frequency,
+    policy_states,
     rewards_and_costs,
     state_kernel,
     to_nodes,
@@ -143,28 +144,29 @@ def _evaluate(
 ) -> NodeEvaluation:
     continuation = mdp.continuation
     outcome = mdp.problem.outcome(policy)
-    reward, cost = rewards_and_costs(mdp, outcome)
+    states = policy_states(mdp, outcome)
+    reward, cost = rewards_and_costs(mdp, states, outcome)
     excess = mdp.charged_excess
     price = mdp.problem.violation_price
     fined = price * excess
     empty = np.zeros(len(excess))
     empty[-1] = 1.0
     if len(reward) > len(excess):
-        rows = to_nodes(mdp, outcome)
+        rows = to_nodes(mdp, states)
         chain = DenseChain(
-            np.asarray(continuation @ rows), np.asarray(continuation @ reward) - fined,
+            mdp.onward(rows), np.asarray(continuation @ reward) - fined,
             np.asarray(continuation @ cost) + excess, empty)
         del rows  # the largest array: its memory serves the factorisation
         found = solve_chain(chain, restart, reference)
         value, frequency = found.value, found.frequency
     else:
-        kernel, beyond = state_kernel(mdp, outcome)
+        kernel, beyond = state_kernel(mdp, states)
         beyond += restart * (excess[-1] - beyond)
         chain = DenseChain(kernel, reward - price * beyond, cost + beyond,
                            np.asarray(continuation.T @ empty))
         found = solve_chain(chain, restart, reference)
         value = np.asarray(continuation @ found.value) - found.gain * excess - fined
-        frequency = node_frequency(mdp, outcome, found.frequency)
+        frequency = node_frequency(mdp, states, found.frequency)
         frequency += restart * (found.frequency.sum() * empty - frequency)
     return NodeEvaluation(policy, found.gain, value, frequency, found.reference, found.residual,
                           restart)

@@ -19,7 +19,7 @@ At the Gauss points this is of third order where the density is smooth.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +31,8 @@ from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.queue import WorkerQueue
 from ramsis.worker.slack_nodes import Cells, NodeSet
 
-__all__ = ["Passage", "first_passage", "quadrature_passage", "truncated_mass"]
+__all__ = ["Passage", "Passages", "first_passage", "first_passages", "quadrature_passage",
+           "truncated_mass"]
 
 FloatArray = NDArray[np.float64]
 
@@ -56,23 +57,115 @@ class Passage(NamedTuple):
         return np.asarray(self.idle.sum(axis=0))
 
 
+class Passages(Mapping[float, Passage]):
+    """First passages by service time in ms, in arrays that several can share.
+
+    Parameters
+    ----------
+    row : mapping of float to int
+        Row of the arrays for each service time.
+    reach : ndarray, shape (G, I, K)
+        Weights of all nodes.
+    used : sequence of int, length G
+        Nodes that each can reach.
+    idle : ndarray, shape (G, L, K)
+        As of :class:`Passage`.
+    """
+
+    def __init__(
+        self, row: Mapping[float, int], reach: FloatArray, used: Sequence[int], idle: FloatArray
+    ) -> None:
+        self._row, self._reach, self._used, self._idle = row, reach, used, idle
+        self._mixed: dict[tuple[tuple[float, ...], tuple[float, ...]], Passage] = {}
+
+    @classmethod
+    def of(cls, passages: Mapping[float, Passage]) -> Passages:
+        """Those that are given, one at least."""
+        used = [len(one.reach) for one in passages.values()]
+        some = next(iter(passages.values()))
+        reach = np.zeros((len(used), max(used), some.reach.shape[1]))
+        for own, one in zip(reach, passages.values(), strict=True):
+            own[: len(one.reach)] = one.reach
+        return cls({latency: i for i, latency in enumerate(passages)}, reach, used,
+                   np.array([one.idle for one in passages.values()]))
+
+    def __getitem__(self, latency_ms: float) -> Passage:
+        row = self._row[latency_ms]
+        return Passage(self._reach[row, : self._used[row]], self._idle[row])
+
+    def __iter__(self) -> Iterator[float]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def only(self, latencies_ms: Iterable[float]) -> Passages:
+        """Some of them, in the same arrays."""
+        some = Passages({latency: self._row[latency] for latency in latencies_ms}, self._reach,
+                        self._used, self._idle)
+        some._mixed = self._mixed
+        return some
+
+    def mixed(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
+        """The first passage of a service time that is one of these with such probabilities."""
+        if len(latencies_ms) == 1:
+            return self[latencies_ms[0]]
+        key = latencies_ms, weights
+        if key not in self._mixed:
+            self._mixed[key] = self._mixture(latencies_ms, weights)
+        return self._mixed[key]
+
+    def _mixture(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
+        rows = [self._row[latency] for latency in latencies_ms]
+        first, last = min(rows), max(rows) + 1
+        weight = np.zeros(last - first)
+        weight[np.array(rows) - first] = weights
+        reach = weight @ self._reach[first:last].reshape(last - first, -1)
+        used = max(self._used[row] for row in rows)
+        return Passage(reach.reshape(self._reach.shape[1:])[:used],
+                       np.tensordot(weight, self._idle[first:last], axes=1))
+
+
 def truncated_mass(passages: Iterable[Passage]) -> float:
     """Largest probability that one of the passages leaves out."""
     return max(float(np.abs(1.0 - p.reach.sum(axis=0) - p.none).max()) for p in passages)
 
 
+def first_passages(
+    queue: WorkerQueue, nodes: NodeSet, latencies_ms: FloatArray, starts: BusyPeriodStart
+) -> Passages:
+    """Weights of the nodes for services of several lengths, as of :func:`first_passage`."""
+    workers, count = queue.workers, len(latencies_ms)
+    reach = np.zeros((count, len(nodes), workers))  # of which what is not written takes no memory
+    idle = np.empty((count, len(starts.queued), workers))
+    used = []
+    for i, latency in enumerate(latencies_ms.tolist()):
+        found = first_passage(queue, nodes, latency, starts, reach[i])
+        idle[i] = found.idle
+        used.append(len(found.reach))
+    return Passages({latency: i for i, latency in enumerate(latencies_ms.tolist())}, reach, used,
+                    idle)
+
+
 def first_passage(
-    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart | None = None
+    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart | None = None,
+    room: FloatArray | None = None,
 ) -> Passage:
     """Weights of the nodes for a service of ``latency_ms``.
 
-    ``starts`` is ``busy_period_start(queue)``, where it is at hand already.
+    Parameters
+    ----------
+    starts : BusyPeriodStart, optional
+        ``busy_period_start(queue)``, where it is at hand already.
+    room : ndarray, shape (I, K), optional
+        Where the weights are written.
     """
     starts = busy_period_start(queue) if starts is None else starts
+    room = np.empty((len(nodes), queue.workers)) if room is None else room
     if nodes.cells is None:
-        return _exact(queue, nodes, latency_ms, starts)
+        return _exact(queue, nodes, latency_ms, starts, room)
     tail, reach = quadrature_passage(
-        queue.arrivals, queue.workers, nodes, nodes.cells, latency_ms
+        queue.arrivals, queue.workers, nodes, nodes.cells, latency_ms, room
     )
     if len(starts.queued) == 1:
         return Passage(reach, 1.0 - tail[None])
@@ -81,9 +174,13 @@ def first_passage(
 
 
 def quadrature_passage(
-    arrivals: ArrivalProcess, orders: int, nodes: NodeSet, cells: Cells, latency_ms: float
+    arrivals: ArrivalProcess, orders: int, nodes: NodeSet, cells: Cells, latency_ms: float,
+    room: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """P(U_r <= l), shape (R,), and the weights of quadrature nodes, (I', R), for r = 1 … R."""
+    """P(U_r <= l), shape (R,), and the weights of quadrature nodes, (I', R), for r = 1 … R.
+
+    The weights are written into the first rows of ``room``, (I, R), if there is any.
+    """
     used = int(np.searchsorted(cells.edge_ms, latency_ms, side="left"))
     instant = np.maximum(latency_ms - cells.edge_ms[: used + 1], 0.0)
     tail, integral = passage_tails(arrivals, orders, instant)
@@ -96,7 +193,8 @@ def quadrature_passage(
     gap = nodes.remaining_ms[high] - nodes.remaining_ms[low]
     share = (mean[pair] - nodes.remaining_ms[low][:, None] * mass[pair]) / gap[:, None]
     np.clip(share, 0.0, mass[pair], out=share)
-    reach = np.empty((int(cells.points[:used].sum()), orders))
+    size = int(cells.points[:used].sum())
+    reach = np.empty((size, orders)) if room is None else room[:size]
     reach[first] = mass
     reach[low] -= share
     reach[high] = share
@@ -104,7 +202,8 @@ def quadrature_passage(
 
 
 def _exact(
-    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart
+    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart,
+    room: FloatArray,
 ) -> Passage:
     workers, arrivals = queue.workers, queue.arrivals
     order = np.arange(workers)
@@ -124,4 +223,6 @@ def _exact(
         np.cumsum(joint, axis=0, out=joint)  # [r-1, b] = P(a < r, a + d = b)
         parts.append(joint[order[:, None], order[:, None] + 1 + np.arange(size)].T)
     before = np.exp(arrivals.log_pf(order, np.array([latency_ms])))
-    return Passage(np.concatenate(parts), starts.after(before))
+    reach = room[: sum(map(len, parts))]
+    np.concatenate(parts, out=reach)
+    return Passage(reach, starts.after(before))

@@ -33,7 +33,7 @@ from ramsis.arrivals.counts import counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.worker.actions import LateRule
 from ramsis.worker.evaluation import NodeEvaluation, StateFrequency, state_frequency
-from ramsis.worker.first_passage import Passage, quadrature_passage, truncated_mass
+from ramsis.worker.first_passage import Passage, Passages, quadrature_passage, truncated_mass
 from ramsis.worker.modes import MODES, ModulatedProcess
 from ramsis.worker.overdue import Continuation, QueueFound, after_drops
 from ramsis.worker.problem import WorkerProblem
@@ -84,17 +84,15 @@ def build_modulated(
     events = _Events.of(arrivals, problem.workers, float(problem.services.latency_ms[-1]))
     nodes = quadrature_nodes(problem, cells_per_slo, overdue=problem.late is LateRule.DROP)
     onward = _continuation(problem, arrivals, nodes, events)
-    passages = {
-        float(latency): events.passage(nodes, float(latency))
-        for latency in problem.services.latency_ms
-    }
+    passages = Passages.of({float(latency): events.passage(nodes, float(latency))
+                            for latency in problem.services.latency_ms})
     augmented = dataclasses.replace(problem, slack_ms=np.repeat(problem.slack_ms, MODES))
     pairs = NodeSet(np.repeat(nodes.bin, MODES), np.repeat(nodes.remaining_ms, MODES),
                     np.repeat(nodes.offset, MODES), nodes.cells)
     drops = _drops(problem, events) if problem.late is LateRule.DROP else None
     return StructuredMDP(augmented, pairs, _phase(problem, arrivals), onward.reached,
                          onward.transition, onward.excess, passages,
-                         truncated_mass(passages.values()), drops, onward.overdue)
+                         truncated_mass(passages.values()), drops, onward.late)
 
 
 def _drops(problem: WorkerProblem, events: _Events) -> DropTransitions:

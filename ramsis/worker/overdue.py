@@ -32,10 +32,39 @@ from ramsis.worker.first_passage import Passage
 from ramsis.worker.queue import WorkerQueue
 from ramsis.worker.slack_nodes import NodeSet
 
-__all__ = ["Continuation", "QueueFound", "after_drops", "phase_after_drops"]
+__all__ = ["AfterDrops", "Continuation", "QueueFound", "after_drops", "phase_after_drops"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+
+
+class AfterDrops(NamedTuple):
+    """The rows of overdue nodes as means of those of the others.
+
+    Attributes
+    ----------
+    nodes : ndarray of int, shape (J,)
+        The overdue nodes.
+    reach, idle : ndarrays, shapes (J, I') and (J, L)
+        Weights of the first I' nodes and of the starts of busy periods.
+    others : csr_array, shape (I+L, S)
+        The continuation with rows of zeros for the overdue nodes.
+    found : ndarray, shape (J, N+1)
+        Expected number of overdue requests that are dropped with n = 1 … N queued, and with more.
+    """
+
+    nodes: IntArray
+    reach: FloatArray
+    idle: FloatArray
+    others: csr_array[np.float64]
+    found: FloatArray
+
+    def onward(self, rows: FloatArray) -> FloatArray:
+        """The continuation times some rows of states, (S, X), by two thin products."""
+        result = np.asarray(self.others @ rows)
+        result[self.nodes] = (self.reach @ result[: self.reach.shape[1]]
+                              + self.idle @ result[len(result) - self.idle.shape[1] :])
+        return result
 
 
 class Continuation(NamedTuple):
@@ -49,15 +78,14 @@ class Continuation(NamedTuple):
         P(state | node), the starts of busy periods last.
     excess : ndarray, shape (I+L,)
         Expected requests beyond N + 1.
-    overdue : ndarray, shape (I+L, N+1), or None
-        Expected number of overdue requests that are dropped with n queued; the last column is for
-        more than N. None where no request is.
+    late : AfterDrops or None
+        Of the overdue nodes, if there are any.
     """
 
     reached: tuple[IntArray, IntArray]
     transition: csr_array[np.float64]
     excess: FloatArray
-    overdue: FloatArray | None = None
+    late: AfterDrops | None = None
 
 
 class QueueFound(NamedTuple):
@@ -121,8 +149,8 @@ def after_drops(
     left = QueueFound(by_length, reach @ excess[:upto])
     onward = np.zeros(len(excess))
     onward[late] = left.excess + idle @ excess[last:]
-    overdue = np.zeros((len(excess), by_length.shape[1]))
-    overdue[late] = np.maximum(found.at_least() - left.at_least(), 0.0)
+    dropped = np.maximum(found.at_least() - left.at_least(), 0.0)
     node, column = np.nonzero(rows)
     own = csr_array((rows[node, column], (late[node], column)), shape=transition.shape)
-    return Continuation(known.reached, csr_array(transition + own), excess + onward, overdue)
+    return Continuation(known.reached, csr_array(transition + own), excess + onward,
+                        AfterDrops(late, reach, idle, transition, dropped))

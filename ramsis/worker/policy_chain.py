@@ -13,6 +13,7 @@ the drop leads to, its own cost besides. Rows are written only for states that t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,8 +23,10 @@ from ramsis.worker.actions import Outcome
 from ramsis.worker.structured import NEGLIGIBLE, StructuredMDP
 
 __all__ = [
+    "PolicyStates",
     "frequency_through_drops",
     "node_frequency",
+    "policy_states",
     "rewards_and_costs",
     "state_kernel",
     "to_nodes",
@@ -31,93 +34,117 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
-class _Group(NamedTuple):
-    """States (n − 1, bins) with one service: their rows of F are phase · passage."""
+class PolicyStates(NamedTuple):
+    """The states that nodes or a policy's drops lead to, by queue, service and slack.
 
-    states: tuple[int, IntArray]
-    phase: FloatArray
-    service: int
+    Attributes
+    ----------
+    queued, bins, service : ndarrays of int, shape (S',)
+        n − 1, j, and the policy's service there; −1 where there is none.
+    first : ndarray of int, shape (N+2,)
+        Where the states of each queue length begin.
+    reached : ndarray of int, shape (S,)
+        Places of the states that nodes lead to.
+    """
+
+    queued: IntArray
+    bins: IntArray
+    service: IntArray
+    first: IntArray
+    reached: IntArray
+
+    def idle(self, n: int) -> slice:
+        """The states of n + 1 queued without a service, which are the first."""
+        start, stop = int(self.first[n]), int(self.first[n + 1])
+        return slice(start, start + int(np.count_nonzero(self.service[start:stop] < 0)))
+
+    def of_queue(self, n: int) -> slice:
+        """The states of n + 1 queued."""
+        return slice(int(self.first[n]), int(self.first[n + 1]))
+
+    def groups(self) -> Iterator[tuple[slice, int]]:
+        """The states of one queue length and one service, and this service."""
+        new = (np.diff(self.queued) != 0) | (np.diff(self.service) != 0)
+        edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(self.queued)]
+        for start, stop in pairwise(edges):
+            service = int(self.service[start])
+            if service >= 0:
+                yield slice(start, stop), service
 
 
-def _met(mdp: StructuredMDP, outcome: Outcome) -> BoolArray:
-    """The states that nodes or a policy's drops lead to, (N+1, D+1)."""
+def policy_states(mdp: StructuredMDP, outcome: Outcome) -> PolicyStates:
+    """The states that a policy meets."""
     met = np.zeros(outcome.service.shape, dtype=bool)
     met[mdp.reached] = True
     if mdp.drops is not None:
         for n in range(len(met) - 1, 0, -1):
             drops = met[n] & (outcome.service[n] < 0)
-            met[n - 1] |= (mdp.drops.next_slack[n, drops] > NEGLIGIBLE).any(axis=0)
-    return met
-
-
-def _groups(mdp: StructuredMDP, outcome: Outcome, met: BoolArray) -> Iterator[_Group]:
-    """The states that are met by queue length and service, but for those that drop."""
-    queued, bins = np.nonzero(met & (outcome.service >= 0))
-    if not len(queued):
-        return
+            if drops.any():
+                met[n - 1] |= (mdp.drops.next_slack[n, drops] > NEGLIGIBLE).any(axis=0)
+    queued, bins = np.nonzero(met)
     service = outcome.service[queued, bins]
-    key = queued * (service.max() + 1) + service
-    order = np.argsort(key, kind="stable")
-    for group in np.split(order, np.flatnonzero(np.diff(key[order])) + 1):
-        n, own = int(queued[group[0]]), bins[group]
-        yield _Group((n, own), mdp.phase[n, own], int(service[group[0]]))
+    order = np.lexsort((service, queued))
+    queued, bins, service = queued[order], bins[order], service[order]
+    place = np.zeros(met.shape, dtype=np.int64)
+    place[queued, bins] = np.arange(len(queued))
+    first = np.searchsorted(queued, np.arange(len(met) + 1))
+    return PolicyStates(queued, bins, service, first, place[mdp.reached])
 
 
-def to_nodes(mdp: StructuredMDP, outcome: Outcome) -> FloatArray:
+def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
     """F, from the reached states to the nodes and busy-period starts; shape (S, I+L)."""
-    met = _met(mdp, outcome)
-    rows = np.zeros((*met.shape, len(mdp.excess)))
-    for states, phase, service in _groups(mdp, outcome, met):
-        passage = mdp.passage(service)
-        rows[*states, : len(passage.reach)] = phase @ passage.reach.T
-        rows[*states, -len(passage.idle) :] = phase @ passage.idle.T
+    rows = np.zeros((len(states.queued), len(mdp.excess)))
+    for part, service in states.groups():
+        passage, phase = mdp.passage(service), _phase(mdp, states, part)
+        np.matmul(phase, passage.reach.T, out=rows[part, : len(passage.reach)])
+        rows[part, -len(passage.idle) :] = phase @ passage.idle.T
     if mdp.drops is not None:
-        emptied = mdp.drops.emptied
-        drops = met & (outcome.service < 0)
-        rows[0, drops[0], -len(emptied) :] = mdp.phase[0, drops[0]] @ emptied.T
-        _add_after_drops(mdp, drops, rows)
-    return np.asarray(rows[mdp.reached])
+        emptied, none = mdp.drops.emptied, states.idle(0)
+        rows[none, -len(emptied) :] = _phase(mdp, states, none) @ emptied.T
+        _add_after_drops(mdp, states, rows)
+    return np.asarray(rows[states.reached])
 
 
-def state_kernel(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, FloatArray]:
     """F·A and F·excess, shapes (S, S) and (S,), without F."""
-    met, size = _met(mdp, outcome), len(mdp.reached[0])
-    kernel, beyond = np.zeros((*met.shape, size)), np.zeros(met.shape)
-    for states, phase, service in _groups(mdp, outcome, met):
+    size = len(states.reached)
+    kernel, beyond = np.zeros((len(states.queued), size)), np.zeros(len(states.queued))
+    for part, service in states.groups():
+        phase = _phase(mdp, states, part)
         next_state, excess = np.zeros((size, phase.shape[1])), np.zeros(phase.shape[1])
         for latency, weight in mdp.latencies_of(service):
             one, more = mdp.state_transitions[latency]
             next_state += weight * one
             excess += weight * more
-        kernel[states] = phase @ next_state.T
-        beyond[states] = phase @ excess
+        kernel[part] = phase @ next_state.T
+        beyond[part] = phase @ excess
     if mdp.drops is not None:
         last = len(mdp.excess) - len(mdp.drops.emptied)
-        drops = met & (outcome.service < 0)
-        emptied = mdp.phase[0, drops[0]] @ mdp.drops.emptied.T
-        kernel[0, drops[0]] = emptied @ mdp.continuation[last:].toarray()
-        beyond[0, drops[0]] = emptied @ mdp.charged_excess[last:]
-        _add_after_drops(mdp, drops, kernel)
-        _add_after_drops(mdp, drops, beyond)
-    return np.asarray(kernel[mdp.reached]), np.asarray(beyond[mdp.reached])
+        none = states.idle(0)
+        emptied = _phase(mdp, states, none) @ mdp.drops.emptied.T
+        kernel[none] = emptied @ mdp.continuation[last:].toarray()
+        beyond[none] = emptied @ mdp.charged_excess[last:]
+        _add_after_drops(mdp, states, kernel)
+        _add_after_drops(mdp, states, beyond)
+    return np.asarray(kernel[states.reached]), np.asarray(beyond[states.reached])
 
 
-def node_frequency(mdp: StructuredMDP, outcome: Outcome, frequency: FloatArray) -> FloatArray:
+def node_frequency(mdp: StructuredMDP, states: PolicyStates, frequency: FloatArray) -> FloatArray:
     """v·F: frequencies of the nodes from those of the reached states; shape (I+L,)."""
     found = np.zeros(len(mdp.excess))
-    met = _met(mdp, outcome)
-    by_state = np.zeros(met.shape)
-    by_state[mdp.reached] = frequency
+    by_state = np.zeros(len(states.queued))
+    by_state[states.reached] = frequency
     if mdp.drops is not None:
-        frequency_through_drops(mdp, outcome, by_state)
-        drops, emptied = outcome.service[0] < 0, mdp.drops.emptied
-        found[-len(emptied) :] = emptied @ (by_state[0, drops] @ mdp.phase[0, drops])
+        for n in range(len(states.first) - 2, 0, -1):
+            drops, onto = states.idle(n), states.of_queue(n - 1)
+            by_state[onto] += by_state[drops] @ _after_drop(mdp, states, n)
+        none, emptied = states.idle(0), mdp.drops.emptied
+        found[-len(emptied) :] = emptied @ (by_state[none] @ _phase(mdp, states, none))
     weights: dict[float, FloatArray] = {}
-    for states, phase, service in _groups(mdp, outcome, met):
-        own = by_state[states] @ phase
+    for part, service in states.groups():
+        own = by_state[part] @ _phase(mdp, states, part)
         for latency, share in mdp.latencies_of(service):
             weights[latency] = weights.get(latency, 0.0) + share * own
     for latency, weight in weights.items():
@@ -127,14 +154,16 @@ def node_frequency(mdp: StructuredMDP, outcome: Outcome, frequency: FloatArray) 
     return found
 
 
-def rewards_and_costs(mdp: StructuredMDP, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
+def rewards_and_costs(
+    mdp: StructuredMDP, states: PolicyStates, outcome: Outcome
+) -> tuple[FloatArray, FloatArray]:
     """Reward r and cost c of the reached states, up to the end of a drop; shape (S,) each."""
-    reward, cost = mdp.problem.rewards_and_costs(outcome)
+    both = np.stack([each[states.queued, states.bins]
+                     for each in mdp.problem.rewards_and_costs(outcome)], axis=1)
     if mdp.drops is not None:
-        drops = outcome.service < 0
-        _add_after_drops(mdp, drops, reward)
-        _add_after_drops(mdp, drops, cost)
-    return reward[mdp.reached], cost[mdp.reached]
+        _add_after_drops(mdp, states, both)
+    reward, cost = both[states.reached].T
+    return reward, cost
 
 
 def frequency_through_drops(mdp: StructuredMDP, outcome: Outcome, frequency: FloatArray) -> None:
@@ -145,11 +174,26 @@ def frequency_through_drops(mdp: StructuredMDP, outcome: Outcome, frequency: Flo
         frequency[n - 1] += dropped @ mdp.drops.next_slack[n]
 
 
-def _add_after_drops(mdp: StructuredMDP, drops: BoolArray, values: FloatArray) -> None:
+def _phase(mdp: StructuredMDP, states: PolicyStates, part: slice) -> FloatArray:
+    """The distribution of the phase in some of the states, shape (·, K)."""
+    found: FloatArray = mdp.phase[states.queued[part], states.bins[part]]
+    return found
+
+
+def _after_drop(mdp: StructuredMDP, states: PolicyStates, n: int) -> FloatArray:
+    """From the states of n + 1 queued that drop to those of n queued."""
+    assert mdp.drops is not None
+    onto = states.bins[states.of_queue(n - 1)]
+    found: FloatArray = mdp.drops.next_slack[n][np.ix_(states.bins[states.idle(n)], onto)]
+    return found
+
+
+def _add_after_drops(mdp: StructuredMDP, states: PolicyStates, values: FloatArray) -> None:
     """Add to the entries of states that drop those of the states that the drops lead to.
 
-    ``values`` is of shape (N+1, D+1, …).
+    ``values`` is of shape (S', …).
     """
-    assert mdp.drops is not None
-    for n in range(1, len(values)):
-        values[n, drops[n]] += mdp.drops.next_slack[n, drops[n]] @ values[n - 1]
+    for n in range(1, len(states.first) - 1):
+        drops = states.idle(n)
+        if drops.stop > drops.start:
+            values[drops] += _after_drop(mdp, states, n) @ values[states.of_queue(n - 1)]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import poisson
+from scipy.special import gammaln, pdtrik, xlogy
 
 __all__ = ["PureBirthProcess"]
 
@@ -76,8 +76,8 @@ class PureBirthProcess:
     def _advance(self, start: FloatArray, times_ms: FloatArray) -> FloatArray:
         """Each row of ``start``, a distribution, after one more time, by uniformisation."""
         mean = self._fastest * times_ms
-        terms = int(poisson.isf(_LEFT_OUT, mean.max())) + 2
-        weights = np.asarray(poisson.pmf(np.arange(terms)[:, None], mean))
+        number = np.arange(int(np.ceil(pdtrik(1.0 - _LEFT_OUT, mean.max()))) + 2)[:, None]
+        weights = np.exp(xlogy(number, mean) - gammaln(number + 1.0) - mean)
         total = weights[0, :, None] * start
         current = start
         for weight in weights[1:]:

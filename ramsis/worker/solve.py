@@ -112,8 +112,7 @@ class WorkerModel:
             passages, needed = self._structured.passages, problem.services.latency_ms.tolist()
             if all(latency in passages for latency in needed):
                 other._structured = dataclasses.replace(
-                    self._structured, problem=problem,
-                    passages={latency: passages[latency] for latency in needed})
+                    self._structured, problem=problem, passages=passages.only(needed))
         return other
 
     def prepare(self) -> None:

@@ -33,8 +33,21 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.worker.actions import LateRule
 from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.checks import MAX_NUMBERS
-from ramsis.worker.first_passage import Passage, first_passage, truncated_mass
-from ramsis.worker.overdue import Continuation, QueueFound, after_drops, phase_after_drops
+from ramsis.worker.choices import Choices
+from ramsis.worker.first_passage import (
+    Passage,
+    Passages,
+    first_passage,
+    first_passages,
+    truncated_mass,
+)
+from ramsis.worker.overdue import (
+    AfterDrops,
+    Continuation,
+    QueueFound,
+    after_drops,
+    phase_after_drops,
+)
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.round_robin_phase import phase_distribution
 from ramsis.worker.slack_nodes import (
@@ -108,15 +121,14 @@ class StructuredMDP:
         P(state | node), and last P(state | start of a busy period).
     excess : ndarray, shape (I+L,)
         Expected requests beyond N + 1 at each node.
-    passages : dict of float to Passage
+    passages : Passages
         First passage for every latency in ms of the problem's services.
     truncated_mass : float
         Largest probability that the first passages leave out.
     drops : DropTransitions or None
         Where drops lead, where there are drops.
-    overdue : ndarray, shape (I+L, N+1), or None
-        Expected number of overdue requests that are dropped with n = 1 … N queued, and with more,
-        at each node; None where none are.
+    late : AfterDrops or None
+        What becomes of requests that are overdue at the end of a service, where they are dropped.
     """
 
     problem: WorkerProblem
@@ -125,10 +137,28 @@ class StructuredMDP:
     reached: tuple[IntArray, IntArray]
     continuation: csr_array[np.float64]
     excess: FloatArray
-    passages: dict[float, Passage]
+    passages: Passages
     truncated_mass: float
     drops: DropTransitions | None = None
-    overdue: FloatArray | None = None
+    late: AfterDrops | None = None
+
+    @cached_property
+    def overdue(self) -> FloatArray | None:
+        """Expected number of overdue requests dropped with n = 1 … N queued, and with more.
+
+        At each node, (I+L, N+1); None where none are.
+        """
+        if self.late is None:
+            return None
+        dropped = np.zeros((len(self.excess), self.late.found.shape[1]))
+        dropped[self.late.nodes] = self.late.found
+        return dropped
+
+    def onward(self, rows: FloatArray) -> FloatArray:
+        """The continuation times an array of states, (S, X)."""
+        if self.late is None:
+            return np.asarray(self.continuation @ rows)
+        return self.late.onward(rows)
 
     @cached_property
     def charged_excess(self) -> FloatArray:
@@ -175,16 +205,13 @@ class StructuredMDP:
 
     def passage(self, service: int) -> Passage:
         """First passage of one of the problem's services."""
-        latencies = self.latencies_of(service)
-        parts = [self.passages[latency] for latency, _ in latencies]
-        if len(parts) == 1:
-            return parts[0]
-        reach = np.zeros((max(len(p.reach) for p in parts), self.phase.shape[2]))
-        idle = np.zeros_like(parts[0].idle)
-        for (_, weight), part in zip(latencies, parts, strict=True):
-            reach[: len(part.reach)] += weight * part.reach
-            idle += weight * part.idle
-        return Passage(reach, idle)
+        latencies_ms, weights = zip(*self.latencies_of(service), strict=True)
+        return self.passages.mixed(latencies_ms, weights)
+
+    @cached_property
+    def choices(self) -> Choices:
+        """The actions of all states in arrays."""
+        return Choices.of(self.problem)
 
     @cached_property
     def costs(self) -> FloatArray:
@@ -198,26 +225,20 @@ class StructuredMDP:
 
         A drop takes no time, so what it leads to has the value of the same backup.
         """
-        problem = self.problem
-        service_values = self.service_values(node_value)
-        codes = problem.with_full_state(incumbent)
-        value = np.full(codes.shape, -np.inf)
-        kept = np.full(codes.shape, -np.inf)
-        arg = codes.copy()
-        for n, actions in enumerate(problem.actions.by_queue):
-            for action in actions:
-                span = action.bins
-                base = problem.reward(action) - gain * problem.cost(action.batch)
-                mine = codes[n, span] == action.code
-                if action.drops:
-                    q = base + self.drop_value(n, value, node_value)
-                    own = base + self.drop_value(n, kept, node_value)
-                else:
-                    q = own = base + self.phase[n, span] @ service_values[action.service]
-                better = q > value[n, span]
-                arg[n, span][better] = action.code
-                value[n, span][better] = q[better]
-                kept[n, span][mine] = own[mine]
+        choices, codes = self.choices, self.problem.with_full_state(incumbent)
+        worth = choices.worth(self.phase, self.service_values(node_value), gain)
+        n, j = np.ogrid[: codes.shape[0], : codes.shape[1]]
+        best = worth.argmax(axis=1)
+        value, kept = worth[n, best, j], worth[n, choices.place_of(codes), j]
+        arg = choices.code[n, best]
+        for queued, drop in enumerate(choices.drops):
+            if drop is not None:
+                base = self.problem.reward(drop) - gain * self.problem.cost(drop.batch)
+                dropped = base + self.drop_value(queued, value, node_value)
+                better, mine = dropped > value[queued], codes[queued] == drop.code
+                arg[queued, better] = drop.code
+                value[queued, better] = dropped[better]
+                kept[queued, mine] = (base + self.drop_value(queued, kept, node_value))[mine]
         tolerance = _ROUNDING * (1.0 + np.abs(value))
         change = value > kept + tolerance
         return Backup(value, np.where(change, arg, codes)[:-1], kept)
@@ -258,10 +279,7 @@ def build_structured(
     starts = busy_period_start(problem)
     with_drops = problem.late is LateRule.DROP and not problem.batching.partial
     onward = _continuation(problem, node_set, starts)
-    passages = {
-        float(latency): first_passage(problem, node_set, float(latency), starts)
-        for latency in problem.services.latency_ms
-    }
+    passages = first_passages(problem, node_set, problem.services.latency_ms, starts)
     drops = None
     if with_drops:
         longest = problem.max_queue + 1
@@ -271,7 +289,7 @@ def build_structured(
     phase = problem.once("phase", problem.max_queue, lambda: phase_distribution(problem))
     return StructuredMDP(
         problem, node_set, phase, onward.reached, onward.transition, onward.excess, passages,
-        truncated_mass(passages.values()), drops, onward.overdue,
+        truncated_mass(passages.values()), drops, onward.late,
     )
 
 

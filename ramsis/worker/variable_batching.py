@@ -193,6 +193,8 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
         (old.data, (old.row, columns[whole.reached][old.col])),
         shape=(old.shape[0], len(states)),
     )
-    whole = replace(whole, reached=np.divmod(states, problem.bins + 1), continuation=continuation)
+    late = whole.late and whole.late._replace(others=continuation)
+    whole = replace(whole, reached=np.divmod(states, problem.bins + 1), continuation=continuation,
+                    late=late)
     partial = partial_actions(whole, columns, likely, after_drop, lambda _: True)
     return VariableMDP(whole, columns, partial, after_drop)

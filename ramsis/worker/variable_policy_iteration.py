@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
 from ramsis.mdp.result import Certificate
 from ramsis.worker.actions import Batching, Outcome
-from ramsis.worker.policy_chain import node_frequency, state_kernel
+from ramsis.worker.policy_chain import node_frequency, policy_states, state_kernel
 from ramsis.worker.policy_iteration import (
     Improvement,
     Round,
@@ -117,7 +117,7 @@ def _evaluate(
     pairs = partial.find(mdp.likely, problem.with_full_state(policy).ravel()[mdp.likely])
     state = np.flatnonzero(pairs >= 0)
     chosen = pairs[state]
-    served = _whole_queues(outcome)
+    served = policy_states(whole, _whole_queues(outcome))
     kernel, beyond = state_kernel(whole, served)
     kernel[state] = partial.transition[chosen].toarray()
     beyond[state] = mdp.excess_cost * partial.excess[chosen]

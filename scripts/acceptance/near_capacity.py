@@ -16,7 +16,7 @@ from acceptance.setting import Setting, capacity_qps, of_share
 __all__ = ["LINE", "of_reference"]
 
 MANY = 300
-FLEETS = (("digits-cpu", 25.0), ("text-cpu", 95.0), ("image-cpu", 350.0))
+FLEETS = (("digits-cpu", 3.0), ("text-cpu", 95.0), ("image-cpu", 350.0))
 SHARES = (0.9, 0.95, 1.0, 1.05)
 REFERENCE = ((150.0, 60, 3200.0), (147.0, 30, 1530.0))
 """SLO, workers and load of the settings of the public artifact's image models."""

@@ -58,10 +58,11 @@ def test_random_settings_are_of_all_kinds_and_the_same_for_a_seed(
     assert all(0.2 <= one.share <= 1.1 and 1 <= one.workers <= 200 for one in drawn)
 
 
-@pytest.mark.parametrize("dispatch", DISPATCHES)
-def test_the_capacity_is_that_of_policies(dispatch: str) -> None:
-    known = capacity_qps("digits-cpu", 3.0, 2, dispatch)
-    setting = Setting("digits-cpu", 3.0, 2, 0.01 * known, 0.01, dispatch)
+@pytest.mark.parametrize("service", ["p95", "distribution"])
+def test_the_capacity_is_that_of_policies(service: str) -> None:
+    options = {"service": service, "grid": "fixed:10", "headroom": 0.0}
+    known = capacity_qps("digits-cpu", 3.0, 2, "round-robin", **options)
+    setting = Setting("digits-cpu", 3.0, 2, 0.5 * known, 0.5, "round-robin", options)
     assert setting.policy().expectations.capacity_qps == pytest.approx(known, rel=1e-4)
 
 
@@ -157,6 +158,8 @@ def test_results_are_kept_and_failures_are_misses(
     assert command.main(arguments, "") == 1
     assert [one.workers for one in made] == [1, 3, 2]
     assert "DOES NOT HOLD" in capsys.readouterr().out
+    assert command.main([*arguments, "--match", "3 workers"], "") == 0
+    assert len(made) == 3
     first = json.loads(out.read_text(encoding="utf-8").splitlines()[0])
     assert (first["workers"], first["value"]) == (1, 100)
 

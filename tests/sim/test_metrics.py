@@ -18,16 +18,21 @@ from ramsis.sim import (
     ConstantLoad,
     Estimate,
     Fixed,
+    Fleet,
     Greedy,
     JellyfishPlus,
+    Policies,
     RateTrace,
     Recorded,
     Run,
     over_time,
+    run_plan,
     simulate_profile,
 )
-from ramsis.sim.metrics import measure, queue_at_arrivals
+from ramsis.sim.metrics import measure
 from ramsis.sim.timeline import timeline, write_timeline
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.reference.metrics import figures, queue_at_arrivals
 from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run, tiny
 
 
@@ -35,6 +40,14 @@ def by_hand() -> Run:
     """Two workers, 10 ms each on m0 (accuracy 0.5): five queries, one too late, at 15 ms."""
     own = fleet([[10.0]], [0.5], workers=2, slo_ms=15.0)
     return run(own, partial(Logged, log=[]), [0.0, 1.0, 2.0, 3.0, 4.0], 25.0)
+
+
+def same_figures(done: Run) -> None:
+    """One pass over the queries comes to what whole arrays do."""
+    found = measure(done)
+    for name, value in figures(done).items():
+        expected = value if value is None else pytest.approx(value, rel=1e-12, abs=1e-12)
+        assert getattr(found, name) == expected, name
 
 
 def test_figures_of_a_run_that_is_worked_out_by_hand() -> None:
@@ -68,6 +81,7 @@ def test_figures_agree_with_plain_loops_over_the_queries(
     duration = float(arrivals[-1]) + 1.0 if len(arrivals) else 10.0
     done = run(own, anything(seed).start, arrivals.tolist(), duration)
     found = measure(done)
+    same_figures(done)
     total, good = 0.0, 0
     for query, batch in enumerate(done.batch_of):
         if batch >= 0 and done.finish_ms[batch] <= done.arrival_ms[query] + 15.0:
@@ -106,6 +120,20 @@ def test_figures_agree_with_plain_loops_over_the_queries(
 
 def test_the_queue_that_an_arrival_sees_is_who_waits() -> None:
     assert queue_at_arrivals(by_hand()).tolist() == [0, 0, 0, 1, 2]
+
+
+@pytest.mark.parametrize("late", ["drop", "serve"])
+@pytest.mark.parametrize("monitored", [False, True])
+def test_figures_of_policies_are_those_of_whole_arrays(late: str, monitored: bool) -> None:
+    """Far beyond capacity too, where response times pass the SLO many times over."""
+    settings_ = SynthesisSettings(slo_ms=100.0, workers=4, late=late, headroom=0.0)
+    policies = Policies([generate_policy(tiny(), load, settings_) for load in (50.0, 200.0)])
+    own = Fleet.of(tiny(), workers=4, slo_ms=100.0, service="distribution")
+    for load in (60.0, 2000.0):
+        done = run_plan(own, policies.prepare(own), ConstantLoad(load, 20_000.0),
+                        monitored=monitored)
+        same_figures(done)
+        assert measure(done).dropped > 0 or late == "serve" or load < 100.0
 
 
 def test_bins_must_be_lengths_of_time() -> None:

@@ -104,9 +104,10 @@ def test_a_policy_delivers_on_raw_samples_what_it_promises(law: str, dispatch: s
     policy = generate_policy(measured.profile, 100.0, SynthesisSettings(
         slo_ms=60.0, workers=2, dispatch=dispatch, max_queue=8, late="drop"))
     assert {size for model in policy.models for size in (model.run_as or ())} > {4}
-    violations, effective, _ = replayed(policy, measured.samples, 60_000, 1)
+    violations, effective, error = replayed(policy, measured.samples, 60_000, 1)
     interval = policy.expectations.interval
     assert interval is not None
     low, high = interval.violation_rate
     assert min(0.75 * low, low - 2e-4) <= violations <= max(1.25 * high, high + 2e-4)
-    assert effective == pytest.approx(policy.expectations.effective_accuracy, abs=0.002)
+    assert effective == pytest.approx(policy.expectations.effective_accuracy,
+                                      abs=0.002 + 2.0 * error)

@@ -16,7 +16,7 @@ from ramsis.policy import Policy, write
 from ramsis.policy.records import Recovery
 from ramsis.runtime.fields import Fields
 from ramsis.synthesis import SynthesisSettings, generate_policy, verify_policy
-from ramsis.synthesis.recovery import recovery, with_recovery
+from ramsis.synthesis.recovery import _usual, recovery, with_recovery
 from ramsis.synthesis.verify_recovery import recovery_checks
 from tests.synthesis import samples
 
@@ -65,6 +65,13 @@ def test_the_papers_rule_is_metastable_near_capacity_and_drops_are_not(share: fl
     served, dropped = text_policy(share, **SERVED), text_policy(share)
     assert recovery(served, 5000).metastable == (share > 0.9)
     assert not recovery(dropped, 5000).metastable
+
+
+def test_what_a_policy_has_without_bursts_is_from_before_its_own_load_makes_it_collapse() -> None:
+    steady = np.tile([0.9, 0.8], 500)
+    assert _usual(steady) is steady
+    collapsed = np.where(np.arange(1000) < 400, steady, 0.1)
+    assert _usual(collapsed) == pytest.approx(np.full(1000, 0.85))
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])

@@ -22,6 +22,7 @@ from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.recipes.worker_headroom import Tables, pure_grid, pure_problem
+from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.service import (
     bounded_by,
     service_times,
@@ -85,6 +86,13 @@ class RoundRobin(Recipe[WorkerProblem]):
         problem: WorkerProblem,
     ) -> Policy:
         """See :meth:`Recipe.policy`."""
+        return self.modelled(profile, load_qps, settings, problem)
+
+    def modelled(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        problem: WorkerProblem,
+    ) -> Policy:
+        """See :meth:`Recipe.modelled`."""
         table = problem.latency
         worker = WorkerModel(problem, settings.dispatch)
         solution = worker.solve(settings.solver)
@@ -217,6 +225,20 @@ class RoundRobin(Recipe[WorkerProblem]):
 
 class ShortestQueue(RoundRobin):
     """A request goes to the worker with the fewest: arrival rates in equilibrium."""
+
+    def policy(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        problem: WorkerProblem,
+    ) -> Policy:
+        """See :meth:`Recipe.policy`; the rates promised are :mod:`ramsis.synthesis.replayed`.
+
+        A process of one's own that cannot be drawn from leaves them to the model.
+        """
+        made = self.modelled(profile, load_qps, settings, problem)
+        try:
+            return replayed(made)
+        except InvalidValueError:
+            return made
 
     def check(self, problem: WorkerProblem) -> None:
         """See :func:`ramsis.worker.shortest_queue.check_shortest_queue`."""

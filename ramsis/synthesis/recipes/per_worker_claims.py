@@ -50,6 +50,7 @@ from ramsis.mdp.stationary import power_iteration, stationary_distribution
 from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
 from ramsis.synthesis.checks import Check, close, interval_checks, least_dual
 from ramsis.synthesis.recipes.worker_headroom import headroom_claims, pure_problem
+from ramsis.synthesis.replayed import replay_checks
 from ramsis.synthesis.service import bounded_by
 from ramsis.synthesis.stated import accuracy_check, certificate_checks, made_again_checks
 from ramsis.synthesis.verify_budget import budget_checks
@@ -108,11 +109,13 @@ def worker_claims(
     if derived.overloaded:
         again_checks += made_again_checks(
             policy.expectations, made.expectations(capacity_qps=capacity, upper_bound=bound),
-            tolerance)
+            tolerance, measured=policy.replay is not None)
         tolerance *= _LOOSER
     return (
         table,
         _overflow_check(policy, problem),
+        *(_rate_checks(policy.expectations, derived, tolerance) if policy.replay is None
+          else replay_checks(policy)),
         *_expectation_checks(policy.expectations, derived, tolerance),
         *interval_checks(policy.expectations, derived.interval,
                          tolerance),
@@ -267,6 +270,21 @@ def _long_run(chain: csr_array, start: FloatArray) -> FloatArray:
     return found.distribution
 
 
+def _rate_checks(
+    stated: Expectations, derived: Expectations, tolerance: float
+) -> list[Check]:
+    """The rates that are measured where a policy is replayed."""
+    return [
+        accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
+                        1.0 - derived.violation_rate, tolerance),
+        close("expected violation rate", stated.violation_rate, derived.violation_rate,
+               tolerance),
+        close("expected effective accuracy", stated.effective_accuracy,
+               derived.effective_accuracy, tolerance),
+        _overload_check(stated, derived, tolerance),
+    ]
+
+
 def _expectation_checks(
     stated: Expectations, derived: Expectations, tolerance: float
 ) -> list[Check]:
@@ -276,19 +294,12 @@ def _expectation_checks(
         loose = max(loose, _BEYOND_THE_TABLE)
     models = sorted({*stated.model_share, *derived.model_share})
     return [
-        accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
-                        1.0 - derived.violation_rate, tolerance),
-        close("expected violation rate", stated.violation_rate, derived.violation_rate,
-               tolerance),
-        close("expected effective accuracy", stated.effective_accuracy,
-               derived.effective_accuracy, tolerance),
         accuracy_check("accuracy per decision", mine.accuracy, other.accuracy,
                         1.0 - other.violation_rate, tolerance),
         close("violation rate per decision", mine.violation_rate, other.violation_rate,
                tolerance),
         close("utilisation", stated.utilisation, derived.utilisation, loose),
         close("full queue rate", stated.full_queue_rate, derived.full_queue_rate, loose),
-        _overload_check(stated, derived, tolerance),
         *(close(f"share of {name}", stated.model_share.get(name, 0.0),
                 derived.model_share.get(name, 0.0), _LOOSER * tolerance) for name in models),
     ]

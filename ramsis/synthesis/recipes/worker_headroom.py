@@ -54,54 +54,54 @@ class Tables:
     def __init__(self, model: WorkerModel, solver: SolverName, grid: str | FloatArray) -> None:
         self.true, self.solver, self.grid = model, solver, grid
         self._at: dict[float, WorkerModel] = {1.0: model}  # times longer by a factor
+        self._known: dict[tuple[WorkerPlan, float], WorkerAnalysis] = {}
 
     def chosen(
         self, pure: WorkerSolution, headroom: float
     ) -> tuple[WorkerAnalysis, HeadroomRecord]:
         """The most robust table, as it behaves at the true times."""
-        problem = self.true.problem
         plan, record = self.most_robust(pure, headroom)
-        if plan.factor == 1.0:
-            return analyse_worker(problem, pure.policy, pure.frequency, pure.excess,
-                                  self.true.at_hand), record
         return self.analysis(plan, 1.0), record
 
     def most_robust(self, pure: WorkerSolution, headroom: float) -> Chosen[WorkerPlan]:
         """See :func:`ramsis.synthesis.headroom.most_robust`."""
         problem = self.true.problem
         optimum = WorkerPlan(pure.policy, 1.0, problem.slack_ms)
-        best = _played(analyse_worker(problem, pure.policy, pure.frequency, pure.excess))
+        self._known[optimum, 1.0] = analyse_worker(
+            problem, pure.policy, pure.frequency, pure.excess, self.true.at_hand)
+        return most_robust(
+            optimum, lambda factor: self.planned(factor, optimum),
+            lambda plan, slower: _played(self.analysis(plan, slower)), headroom)
 
-        def planned(factor: float) -> WorkerPlan | None:
-            return self.planned(factor, pure.policy)
+    def planned(self, factor: float, near: WorkerPlan | None = None) -> WorkerPlan | None:
+        """The best table where service takes a factor longer; None where there is none.
 
-        def played(plan: WorkerPlan, slower: float) -> Played:
-            known = plan is optimum and slower == 1.0
-            return best if known else _played(self.analysis(plan, slower))
-
-        return most_robust(optimum, planned, played, headroom)
-
-    def planned(self, factor: float, near: IntArray | None = None) -> WorkerPlan | None:
-        """The best table where service takes a factor longer; None where there is none."""
+        It is looked for from a table ``near``, of the true times.
+        """
         try:
             problem = self.true.problem.planned(factor, self.grid)
         except (InvalidValueError, InfeasibleError):
             return None
         model = self._model(factor, 1.0, problem.slack_ms)
-        start = None if near is None else _admissible(model.problem, near)
+        start = None if near is None else _stretched(model.problem, near, factor)
         try:
             found = model.solve(self.solver, initial=start)
             found.certificate.require_converged(f"planned with service {factor:g} times as long")
         except NotConvergedError:
             return None
-        return WorkerPlan(found.policy, factor, problem.slack_ms)
+        plan = WorkerPlan(found.policy, factor, problem.slack_ms)
+        self._known[plan, factor] = analyse_worker(
+            model.problem, found.policy, found.frequency, found.excess, model.at_hand)
+        return plan
 
     def analysis(self, plan: WorkerPlan, slower: float) -> WorkerAnalysis:
         """What a table comes to when service takes a factor longer than it does."""
-        model = self._model(slower, plan.factor / slower, plan.slack_ms)
-        found = model.evaluate(plan.table)
-        return analyse_worker(model.problem, plan.table, found.frequency, found.excess,
-                              model.at_hand)
+        if (plan, slower) not in self._known:
+            model = self._model(slower, plan.factor / slower, plan.slack_ms)
+            found = model.evaluate(plan.table)
+            self._known[plan, slower] = analyse_worker(
+                model.problem, plan.table, found.frequency, found.excess, model.at_hand)
+        return self._known[plan, slower]
 
     def _model(self, slower: float, planned_factor: float, slack_ms: FloatArray) -> WorkerModel:
         """The problem at longer times, for tables that were planned with a factor on these."""
@@ -116,12 +116,14 @@ class Tables:
         return self._at[slower].for_tables(planned_factor)
 
 
-def _admissible(problem: WorkerProblem, near: IntArray) -> IntArray | None:
-    """A table with the fastest model where its own action may not be run."""
-    fastest = problem.fastest_policy()
-    if near.shape != fastest.shape:
-        return None
-    return np.where(problem.admissible(near)[:-1], near, fastest)
+def _stretched(problem: WorkerProblem, near: WorkerPlan, factor: float) -> IntArray:
+    """What a table does at a slack, at a slack that is a factor longer.
+
+    The fastest model where its action may not be run.
+    """
+    at = np.searchsorted(near.slack_ms, problem.slack_ms / factor, side="right") - 1
+    table = near.table[:, at]
+    return np.where(problem.admissible(table)[:-1], table, problem.fastest_policy())
 
 
 def _played(found: WorkerAnalysis) -> Played:

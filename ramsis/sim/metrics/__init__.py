@@ -1,0 +1,211 @@
+"""Figures of a run, in total.
+
+Of n queries that arrived, some are answered in time, some late, some dropped, some never answered;
+all but the first are violations.
+
+- accuracy: mean accuracy of the queries in time;
+- violation rate: share of the others;
+- effective accuracy: accuracy × (1 − violation rate), the mean over all queries of the accuracy
+  if in time and 0 otherwise.
+
+Response times are of all answered queries, late ones included. Utilisation and queue lengths are
+means over [0, duration], while queries arrive; what drains afterwards does not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.sim.run import DROPPED, Run
+
+__all__ = ["Metrics", "measure"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_BINS, _SLOS = 8192, 4.0  # of response times; so many SLOs have bins of their own
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Figures of one run; rates are fractions, a figure without any query is ``None``.
+
+    Attributes
+    ----------
+    queries, in_time, late, dropped, never_answered : int
+        The last four add up to the first.
+    accuracy, violation_rate, effective_accuracy : float
+    response_p50_ms, response_p95_ms, response_p99_ms : float
+    batches : int
+    batch_mean : float
+        Mean size of a batch.
+    batch_p99 : float
+        99th percentile of the size of a query's batch.
+    utilisation : float
+        Share of the workers' time that is busy.
+    queue_mean, queue_p99, queue_max : float
+        Queries that wait: mean over time; seen by arrivals.
+    offered_qps : float
+        Arrivals per second.
+    model_share : Mapping of str to float
+        Share of each model in the answered queries; models without any are left out.
+    """
+
+    queries: int
+    in_time: int
+    late: int
+    dropped: int
+    never_answered: int
+    accuracy: float | None
+    violation_rate: float
+    effective_accuracy: float
+    response_p50_ms: float | None
+    response_p95_ms: float | None
+    response_p99_ms: float | None
+    batches: int
+    batch_mean: float | None
+    batch_p99: float | None
+    utilisation: float
+    queue_mean: float
+    queue_p99: float
+    queue_max: int
+    offered_qps: float
+    model_share: Mapping[str, float]
+
+
+def measure(run: Run) -> Metrics:
+    """The figures of a run."""
+    n, duration_ms, found = run.queries, run.duration_ms, _Tally(run)
+    answered = int(found.answered.sum())
+    dropped = int(np.count_nonzero(run.batch_of == DROPPED))
+    p50, p95, p99 = found.response_ms((0.5, 0.95, 0.99))
+    served = found.by_size * np.arange(len(found.by_size))
+    (batch_p99,) = _quantiles(served, (0.99,))
+    return Metrics(
+        queries=n,
+        in_time=found.in_time,
+        late=answered - found.in_time,
+        dropped=dropped,
+        never_answered=n - answered - dropped,
+        accuracy=found.reward / found.in_time if found.in_time else None,
+        violation_rate=(n - found.in_time) / n if n else 0.0,
+        effective_accuracy=found.reward / n if n else 0.0,
+        response_p50_ms=p50,
+        response_p95_ms=p95,
+        response_p99_ms=p99,
+        batches=len(run.size),
+        batch_mean=int(served.sum()) / len(run.size) if len(run.size) else None,
+        batch_p99=batch_p99,
+        utilisation=found.busy_ms / (duration_ms * run.workers),
+        queue_mean=found.waited_ms / duration_ms,
+        queue_p99=_quantiles(found.waiting, (0.99,))[0] or 0.0,
+        queue_max=max(len(found.waiting) - 1, 0),
+        offered_qps=1000.0 * n / duration_ms,
+        model_share=_shares(run.models, found.answered, answered),
+    )
+
+
+class _Tally:
+    """What became of the queries and batches of a run, each counted in one pass.
+
+    Attributes
+    ----------
+    in_time : int
+    reward : float
+        As of :func:`ramsis.sim.metrics._kernels.tally`.
+    answered : ndarray of int, shape (M,)
+        Answers by model.
+    waiting : ndarray of int
+        How many arrivals find 0, 1, … queries waiting, as far as any does.
+    by_size : ndarray of int
+        Batches of 0, 1, … queries, as far as there are any.
+    busy_ms, waited_ms : float
+        Of all workers, and all queries, while queries arrive.
+    """
+
+    def __init__(self, run: Run) -> None:
+        from ramsis.sim.metrics import _kernels  # which take long to load
+
+        n, slo_ms = run.queries, run.fleets[0].slo_ms
+        slos = np.array([slo_ms]) if run.slo_ms is None else run.slo_ms
+        self._kernels = _kernels
+        self._record = _kernels.Record(
+            np.ascontiguousarray(run.arrival_ms), run.batch_of, run.start_ms, run.finish_ms,
+            run.model, run.size, run.drop_ms)
+        self._bins_per_ms = _BINS / (_SLOS * slo_ms)
+        terms = _kernels.Terms(slos, 2.0 * SLACK_TOLERANCE_MS, run.duration_ms,
+                               run.accuracy, self._bins_per_ms)
+        self.answered = np.zeros(len(run.models), dtype=np.int64)
+        self.waiting = np.zeros(n, dtype=np.int64)  # of which next to nothing is touched
+        self._responses = np.zeros(_BINS + 1, dtype=np.int64)
+        largest = int(run.size.max()) if len(run.size) else 0
+        self.by_size = np.zeros(largest + 1, dtype=np.int64)
+        self.busy_ms = _kernels.of_batches(self._record, run.duration_ms, self.by_size)
+        given_up = [np.minimum(when, run.duration_ms)
+                    for when in (run.drop_ms, run.arrival_ms[run.drop_query])]
+        self.waited_ms = float((given_up[0] - given_up[1]).sum())
+        self.in_time, self.reward = 0, 0.0
+        if n:
+            self.in_time, self.reward, waited_ms, most = _kernels.tally(
+                self._record, terms, _kernels.queue_left(self._record), self.waiting,
+                self._responses, self.answered)
+            self.waiting = self.waiting[: most + 1]
+            self.waited_ms += waited_ms
+
+    def response_ms(self, levels: Sequence[float]) -> list[float | None]:
+        """Quantiles of the response times: only those near them are looked at again."""
+        upto = np.cumsum(self._responses)
+        if not upto[-1]:
+            return [None] * len(levels)
+        bins = {int(np.searchsorted(upto, rank, side="right"))
+                for level in levels for rank in _ranks(level, int(upto[-1]))}
+        chosen = np.zeros(len(upto), dtype=np.bool_)
+        chosen[list(bins)] = True
+        counts = np.where(chosen, self._responses, 0)
+        near = np.empty(int(counts.sum()))
+        self._kernels.chosen_responses(self._record, self._bins_per_ms, chosen, near)
+        near.sort()
+        before = upto - np.cumsum(counts)  # not looked at, up to each bin
+
+        def at(rank: int) -> float:
+            return float(near[rank - int(before[np.searchsorted(upto, rank, side="right")])])
+
+        return [_between(level, int(upto[-1]), at) for level in levels]
+
+
+def _shares(models: tuple[str, ...], counts: IntArray, answered: int) -> dict[str, float]:
+    """Share of each model in the answered queries, over all types of workers that hold it."""
+    total: dict[str, int] = {}
+    for name, count in zip(models, counts.tolist(), strict=True):
+        if count:
+            total[name] = total.get(name, 0) + count
+    return {name: float(count) / max(answered, 1) for name, count in total.items()}
+
+
+def _quantiles(counts: IntArray, levels: Sequence[float]) -> list[float | None]:
+    """Quantiles of whole numbers 0, 1, … that are there so many times."""
+    upto = np.cumsum(counts)
+    if not len(upto) or not upto[-1]:
+        return [None] * len(levels)
+    return [_between(level, int(upto[-1]),
+                     lambda rank: float(np.searchsorted(upto, rank, side="right")))
+            for level in levels]
+
+
+def _between(level: float, size: int, at: Callable[[int], float]) -> float:
+    """The quantile of values by rank, linear between them as NumPy's is."""
+    low, high = (at(rank) for rank in _ranks(level, size))
+    share = level * (size - 1) - math.floor(level * (size - 1))
+    return high - (high - low) * (1.0 - share) if share >= 0.5 else low + (high - low) * share
+
+
+def _ranks(level: float, size: int) -> tuple[int, int]:
+    """The ranks, from 0, of the values that a quantile is between."""
+    low = math.floor(level * (size - 1))
+    return low, min(low + 1, size - 1)

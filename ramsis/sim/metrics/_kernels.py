@@ -1,0 +1,206 @@
+"""The compiled pass over a run's queries that its figures are taken from.
+
+Who leaves the queue at a time t is counted at the first arrival after t; so the number of queries
+that wait when one arrives is that of the earlier ones less those counted so far. The first arrival
+after t is looked up from a grid of times, as fine as arrivals are on average. Arrays are taken out
+of their tuples once; see :mod:`ramsis.sim._kernels`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import njit
+
+__all__ = ["Record", "Terms", "chosen_responses", "of_batches", "queue_left", "tally"]
+
+FloatArray = NDArray[np.float64]
+
+_FEW = 8  # arrivals that are looked at one by one
+
+
+class Record(NamedTuple):
+    """A run, as of :class:`ramsis.sim.run.Run`.
+
+    Attributes
+    ----------
+    arrival_ms, batch_of, start_ms, finish_ms, model, size
+        As they are there.
+    drop_ms
+        As there.
+    """
+
+    arrival_ms: FloatArray
+    batch_of: NDArray[np.int32]
+    start_ms: FloatArray
+    finish_ms: FloatArray
+    model: NDArray[np.int32]
+    size: NDArray[np.int32]
+    drop_ms: FloatArray
+
+
+class Terms(NamedTuple):
+    """What the figures are under.
+
+    Attributes
+    ----------
+    slo_ms : ndarray, shape (n,) or (1,)
+        Deadline of each query after its arrival, or of all.
+    tolerance_ms : float
+        An answer so much late is in time.
+    until_ms : float
+        Until when the time that queries wait is added up.
+    accuracy : ndarray, shape (M,)
+    bins_per_ms : float
+        Of response times.
+    """
+
+    slo_ms: FloatArray
+    tolerance_ms: float
+    until_ms: float
+    accuracy: FloatArray
+    bins_per_ms: float
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _grid(arrival_ms: FloatArray, per_ms: float) -> NDArray[np.int32]:
+    """For each cell of time since the first arrival how many arrivals are in those before."""
+    n, first_ms = arrival_ms.size, arrival_ms[0]
+    first = np.zeros(n + 2, dtype=np.int32)
+    for query in range(n):
+        first[int((arrival_ms[query] - first_ms) * per_ms) + 1] += 1
+    for cell in range(n + 1):
+        first[cell + 1] += first[cell]
+    return first
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _leaving(
+    arrival_ms: FloatArray, served_ms: FloatArray, sizes: NDArray[np.int32],
+    left: NDArray[np.int32], first: NDArray[np.int32],
+) -> None:
+    """Add queries, so many at each of some times, to ``left``, at the first arrival after that.
+
+    Parameters
+    ----------
+    left : ndarray, shape (n+1,)
+    first : ndarray
+        Of ``_grid``, for so many cells that the last arrival is in cell n − 1.
+    """
+    n, first_ms, last_ms = arrival_ms.size, arrival_ms[0], arrival_ms[-1]
+    per_ms = (n - 1) / (last_ms - first_ms) if last_ms > first_ms else 0.0
+    for i in range(served_ms.size):
+        now_ms, at = served_ms[i], n
+        if now_ms < last_ms:
+            cell = max(int((now_ms - first_ms) * per_ms), 0)
+            at, high = first[cell], first[cell + 1]
+            while high - at > _FEW:
+                middle = (at + high) // 2
+                if arrival_ms[middle] <= now_ms:
+                    at = middle + 1
+                else:
+                    high = middle
+            while at < high and arrival_ms[at] <= now_ms:
+                at += 1
+        left[at] += sizes[i]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def queue_left(record: Record) -> NDArray[np.int32]:
+    """How many queries leave the queue between each arrival and the one before; shape (n+1,)."""
+    arrival_ms, _, start_ms, _, _, size, drop_ms = record
+    n = arrival_ms.size
+    span_ms = arrival_ms[n - 1] - arrival_ms[0]
+    first = _grid(arrival_ms, (n - 1) / span_ms if span_ms > 0.0 else 0.0)
+    left = np.zeros(n + 1, dtype=np.int32)
+    _leaving(arrival_ms, start_ms, size, left, first)
+    _leaving(arrival_ms, drop_ms, np.ones(drop_ms.size, dtype=np.int32), left, first)
+    return left
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def of_batches(record: Record, until_ms: float, sizes: NDArray[np.int64]) -> float:
+    """How long workers are busy, summed, up to a time; ``sizes`` counts the batches by size."""
+    _, _, start_ms, finish_ms, _, size_of, _ = record
+    busy_ms = 0.0
+    for batch in range(start_ms.size):
+        busy_ms += min(finish_ms[batch], until_ms) - min(start_ms[batch], until_ms)
+        sizes[size_of[batch]] += 1
+    return busy_ms
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def tally(
+    record: Record, terms: Terms, left: NDArray[np.int32], waiting: NDArray[np.int64],
+    responses: NDArray[np.int64], answered: NDArray[np.int64],
+) -> tuple[int, float, float, int]:
+    """Count what became of the queries.
+
+    Parameters
+    ----------
+    record : Record
+        Of one query or more.
+    terms : Terms
+    left : ndarray, shape (n+1,)
+        As of ``queue_left``.
+    waiting : ndarray, shape (n,)
+        Counts the arrivals that find so many queries waiting.
+    responses : ndarray, shape (R,)
+        Counts the answers by bin of their response time, the last for all beyond.
+    answered : ndarray, shape (M,)
+        Counts the answers by model.
+
+    Returns
+    -------
+    in_time : int
+    reward : float
+        Accuracy summed over the queries in time.
+    waited_ms : float
+        Time summed over the queries that they wait, but those that are dropped.
+    most : int
+        Queries that wait when one arrives, at most.
+    """
+    arrival_ms, batch_of, start_ms, finish_of, model_of, _, _ = record
+    until_ms = terms.until_ms
+    slos, accuracy = terms.slo_ms, terms.accuracy
+    tolerance_ms, bins_per_ms = terms.tolerance_ms, terms.bins_per_ms
+    last, one_slo = responses.size - 1, slos.size == 1
+    gone, in_time, most = 0, 0, 0
+    reward, waited_ms = 0.0, 0.0
+    for query in range(arrival_ms.size):
+        gone += left[query]
+        waits = max(query - gone, 0)
+        waiting[waits] += 1
+        most = max(most, waits)
+        now_ms, batch = arrival_ms[query], batch_of[query]
+        if batch == -1:
+            waited_ms += until_ms - min(now_ms, until_ms)
+        if batch >= 0:
+            waited_ms += min(start_ms[batch], until_ms) - min(now_ms, until_ms)
+            finish_ms, model = finish_of[batch], model_of[batch]
+            responses[min(int((finish_ms - now_ms) * bins_per_ms), last)] += 1
+            answered[model] += 1
+            if finish_ms <= now_ms + (slos[0] if one_slo else slos[query]) + tolerance_ms:
+                in_time += 1
+                reward += accuracy[model]
+    return in_time, reward, waited_ms, most
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def chosen_responses(
+    record: Record, bins_per_ms: float, chosen: NDArray[np.bool_], found: FloatArray
+) -> int:
+    """Write the response times in the chosen bins into ``found``; returns their number."""
+    last, size = chosen.size - 1, 0
+    arrival_ms, batch_of, _, finish_of, _, _, _ = record
+    for query in range(arrival_ms.size):
+        batch = batch_of[query]
+        if batch >= 0:
+            response_ms = finish_of[batch] - arrival_ms[query]
+            if chosen[min(int(response_ms * bins_per_ms), last)]:
+                found[size] = response_ms
+                size += 1
+    return size
