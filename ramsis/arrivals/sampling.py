@@ -57,7 +57,7 @@ def renewal_times(
         count = int(mean + 6.0 * max(cv, 1.0) * math.sqrt(mean + 1.0)) + 8
         gaps = (rng.exponential(1.0 / rate_per_ms, count) if cv == 1.0
                 else rng.gamma(shape, 1.0 / (rate_per_ms * shape), count))
-        times = np.cumsum(gaps)
+        times = np.cumsum(gaps, out=gaps)
         times += reached
         pieces.append(times)
         reached = float(times[-1])

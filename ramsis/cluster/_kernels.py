@@ -21,10 +21,6 @@ def quantile(
     The array comes whole: a row cut out of it would cost more than all the rest.
     """
     count = quantiles_ms.shape[2]
-    if level < levels[0]:
-        return float(quantiles_ms[model, batch - 1, 0])
-    if level >= levels[count - 1]:
-        return float(quantiles_ms[model, batch - 1, count - 1])
     below, above = 0, count - 1
     while above - below > 1:
         middle = (below + above) // 2
@@ -32,10 +28,14 @@ def quantile(
             below = middle
         else:
             above = middle
-    low = quantiles_ms[model, batch - 1, below]
-    high = quantiles_ms[model, batch - 1, below + 1]
-    start = levels[below]
-    return float(low + (level - start) / (levels[below + 1] - start) * (high - low))
+    low, high = quantiles_ms[model, batch - 1, below], quantiles_ms[model, batch - 1, above]
+    start, width = levels[below], levels[above] - levels[below]
+    found = low if width <= 0.0 else low + (level - start) / width * (high - low)
+    if level < levels[0]:
+        found = quantiles_ms[model, batch - 1, 0]
+    elif level >= levels[count - 1]:
+        found = quantiles_ms[model, batch - 1, count - 1]
+    return float(found)  # one way out: else each use of the arrays counts their holders
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

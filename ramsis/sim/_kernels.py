@@ -6,6 +6,10 @@ of their own and turns are fixed (round robin) they do not meet, and each is sim
 
 Queries are given by their arrival times; a batch is written as start, finish, worker, model, size,
 and its index as ``batch_of`` of its queries. Every kernel returns the number of batches.
+
+Arrays are taken out of their tuples once, before the loops, and helpers that are given some have
+one way out and few loops. Else each use of an array counts its holders, an atomic operation that
+takes longer than all the rest.
 """
 
 from __future__ import annotations
@@ -96,48 +100,30 @@ class Batches(NamedTuple):
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _bin(tables: Tables, level: int, slack_ms: float) -> int:
-    """The last slack bin whose low edge does not pass the slack."""
-    if slack_ms <= 0.0:
-        return 0
-    bucket = min(slack_ms * tables.per_ms[level], float(tables.first_bin.shape[1] - 1))
-    j = tables.first_bin[level, int(bucket)]
-    while tables.slack_ms[level, j + 1] <= slack_ms:
-        j += 1
-    return int(j)
+def _near_bin(
+    per_ms: FloatArray, first_bin: NDArray[np.int64], level: int, slack_ms: float
+) -> int:
+    """A slack bin at or a little below that of a slack: one looks on from there."""
+    bucket = min(max(slack_ms, 0.0) * per_ms[level], float(first_bin.shape[1] - 1))
+    return int(first_bin[level, int(bucket)])
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _decide(
-    tables: Tables, level: int, queued: int, slack_ms: float, coin: float
+def _answer(
+    model: NDArray[np.int16], batch: NDArray[np.int16], mixed: NDArray[np.int64],
+    chance: FloatArray, place: tuple[int, int, int], coin: float,
 ) -> tuple[int, int]:
-    """Model and batch for a queue whose head has this slack and uniform number; 0 drops it."""
-    if queued > tables.rows[level]:
-        if tables.overflow_batch[level] < 0:
-            return 0, 0
-        if tables.overflow_batch[level] > 0:
-            return int(tables.overflow_model[level]), int(tables.overflow_batch[level])
-        queued = tables.rows[level]
-    j = _bin(tables, level, slack_ms)
-    # Single entries and numbers only: arrays that are passed on or cut out are counted by each who
-    # holds them, which takes longer than all the rest.
-    if (tables.mixed[level, 0] == queued - 1 and tables.mixed[level, 1] == j
-            and coin < tables.chance[level]):
-        return int(tables.mixed[level, 2]), int(tables.mixed[level, 3])
-    return int(tables.model[level, queued - 1, j]), int(tables.batch[level, queued - 1, j])
-
-
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _usual_ms(terms: Terms, model: int, batch: int, query: int) -> float:
-    """The time that a batch takes whose first query this is, outside slow spells."""
-    if terms.quantiles_ms.shape[2] == 1:
-        return float(terms.quantiles_ms[model, batch - 1, 0])
-    return quantile(terms.quantiles_ms, terms.quantile_levels, model, batch, terms.uniform[query])
+    """Model and batch at a level, row and bin, for a uniform number; a batch of 0 drops."""
+    level, row, j = place
+    found, size = int(model[level, row, j]), int(batch[level, row, j])
+    if mixed[level, 0] == row and mixed[level, 1] == j and coin < chance[level]:
+        found, size = int(mixed[level, 2]), int(mixed[level, 3])
+    return found, size
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _slow(terms: Terms, worker: int, now_ms: float) -> bool:
-    """Whether a worker is in a slow spell."""
+def _slower(terms: Terms, worker: int, now_ms: float) -> float:
+    """By how much longer a batch takes that a worker starts now."""
     low, high = terms.spell_first[worker], terms.spell_first[worker + 1]
     first = low
     while low < high:
@@ -146,18 +132,7 @@ def _slow(terms: Terms, worker: int, now_ms: float) -> bool:
             low = middle + 1
         else:
             high = middle
-    return bool((low - first) % 2 == 1)
-
-
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _service_ms(
-    terms: Terms, model: int, batch: int, query: int, worker: int, now_ms: float
-) -> float:
-    """The time that a batch takes that starts now."""
-    usual_ms = _usual_ms(terms, model, batch, query)
-    if terms.spell_first.size > 1 and _slow(terms, worker, now_ms):
-        return usual_ms * terms.spell_factor
-    return usual_ms
+    return terms.spell_factor if (low - first) % 2 == 1 else 1.0
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -201,56 +176,65 @@ def round_robin(
     All workers are simulated through one stretch of the arrivals after the other, so that these
     are near at hand for each.
     """
-    n, workers = arrival_ms.size, terms.workers
-    heads, tails = np.arange(workers), np.arange(workers)  # a tail has not arrived yet
+    _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
+    quantiles_ms, levels, uniform, coins = (
+        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    start_ms, finish_ms, worker_of, model_of, size_of, batch_of = out
+    n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
+    heads, waiting = np.arange(workers), np.zeros(workers, dtype=np.int64)
     free_at = np.full(workers, -np.inf)
     seen, past = np.zeros(workers, dtype=np.int64), np.zeros(workers, dtype=np.int64)
-    count = 0
+    count, level = 0, terms.level
     for stretch in range(0, n, _STRETCH * workers):
         end = min(stretch + _STRETCH * workers, n)
         for worker in range(workers):
-            head, tail, free_ms = heads[worker], tails[worker], free_at[worker]
-            recorded, gone = seen[worker], past[worker]
-            level = terms.level
+            head, queued, free_ms = heads[worker], waiting[worker], free_at[worker]
             while head < end:
                 first_ms = arrival_ms[head]
-                if first_ms >= free_ms:  # it finds the worker idle
-                    now_ms = first_ms
-                    tail = head + workers
-                    queued = 1
-                    triggered = True
+                triggered = first_ms >= free_ms
+                if triggered:  # it finds the worker idle
+                    now_ms, queued = first_ms, 1
                 else:
-                    now_ms = free_ms
+                    now_ms, tail = free_ms, head + queued * workers
                     while tail < n and arrival_ms[tail] < now_ms:
                         tail += workers
-                    queued = (tail - head) // workers
-                    triggered = False
+                        queued += 1
                 if terms.level < 0:
-                    recorded = (head + 1 if triggered
-                                else _first(arrival_ms, now_ms, recorded, False))
-                    gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
-                    level = _level(tables, terms, arrival_ms, now_ms, recorded, gone)
-                coin = terms.coin[head] if terms.coin.size > 0 else 1.0
-                model, batch = _decide(
-                    tables, level, queued, first_ms + terms.slo_ms - now_ms, coin)
+                    seen[worker] = (head + 1 if triggered
+                                    else _first(arrival_ms, now_ms, seen[worker], False))
+                    past[worker] = _first(arrival_ms, now_ms - terms.window_ms, past[worker], True)
+                    level = _level(tables, terms, arrival_ms, now_ms, seen[worker], past[worker])
+                left_ms = first_ms + terms.slo_ms - now_ms
+                j = _near_bin(per_ms, first_bin, level, left_ms)
+                while left_ms > 0.0 and slack_ms[level, j + 1] <= left_ms:
+                    j += 1
+                coin = coins[head] if coins.size > 0 else 1.0
+                model, batch = _answer(models, batches, mixed, chance,
+                                       (level, min(queued - 1, last[level]), j), coin)
                 if batch == 0:
-                    out.batch_of[head] = -2
+                    batch_of[head] = -2
                     drop_ms[head] = now_ms
                     head += workers
+                    queued -= 1
                     continue
-                free_ms = now_ms + terms.network_ms + _service_ms(
-                    terms, model, batch, head, worker, now_ms)
-                out.start_ms[count] = now_ms
-                out.finish_ms[count] = free_ms
-                out.worker[count] = worker
-                out.model[count] = model
-                out.size[count] = batch
+                if uniform.size == 0:
+                    service_ms = quantiles_ms[model, batch - 1, 0]
+                else:
+                    service_ms = quantile(quantiles_ms, levels, model, batch, uniform[head])
+                if spells:
+                    service_ms *= _slower(terms, worker, now_ms)
+                free_ms = now_ms + terms.network_ms + service_ms
+                start_ms[count] = now_ms
+                finish_ms[count] = free_ms
+                worker_of[count] = worker
+                model_of[count] = model
+                size_of[count] = batch
                 for _ in range(batch):
-                    out.batch_of[head] = count
+                    batch_of[head] = count
                     head += workers
+                queued -= batch
                 count += 1
-            heads[worker], tails[worker], free_at[worker] = head, tail, free_ms
-            seen[worker], past[worker] = recorded, gone
+            heads[worker], waiting[worker], free_at[worker] = head, queued, free_ms
     return count
 
 
@@ -283,7 +267,11 @@ def first_come(
     arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
     """One queue; a worker that has been idle longest takes from its head by the table."""
-    n, workers = arrival_ms.size, terms.workers
+    _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
+    quantiles_ms, levels, uniform, coins = (
+        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    start_ms, finish_of, worker_of, model_of, size_of, batch_of = out
+    n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
     mask = ring - 1
     times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
@@ -308,28 +296,37 @@ def first_come(
             if terms.level < 0:
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
-            slack_ms = arrival_ms[head] + terms.slo_ms - now_ms
-            coin = terms.coin[head] if terms.coin.size > 0 else 1.0
-            model, batch = _decide(tables, level, arrived - head, slack_ms, coin)
+            left_ms = arrival_ms[head] + terms.slo_ms - now_ms
+            j = _near_bin(per_ms, first_bin, level, left_ms)
+            while left_ms > 0.0 and slack_ms[level, j + 1] <= left_ms:
+                j += 1
+            coin = coins[head] if coins.size > 0 else 1.0
+            model, batch = _answer(models, batches, mixed, chance,
+                                   (level, min(arrived - head - 1, last[level]), j), coin)
             if batch == 0:
-                out.batch_of[head] = -2
+                batch_of[head] = -2
                 drop_ms[head] = now_ms
                 head += 1
                 continue
             worker = idle[first_idle & mask]
-            finish_ms = now_ms + terms.network_ms + _service_ms(
-                terms, model, batch, head, worker, now_ms)
+            if uniform.size == 0:
+                service_ms = quantiles_ms[model, batch - 1, 0]
+            else:
+                service_ms = quantile(quantiles_ms, levels, model, batch, uniform[head])
+            if spells:
+                service_ms *= _slower(terms, worker, now_ms)
+            finish_ms = now_ms + terms.network_ms + service_ms
             first_idle += 1
             idles -= 1
             _insert(times, who, first, busy, finish_ms, worker)
             busy += 1
-            out.start_ms[count] = now_ms
-            out.finish_ms[count] = finish_ms
-            out.worker[count] = worker
-            out.model[count] = model
-            out.size[count] = batch
+            start_ms[count] = now_ms
+            finish_of[count] = finish_ms
+            worker_of[count] = worker
+            model_of[count] = model
+            size_of[count] = batch
             for _ in range(batch):
-                out.batch_of[head] = count
+                batch_of[head] = count
                 head += 1
             count += 1
     return count
@@ -340,7 +337,11 @@ def shortest_queue(
     arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
     """Each query to the worker with fewest waiting or in service, the next in turn among these."""
-    n, workers = arrival_ms.size, terms.workers
+    _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
+    quantiles_ms, levels, uniform, coins = (
+        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    start_ms, finish_of, worker_of, model_of, size_of, batch_of = out
+    n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
     mask = ring - 1
     times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
@@ -385,28 +386,37 @@ def shortest_queue(
         query = head[worker]
         model, batch = 0, 0
         while batch == 0 and waiting[worker] > 0:
-            slack_ms = arrival_ms[query] + terms.slo_ms - now_ms
-            coin = terms.coin[query] if terms.coin.size > 0 else 1.0
-            model, batch = _decide(tables, level, waiting[worker], slack_ms, coin)
+            left_ms = arrival_ms[query] + terms.slo_ms - now_ms
+            j = _near_bin(per_ms, first_bin, level, left_ms)
+            while left_ms > 0.0 and slack_ms[level, j + 1] <= left_ms:
+                j += 1
+            coin = coins[query] if coins.size > 0 else 1.0
+            model, batch = _answer(models, batches, mixed, chance,
+                                   (level, min(waiting[worker] - 1, last[level]), j), coin)
             if batch == 0:
-                out.batch_of[query] = -2
+                batch_of[query] = -2
                 drop_ms[query] = now_ms
                 query = following[query]
                 head[worker] = query
                 waiting[worker] -= 1
         if batch == 0:
             continue
-        finish_ms = now_ms + terms.network_ms + _service_ms(
-            terms, model, batch, query, worker, now_ms)
+        if uniform.size == 0:
+            service_ms = quantiles_ms[model, batch - 1, 0]
+        else:
+            service_ms = quantile(quantiles_ms, levels, model, batch, uniform[query])
+        if spells:
+            service_ms *= _slower(terms, worker, now_ms)
+        finish_ms = now_ms + terms.network_ms + service_ms
         _insert(times, who, first, busy, finish_ms, worker)
         busy += 1
-        out.start_ms[count] = now_ms
-        out.finish_ms[count] = finish_ms
-        out.worker[count] = worker
-        out.model[count] = model
-        out.size[count] = batch
+        start_ms[count] = now_ms
+        finish_of[count] = finish_ms
+        worker_of[count] = worker
+        model_of[count] = model
+        size_of[count] = batch
         for _ in range(batch):
-            out.batch_of[query] = count
+            batch_of[query] = count
             query = following[query]
         head[worker] = query
         waiting[worker] -= batch
@@ -468,7 +478,7 @@ def central_queue(
     drop_ms: FloatArray,
 ) -> int:
     """One queue of policies that count idle workers."""
-    n, workers = arrival_ms.size, terms.workers
+    n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
     mask = ring - 1
     times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
@@ -524,8 +534,14 @@ def central_queue(
                 continue
             model, batch = int(tables.model[level, answer]), int(tables.batch[level, answer])
             worker = idle[first_idle & mask]
-            end_ms = now_ms + terms.network_ms + _service_ms(
-                terms, model, batch, head, worker, now_ms)
+            if terms.uniform.size == 0:
+                service_ms = terms.quantiles_ms[model, batch - 1, 0]
+            else:
+                service_ms = quantile(terms.quantiles_ms, terms.quantile_levels, model, batch,
+                                      terms.uniform[head])
+            if spells:
+                service_ms *= _slower(terms, worker, now_ms)
+            end_ms = now_ms + terms.network_ms + service_ms
             first_idle += 1
             idles -= 1
             _insert(times, who, first, busy, end_ms, worker)

@@ -43,17 +43,16 @@ class Tables(NamedTuple):
         Rising; the last may be infinite.
     rows : ndarray, shape (L,)
         Longest queue that a level's table tells apart.
+    last : ndarray, shape (L,)
+        The row of longer queues: one behind these, or the last of them.
     slack_ms : ndarray, shape (L, J+1)
         Least slack of each slack bin; infinite beyond a level's last.
     per_ms : ndarray, shape (L,)
         Buckets of slack per ms, of ``first_bin``.
     first_bin : ndarray, shape (L, G)
         For each bucket of slack a bin at or below that of any slack in it.
-    model, batch : ndarrays, shape (L, N, J)
+    model, batch : ndarrays, shape (L, N+1, J)
         A batch of 0 drops the earliest query.
-    overflow_model, overflow_batch : ndarrays, shape (L,)
-        The answer to a longer queue; where the batch is 0, it is that of the last row, and where
-        it is -1, the earliest query is dropped.
     mixed : ndarray, shape (L, 4)
         Row, bin, model and batch of the second answer that a level's table has at one place; row
         -1 where it has none.
@@ -63,20 +62,19 @@ class Tables(NamedTuple):
 
     load_qps: NDArray[np.float64]
     rows: NDArray[np.int64]
+    last: NDArray[np.int64]
     slack_ms: NDArray[np.float64]
     per_ms: NDArray[np.float64]
     first_bin: NDArray[np.int64]
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
-    overflow_model: NDArray[np.int64]
-    overflow_batch: NDArray[np.int64]
     mixed: NDArray[np.int64]
     chance: NDArray[np.float64]
 
     def reach(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """The lowest and the highest model, and batch."""
-        return ((int(self.model.min()), int(max(self.model.max(), self.overflow_model.max()))),
-                (int(self.batch.min()), int(max(self.batch.max(), self.overflow_batch.max()))))
+        return ((int(self.model.min()), int(self.model.max())),
+                (int(self.batch.min()), int(self.batch.max())))
 
 
 class CentralTables(NamedTuple):
@@ -172,8 +170,10 @@ class Compiled:
 
 
 class Level(NamedTuple):
-    """One level: a load, and its table as in :class:`Tables`.
+    """One level: a load, and its table, (N, J), as in :class:`Tables`.
 
+    ``overflow`` is the answer to a longer queue; where the batch is 0, it is that of the last row,
+    and where it is -1, the earliest query is dropped.
     ``second`` is the row, bin, model and batch of the second answer, and its probability.
     """
 
@@ -212,23 +212,23 @@ def stack(levels: Sequence[Level]) -> Tables:
     slack = np.full((count, bins + 1), np.inf)
     first_bin = np.zeros((count, buckets), dtype=np.int64)
     per_ms = np.zeros(count)
-    model, batch = (np.zeros((count, rows, bins), dtype=np.int16) for _ in range(2))
+    model, batch = (np.zeros((count, rows + 1, bins), dtype=np.int16) for _ in range(2))
     for i, (level, shape) in enumerate(zip(ordered, shapes, strict=True)):
         edges = _reached_from(level.slack_ms)
         slack[i, : len(edges)] = edges
         model[i, : shape[0], : shape[1]] = level.model
         batch[i, : shape[0], : shape[1]] = level.batch
+        model[i, shape[0]], batch[i, shape[0]] = level.overflow[0], max(level.overflow[1], 0)
         if len(edges) > 1:
             per_ms[i] = (buckets - 2) / edges[-1]
             # One bucket back, so that rounding can never start above the right bin.
             low_ms = (np.arange(buckets) - 1) / per_ms[i]
             first_bin[i] = np.maximum(np.searchsorted(edges, low_ms, side="right") - 1, 0)
-    overflow = np.array([level.overflow for level in ordered])
+    own = np.array([shape[0] for shape in shapes])
     return Tables(
         load_qps=np.array([level.load_qps for level in ordered]),
-        rows=np.array([shape[0] for shape in shapes]),
+        rows=own, last=own - np.array([level.overflow[1] == 0 for level in ordered]),
         slack_ms=slack, per_ms=per_ms, first_bin=first_bin, model=model, batch=batch,
-        overflow_model=overflow[:, 0].copy(), overflow_batch=overflow[:, 1].copy(),
         mixed=np.array([level.second[0] if level.second else _NO_PLACE for level in ordered],
                        dtype=np.int64),
         chance=np.array([level.second[1] if level.second else 0.0 for level in ordered]),

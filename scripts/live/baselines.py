@@ -35,12 +35,12 @@ def as_policy(spec: SchemeSpec, fleet: Fleet, like: Policy) -> Policy:
     tables = compiled.tables
     assert isinstance(tables, Tables)
     level = min(int(np.searchsorted(tables.load_qps, like.load_qps)), len(tables.load_qps) - 1)
-    rows = int(tables.rows[level])
+    rows, last = int(tables.rows[level]), int(tables.last[level])
     names = [model.name for model in like.models]
     actions = [[names.index(fleet.models[int(tables.model[level, row, 0])]),
                 int(tables.batch[level, row, 0])] for row in range(rows)]
-    overflow = [names.index(fleet.models[int(tables.overflow_model[level])]),
-                int(tables.overflow_batch[level])]
+    overflow = [names.index(fleet.models[int(tables.model[level, last, 0])]),
+                int(tables.batch[level, last, 0])]
     if overflow[1] > 0 and overflow not in actions:
         actions.append(overflow)
     return replace(

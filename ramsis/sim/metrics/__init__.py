@@ -85,9 +85,8 @@ def measure(run: Run) -> Metrics:
     answered = int(found.answered.sum())
     dropped = int(np.count_nonzero(run.batch_of == DROPPED))
     p50, p95, p99 = found.response_ms((0.5, 0.95, 0.99))
-    by_size = np.bincount(run.size) if len(run.size) else np.zeros(1, dtype=np.int64)
-    (batch_p99,) = _quantiles(by_size * np.arange(len(by_size)), (0.99,))
-    busy_ms = np.minimum(run.finish_ms, duration_ms) - np.minimum(run.start_ms, duration_ms)
+    served = found.by_size * np.arange(len(found.by_size))
+    (batch_p99,) = _quantiles(served, (0.99,))
     return Metrics(
         queries=n,
         in_time=found.in_time,
@@ -101,29 +100,33 @@ def measure(run: Run) -> Metrics:
         response_p95_ms=p95,
         response_p99_ms=p99,
         batches=len(run.size),
-        batch_mean=float(run.size.mean()) if len(run.size) else None,
+        batch_mean=int(served.sum()) / len(run.size) if len(run.size) else None,
         batch_p99=batch_p99,
-        utilisation=float(busy_ms.sum()) / (duration_ms * run.workers),
+        utilisation=found.busy_ms / (duration_ms * run.workers),
         queue_mean=found.waited_ms / duration_ms,
         queue_p99=_quantiles(found.waiting, (0.99,))[0] or 0.0,
-        queue_max=int(np.flatnonzero(found.waiting)[-1]) if n else 0,
+        queue_max=max(len(found.waiting) - 1, 0),
         offered_qps=1000.0 * n / duration_ms,
         model_share=_shares(run.models, found.answered, answered),
     )
 
 
 class _Tally:
-    """What became of the queries of a run, counted in one pass.
+    """What became of the queries and batches of a run, each counted in one pass.
 
     Attributes
     ----------
     in_time : int
-    reward, waited_ms : float
+    reward : float
         As of :func:`ramsis.sim.metrics._kernels.tally`.
     answered : ndarray of int, shape (M,)
         Answers by model.
-    waiting : ndarray of int, shape (n,)
-        How many arrivals find 0, 1, … queries waiting.
+    waiting : ndarray of int
+        How many arrivals find 0, 1, … queries waiting, as far as any does.
+    by_size : ndarray of int
+        Batches of 0, 1, … queries, as far as there are any.
+    busy_ms, waited_ms : float
+        Of all workers, and all queries, while queries arrive.
     """
 
     def __init__(self, run: Run) -> None:
@@ -131,21 +134,29 @@ class _Tally:
 
         n, slo_ms = run.queries, run.fleets[0].slo_ms
         slos = np.array([slo_ms]) if run.slo_ms is None else run.slo_ms
-        order = np.argsort(run.drop_query, kind="stable")
         self._kernels = _kernels
         self._record = _kernels.Record(
             np.ascontiguousarray(run.arrival_ms), run.batch_of, run.start_ms, run.finish_ms,
-            run.model, run.drop_query[order], run.drop_ms[order])
+            run.model, run.size, run.drop_ms)
         self._bins_per_ms = _BINS / (_SLOS * slo_ms)
-        terms = _kernels.Terms(slos, 2.0 * SLACK_TOLERANCE_MS, run.duration_ms, run.accuracy,
-                               self._bins_per_ms)
+        terms = _kernels.Terms(slos, 2.0 * SLACK_TOLERANCE_MS, run.duration_ms,
+                               run.accuracy, self._bins_per_ms)
         self.answered = np.zeros(len(run.models), dtype=np.int64)
-        self.waiting = np.zeros(n, dtype=np.int64)
+        self.waiting = np.zeros(n, dtype=np.int64)  # of which next to nothing is touched
         self._responses = np.zeros(_BINS + 1, dtype=np.int64)
-        self.in_time, self.reward, self.waited_ms = 0, 0.0, 0.0
+        largest = int(run.size.max()) if len(run.size) else 0
+        self.by_size = np.zeros(largest + 1, dtype=np.int64)
+        self.busy_ms = _kernels.of_batches(self._record, run.duration_ms, self.by_size)
+        given_up = [np.minimum(when, run.duration_ms)
+                    for when in (run.drop_ms, run.arrival_ms[run.drop_query])]
+        self.waited_ms = float((given_up[0] - given_up[1]).sum())
+        self.in_time, self.reward = 0, 0.0
         if n:
-            self.in_time, self.reward, self.waited_ms = _kernels.tally(
-                self._record, terms, self.waiting, self._responses, self.answered)
+            self.in_time, self.reward, waited_ms, most = _kernels.tally(
+                self._record, terms, _kernels.queue_left(self._record), self.waiting,
+                self._responses, self.answered)
+            self.waiting = self.waiting[: most + 1]
+            self.waited_ms += waited_ms
 
     def response_ms(self, levels: Sequence[float]) -> list[float | None]:
         """Quantiles of the response times: only those near them are looked at again."""

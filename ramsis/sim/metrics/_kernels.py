@@ -1,9 +1,9 @@
 """The compiled pass over a run's queries that its figures are taken from.
 
-Queries are met in order of arrival. Who leaves the queue at a time t is counted at the first
-arrival after t; so the number of queries that wait when one arrives is that of the earlier ones
-less those counted so far. The first arrival after t is looked up from a grid of times, as fine as
-arrivals are on average.
+Who leaves the queue at a time t is counted at the first arrival after t; so the number of queries
+that wait when one arrives is that of the earlier ones less those counted so far. The first arrival
+after t is looked up from a grid of times, as fine as arrivals are on average. Arrays are taken out
+of their tuples once; see :mod:`ramsis.sim._kernels`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["Record", "Terms", "chosen_responses", "tally"]
+__all__ = ["Record", "Terms", "chosen_responses", "of_batches", "queue_left", "tally"]
 
 FloatArray = NDArray[np.float64]
+
+_FEW = 8  # arrivals that are looked at one by one
 
 
 class Record(NamedTuple):
@@ -25,10 +27,10 @@ class Record(NamedTuple):
 
     Attributes
     ----------
-    arrival_ms, batch_of, start_ms, finish_ms, model
+    arrival_ms, batch_of, start_ms, finish_ms, model, size
         As they are there.
-    drop_query, drop_ms
-        By rising query.
+    drop_ms
+        As there.
     """
 
     arrival_ms: FloatArray
@@ -36,7 +38,7 @@ class Record(NamedTuple):
     start_ms: FloatArray
     finish_ms: FloatArray
     model: NDArray[np.int32]
-    drop_query: NDArray[np.int32]
+    size: NDArray[np.int32]
     drop_ms: FloatArray
 
 
@@ -49,7 +51,7 @@ class Terms(NamedTuple):
         Deadline of each query after its arrival, or of all.
     tolerance_ms : float
         An answer so much late is in time.
-    duration_ms : float
+    until_ms : float
         Until when the time that queries wait is added up.
     accuracy : ndarray, shape (M,)
     bins_per_ms : float
@@ -58,7 +60,7 @@ class Terms(NamedTuple):
 
     slo_ms: FloatArray
     tolerance_ms: float
-    duration_ms: float
+    until_ms: float
     accuracy: FloatArray
     bins_per_ms: float
 
@@ -66,47 +68,75 @@ class Terms(NamedTuple):
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _grid(arrival_ms: FloatArray, per_ms: float) -> NDArray[np.int32]:
     """For each cell of time since the first arrival how many arrivals are in those before."""
-    n = arrival_ms.size
-    first = np.empty(n + 1, dtype=np.int32)
-    filled = 0
+    n, first_ms = arrival_ms.size, arrival_ms[0]
+    first = np.zeros(n + 2, dtype=np.int32)
     for query in range(n):
-        cell = int((arrival_ms[query] - arrival_ms[0]) * per_ms)
-        while filled <= cell and filled <= n:
-            first[filled] = query
-            filled += 1
-    first[filled:] = n
+        first[int((arrival_ms[query] - first_ms) * per_ms) + 1] += 1
+    for cell in range(n + 1):
+        first[cell + 1] += first[cell]
     return first
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _arrived(
-    arrival_ms: FloatArray, first: NDArray[np.int32], per_ms: float, now_ms: float
-) -> int:
-    """How many arrivals there are up to a time, this included."""
+def _leaving(
+    arrival_ms: FloatArray, served_ms: FloatArray, sizes: NDArray[np.int32],
+    left: NDArray[np.int32], first: NDArray[np.int32],
+) -> None:
+    """Add queries, so many at each of some times, to ``left``, at the first arrival after that.
+
+    Parameters
+    ----------
+    left : ndarray, shape (n+1,)
+    first : ndarray
+        Of ``_grid``, for so many cells that the last arrival is in cell n − 1.
+    """
+    n, first_ms, last_ms = arrival_ms.size, arrival_ms[0], arrival_ms[-1]
+    per_ms = (n - 1) / (last_ms - first_ms) if last_ms > first_ms else 0.0
+    for i in range(served_ms.size):
+        now_ms, at = served_ms[i], n
+        if now_ms < last_ms:
+            cell = max(int((now_ms - first_ms) * per_ms), 0)
+            at, high = first[cell], first[cell + 1]
+            while high - at > _FEW:
+                middle = (at + high) // 2
+                if arrival_ms[middle] <= now_ms:
+                    at = middle + 1
+                else:
+                    high = middle
+            while at < high and arrival_ms[at] <= now_ms:
+                at += 1
+        left[at] += sizes[i]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def queue_left(record: Record) -> NDArray[np.int32]:
+    """How many queries leave the queue between each arrival and the one before; shape (n+1,)."""
+    arrival_ms, _, start_ms, _, _, size, drop_ms = record
     n = arrival_ms.size
-    if now_ms >= arrival_ms[n - 1]:
-        return n
-    low = int(first[max(int((now_ms - arrival_ms[0]) * per_ms), 0)])
-    step, high = 1, low
-    while high < n and arrival_ms[high] <= now_ms:
-        low = high + 1
-        high += step
-        step *= 2
-    high = min(high, n)
-    while low < high:
-        middle = (low + high) // 2
-        if arrival_ms[middle] <= now_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    span_ms = arrival_ms[n - 1] - arrival_ms[0]
+    first = _grid(arrival_ms, (n - 1) / span_ms if span_ms > 0.0 else 0.0)
+    left = np.zeros(n + 1, dtype=np.int32)
+    _leaving(arrival_ms, start_ms, size, left, first)
+    _leaving(arrival_ms, drop_ms, np.ones(drop_ms.size, dtype=np.int32), left, first)
+    return left
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def of_batches(record: Record, until_ms: float, sizes: NDArray[np.int64]) -> float:
+    """How long workers are busy, summed, up to a time; ``sizes`` counts the batches by size."""
+    _, _, start_ms, finish_ms, _, size_of, _ = record
+    busy_ms = 0.0
+    for batch in range(start_ms.size):
+        busy_ms += min(finish_ms[batch], until_ms) - min(start_ms[batch], until_ms)
+        sizes[size_of[batch]] += 1
+    return busy_ms
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def tally(
-    record: Record, terms: Terms, waiting: NDArray[np.int64], responses: NDArray[np.int64],
-    answered: NDArray[np.int64],
-) -> tuple[int, float, float]:
+    record: Record, terms: Terms, left: NDArray[np.int32], waiting: NDArray[np.int64],
+    responses: NDArray[np.int64], answered: NDArray[np.int64],
+) -> tuple[int, float, float, int]:
     """Count what became of the queries.
 
     Parameters
@@ -114,6 +144,8 @@ def tally(
     record : Record
         Of one query or more.
     terms : Terms
+    left : ndarray, shape (n+1,)
+        As of ``queue_left``.
     waiting : ndarray, shape (n,)
         Counts the arrivals that find so many queries waiting.
     responses : ndarray, shape (R,)
@@ -127,41 +159,34 @@ def tally(
     reward : float
         Accuracy summed over the queries in time.
     waited_ms : float
-        Time summed over the queries that they wait.
+        Time summed over the queries that they wait, but those that are dropped.
+    most : int
+        Queries that wait when one arrives, at most.
     """
-    arrival_ms, duration_ms = record.arrival_ms, terms.duration_ms
-    n, last = arrival_ms.size, responses.size - 1
-    span_ms = arrival_ms[n - 1] - arrival_ms[0]
-    per_ms = (n - 1) / span_ms if span_ms > 0.0 else 0.0
-    first = _grid(arrival_ms, per_ms)
-    left = np.zeros(n + 1, dtype=np.int32)
-    until = np.full(record.start_ms.size, -1, dtype=np.int32)
-    gone, in_time, drops = 0, 0, 0
+    arrival_ms, batch_of, start_ms, finish_of, model_of, _, _ = record
+    until_ms = terms.until_ms
+    slos, accuracy = terms.slo_ms, terms.accuracy
+    tolerance_ms, bins_per_ms = terms.tolerance_ms, terms.bins_per_ms
+    last, one_slo = responses.size - 1, slos.size == 1
+    gone, in_time, most = 0, 0, 0
     reward, waited_ms = 0.0, 0.0
-    for query in range(n):
+    for query in range(arrival_ms.size):
         gone += left[query]
-        waiting[max(query - gone, 0)] += 1
-        now_ms, batch = arrival_ms[query], record.batch_of[query]
-        served_ms, at = np.inf, n
+        waits = max(query - gone, 0)
+        waiting[waits] += 1
+        most = max(most, waits)
+        now_ms, batch = arrival_ms[query], batch_of[query]
+        if batch == -1:
+            waited_ms += until_ms - min(now_ms, until_ms)
         if batch >= 0:
-            served_ms, at = record.start_ms[batch], until[batch]
-            if at < 0:
-                at = _arrived(arrival_ms, first, per_ms, served_ms)
-                until[batch] = at
-            finish_ms, model = record.finish_ms[batch], record.model[batch]
-            responses[min(int((finish_ms - now_ms) * terms.bins_per_ms), last)] += 1
+            waited_ms += min(start_ms[batch], until_ms) - min(now_ms, until_ms)
+            finish_ms, model = finish_of[batch], model_of[batch]
+            responses[min(int((finish_ms - now_ms) * bins_per_ms), last)] += 1
             answered[model] += 1
-            slo_ms = terms.slo_ms[query] if terms.slo_ms.size > 1 else terms.slo_ms[0]
-            if finish_ms <= now_ms + slo_ms + terms.tolerance_ms:
+            if finish_ms <= now_ms + (slos[0] if one_slo else slos[query]) + tolerance_ms:
                 in_time += 1
-                reward += terms.accuracy[model]
-        elif drops < record.drop_query.size and record.drop_query[drops] == query:
-            served_ms = record.drop_ms[drops]
-            at = _arrived(arrival_ms, first, per_ms, served_ms)
-            drops += 1
-        left[max(at, query + 1)] += 1
-        waited_ms += min(max(served_ms, 0.0), duration_ms) - min(max(now_ms, 0.0), duration_ms)
-    return in_time, reward, waited_ms
+                reward += accuracy[model]
+    return in_time, reward, waited_ms, most
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -170,10 +195,11 @@ def chosen_responses(
 ) -> int:
     """Write the response times in the chosen bins into ``found``; returns their number."""
     last, size = chosen.size - 1, 0
-    for query in range(record.arrival_ms.size):
-        batch = record.batch_of[query]
+    arrival_ms, batch_of, _, finish_of, _, _, _ = record
+    for query in range(arrival_ms.size):
+        batch = batch_of[query]
         if batch >= 0:
-            response_ms = record.finish_ms[batch] - record.arrival_ms[query]
+            response_ms = finish_of[batch] - arrival_ms[query]
             if chosen[min(int(response_ms * bins_per_ms), last)]:
                 found[size] = response_ms
                 size += 1
