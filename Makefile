@@ -37,7 +37,7 @@ $(LINT): $(BASE)
 	@touch $@
 
 $(BENCH): $(BASE)
-	$(PIP) -e '.[test,bench]'
+	$(PIP) -e '.[test,bench,serve]'
 	@touch $@
 
 $(DOCS): $(BASE)

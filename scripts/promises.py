@@ -1,6 +1,6 @@
 """Do promises hold? Settings by the dozen, each promise against simulation.
 
-python scripts/promises.py LINE [--out FILE] [--only N] [--seed S] [--quick]
+python scripts/promises.py LINE [--out FILE] [--only N] [--match TEXT] [--seed S] [--quick]
 
 LINE is one of
 

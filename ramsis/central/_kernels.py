@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.cluster._kernels import cdf
 from ramsis.compiling import njit
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
@@ -35,18 +34,42 @@ def count_in_time(
     queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray,
     levels: FloatArray,
 ) -> FloatArray:
-    """Expected queries in time of each action, (N, J, A); ``slack_ms`` of the k-th: (N, J, B)."""
+    """Expected queries in time of each action, (N, J, A); ``slack_ms`` of the k-th: (N, J, B).
+
+    The slack of a queue's queries does not fall, so each is found from the one before.
+    """
     result = np.zeros((queue.size, slack_ms.shape[1], batch.size))
+    last = quantiles.shape[1] - 1
     for n in range(1, queue.size):
         for j in range(slack_ms.shape[1]):
             for a in range(batch.size):
-                if batch[a] > queue[n]:
+                size = batch[a]
+                if size > queue[n]:
                     continue
-                total = 0.0
-                for k in range(batch[a]):
-                    total += cdf(quantiles[a], levels, slack_ms[n, j, k] + SLACK_TOLERANCE_MS)
-                result[n, j, a] = total
+                if slack_ms[n, j, 0] + SLACK_TOLERANCE_MS >= quantiles[a, last]:
+                    result[n, j, a] = size
+                elif slack_ms[n, j, size - 1] + SLACK_TOLERANCE_MS >= quantiles[a, 0]:
+                    result[n, j, a] = _in_time(slack_ms[n, j], size, quantiles[a], levels)
     return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _in_time(
+    slack_ms: FloatArray, size: int, quantiles: FloatArray, levels: FloatArray
+) -> float:
+    """Expected number of the first queries that are in time, of a batch with these quantiles."""
+    total = 0.0
+    above = np.searchsorted(quantiles, slack_ms[0] + SLACK_TOLERANCE_MS, side="right")
+    for k in range(size):
+        time_ms = slack_ms[k] + SLACK_TOLERANCE_MS
+        while above < quantiles.size and quantiles[above] <= time_ms:
+            above += 1
+        if above == quantiles.size:
+            return total + (size - k)
+        if above > 0:
+            share = (time_ms - quantiles[above - 1]) / (quantiles[above] - quantiles[above - 1])
+            total += levels[above - 1] + share * (levels[above] - levels[above - 1])
+    return total
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

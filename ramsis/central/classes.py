@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,6 +64,8 @@ class ClassesProblem(CentralProblem):
     """
 
     classes: tuple[SloClass, ...] = ()
+
+    _OF_THE_QUEUE: ClassVar[tuple[str, ...]] = (*CentralProblem._OF_THE_QUEUE, "_head")
 
     @classmethod
     def of(cls, problem: CentralProblem, classes: tuple[SloClass, ...]) -> ClassesProblem:

@@ -92,6 +92,8 @@ def central_model(problem: CentralProblem, restart: float) -> Model:
     in_time = _kernels.count_in_time(problem.queue, problem.slack_in_queue_ms, batch,
                                      problem.quantiles_ms, problem.times.levels)
     stays = np.exp(-restart * mean_ms / problem.workers)
+    carries = problem.carries_age
+    left_age = problem.left_age if carries else np.zeros((1, 1, len(PARTS)))
     return Model(
         queue=problem.queue, idle=problem.idle, batch=batch,
         accuracy=np.ascontiguousarray(problem.accuracy), mean_ms=mean_ms,
@@ -102,10 +104,10 @@ def central_model(problem: CentralProblem, restart: float) -> Model:
         earned=problem.accuracy * in_time - problem.price * (batch - in_time),
         lowest=lowest, highest=highest, edge_ms=problem.slack_ms,
         slack_ms=(problem.slack_ms + np.append(problem.slack_ms[1:], problem.slo_ms)) / 2,
-        age_ms=problem.mean_age_ms, left_age=problem.left_age, parts=PARTS,
+        age_ms=problem.mean_age_ms, left_age=left_age, parts=PARTS,
         spacing_ms=problem.spacing_ms,
         after_drop=problem.after_drop, low=low, share=share, slo_ms=problem.slo_ms,
-        carries=problem.carries_age, load=problem.load,
+        carries=carries, load=problem.load,
         leave=1.0 / problem.slo_ms, price=problem.price, workers=problem.workers,
         restart=restart,
     )

@@ -44,12 +44,14 @@ than about 60 workers every count is a level.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, gamma, nbinom, poisson
+from scipy.special import betaincinv
+from scipy.stats import gamma, nbinom, poisson
 
 from ramsis.central._kernels import needed_bins
 from ramsis.central.levels import (
@@ -128,6 +130,9 @@ class CentralProblem:
     random_ends: bool = False
     end_variability: float = 1.0
 
+    _OF_THE_QUEUE: ClassVar[tuple[str, ...]] = (
+        "slack_distribution", "mean_age_ms", "slack_in_queue_ms", "after_drop", "left_age")
+
     @classmethod
     def create(
         cls,
@@ -192,6 +197,24 @@ class CentralProblem:
         outcomes = (self.arrivals_between > 0).sum(axis=1)
         of_queue = (self.action_batch <= self.queue[:, None]) @ outcomes
         return bool(bins.sum() <= _MOST_STATES and bins @ of_queue <= _MOST_WORK)
+
+    def varied(self, **changes: Any) -> Self:
+        """With other times of the same batches, or other ends; what is of the queue, both share.
+
+        Parameters
+        ----------
+        **changes
+            ``times``, ``random_ends`` or ``end_variability``.
+        """
+        other = replace(self, **changes)
+        other.__dict__.update({name: self.__dict__[name] for name in self._OF_THE_QUEUE
+                               if name in self.__dict__})
+        return other
+
+    def same_decisions(self, other: CentralProblem) -> bool:
+        """Whether both tell the same apart, and have the same batches to choose from."""
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in (
+            "slack_ms", "idle", "queue", "action_model", "action_batch"))
 
     @property
     def load_qps(self) -> float:
@@ -274,11 +297,13 @@ class CentralProblem:
         Of n queries the n - 1 behind the head came at random times since it did; so the age of the
         b-th of them has a beta distribution. Of each of the parts of that distribution the median.
         """
-        n, b = self.queue[:, None], self.action_batch
+        batch, of_action = np.unique(self.action_batch, return_inverse=True)
+        n, which = np.nonzero(self.queue[:, None] > batch)
+        behind, b = self.queue[n] - batch[which], batch[which]
         median = np.cumsum(PARTS) - PARTS / 2
-        left = (n > b)[:, :, None] & self.carries_age
-        share = beta.ppf(median, np.maximum(n - b, 1)[:, :, None], b[:, None])
-        return np.where(left, share, 0.0)
+        share = np.zeros((len(self.queue), len(batch), len(PARTS)))
+        share[n, which] = betaincinv(behind[:, None], b[:, None], median)
+        return share[:, of_action]
 
     @cached_property
     def spacing_ms(self) -> FloatArray:

@@ -9,12 +9,13 @@ arrival (x = a) or at an end of a batch (x = d), relative to W(K,0) = 0, and g t
                                 { R − g L/K + Σ_k a_k V_d(1, n−b+k)          start, i = 1
 
 with h = L/SLO, a_k the distribution of the arrivals until the next worker is free, and, before it,
-any number of drops at −p each. One sparse LU factorisation gives g and all values; the transposed
-solve gives how often each row is visited (:mod:`ramsis.central.chain`). Improvement takes the best
-action at every (i, n, slack bin), and keeps the old one unless another gains more than 1e-9
+any number of drops at −p each. One sparse system gives g and all values; the transposed one gives
+how often each row is visited (:mod:`ramsis.central.chain`). Improvement takes the best action at
+every (i, n, slack bin), and keeps the old one unless another gains more than 1e-9
 (:mod:`ramsis.central.actions`). It stops when no action gains more than 1e-6, in states that the
-policy never comes to as well: real workers come to more states than the model. A first solution
-with few idle levels gives the policy to start from.
+policy never comes to as well: real workers come to more states than the model. Until then values
+need only be exact to 1e-5 of what the last round gained. The policy to start from is that of a
+like problem, or of a first solution with few idle levels.
 
 The table is one step of improvement on that policy: while waiting it keeps the age of the head,
 bin by bin from the least slack up, and values what follows the first start by the policy's values.
@@ -28,13 +29,14 @@ values still cannot be computed is an error, never a result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.central.actions import improve, table_of
-from ramsis.central.chain import SteadyState, Values, evaluate, steady_state_of
+from ramsis.central.chain import EXACT, Chain, SteadyState, Values
 from ramsis.central.model import Model, central_model
 from ramsis.central.problem import CentralProblem
 from ramsis.errors import NotConvergedError, describe
@@ -51,6 +53,7 @@ FREE = 1e-6
 """A cost below this, in units of accuracy, counts as none."""
 
 _MOST_ROUNDS = 200
+_OF_GAIN = 1e-5  # of what the last round gained: how exact values must be to find the next
 _STILL = 1e-6  # a round in which no action gains more is the last
 _RESTARTS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)  # of the arrivals' rate, per worker
 
@@ -62,9 +65,6 @@ class CentralSolution:
     Attributes
     ----------
     problem : CentralProblem
-    table : ndarray of int16, shape (I-1, N-1, J)
-        What to do next with workers idle and queries queued: an action, :data:`WAIT` or
-        :data:`DROP`.
     steady_state : SteadyState
         Steady state of the model's optimal policy, which the table improves on.
     rounds : int
@@ -77,20 +77,42 @@ class CentralSolution:
     to, action : ndarrays of int16, shape (I, N, J)
         The model's optimal policy: level to which the queue is dropped first, and then the
         action.
+    values : Values
+    chain : Chain
+        Of that policy.
     """
 
     problem: CentralProblem
-    table: Codes
     steady_state: SteadyState
     rounds: int
     residual: float
     spare_idle: int | None
     to: Codes
     action: Codes
+    values: Values
+    chain: Chain
+
+    @cached_property
+    def table(self) -> Codes:
+        """What to do next with workers idle and queries queued, shape (I-1, N-1, J).
+
+        An action, :data:`WAIT` or :data:`DROP`.
+        """
+        problem = self.problem
+        width_ms = np.diff(problem.slack_ms, append=problem.slo_ms)
+        return table_of(self.chain.model, self.values, width_ms)[1:, 1:]
 
 
-def solve_central(problem: CentralProblem) -> CentralSolution:
+def solve_central(
+    problem: CentralProblem, start: CentralSolution | None = None
+) -> CentralSolution:
     """The optimal policy of the model by policy iteration.
+
+    Parameters
+    ----------
+    start : CentralSolution, optional
+        Of a like problem, whose policy is the first one if the levels, slack bins and actions are
+        as many.
 
     Raises
     ------
@@ -98,7 +120,7 @@ def solve_central(problem: CentralProblem) -> CentralSolution:
         The rounds were used up, or a policy's values could not be computed.
     """
     for restart in _RESTARTS:
-        found = _solved(problem, restart * problem.load / problem.workers)
+        found = _solved(problem, restart * problem.load / problem.workers, start)
         if found is not None:
             return found
     raise _not_computed()
@@ -119,9 +141,9 @@ def evaluate_central(problem: CentralProblem, plan: CentralSolution) -> SteadySt
     """
     for restart in _RESTARTS:
         model = central_model(problem, restart * problem.load / problem.workers)
-        values = evaluate(model, plan.to, plan.action)
-        if values is not None:
-            return steady_state_of(model, plan.to, plan.action, values)
+        found = Chain(model, plan.to, plan.action, plan.chain).steady_state()
+        if found is not None:
+            return found
     raise _not_computed()
 
 
@@ -130,23 +152,38 @@ def _not_computed() -> NotConvergedError:
                                       value="singular system"))
 
 
-def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
+def _solved(
+    problem: CentralProblem, restart: float, start: CentralSolution | None
+) -> CentralSolution | None:
     """The solution; None where the values of a policy on the way could not be computed."""
     model = central_model(problem, restart)
+    first: CentralSolution | _Policy | None = start
+    if start is None or not _alike(problem, start.problem):
+        first = _from_few_levels(model)
+    found = None if first is None else _iterated(model, first.to, first.action, first.chain)
+    steady_state = None if found is None else found.chain.steady_state()
+    if found is None or steady_state is None:
+        return None
+    return CentralSolution(problem, steady_state, found.rounds, found.residual,
+                           _spare_idle(model, found.values.wait[:, 0]), found.to, found.action,
+                           found.values, found.chain)
+
+
+def _alike(problem: CentralProblem, other: CentralProblem) -> bool:
+    """Whether a policy of one is one of the other."""
+    return (problem.slack_ms.shape == other.slack_ms.shape
+            and problem.same_decisions(replace(other, slack_ms=problem.slack_ms)))
+
+
+def _from_few_levels(model: Model) -> _Policy | None:
+    """The best policy with few levels of idle workers and the age drawn anew, for all levels."""
     start = _coarse_levels(model.idle)
     coarse = _iterated(model._replace(idle=model.idle[start], carries=False),
                        *_first_policy(model, len(start)))
     if coarse is None:
         return None
     nearest = np.searchsorted(start, np.arange(len(model.idle)), side="right") - 1
-    found = _iterated(model, coarse.to[nearest], coarse.action[nearest])
-    if found is None:
-        return None
-    width_ms = np.diff(problem.slack_ms, append=problem.slo_ms)
-    table = table_of(model, found.values, width_ms)
-    steady_state = steady_state_of(model, found.to, found.action, found.values)
-    return CentralSolution(problem, table[1:, 1:], steady_state, found.rounds, found.residual,
-                           _spare_idle(model, found.values.wait[:, 0]), found.to, found.action)
+    return replace(coarse, to=coarse.to[nearest], action=coarse.action[nearest])
 
 
 def _coarse_levels(idle: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -159,25 +196,35 @@ def _coarse_levels(idle: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class _Policy:
-    """A policy that no round improves, and its values."""
+    """A policy that no round improves, its values, and its chain."""
 
     to: Codes
     action: Codes
     values: Values
     rounds: int
     residual: float
+    chain: Chain
 
 
-def _iterated(model: Model, to: Codes, action: Codes) -> _Policy | None:
+def _iterated(
+    model: Model, to: Codes, action: Codes, near: Chain | None = None
+) -> _Policy | None:
     """Policy iteration from a policy; None where values could not be computed."""
+    most = 1.0
     for rounds in range(1, _MOST_ROUNDS + 1):
-        values = evaluate(model, to, action)
-        if values is None:
-            return None
-        better_to, better_action = to.copy(), action.copy()
-        _, most = improve(model, values, better_to, better_action)
-        if most <= _STILL:
-            return _Policy(to, action, values, rounds, most)
+        near = chain = Chain(model, to, action, near)
+        exact = max(_OF_GAIN * min(most, 1.0), EXACT)
+        while True:
+            values = chain.values(exact)
+            if values is None:
+                return None
+            better_to, better_action = to.copy(), action.copy()
+            _, most = improve(model, values, better_to, better_action)
+            if most > _STILL:
+                break
+            if values.exact:
+                return _Policy(to, action, values, rounds, most, chain)
+            exact = EXACT
         to, action = better_to, better_action
     raise NotConvergedError(describe("policy iteration did not come to rest",
                                      value=f"{_MOST_ROUNDS} rounds"))

@@ -35,6 +35,7 @@ def main(arguments: Sequence[str], description: str | None) -> int:
     settings = line.settings(given.seed)
     if given.reference is not None:
         settings += near_capacity.of_reference(given.reference)
+    settings = [one for one in settings if given.match in str(one)]
     if given.only is not None:
         settings = spread(settings, given.only)
     out = given.out or Path("promises_out") / f"{given.line}.jsonl"
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str], description: str | None) -> int:
     verdict = line.verdict(rows)
     if verdict.shown:
         show(verdict.about, verdict.shown)
-    show("\nMisses" if verdict.misses else "\nNo misses", verdict.misses)
+    if verdict.misses:
+        show("\nMisses", verdict.misses)
     show(f"\n{line.title}: {len(rows)} settings", verdict.summary)
     print(f"\n{'holds' if verdict.holds else 'DOES NOT HOLD'}")
     return 0 if verdict.holds else 1
@@ -54,6 +56,8 @@ def _parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("line", choices=LINES, help="what has to hold")
     made.add_argument("--out", type=Path, metavar="FILE",
                       help="results as JSON lines (default: promises_out/LINE.jsonl)")
+    made.add_argument("--match", default="", metavar="TEXT",
+                      help="settings whose words have this in them, as progress shows them")
     made.add_argument("--only", type=int, metavar="N",
                       help="so many of the settings, spread over all of them")
     made.add_argument("--seed", type=int, default=1, metavar="S",

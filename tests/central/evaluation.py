@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.central.chain import SteadyState, evaluate, steady_state_of
+from ramsis.central.chain import Chain, SteadyState
 from ramsis.central.model import central_model
 from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import DROP, WAIT
@@ -25,6 +25,6 @@ def evaluated(problem: CentralProblem, table: NDArray[np.int16]) -> SteadyState:
         if level > 0:
             action[i, n, j] = step[i, level, problem.after_drop[n, level, j]]
     model = central_model(problem, 1e-9 * problem.load)
-    values = evaluate(model, to, action)
-    assert values is not None
-    return steady_state_of(model, to, action, values)
+    found = Chain(model, to, action).steady_state()
+    assert found is not None
+    return found

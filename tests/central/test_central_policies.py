@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from ramsis.bounds import fluid_bound
 from ramsis.central import _kernels
-from ramsis.central import solve as solving
-from ramsis.central.model import Model
+from ramsis.central.chain import Chain
 from ramsis.central.solve import DROP, WAIT, solve_central
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError
@@ -164,10 +163,10 @@ def test_a_policy_that_only_waits_is_evaluated_all_the_same() -> None:
 def test_a_system_that_stays_singular_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[float] = []
 
-    def singular(model: Model, to: object, action: object) -> None:
-        tried.append(model.restart)
+    def singular(chain: Chain, exact: float) -> None:
+        tried.append(chain.model.restart)
 
-    monkeypatch.setattr(solving, "evaluate", singular)
+    monkeypatch.setattr(Chain, "values", singular)
     with pytest.raises(NotConvergedError, match="cannot be computed"):
         solve_central(samples.problem(500.0))
     assert tried[-1] > 1000 * tried[0]

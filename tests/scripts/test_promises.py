@@ -158,6 +158,8 @@ def test_results_are_kept_and_failures_are_misses(
     assert command.main(arguments, "") == 1
     assert [one.workers for one in made] == [1, 3, 2]
     assert "DOES NOT HOLD" in capsys.readouterr().out
+    assert command.main([*arguments, "--match", "3 workers"], "") == 0
+    assert len(made) == 3
     first = json.loads(out.read_text(encoding="utf-8").splitlines()[0])
     assert (first["workers"], first["value"]) == (1, 100)
 

@@ -206,7 +206,7 @@ _COSTLY = (
     ("ramsis.worker.explicit_modulated", "build_modulated_chain"),
     ("ramsis.worker.shortest_queue_rates", "equilibrium_rates"),
     ("ramsis.worker.policy_iteration", "solve_on_nodes"),
-    ("ramsis.synthesis.recipes.central_claims", "promise_of"),
+    ("ramsis.synthesis.recipes.central_claims", "plans_of"),
     ("ramsis.synthesis.recipes.central_claims", "dual_bound"),
     ("ramsis.synthesis.recipes.central_claims", "simulated"),
     ("ramsis.synthesis.verify_budget", "simulated"),

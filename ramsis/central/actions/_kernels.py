@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.central._kernels import around, bin_below, oldest
+from ramsis.central._kernels import bin_below, oldest
 from ramsis.central.model import Model
 from ramsis.compiling import njit
 
@@ -19,6 +19,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _TIE = 1e-9
+_EVEN = 1.0 + 1e-12
 
 
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
@@ -77,47 +78,110 @@ def after_last_kept(
         First and last bin to look at; elsewhere the result is -inf.
     """
     queue, batch, arrivals, parts = model.queue, model.batch, model.arrivals, model.parts
-    middle_ms, lowest, highest = model.slack_ms, model.lowest, model.highest
-    lengths, bins, longest = queue.size, middle_ms.size, queue[-1]
+    lengths, bins = queue.size, model.slack_ms.size
     anew = after_last_anew(model, last, cost)
+    after = _by_count(model, last)
+    per_ms = np.zeros(bins)
+    per_ms[:-1] = 1.0 / np.diff(model.slack_ms)
+    even = bins > 1 and per_ms[:-1].max() <= per_ms[0] * _EVEN and per_ms[0] <= (
+        per_ms[:-1].min() * _EVEN)
     result = np.full((lengths, bins, batch.size), -np.inf)
-    for n in range(1, lengths):
-        for a in range(batch.size):
+    where, head_ms = np.empty(bins, np.int64), np.empty(bins * parts.size)
+    for a in range(batch.size):
+        most = arrivals.shape[1]
+        while most > 1 and arrivals[a, most - 1] == 0.0:
+            most -= 1
+        for n in range(1, lengths):
             left = queue[n] - batch[a]
             if left < 0:
                 continue
+            found = 0
             for j in range(from_bin[n], upto[n] + 1):
                 if model.in_time[n, j, a] == 0.0:
                     continue
                 if left == 0:
                     result[n, j, a] = anew[a]
                     continue
+                for part in range(parts.size):
+                    head_ms[found * parts.size + part] = (
+                        model.slo_ms - model.age_ms[n, j] * model.left_age[n, a, part])
+                where[found] = j
+                found += 1
+            if found == 0:
+                continue
+            worth = _expected(after[left:], arrivals[a, :most], model.spacing_ms[a],
+                              head_ms[: found * parts.size], model.slack_ms, per_ms, even)
+            for i in range(found):
                 value = -cost[a]
                 for part in range(parts.size):
-                    head = model.slo_ms - model.age_ms[n, j] * model.left_age[n, a, part]
-                    below = bins - 1
-                    for k in range(arrivals.shape[1]):
-                        weight = parts[part] * arrivals[a, k]
-                        if weight == 0.0:
-                            continue
-                        over = max(left + k - longest, 0)
-                        at, x = model.low[left + k - over], model.share[left + k - over]
-                        slack = head - model.spacing_ms[a, k]
-                        below = bin_below(middle_ms, slack, below)
-                        b, y = around(middle_ms, slack, below, lowest[at], highest[at])
-                        found = last[at, b]
-                        if y > 0.0:
-                            found += y * (last[at, b + 1] - found)
-                        if x > 0.0:
-                            b, y = around(middle_ms, slack, below, lowest[at + 1],
-                                          highest[at + 1])
-                            more = last[at + 1, b]
-                            if y > 0.0:
-                                more += y * (last[at + 1, b + 1] - more)
-                            found += x * (more - found)
-                        value += weight * (found - model.price * over)
-                result[n, j, a] = value
+                    value += parts[part] * worth[i * parts.size + part]
+                result[n, where[i], a] = value
     return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _by_count(model: Model, last: FloatArray) -> FloatArray:
+    """Values of deciding with one worker idle by queue, any number, and slack bin.
+
+    Shape (longest + k, J + 1): with what is dropped of a queue beyond the longest; a bin that is
+    not needed has the value of the next one that is, and so has one more.
+    """
+    bins, longest = model.slack_ms.size, model.queue[-1]
+    result = np.empty((longest + model.arrivals.shape[1], bins + 1))
+    for count in range(result.shape[0]):
+        over = max(count - longest, 0)
+        at, x = model.low[count - over], model.share[count - over]
+        for b in range(bins + 1):
+            value = last[at, min(max(b, model.lowest[at]), model.highest[at])]
+            if x > 0.0:
+                next_ = last[at + 1, min(max(b, model.lowest[at + 1]), model.highest[at + 1])]
+                value += x * (next_ - value)
+            result[count, b] = value - model.price * over
+    return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _expected(
+    after: FloatArray, arrivals: FloatArray, spacing_ms: FloatArray, head_ms: FloatArray,
+    middle_ms: FloatArray, per_ms: FloatArray, even: bool,
+) -> FloatArray:
+    """Value of what follows a batch, for each slack of the next head when it starts, (H,).
+
+    Parameters
+    ----------
+    after : (k, J + 1)
+        Values by number of arrivals, as :func:`_by_count` gives them.
+    arrivals, spacing_ms : (k,)
+        Distribution of the arrivals until the next worker is free, and the time until then.
+    head_ms : (H,)
+        Slacks of the next head.
+    middle_ms, per_ms : (J,)
+        Middles of the slack bins, and one by the distance to the next, 0 for the last.
+    even : bool
+        Whether all these distances are the same.
+    """
+    total, top = np.zeros(head_ms.size), middle_ms.size - 1
+    if even:
+        place = (head_ms - middle_ms[0]) * per_ms[0]
+        for k in range(arrivals.size):
+            weight, shift = arrivals[k], spacing_ms[k] * per_ms[0]
+            for h in range(head_ms.size):
+                at = min(max(place[h] - shift, 0.0), float(top))
+                below = int(at)
+                value = after[k, below]
+                total[h] += weight * (
+                    value + (at - below) * (after[k, below + 1] - value))
+        return total
+    bin_ = np.full(head_ms.size, top)
+    for k in range(arrivals.size):
+        for h in range(head_ms.size):
+            slack = head_ms[h] - spacing_ms[k]
+            bin_[h] = b = bin_below(middle_ms, slack, bin_[h])
+            value = after[k, max(b, 0)]
+            if b >= 0:
+                value += (slack - middle_ms[b]) * per_ms[b] * (after[k, b + 1] - value)
+            total[h] += arrivals[k] * value
+    return total
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

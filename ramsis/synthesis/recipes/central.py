@@ -20,12 +20,8 @@ from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
-from ramsis.synthesis.recipes.central_headroom import most_robust_central
-from ramsis.synthesis.recipes.central_promise import (
-    certificate_of,
-    promise_of,
-    stated_promise,
-)
+from ramsis.synthesis.recipes.central_headroom import Plans, plans_of
+from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.replayed import replayed, settles
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
@@ -101,7 +97,7 @@ class Central(Recipe["CentralProblem"]):
         if earned >= made.certificate.gain - error:
             return made
         try:
-            other = _solved(replace(problem, random_ends=True), inputs, settings)
+            other = _solved(problem.varied(random_ends=True), inputs, settings)
         except NotConvergedError:
             return made
         return other if _in_simulation(other)[0] > earned else made
@@ -139,16 +135,13 @@ class Central(Recipe["CentralProblem"]):
             The table is not that of the model, as within a budget of violations.
         """
         from ramsis.analysis.central import CentralAnalysis
-        from ramsis.central.solve import evaluate_central, solve_central
 
-        problem = planning = self.problem_of(policy)
-        if policy.headroom is not None:
-            planning = replace(problem, times=problem.times.scaled(policy.headroom.factor))
-        solution = solve_central(planning)
+        problem = self.problem_of(policy)
+        plans, solution = plans_of(problem, policy.headroom)
         if not np.array_equal(solution.table, policy.codes):
             raise InputFileError(describe("the model has the behaviour of its own table only",
                                           where="policy"))
-        return CentralAnalysis(problem, evaluate_central(problem, solution), policy.replay)
+        return CentralAnalysis(problem, plans.played(solution).steady_state, policy.replay)
 
     def claims(
         self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
@@ -188,7 +181,7 @@ def policy_of_regular_ends(
     if problem.workers == 1 or not settles(problem.load_qps, problem.slo_ms):
         return made
     variability = max(1.0 - made.expectations.utilisation**2, _LEAST_VARIABILITY)
-    regular = _solved(replace(problem, end_variability=variability), made.inputs, settings)
+    regular = _solved(problem.varied(end_variability=variability), made.inputs, settings)
     worse = _in_simulation(regular)[0] < _in_simulation(made)[0] - _NO_MATTER
     return made if worse else replayed(regular)
 
@@ -202,13 +195,13 @@ def _in_simulation(policy: Policy) -> tuple[float, float]:
 
 def _solved(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings) -> Policy:
     """The policy that is optimal in the model, or the most robust one within the headroom."""
-    expectations, solution, gain = promise_of(problem)
-    times, overhead_ms, headroom = problem.times, settings.overhead_ms, None
+    plans = Plans(problem)
+    solution, headroom = plans.solution(), None
     if settings.headroom:
-        solution, headroom = most_robust_central(solution, settings.headroom)
-        if headroom.factor > 1.0:
-            problem = replace(solution.problem, times=times)
-            expectations, gain = stated_promise(problem, solution)
+        solution, headroom = plans.most_robust(settings.headroom)
+    found = plans.played(solution)
+    problem, times, overhead_ms = found.problem, problem.times, settings.overhead_ms
+    expectations = promise_of(found)
     return Policy(
         models=tuple(_model(times, m, overhead_ms) for m in range(len(times.models))),
         slo_ms=problem.slo_ms,
@@ -227,7 +220,7 @@ def _solved(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings
         codes=solution.table.astype(np.int64),
         longer_queue=DROP_CODE,
         expectations=expectations,
-        certificate=certificate_of(solution, expectations.upper_bound, gain),
+        certificate=certificate_of(solution, expectations.upper_bound, found.steady_state.gain),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
         violation_price=problem.price,

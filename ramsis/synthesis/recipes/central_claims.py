@@ -25,7 +25,7 @@ from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis.checks import Check, close, interval_checks, least_dual_of_classes
-from ramsis.synthesis.recipes.central_headroom import headroom_claims
+from ramsis.synthesis.recipes.central_headroom import headroom_claims, plans_of
 from ramsis.synthesis.recipes.central_promise import certificate_of, promise_of
 from ramsis.synthesis.replayed import replay_checks
 from ramsis.synthesis.simulated import simulated
@@ -52,8 +52,9 @@ def central_claims(
     policy: Policy, problem: CentralProblem, tolerance: float
 ) -> tuple[Check, ...]:
     """Every claim of a policy's file, checked against its problem."""
-    factor = 1.0 if policy.headroom is None else policy.headroom.factor
-    derived, solution, gain = promise_of(problem, factor)
+    plans, solution = plans_of(problem, policy.headroom)
+    found = plans.played(solution)
+    derived, gain = promise_of(found), found.steady_state.gain
     again = (
         *made_again_checks(policy.expectations, derived, tolerance,
                            measured=policy.budget is not None or policy.replay is not None),
@@ -61,7 +62,7 @@ def central_claims(
         *certificate_checks(policy.certificate,
                             certificate_of(solution, derived.upper_bound, gain), tolerance),
         close("spare idle workers", policy.spare_idle, solution.spare_idle, 0.0),
-        *headroom_claims(policy.headroom, problem,
+        *headroom_claims(policy.headroom, plans,
                          solution if policy.budget is None else None, tolerance),
         *_bound_checks(policy, problem, tolerance),
     )

@@ -17,86 +17,146 @@ from ramsis.synthesis.checks import Check
 from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
+    from ramsis.analysis.central import CentralAnalysis
     from ramsis.central.problem import CentralProblem
     from ramsis.central.solve import CentralSolution
 
-__all__ = ["headroom_claims", "most_robust_central", "planned_problem", "played"]
+__all__ = ["Plans", "headroom_claims", "plans_of"]
 
 
-def most_robust_central(pure: CentralSolution, headroom: float) -> Chosen[CentralSolution]:
-    """The policy planned for the longest service times that loses no more than the headroom.
+class Plans:
+    """The policies of a problem, by how much longer service is planned to take.
 
-    Its problem is that of the longer times; ``pure`` is the optimum of the true ones.
+    Solutions and steady states are kept: what is asked for again is not worked out again. All are
+    found from the pure optimum, and so do not depend on what was asked for before.
+
+    Parameters
+    ----------
+    true : CentralProblem
+        Of the true service times.
     """
-    from ramsis.central.solve import solve_central
 
-    true = pure.problem
+    def __init__(self, true: CentralProblem) -> None:
+        self.true = true
+        self._solutions: dict[float, CentralSolution] = {}
+        self._played: dict[tuple[CentralSolution, float], CentralAnalysis] = {}
 
-    def planned(factor: float) -> CentralSolution | None:
-        try:
-            return solve_central(planned_problem(true, factor))
-        except (InvalidValueError, InfeasibleError, NotConvergedError):
-            return None
+    @classmethod
+    def behind(cls, problem: CentralProblem) -> Plans:
+        """Those that the problem of a file was planned among: its levels are made again."""
+        return cls(_made_for(problem, 1.0))
 
-    return most_robust(pure, planned, lambda plan, slower: played(plan, true, slower), headroom)
+    def solution(self, factor: float = 1.0) -> CentralSolution:
+        """The optimum where service takes a factor longer, in a problem made for that.
+
+        Raises
+        ------
+        InvalidValueError, InfeasibleError, NotConvergedError
+            As :meth:`ramsis.central.problem.CentralProblem.create` and
+            :func:`ramsis.central.solve.solve_central`.
+        """
+        from ramsis.central.solve import solve_central
+
+        if factor not in self._solutions:
+            start = None if factor == 1.0 else self.solution()
+            problem = self.true if factor == 1.0 else _made_for(self.true, factor)
+            self._solutions[factor] = solve_central(problem, start)
+        return self._solutions[factor]
+
+    def solution_of(self, problem: CentralProblem, factor: float) -> CentralSolution:
+        """The optimum where service takes a factor longer, at the levels of a file."""
+        from ramsis.central.solve import solve_central
+
+        found = self.solution(factor)
+        if found.problem.same_decisions(problem):
+            return found
+        return solve_central(problem.varied(times=problem.times.scaled(factor)), self.solution())
+
+    def played(self, plan: CentralSolution, slower: float = 1.0) -> CentralAnalysis:
+        """What a policy does when service takes a factor longer than the true times.
+
+        Raises
+        ------
+        NotConvergedError
+            As :func:`ramsis.central.solve.evaluate_central`.
+        """
+        from ramsis.analysis.central import CentralAnalysis
+        from ramsis.central.solve import evaluate_central
+
+        if (plan, slower) not in self._played:
+            times = self.true.times if slower == 1.0 else self.true.times.scaled(slower)
+            same = times.same_as(plan.problem.times)
+            problem = plan.problem if same else plan.problem.varied(times=times)
+            steady = plan.steady_state if same else evaluate_central(problem, plan)
+            self._played[plan, slower] = CentralAnalysis(problem, steady)
+        return self._played[plan, slower]
+
+    def most_robust(self, headroom: float) -> Chosen[CentralSolution]:
+        """The policy planned for the longest service times that loses no more than the headroom.
+
+        Its problem is that of the longer times.
+        """
+        def planned(factor: float) -> CentralSolution | None:
+            try:
+                return self.solution(factor)
+            except (InvalidValueError, InfeasibleError, NotConvergedError):
+                return None
+
+        return most_robust(self.solution(), planned, self.figures, headroom)
+
+    def figures(self, plan: CentralSolution, slower: float) -> Played:
+        """What that comes to."""
+        found = self.played(plan, slower)
+        expected = found.expectations()
+        return Played(expected.effective_accuracy, expected.violation_rate,
+                      found.steady_state.gain)
 
 
-def planned_problem(true: CentralProblem, factor: float) -> CentralProblem:
-    """The problem of policies that are planned as if service took a factor longer.
+def plans_of(
+    problem: CentralProblem, headroom: HeadroomRecord | None
+) -> tuple[Plans, CentralSolution]:
+    """The plans behind a file's problem, and its own."""
+    if headroom is None:
+        plans = Plans(problem)
+        return plans, plans.solution()
+    plans = Plans.behind(problem)
+    return plans, plans.solution_of(problem, headroom.factor)
 
-    Raises
-    ------
-    InvalidValueError, InfeasibleError
-        As :meth:`ramsis.central.problem.CentralProblem.create`.
-    """
+
+def _made_for(true: CentralProblem, factor: float) -> CentralProblem:
+    """The problem made where service takes a factor longer, its levels and batches too."""
     from ramsis.central.classes import ClassesProblem
     from ramsis.central.problem import CentralProblem
 
-    problem = CentralProblem.create(
-        true.times.scaled(factor), slo_ms=true.slo_ms, workers=true.workers,
-        load_qps=true.load_qps, price=true.price, steps=_steps(true))
-    problem = replace(problem, random_ends=true.random_ends,
-                      end_variability=true.end_variability)
-    return ClassesProblem.of(problem, true.classes) if true.classes else problem
-
-
-def played(plan: CentralSolution, true: CentralProblem, slower: float = 1.0) -> Played:
-    """What a policy comes to when service takes a factor longer than the true times."""
-    from ramsis.analysis.central import CentralAnalysis
-    from ramsis.central.solve import evaluate_central
-
-    if plan.problem is true and slower == 1.0:
-        steady, problem = plan.steady_state, true
-    else:
-        problem = replace(plan.problem, times=true.times.scaled(slower))
-        steady = evaluate_central(problem, plan)
-    found = CentralAnalysis(problem, steady).expectations()
-    return Played(found.effective_accuracy, found.violation_rate, steady.gain)
+    times = true.times.scaled(factor)
+    made = CentralProblem.create(times, slo_ms=true.slo_ms, workers=true.workers,
+                                 load_qps=true.load_qps, price=true.price, steps=_steps(true))
+    if true.classes:
+        made = ClassesProblem.of(made, true.classes)
+    if made.same_decisions(true):
+        return true.varied(times=times)
+    return replace(made, random_ends=true.random_ends, end_variability=true.end_variability)
 
 
 def headroom_claims(
-    stated: HeadroomRecord | None, problem: CentralProblem, plan: CentralSolution | None,
-    tolerance: float,
+    stated: HeadroomRecord | None, plans: Plans, plan: CentralSolution | None, tolerance: float,
 ) -> tuple[Check, ...]:
     """What a policy's file says of its headroom, worked out again.
 
     Parameters
     ----------
-    problem : CentralProblem
-        Of the file.
+    plans : Plans
+        Behind the file.
     plan : CentralSolution or None
         For its factor on service times; None where the table was changed after planning, for a
         budget.
     """
     if stated is None:
         return ()
-    from ramsis.central.solve import solve_central
-
-    pure = solve_central(planned_problem(problem, 1.0))
-    again, record = most_robust_central(pure, stated.allowed_loss)
+    again, record = plans.most_robust(stated.allowed_loss)
     plan = again if plan is None else plan
-    found = {slower: played(plan, problem, slower) for slower in (1.0, stated.slower)}
-    return record_claims(stated, record, found, played(pure, pure.problem), tolerance)
+    found = {slower: plans.figures(plan, slower) for slower in (1.0, stated.slower)}
+    return record_claims(stated, record, found, plans.figures(plans.solution(), 1.0), tolerance)
 
 
 def _steps(problem: CentralProblem) -> int | None:
