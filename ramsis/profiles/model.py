@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,14 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
-from ramsis.profiles.values import ProfileError, number, positive, text
+from ramsis.profiles.values import MAX_BATCH, ProfileError, number, positive, text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["FORMAT", "ModelProfile", "ProfileSet", "check_overhead"]
+
+_Found = TypeVar("_Found")
 
 FORMAT = "ramsis.profile/1"
 """The ``format`` field of the files of profile sets."""
@@ -66,6 +68,10 @@ class ModelProfile:
         for name in ("memory_mb", "load_ms"):
             if getattr(self, name) is not None:
                 put(self, name, positive(getattr(self, name), name, name[: name.index("_")]))
+        if not (isinstance(self.batches, list | tuple)
+                and all(isinstance(batch, BatchProfile) for batch in self.batches)):
+            raise ProfileError("not a list of profiles", "batches", self.batches,
+                               "a sequence of BatchProfile")
         sizes: set[int] = set()
         for i, batch in enumerate(self.batches):
             if batch.batch in sizes:
@@ -221,18 +227,24 @@ class ProfileSet:
             When ``statistic`` or ``max_batch`` is out of range, or a profile lacks the
             statistic; the message names the model and the batch.
         """
-        if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
+        if isinstance(max_batch, bool) or not (
+                isinstance(max_batch, int) and 1 <= max_batch <= MAX_BATCH):
             raise InvalidValueError(
                 describe("largest batch size out of range", where="max_batch", value=max_batch,
-                         allowed="a whole number >= 1")
+                         allowed=f"a whole number from 1 to {MAX_BATCH}")
             )
-        if (statistic, max_batch) not in self._tables:
-            self._tables[statistic, max_batch] = self._latency_table(statistic, max_batch)
-        return self._tables[statistic, max_batch]
+        return self.once(("latency table", statistic, max_batch),
+                         lambda: self._latency_table(statistic, max_batch))
+
+    def once(self, what: tuple[object, ...], work_out: Callable[[], _Found]) -> _Found:
+        """What follows from the set alone, worked out when it is first asked for."""
+        if what not in self._worked_out:
+            self._worked_out[what] = work_out()
+        found: _Found = self._worked_out[what]
+        return found
 
     @cached_property
-    def _tables(self) -> dict[tuple[str, int], LatencyTable]:
-        """The latency tables that were asked for."""
+    def _worked_out(self) -> dict[tuple[object, ...], Any]:
         return {}
 
     def _latency_table(self, statistic: str, max_batch: int) -> LatencyTable:

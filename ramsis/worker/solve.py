@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
 from ramsis.worker.evaluation import StateFrequency, evaluate_on_nodes, state_frequency
@@ -107,6 +108,7 @@ class WorkerModel:
         that this one's do not.
         """
         problem = dataclasses.replace(self.problem, planned_factor=planned_factor)
+        problem.share_batches(self.problem)
         other = WorkerModel(problem, self.dispatch)
         if self._structured is not None:
             passages, needed = self._structured.passages, problem.services.latency_ms.tolist()
@@ -283,3 +285,5 @@ _BY_DISPATCH: Mapping[str, _Formulation] = {
     "shortest-queue": _Formulation(_solve_shortest_queue, _evaluate_shortest_queue),
 }
 _MODULATED = _Formulation(_solve_modulated, _evaluate_modulated)
+
+check_arguments(globals(), __all__)

@@ -211,6 +211,39 @@ def test_tritons_client_gets_right_answers(server: Running) -> None:
     assert ran.stdout == "good\n", ran.stderr
 
 
+KSERVE = """
+import asyncio, sys
+import numpy as np
+from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
+
+async def main(url):
+    client = InferenceRESTClient(RESTConfig(protocol="v2"))
+    assert await client.is_server_live(url) and await client.is_server_ready(url)
+    assert await client.is_model_ready(url, "sums")
+    numbers = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for binary in (False, True):
+        given = InferInput("x", [2, 3], "FP32")
+        given.set_data_from_numpy(numbers, binary_data=binary)
+        asked = InferRequest("sums", [given], request_id=f"binary {binary}")
+        answer = await client.infer(url, asked, model_name="sums")
+        assert answer.id == f"binary {binary}" and answer.model_name == "sums"
+        found = {one.name: one.as_numpy() for one in answer.outputs}
+        assert found["sum"].tolist() == [3.0, 12.0] and found["size"].tolist() == [2, 2]
+    await client.close()
+
+asyncio.run(main(sys.argv[1]))
+print("good")
+"""
+
+
+def test_kserves_client_gets_right_answers(server: Running) -> None:
+    pytest.importorskip("kserve")
+    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", KSERVE,
+                          f"http://{server.host}:{server.port}"],
+                         capture_output=True, text=True, check=False)
+    assert ran.stdout.endswith("good\n"), ran.stderr
+
+
 def test_the_log_has_a_line_for_each_query(server: Running) -> None:
     server.infer([[1, 2, 3], [4, 5, 6]])
     server.infer([[1, 2, 3]], parameters={"deadline_ms": 0.5})
@@ -283,7 +316,7 @@ def test_variants_that_do_not_run_or_fit_are_refused(
         ('name = "slow"', 'name = "fast"', "variant appears twice"),
         ("accuracy = 0.6", "accuracy = 60", "a fraction in [0, 1]"),
         ('name = "sums"', 'name = "a/b"', "not a part of a URL"),
-        ("[[variants]]", "[[variants", "not a TOML file"),
+        ("[[variants]]", "[[variants", "not valid TOML"),
     ],
 )
 def test_bad_variants_files_are_refused(
