@@ -115,9 +115,11 @@ class ServiceTimes:
         table = seen_table(profile, service, max_batch)
         if service != DISTRIBUTION:
             return cls.of_table(table)
-        levels, times = service_quantiles(profile, table)
-        return cls(table.models, table.accuracy, times, service, levels,
-                   _samples_behind(profile, table), table.run_as, table.padding)
+        levels, times, samples = profile.once(
+            ("service times", max_batch),
+            lambda: (*service_quantiles(profile, table), _samples_behind(profile, table)))
+        return cls(table.models, table.accuracy, times, service, levels, samples, table.run_as,
+                   table.padding)
 
     @classmethod
     def of_table(cls, table: LatencyTable) -> ServiceTimes:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["FORMAT", "ModelProfile", "ProfileSet", "check_overhead"]
+
+_Found = TypeVar("_Found")
 
 FORMAT = "ramsis.profile/1"
 """The ``format`` field of the files of profile sets."""
@@ -226,13 +228,18 @@ class ProfileSet:
                 describe("largest batch size out of range", where="max_batch", value=max_batch,
                          allowed="a whole number >= 1")
             )
-        if (statistic, max_batch) not in self._tables:
-            self._tables[statistic, max_batch] = self._latency_table(statistic, max_batch)
-        return self._tables[statistic, max_batch]
+        return self.once(("latency table", statistic, max_batch),
+                         lambda: self._latency_table(statistic, max_batch))
+
+    def once(self, what: tuple[object, ...], work_out: Callable[[], _Found]) -> _Found:
+        """What follows from the set alone, worked out when it is first asked for."""
+        if what not in self._worked_out:
+            self._worked_out[what] = work_out()
+        found: _Found = self._worked_out[what]
+        return found
 
     @cached_property
-    def _tables(self) -> dict[tuple[str, int], LatencyTable]:
-        """The latency tables that were asked for."""
+    def _worked_out(self) -> dict[tuple[object, ...], Any]:
         return {}
 
     def _latency_table(self, statistic: str, max_batch: int) -> LatencyTable:

@@ -114,20 +114,26 @@ class _Maker:
     ) -> Action:
         """The action that runs (model, batch) at bins[0] <= j < bins[1]."""
         (model, batch), span = run, slice(*bins)
-        in_time = self._in_time(queued, batch, probability)
+        in_time = self._in_time(queued, run, probability)
         code = model + len(self.queue.latency.models) * (queued - batch)
         return Action(code, model, batch, self.queue.services.row[model, batch], *bins,
                       in_time[span], probability[span])
 
-    def _in_time(self, queued: int, batch: int, probability: FloatArray) -> FloatArray:
-        """Expected number of requests in time, shape (D+1,)."""
+    def _in_time(
+        self, queued: int, run: tuple[int, int], probability: FloatArray
+    ) -> FloatArray:
+        """Expected number of requests in time of (model, batch), shape (D+1,)."""
+        model, batch = run
         if queued > self.queue.max_queue:
             return np.zeros(len(probability))
         if self._waiting is None or batch == 1:
             return batch * probability
+        if not probability.any():
+            return np.zeros(len(probability))
         if batch == queued:
-            whole: FloatArray = probability + self._waiting[batch - 1] @ probability
-            return whole
+            waiting = self._waiting[batch - 1]
+            return self.queue.of_batch("in time", model, batch,
+                                       lambda: np.asarray(probability + waiting @ probability))
         own = slice((queued - 1) * len(probability), queued * len(probability))
         partial: FloatArray = probability + self._waiting_in_part[batch - 1][own] @ probability
         return partial

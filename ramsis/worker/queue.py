@@ -145,8 +145,29 @@ class WorkerQueue:
             return int(np.count_nonzero(self.in_time_probability(model, batch) == 0.0))
         return int(np.searchsorted(self.slack_ms, self._planned_ms[model, batch - 1]))
 
+    def of_batch(
+        self, what: str, model: int, batch: int, work_out: Callable[[], FloatArray]
+    ) -> FloatArray:
+        """What follows from service times and slack grid, for a batch; worked out once."""
+        key = what, model, batch
+        if key not in self._of_batches:
+            self._of_batches[key] = work_out()
+        return self._of_batches[key]
+
+    @cached_property
+    def _of_batches(self) -> dict[tuple[str, int, int], FloatArray]:
+        return {}
+
+    def share_batches(self, other: WorkerQueue) -> None:
+        """Keep what follows for batches together with another queue of the same times."""
+        vars(self)["_of_batches"] = other._of_batches
+
     def in_time_probability(self, model: int, batch: int) -> FloatArray:
         """P(L(m, b) <= T_j), shape (D+1,); random times are linear between their quantiles."""
+        return self.of_batch("probability", model, batch,
+                             lambda: self._in_time_probability(model, batch))
+
+    def _in_time_probability(self, model: int, batch: int) -> FloatArray:
         if self.quantiles_ms is None:
             latency_ms = float(self.latency.latency_ms[model, batch - 1])
             return (latency_ms <= self.slack_ms + SLACK_TOLERANCE_MS).astype(np.float64)

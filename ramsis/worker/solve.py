@@ -107,6 +107,7 @@ class WorkerModel:
         that this one's do not.
         """
         problem = dataclasses.replace(self.problem, planned_factor=planned_factor)
+        problem.share_batches(self.problem)
         other = WorkerModel(problem, self.dispatch)
         if self._structured is not None:
             passages, needed = self._structured.passages, problem.services.latency_ms.tolist()

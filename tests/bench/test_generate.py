@@ -54,6 +54,17 @@ def test_one_policy_from_a_cold_process(
     ledger.ratio(timing, bare, "the import of NumPy and SciPy alone")
 
 
+def test_start_up(benchmark: Any, ledger: Ledger) -> None:
+    """All that ``ramsis generate`` loads before it begins to work."""
+    times: list[Timing] = []
+    code = "import ramsis.cli.main, ramsis.cli.generate"
+    benchmark.pedantic(lambda: times.append(process("-c", code)[1]), rounds=7, warmup_rounds=1)
+    timing = Timing.of(times[1:])
+    ledger.time("start-up of ramsis generate", timing, 0.35)
+    bare = Timing.of([process("-c", LIBRARIES)[1] for _ in range(5)])
+    ledger.ratio(timing, bare, "the import of NumPy and SciPy alone")
+
+
 def test_sixty_policies_in_three_runs(
     benchmark: Any, ledger: Ledger, profile_file: Path, table: LatencyTable, tmp_path: Path
 ) -> None:

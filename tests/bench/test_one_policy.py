@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ramsis import profiles
 from ramsis.mdp.value_iteration import value_iteration
 from ramsis.profiles import LatencyTable
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.recovery import with_recovery
 from ramsis.worker.explicit import build_explicit
-from tests.bench.cases import LOADS_QPS, SLO_MS, Work, solve
+from tests.bench.cases import LOADS_QPS, SLO_MS, WORKERS, Work, solve
 from tests.bench.fresh import solved_freshly
 from tests.bench.ledger import Ledger
 from tests.bench.references import Explicit, pymdptoolbox, quantecon
-from tests.bench.timing import repeated
+from tests.bench.timing import Timing, repeated, several
 
 TARGET_S = 0.050
 TARGET_MB = 300.0
@@ -57,6 +61,30 @@ def test_against_solvers_on_explicit_rows(
     for name, reference in (("pymdptoolbox", slow), ("QuantEcon", fast)):
         ledger.ratio(timing, reference.total, f"explicit rows and {name}, {MEAN_LOAD_QPS:g} QPS")
         ledger.ratio(timing, reference.solve, f"{name} alone, the rows given")
+
+
+def test_a_policy_with_all_that_its_file_states(
+    benchmark: Any, ledger: Ledger, profile_file: Path
+) -> None:
+    """From the profile: the pure optimum, and on top headroom, recovery and intervals."""
+    images = profiles.load(str(profile_file))
+    usual = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS)
+    pure, serve = replace(usual, headroom=0.0), replace(usual, headroom=0.0, late="serve")
+
+    def made(settings: SynthesisSettings) -> Timing:
+        generate_policy(images, MEAN_LOAD_QPS, settings)
+        return several(lambda: generate_policy(images, MEAN_LOAD_QPS, settings), 9)
+
+    with_recovery(generate_policy(images, MEAN_LOAD_QPS, usual))
+    policy, timing = repeated(
+        benchmark, lambda: with_recovery(generate_policy(images, MEAN_LOAD_QPS, usual)), rounds=9)
+    assert policy.headroom is not None
+    assert policy.expectations.recovery is not None
+    optimum = made(pure)
+    ledger.time("the pure optimum, from the profile", optimum, TARGET_S)
+    ledger.ratio(optimum, made(serve), "the same with late=serve")
+    ledger.time("headroom, recovery and intervals on top", timing.minus(optimum), 0.1)
+    ledger.ratio(timing, optimum, "the pure optimum")
 
 
 def test_memory_of_one_policy(benchmark: Any, ledger: Ledger, profile_file: Path) -> None:

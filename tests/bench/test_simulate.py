@@ -17,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ramsis import profiles
+from ramsis.cluster import Cluster
 from ramsis.profiles import ProfileSet
 from ramsis.sim import (
     ConstantLoad,
@@ -28,6 +29,7 @@ from ramsis.sim import (
     Run,
     SchemeSpec,
     run_plan,
+    simulate,
     simulate_profile,
 )
 from ramsis.sim.engine import Engine
@@ -100,6 +102,24 @@ def test_compiled_kernels(
     fast = compiled(fleet, plan, part, load)
     assert (slow.answered_ms == fast.answered_ms).all()
     ledger.ratio(timing, reference.scaled(COMPILED / PLAIN), "the plain engine")
+
+
+def test_simulate_from_arrivals_to_figures(
+    benchmark: Any, ledger: Ledger, images: ProfileSet, fleet: Fleet, plans: dict[str, Plan]
+) -> None:
+    """Half of the kernel's speed is wanted, arrivals drawn and figures taken."""
+    policies = Policies((generate_policy(images, LOAD_QPS, SETTINGS),))
+    load = ConstantLoad(LOAD_QPS, 1000.0 * COMPILED / LOAD_QPS)
+    cluster = Cluster.of(images, workers=WORKERS, slo_ms=SLO_MS)
+    done, timing = repeated(benchmark, lambda: simulate(cluster, policies, load), rounds=7)
+    queries = done.metrics[0].queries
+    assert queries == pytest.approx(COMPILED, rel=0.01)
+    ledger.time(f"simulate, per-worker policies: {COMPILED / 1e6:g} M queries", timing,
+                COMPILED / 20e6)
+    times, plan = arrivals(COMPILED), plans["per-worker policies"]
+    compiled(fleet, plan, times, LOAD_QPS)
+    ledger.ratio(timing, several(partial(compiled, fleet, plan, times, LOAD_QPS), 7),
+                 "the kernel alone")
 
 
 @pytest.mark.parametrize("name", ["per-worker policies", "a central queue"])

@@ -32,6 +32,7 @@ from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy,
 from ramsis.synthesis.simulated import simulated
 from ramsis.synthesis.verify import TOLERANCE, verify_policy
 from ramsis.synthesis.verify_set import verify_levels
+from tests.sim.raw_samples import LAWS, Measured
 from tests.synthesis import samples
 
 __all__ = ["FILES", "SETS", "Mutant", "escaped", "mutants"]
@@ -53,6 +54,15 @@ def _file(load_qps: float, varying: bool = False, **changes: Any) -> Callable[[]
     return made
 
 
+def _sampled(load_qps: float, **changes: Any) -> Callable[[], Document]:
+    def made() -> Document:
+        profile = Measured.of(LAWS["log-normal"], 300).profile
+        return generate_policy(profile, load_qps, _settings(
+            slo_ms=60.0, workers=2, **changes)).to_document()
+
+    return made
+
+
 def _settings(**changes: Any) -> SynthesisSettings:
     wanted = {"slo_ms": 100.0, "workers": 4, "max_queue": 6, **changes}
     if wanted.get("dispatch") != "central-queue":
@@ -67,6 +77,8 @@ FILES: Mapping[str, Callable[[], Document]] = {
     "drops": _file(1600.0, late="drop", violation_price=0.5),
     "variable batching": _file(900.0, batching="variable"),
     "random service": _file(900.0, varying=True),
+    "finite samples": _sampled(150.0),
+    "finite samples, central queue": _sampled(150.0, dispatch="central-queue"),
     "overhead": _file(700.0, overhead_ms=0.5),
     "batch arrivals": _file(700.0, arrivals="negative-binomial:4"),
     "modulated": _file(500.0, arrivals=MMPP, max_queue=3, grid="fixed:6"),
@@ -145,6 +157,10 @@ def moved(place: Place, value: Any, rng: np.random.Generator) -> Any:
         return value + step
     if last == "capacity_qps" or "load_qps" in last:
         other = value * (1 + 2e-6 * far)
+    elif last in ("samples", "one_more"):  # of the interval: held to a thousandth
+        other = value * (1 + 2e-3 * far)
+    elif last == "confidence":
+        other = value / 2.0
     elif last in ("bellman_residual", "truncated_mass"):
         other = value + 1e-6 * abs(far)
     elif place[0] in ("budget", "replay") and last != "max_violation_rate":

@@ -13,7 +13,8 @@ import pytest
 from tests.synthesis.mutations import FILES, SETS, escaped
 
 SLOW = {"budget", "budget, central queue", "modulated", "central queue near capacity",
-        "central queue, random service", "batch arrivals", "classes"}
+        "central queue, random service", "batch arrivals", "classes",
+        "finite samples, central queue"}
 FAST = [kind for kind in FILES if kind not in SLOW]
 
 
