@@ -11,12 +11,16 @@ BENCH := $(VENV)/.bench
 DOCS := $(VENV)/.docs
 SERVE := $(VENV)/.serve
 
-.PHONY: demo serve-demo test lint bench docs clean help
+.PHONY: demo serve-demo test fuzz lint bench docs clean help
+
+BUDGET ?= 1000
+SEED ?= 0
 
 help:
 	@echo "make demo   policies for five load levels from a shipped profile, and a placement"
 	@echo "make serve-demo  real digits served for ten seconds, beside the promise"
 	@echo "make test   the whole test suite"
+	@echo "make fuzz   damaged files and odd options: BUDGET of them, from number SEED"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  speed and memory, as ratios against references"
 	@echo "make docs   the documentation, in docs/_build/html"
@@ -59,6 +63,9 @@ demo: $(BASE)
 
 test: $(TEST)
 	$(BIN)/python -m pytest -n auto
+
+fuzz: $(TEST)
+	$(BIN)/python -m tests.fuzz --budget $(BUDGET) --seed $(SEED)
 
 lint: $(LINT)
 	$(BIN)/ruff check .

@@ -51,6 +51,7 @@ from placement_milp.problem import (
 )
 from placement_milp.recipe import place
 from placement_milp.result import PLACEMENT_FORMAT, Placement
+from ramsis.checks import check_arguments
 
 __all__ = [
     "PLACEMENT_FORMAT", "PROBLEM_FORMAT", "SOLVERS", "VALUES_FORMAT", "Colocation", "Family",
@@ -59,3 +60,5 @@ __all__ = [
     "problem_from_document", "read_placement", "read_problem", "read_values", "schema",
     "shipped_problems", "variants_from_profile", "write_placement",
 ]
+
+check_arguments(globals(), __all__)

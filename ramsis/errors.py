@@ -7,11 +7,12 @@ allowed; :func:`describe` writes it so.
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import ClassVar, SupportsFloat
 
 __all__ = [
     "InfeasibleError",
     "InputFileError",
+    "InvalidTypeError",
     "InvalidValueError",
     "NotConvergedError",
     "OutputError",
@@ -35,7 +36,7 @@ def describe(
     """
     text = f"{where}: {what}" if where else what
     if value is not _ABSENT:
-        shown = repr(value)
+        shown = " ".join(repr(value).split())
         text += f": got {shown if len(shown) <= 80 else shown[:77] + '...'}"
     if allowed:
         text += f"; allowed: {allowed}"
@@ -52,6 +53,10 @@ class InvalidValueError(RamsisError, ValueError):
     """An argument or option outside its range (exit code 2)."""
 
     exit_code = 2
+
+
+class InvalidTypeError(InvalidValueError, TypeError):
+    """An argument of another type than is allowed (exit code 2)."""
 
 
 class OutputError(RamsisError):
@@ -92,7 +97,8 @@ def check_positive(**numbers: float) -> None:
     ramsis.errors.InvalidValueError: load_qps: not positive: got 0.0; allowed: a finite number > 0
     """
     for where, value in numbers.items():
-        if not (math.isfinite(value) and value > 0):
+        number = isinstance(value, SupportsFloat) and not isinstance(value, str)
+        if not (number and math.isfinite(value) and value > 0):
             raise InvalidValueError(describe("not positive", where=where, value=value,
                                              allowed="a finite number > 0"))
 

@@ -1,5 +1,9 @@
 """Reading and writing the project's files: size limit, byte-stable JSON, atomic writes, a lock.
 
+What is written takes the place of the old file by a single rename. Until then it has a name that
+begins with a dot and ends in ``.ramsis-tmp``, and its writer holds a lock on it (``flock``): the
+next process that writes into the folder removes those without one, which killed processes left.
+
 Standard library only, so that the runtime can share it.
 """
 
@@ -13,12 +17,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from ramsis.errors import InputFileError, OutputError, describe
+from ramsis.errors import InputFileError, OutputError, RamsisError, describe
 
 __all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "make_folder",
-           "read_json", "read_text", "write_atomic"]
+           "read_bytes", "read_json", "read_text", "read_toml", "write_atomic", "written_whole"]
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
@@ -26,6 +30,8 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 _NEW_FILE = 0o666  # less what the umask takes away
+_TEMPORARY = ".ramsis-tmp"
+_CLEARED: set[Path] = set()  # folders in which this process has looked for what others left
 
 
 def _refuse_constant(name: str) -> float:
@@ -51,17 +57,15 @@ def _keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_text(
-    path: str | os.PathLike[str], *, limit: int | None = None, encoding: str = "utf-8"
-) -> str:
-    """The text of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
+def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> bytes:
+    """The content of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
 
     Sources that never end are refused too.
 
     Raises
     ------
     InputFileError
-        When the file is missing, unreadable, too large, or not UTF-8.
+        When the file is missing, unreadable or too large.
     """
     where = str(path)
     limit = MAX_FILE_BYTES if limit is None else limit
@@ -69,18 +73,53 @@ def read_text(
         with open(path, "rb") as stream:
             content = stream.read(limit + 1)  # some sources do not know their size
             size = max(len(content), os.fstat(stream.fileno()).st_size)
-    except (OSError, ValueError) as error:  # ValueError: not a name that a file can have
-        reason = getattr(error, "strerror", None) or error
-        raise InputFileError(describe(f"cannot read file ({reason})", where=where)) from error
+    except OSError as error:
+        raise InputFileError(
+            describe(f"cannot read file ({error.strerror})", where=where)
+        ) from error
+    except ValueError as error:
+        raise InputFileError(describe(f"cannot read file ({error})", where=where)) from error
     if len(content) > limit:
         raise InputFileError(
             describe("file is too large", where=where, value=f"{size} bytes",
                      allowed=f"at most {limit} bytes ({limit >> 20} MB)")
         )
+    return content
+
+
+def read_text(
+    path: str | os.PathLike[str], *, limit: int | None = None, encoding: str = "utf-8"
+) -> str:
+    """The text of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
+
+    Raises
+    ------
+    InputFileError
+        As :func:`read_bytes`, and when the file is not UTF-8.
+    """
     try:
-        return content.decode(encoding)
+        return read_bytes(path, limit=limit).decode(encoding)
     except UnicodeDecodeError as error:
-        raise InputFileError(describe("file is not UTF-8 text", where=where)) from error
+        raise InputFileError(describe("file is not UTF-8 text", where=str(path))) from error
+
+
+def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The TOML document in ``path``.
+
+    Raises
+    ------
+    InputFileError
+        As :func:`read_text`, and when the text is not TOML.
+    """
+    import tomllib  # here, so that importing the runtime stays quick
+
+    text = read_text(path)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputFileError(describe(f"not valid TOML ({error})", where=str(path))) from error
+    except IndexError as error:  # what the parser makes of an escape that is cut off
+        raise InputFileError(describe("not valid TOML (cut off)", where=str(path))) from error
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -146,13 +185,27 @@ def fingerprint(document: Mapping[str, Any] | str) -> str:
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_atomic(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` to ``path`` through a temporary name in the same folder.
+def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write a text, or bytes, to ``path``; see :func:`written_whole`.
+
+    Raises
+    ------
+    OutputError
+        When the folder cannot be made or written.
+    """
+    with written_whole(path, binary=isinstance(content, bytes)) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def written_whole(path: str | os.PathLike[str], *, binary: bool = False) -> Iterator[IO[Any]]:
+    """A stream (UTF-8 text by default) whose content becomes that of ``path`` at the block's end.
 
     A reader sees the old file or the whole new one, never a half; an interruption leaves no
-    temporary file behind. Missing parent folders are made. A symbolic link stays, and the file
-    that it names is replaced. An old file's permissions stay; a new one has those that the umask
-    leaves. To a device or a pipe, such as ``/dev/stdout``, the text is written directly.
+    temporary file behind, and what a killed process left is removed by the next. Missing parent
+    folders are made. A symbolic link stays, and the file that it names is replaced. An old file's
+    permissions stay; a new one has those that the umask leaves. To a device or a pipe, such as
+    ``/dev/stdout``, the content is written directly.
 
     Raises
     ------
@@ -163,11 +216,15 @@ def write_atomic(path: str | os.PathLike[str], text: str) -> None:
         target = Path(os.path.realpath(path))
         mode = _mode(target)
         if mode is not None and not stat.S_ISREG(mode):
-            with open(target, "w", encoding="utf-8") as stream:
-                stream.write(text)
+            with _opened(target, binary) as stream:
+                yield stream
             return
         target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, text, None if mode is None else stat.S_IMODE(mode))
+        _remove_left(target.parent)
+        with _replacing(target, binary, None if mode is None else stat.S_IMODE(mode)) as stream:
+            yield stream
+    except RamsisError:
+        raise
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise OutputError(describe(f"cannot write file ({reason})", where=str(path))) from error
@@ -181,14 +238,21 @@ def _mode(target: Path) -> int | None:
         return None
 
 
-def _replace(target: Path, text: str, permissions: int | None) -> None:
-    """Put a regular file in place by a single rename."""
-    short = target.name[:100]  # names have a largest length
-    temporary = target.with_name(f".{short}.{os.getpid()}-{os.urandom(4).hex()}")
+def _opened(file: Path | int, binary: bool) -> IO[Any]:
+    """A stream to write bytes or UTF-8 text with line ends as they are."""
+    opened: Any = os.fdopen if isinstance(file, int) else open
+    stream: IO[Any] = (opened(file, "wb") if binary
+                       else opened(file, "w", encoding="utf-8", newline="\n"))
+    return stream
+
+
+@contextmanager
+def _replacing(target: Path, binary: bool, permissions: int | None) -> Iterator[IO[Any]]:
+    """A stream to a new file that is put in the place of a regular one by a single rename."""
+    temporary, handle, lock = _new_file(target)
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_FILE)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with _opened(handle, binary) as stream:
+            yield stream
         if permissions is not None:
             os.chmod(temporary, permissions)
         os.replace(temporary, target)
@@ -196,6 +260,47 @@ def _replace(target: Path, text: str, permissions: int | None) -> None:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(lock)
+
+
+def _new_file(target: Path) -> tuple[Path, int, int]:
+    """A new file beside another: its name, a handle to write with, and one that holds its lock."""
+    short = target.name[:100]  # names have a largest length
+    while True:
+        temporary = target.with_name(f".{short}.{os.urandom(6).hex()}{_TEMPORARY}")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _NEW_FILE)
+        _try_lock(handle)
+        if temporary.exists():  # else it was taken for one that was left
+            return temporary, handle, os.dup(handle)
+        os.close(handle)
+
+
+def _try_lock(handle: int) -> bool:
+    """Lock a file unless another process has; False too where the system has no such locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the temporary files of killed processes, once in each folder."""
+    if folder in _CLEARED:
+        return
+    _CLEARED.add(folder)
+    with suppress(OSError):
+        for left in folder.glob(f".*{_TEMPORARY}"):
+            with suppress(OSError):
+                handle = os.open(left, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    if _try_lock(handle):
+                        left.unlink()
+                finally:
+                    os.close(handle)
 
 
 def make_folder(folder: str | os.PathLike[str]) -> None:

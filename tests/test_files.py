@@ -27,8 +27,9 @@ from ramsis.files import (
 )
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-_PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False,
-                                                               allow_infinity=False) | _TEXT
+# Whole numbers of more digits are read as floats.
+_PLAIN = (st.none() | st.booleans() | st.integers(-10**18 + 1, 10**18 - 1)
+          | st.floats(allow_nan=False, allow_infinity=False) | _TEXT)
 DOCUMENTS = st.dictionaries(
     _TEXT,
     st.recursive(_PLAIN, lambda inner: st.lists(inner, max_size=4)
@@ -265,3 +266,53 @@ def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
         with folder_lock(tmp_path):
             assert holder.wait(timeout=10) == 0 or holder.poll() is not None
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_keeps_its_own(
+    tmp_path: Path
+) -> None:
+    code = ("import os, signal, sys, time\n"
+            "from ramsis.files import written_whole\n"
+            "with written_whole(sys.argv[1]) as stream:\n"
+            "    stream.write('half')\n"
+            "    stream.flush()\n"
+            "    print('begun', flush=True)\n"
+            "    sys.stdin.readline()\n")
+    killed, living = (
+        subprocess.Popen([sys.executable, "-c", code, str(tmp_path / name)], text=True,
+                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for name in ("killed.json", "living.json"))
+    for one in (killed, living):
+        assert one.stdout is not None
+        assert one.stdout.readline() == "begun\n"
+    killed.kill()
+    killed.wait()
+    assert len(os.listdir(tmp_path)) == 2
+    files._CLEARED.clear()
+    write_atomic(tmp_path / "next.json", "whole")
+    left = [name for name in os.listdir(tmp_path) if name != "next.json"]
+    assert [name.startswith(".living.json.") for name in left] == [True]
+    living.communicate("go on\n")
+    assert living.returncode == 0
+    assert sorted(os.listdir(tmp_path)) == ["living.json", "next.json"]
+    assert (tmp_path / "living.json").read_text() == "half"
+    assert killed.stdin is not None
+    for stream in (killed.stdin, killed.stdout):
+        assert stream is not None
+        stream.close()
+
+
+def test_bytes_are_written_whole_too(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "figure.png", b"\x89PNG\r\n")
+    assert (tmp_path / "figure.png").read_bytes() == b"\x89PNG\r\n"
+
+
+def test_an_error_while_writing_is_not_taken_for_one_of_the_disk(tmp_path: Path) -> None:
+    def write() -> None:
+        with files.written_whole(tmp_path / "a") as out:
+            out.write("half")
+            raise InputFileError("mine")
+
+    with pytest.raises(InputFileError, match="mine"):
+        write()
+    assert not os.listdir(tmp_path)

@@ -1,5 +1,8 @@
 """What a policy promises: expectations under its stationary distribution."""
 
 from ramsis.analysis.worker import WorkerAnalysis, analyse_worker
+from ramsis.checks import check_arguments
 
 __all__ = ["WorkerAnalysis", "analyse_worker"]
+
+check_arguments(globals(), __all__)

@@ -14,6 +14,7 @@ from ramsis.arrivals.registry import (
     patterns,
 )
 from ramsis.arrivals.renewal import Renewal
+from ramsis.checks import check_arguments
 
 __all__ = [
     "SHIPPED",
@@ -31,3 +32,5 @@ __all__ = [
     "parse_loads",
     "patterns",
 ]
+
+check_arguments(globals(), __all__)

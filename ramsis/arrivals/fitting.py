@@ -37,6 +37,7 @@ from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess
 from ramsis.arrivals.registry import format_process
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["LEAST_ARRIVALS", "ProcessFit", "TraceFit", "dispersion_by_window", "fit_trace"]
@@ -305,3 +306,5 @@ def _places(process: ArrivalProcess, counts: IntArray, window: float) -> FloatAr
         places[i] = float(mode @ upto[count]) - (1.0 - share[i]) * chance
         mode = next_mode / chance if chance > 1e-300 else process.stationary
     return np.clip(places, 0.0, 1.0)
+
+check_arguments(globals(), __all__)

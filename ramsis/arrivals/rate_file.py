@@ -14,13 +14,17 @@ import csv
 import math
 import os
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import ramsis
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace import RateTrace
-from ramsis.arrivals.trace_formats.files import open_text
+from ramsis.arrivals.trace_formats.columns import lines_of
+from ramsis.arrivals.trace_formats.files import blocks
+from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.numerals import decimal_number
 
@@ -79,14 +83,15 @@ def read_rates(path_or_name: str | os.PathLike[str], *, unit: str = "s") -> Rate
         raise InvalidValueError(describe("unknown unit of time", where="unit", value=unit,
                                          allowed=", ".join(UNITS)))
     path = find_trace(path_or_name)
-    lines = list(_lines(path))
-    if not lines:
+    lines = _lines(path)
+    first = next(lines, None)
+    if first is None:
         raise InputFileError(describe("empty trace", where=str(path),
                                       allowed="a time and a load in each line"))
     try:
-        if _minutes(lines[0][1]):
-            return _minute_bins(lines, str(path))
-        return _steps(lines, str(path), UNITS[unit])
+        if columns := _minutes(first[1]):
+            return _minute_bins(lines, columns, str(path))
+        return _steps(chain([first], lines), str(path), UNITS[unit])
     except InvalidValueError as error:
         raise InputFileError(f"{path}: {error}") from None
 
@@ -98,23 +103,20 @@ def _parts(text: str) -> list[str]:
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     """Numbers and texts of the lines that hold something."""
-    try:
-        with open_text(path) as stream:
-            for number, text in enumerate(stream, start=1):
-                kept = text.partition("#")[0].strip()
-                if kept:
-                    yield number, kept
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+    if not path.exists():
         known = ", ".join(shipped_traces())
-        raise InputFileError(describe(f"cannot read trace ({reason})", where=str(path),
-                                      allowed=f"a path, or one of: {known}")) from error
+        raise InputFileError(describe("cannot read trace (No such file or directory)",
+                                      where=str(path), allowed=f"a path, or one of: {known}"))
+    for first, text in blocks(path):
+        for number, line in lines_of(text, first):
+            kept = line.partition("#")[0].strip()
+            if kept:
+                yield number, kept
 
 
-def _steps(lines: list[tuple[int, str]], where: str, factor: float) -> RateTrace:
+def _steps(lines: Iterable[tuple[int, str]], where: str, factor: float) -> RateTrace:
     """Lines of time and load."""
-    start_ms: list[float] = []
-    rate_qps: list[float] = []
+    start_ms, rate_qps = array("d"), array("d")
     for number, text in lines:
         place = f"{where}: line {number}"
         values = [_number(part) for part in _parts(text)]
@@ -141,11 +143,12 @@ def _minutes(header: str) -> list[int]:
     return columns if numbered and len(columns) >= 3 else []
 
 
-def _minute_bins(lines: list[tuple[int, str]], where: str) -> RateTrace:
-    """Invocations per minute, added up over the rows."""
-    columns = _minutes(lines[0][1])
+def _minute_bins(
+    lines: Iterable[tuple[int, str]], columns: list[int], where: str
+) -> RateTrace:
+    """Invocations per minute, added up over the rows below the header."""
     totals = [0.0] * len(columns)
-    for number, text in lines[1:]:
+    for number, text in lines:
         (cells,) = csv.reader([text])
         for i, column in enumerate(columns):
             count = _number(cells[column]) if column < len(cells) else math.nan
@@ -167,3 +170,5 @@ def _number(text: str) -> float:
         return decimal_number(text)
     except ValueError:
         return math.nan
+
+check_arguments(globals(), __all__)

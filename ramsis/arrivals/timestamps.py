@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.columns import Column, TimeColumn, fields_of, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS
+from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
 __all__ = ["UNITS", "read_timestamps"]
@@ -147,3 +148,5 @@ def _stem(name: str) -> str:
 def _unit_of(name: str) -> str | None:
     ending = name.strip().lower().rpartition("_")[2]
     return ending if ending in UNITS and "_" in name else None
+
+check_arguments(globals(), __all__)

@@ -7,6 +7,9 @@ from ramsis.bounds.workers import (
     fewest_workers_bound,
     fewest_workers_bound_over_time,
 )
+from ramsis.checks import check_arguments
 
 __all__ = ["CheapestWorkers", "FluidBound", "Targets", "fewest_workers_bound",
            "fewest_workers_bound_over_time", "fluid_bound", "realised_bound"]
+
+check_arguments(globals(), __all__)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ramsis import profiles
+from ramsis.cli.params import OUT_FILE
 from ramsis.cli.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.files import write_atomic
@@ -31,7 +32,7 @@ def export() -> None:
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @click.option("--variants", required=True, metavar="FILE",
               help="TOML file of the models to run, by the names in the policies.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True,
+@click.option("--out", type=OUT_FILE, required=True,
               metavar="FILE", help="YAML file to write.")
 @click.option("--overhead-ms", type=click.FloatRange(min=0), default=0.0, show_default=True,
               help="Taken from every slack: what service times do not contain.")

@@ -12,7 +12,7 @@ import click
 
 from ramsis import profiles
 from ramsis.cli.options import like_workers_options, load_option
-from ramsis.cli.params import FIGURE
+from ramsis.cli.params import FIGURE, OUT_FILE
 from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows, progress
 from ramsis.errors import InvalidValueError, describe
@@ -42,7 +42,7 @@ _FEWEST = 1000  # queries of a simulation
               help="Most corners of a frontier.")
 @click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,
               help="Queries that each corner is simulated with, from 1000; 0: none is.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE",
+@click.option("--out", type=OUT_FILE, metavar="FILE",
               help="Write the rows as CSV.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw the frontiers (png, pdf or svg; needs the extra 'plot').")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ramsis.cli.options import workload_options
-from ramsis.cli.params import SLOS
+from ramsis.cli.params import OUT_FILE, SLOS
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.cluster import SloClass, merged_classes
@@ -56,7 +58,7 @@ _COLUMNS = (
               help="Tell the server each request's deadline, which is the default.")
 @click.option("--timeout-s", type=float, default=30.0, show_default=True,
               help="A request without an answer for so long has failed.")
-@click.option("--request-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--request-log", type=OUT_FILE, metavar="FILE",
               help="Write what became of each request, as `audit` reads it.")
 @json_option
 def load_command(
@@ -121,7 +123,8 @@ def _arrays(path: str) -> dict[str, NDArray[Any]]:
     try:
         with np.load(path, allow_pickle=False) as found:
             return {name: found[name] for name in found.files}
-    except (OSError, ValueError, AttributeError, KeyError) as error:
+    except (OSError, ValueError, AttributeError, KeyError, EOFError, NotImplementedError,
+            RuntimeError, SyntaxError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise InputFileError(describe(f"cannot read an .npz file ({error})",
                                       where=path)) from None
 

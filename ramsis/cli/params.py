@@ -7,6 +7,8 @@ range is the library's business, as a fraction or a number of workers, are check
 from __future__ import annotations
 
 import math
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ from ramsis.cluster.words import (
     read_slos,
     read_workers,
 )
-from ramsis.errors import InvalidValueError, describe
+from ramsis.errors import InvalidValueError, OutputError, describe
 from ramsis.report.figure import check_figure_name
 
 # What takes long to load is imported by the words that need it, so that commands start quickly.
@@ -37,8 +39,8 @@ else:
     _ParamType = click.ParamType
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
-           "LOG_COLUMN", "MODELS", "OUT_FOLDER", "OWN_ARRIVALS", "PROFILES", "SCHEME", "SLOS",
-           "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
+           "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OWN_ARRIVALS", "PROFILES", "SCHEME",
+           "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
 
 _LARGEST_BATCH = 65536
 
@@ -104,13 +106,38 @@ class OutFolder(click.Path):
         return super().convert(value, param, ctx)
 
 
-class FigureFile(click.Path):
+class OutFile(click.Path):
+    """The name of a file to write; one that cannot be is refused before any work."""
+
+    name = "file"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """The path."""
+        if not str(value).strip():
+            raise InvalidValueError(describe("no name of a file", value=value, allowed="a path",
+                                             where=param.opts[0] if param is not None else "out"))
+        try:
+            if stat.S_ISDIR(os.stat(value).st_mode):
+                raise OutputError(describe("is a folder", where=str(value),
+                                           allowed="a file name"))
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:  # too long, or below a file
+            raise OutputError(describe(
+                f"cannot write file ({getattr(error, 'strerror', None) or error})",
+                where=str(value))) from None
+        return super().convert(value, param, ctx)
+
+
+class FigureFile(OutFile):
     """The name of a figure's file; a kind that cannot be drawn is refused before any work."""
 
     name = "figure"
-
-    def __init__(self) -> None:
-        super().__init__(dir_okay=False, path_type=Path)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -263,6 +290,8 @@ SCHEME = Word("scheme", _scheme)
 """A scheme of :mod:`ramsis.sim` with its parameters, or policies to make: :class:`NamedScheme`."""
 OUT_FOLDER = OutFolder()
 """A folder to write to: a path."""
+OUT_FILE = OutFile()
+"""A path to write to."""
 FIGURE = FigureFile()
 """A file name that ends in .png, .pdf or .svg: a path."""
 MODELS = Word("models", _models)

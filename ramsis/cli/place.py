@@ -10,7 +10,7 @@ import click
 import placement_milp as milp
 from placement_milp.presets import PRESETS
 from placement_milp.result import Placement
-from ramsis.cli.params import FIGURE
+from ramsis.cli.params import FIGURE, OUT_FILE
 from ramsis.cli.rows import Column, print_json, print_rows
 from ramsis.report.placement import plot_placement
 
@@ -39,7 +39,8 @@ _FRONT = (
 
 @click.command("place")
 @click.argument("problem_file", metavar="PROBLEM")
-@click.option("--out", required=True, metavar="FILE", help="Placement file to write.")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="Placement file to write.")
 @click.option("--solver", type=click.Choice(milp.SOLVERS), default=milp.SOLVERS[0],
               show_default=True, help="Solver of the mixed-integer program.")
 @click.option("--gap", type=float, default=1e-6, show_default=True,
@@ -52,7 +53,7 @@ _FRONT = (
               help="Draw the placement: .png, .pdf or .svg (needs the extra 'plot').")
 @click.option("--json", "as_json", is_flag=True, help="Print the placement as a JSON document.")
 def place(
-    problem_file: str, out: str, solver: str, gap: float, time_limit: float | None,
+    problem_file: str, out: Path, solver: str, gap: float, time_limit: float | None,
     preset: str | None, plot: Path | None, as_json: bool,
 ) -> None:
     """Decide what runs where, and prove how good that is.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ramsis.cli.measure import measure_command
-from ramsis.cli.params import MODELS
+from ramsis.cli.params import MODELS, OUT_FILE
 from ramsis.cli.profile_plot import plot_command
 from ramsis.errors import InvalidValueError, OutputError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
@@ -109,7 +110,8 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 
 @profile.command("import")
 @click.argument("source")
-@click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="Profile file to write.")
 @click.option("--format", "format_name", type=click.Choice(("auto", *FORMATS)), default="auto",
               show_default=True, help="Layout of SOURCE.")
 @click.option("--models", type=MODELS, metavar="A,B,C", help="Models to keep, in this order.")
@@ -125,7 +127,7 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 @click.option("--metric", metavar="NAME",
               help="Histogram of service times, where a Prometheus file has several.")
 def import_command(
-    source: str, out: str, format_name: str, models: list[str] | None, accuracy: str | None,
+    source: str, out: Path, format_name: str, models: list[str] | None, accuracy: str | None,
     name: str | None, batches: tuple[str, ...], model_names: tuple[str, ...], metric: str | None,
 ) -> None:
     """Make a profile file of another program's measurements.
@@ -153,7 +155,7 @@ def import_command(
         _patterns("--model-name", model_names), metric)
     found = import_profile(source, format_name, models, accuracy, name, given)
     if os.path.exists(out) and os.path.samefile(source, out):
-        raise OutputError(describe("is the file that is imported", where="--out", value=out,
+        raise OutputError(describe("is the file that is imported", where="--out", value=str(out),
                                    allowed="another file"))
     save(found, out)
     for line in found.measurement.get("notes", ()):

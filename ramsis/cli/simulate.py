@@ -23,7 +23,7 @@ from ramsis.cli.options import (
     simulated_service_option,
     workload_options,
 )
-from ramsis.cli.params import FIGURE, SCHEME, SLOW_SPELLS, ByType, NamedScheme
+from ramsis.cli.params import FIGURE, OUT_FILE, SCHEME, SLOW_SPELLS, ByType, NamedScheme
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.simulate_placement import require_fleet, simulate_placement_file
 from ramsis.cli.workloads import WorkloadOptions
@@ -109,13 +109,13 @@ class _Entry:
               help="Schemes without the monitor are told the load times this: 0.8 is a fifth "
               "too little.")
 @json_option
-@click.option("--csv", "csv_file", type=click.Path(dir_okay=False, path_type=Path),
+@click.option("--csv", "csv_file", type=OUT_FILE,
               metavar="FILE", help="Also write the rows there.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw the comparison: .png, .pdf or .svg.")
-@click.option("--timeline", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--timeline", type=OUT_FILE, metavar="FILE",
               help="Write the batches of the first seed at the first load for Perfetto.")
-@click.option("--request-log", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+@click.option("--request-log", type=OUT_FILE, metavar="FILE",
               help="Write what became of each request of the first seed at the first load, of "
               "the only scheme, as `audit` reads it.")
 def simulate_command(

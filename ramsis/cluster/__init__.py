@@ -3,6 +3,7 @@
 Splits of arrivals are in :mod:`ramsis.cluster.routing`, which loads arrival processes.
 """
 
+from ramsis.checks import check_arguments
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.cluster.station import Cluster, Station
@@ -10,3 +11,5 @@ from ramsis.cluster.worker_type import Variant, WorkerType
 
 __all__ = ["DISTRIBUTION", "Cluster", "ServiceTimes", "SloClass", "Station", "Variant",
            "WorkerType", "merged_classes"]
+
+check_arguments(globals(), __all__)

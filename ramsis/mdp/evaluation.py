@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, NotConvergedError, describe
 from ramsis.mdp.certificates import common_gain
 from ramsis.mdp.chain import (
@@ -183,3 +184,5 @@ def _refuse_free_classes(
                      where=mdp.name(state), value=0.0,
                      allowed="a positive cost somewhere in every closed class")
         )
+
+check_arguments(globals(), __all__)

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import linprog
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InfeasibleError, NotConvergedError, describe
 from ramsis.mdp.certificates import average_certificate, discounted_certificate, gain_bounds
 from ramsis.mdp.evaluation import evaluate_pairs
@@ -161,3 +162,5 @@ def _highs(**program: Any) -> Any:
                          allowed="problems in which no policy can go on for ever at no cost")
             )
     raise NotConvergedError(describe("linear program not solved", value=found.message))
+
+check_arguments(globals(), __all__)

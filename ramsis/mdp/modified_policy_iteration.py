@@ -32,6 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.checks import check_arguments
 from ramsis.mdp._kernels import (
     advantage_sweep,
     evaluation_sweeps,
@@ -159,3 +160,5 @@ def _evaluate(
     left = stabilised_biconjugate_gradients(own, discount, change, solved, allowed, _KRYLOV)
     if left < span:  # else the sweeps have to do
         value += solved
+
+check_arguments(globals(), __all__)

@@ -24,6 +24,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ramsis.checks import check_arguments
 from ramsis.mdp.certificates import average_certificate, discounted_certificate
 from ramsis.mdp.evaluation import Evaluation, evaluate_pairs
 from ramsis.mdp.result import Certificate, Solution, Status
@@ -182,3 +183,5 @@ def _status(
 def _state_gain(evaluation: Evaluation) -> _Floats:
     assert evaluation.state_gain is not None  # average reward
     return evaluation.state_gain
+
+check_arguments(globals(), __all__)

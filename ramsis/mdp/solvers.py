@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from numpy.typing import ArrayLike
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.result import Solution
 from ramsis.mdp.settings import required_discount
@@ -177,3 +178,5 @@ _DISCOUNTED: Mapping[DiscountedSolverName, _DiscountedSolver] = {
 }
 DISCOUNTED_SOLVERS: tuple[DiscountedSolverName, ...] = tuple(_DISCOUNTED)
 """Names of the solvers for discounted reward; the first is the default."""
+
+check_arguments(globals(), __all__)

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.chain import (
     Factorisation,
@@ -227,3 +228,5 @@ def _elimination(chain: _Floats) -> _Floats:
 
 def _residual(chain: sparse.csr_array, distribution: _Floats) -> float:
     return float(np.abs(distribution @ chain - distribution).sum())
+
+check_arguments(globals(), __all__)

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import SparseEfficiencyWarning
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.certificates import average_certificate, discounted_certificate
 from ramsis.mdp.evaluation import evaluate_pairs
@@ -214,3 +215,5 @@ def _limited(package: Any, limit: int) -> Any:
 
     return type("PolicyIterationModified", (package.PolicyIterationModified,),
                 {"_evalPolicyIterative": evaluate})
+
+check_arguments(globals(), __all__)

@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp._kernels import advantage_sweep
 from ramsis.mdp.certificates import average_certificate, discounted_certificate, judged
@@ -232,3 +233,5 @@ def _fixed_damping(damping: float | str) -> float | None:
                      allowed="'adaptive' or a number with 0 <= damping < 1")
         )
     return float(damping)
+
+check_arguments(globals(), __all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ramsis.checks import check_arguments
 from ramsis.policy.policy import OBJECTIVES, SERVICES, Policy
 from ramsis.policy.policy_set import (
     SetFolder,
@@ -72,3 +73,5 @@ __all__ = [
     "write",
     "write_set",
 ]
+
+check_arguments(globals(), __all__)

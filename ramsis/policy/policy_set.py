@@ -32,7 +32,14 @@ from ramsis.policy.records import Rates
 from ramsis.policy.schema import check_schema
 from ramsis.policy.storage import validate, write
 from ramsis.runtime.fields import FRACTION, Fields
-from ramsis.runtime.manifest import MANIFEST_FORMAT, MANIFEST_NAME, PolicyFile, read_manifest
+from ramsis.runtime.manifest import (
+    MANIFEST_FORMAT,
+    MANIFEST_NAME,
+    WHOLE_NAME,
+    PolicyFile,
+    manifest_path,
+    read_manifest,
+)
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
 from ramsis.runtime.table import arrivals_label
 
@@ -193,6 +200,7 @@ class SetFolder:
         """
         make_folder(self._folder)
         with folder_lock(self._folder):
+            _finish(self._folder)
             self._take_up()
             self.write_files(level)
             self.write_manifest()
@@ -245,6 +253,7 @@ def write_set(
         As :meth:`SetFolder.add`.
     """
     flat = all(len(level.stations) == 1 for level in policies.levels)
+    _finish(Path(folder))
     target = SetFolder(folder, policies.worker_types, policies.slo_classes, created_by, flat=flat)
     for level in policies.levels:
         target.write_files(level)
@@ -261,7 +270,7 @@ def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
         since the manifest was written, breaks its format, or is not what the manifest says.
     """
     listed = read_manifest(Path(folder))
-    file = str(Path(folder) / MANIFEST_NAME)
+    file = str(manifest_path(folder))
     for i, level in enumerate(listed.levels):
         _check_expected(Fields(level.expected, file, f"levels[{i}]"))
 
@@ -286,7 +295,7 @@ def validate_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
         Also when loads of the stations or the rates do not add up.
     """
     policies = read_set(folder)
-    path = Path(folder) / MANIFEST_NAME
+    path = manifest_path(folder)
     check_schema(read_json(path), "manifest-1", str(path))
     for i, level in enumerate(read_manifest(Path(folder)).levels):
         for station in level.stations:
@@ -313,7 +322,9 @@ def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """A folder for a new set, which takes the place of the one in ``folder`` at the end.
 
     The old set stays until the new one is whole: an error or an interruption before that leaves
-    it as it was. Other processes that write to the folder wait.
+    it as it was. After that the new one holds, from the sub-folder :data:`WHOLE_NAME` until its
+    files are in their places; the next process that writes here ends a move that was cut off.
+    Other processes that write to the folder wait.
 
     Raises
     ------
@@ -324,10 +335,11 @@ def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
     new = target / _NEW
     with folder_lock(target):
         try:
-            shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+            _finish(target)
             new.mkdir()
             yield new
-            _put_in_place(new, target)
+            os.replace(new, target / WHOLE_NAME)
+            _finish(target)
         except OSError as error:
             raise OutputError(
                 describe(f"cannot replace the set ({error.strerror})", where=str(folder))
@@ -336,25 +348,35 @@ def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
             shutil.rmtree(new, ignore_errors=True)
 
 
+def _finish(folder: Path) -> None:
+    """End what a killed process was doing to a set: drop half a new one, move a whole one."""
+    shutil.rmtree(folder / _NEW, ignore_errors=True)
+    whole = folder / WHOLE_NAME
+    if (whole / MANIFEST_NAME).exists():
+        _put_in_place(whole, folder)
+    shutil.rmtree(whole, ignore_errors=True)
+
+
 def _put_in_place(new: Path, folder: Path) -> None:
-    """Move the files of a set into a folder, the manifest last, and remove the old set's."""
-    old = _files_of(folder)
-    moved = {folder / file.relative_to(new) for file in _files_of(new)}
-    for file in moved:
-        file.parent.mkdir(exist_ok=True)
-        os.replace(new / file.relative_to(folder), file)
-    os.replace(new / MANIFEST_NAME, folder / MANIFEST_NAME)
-    for file in old - moved:
-        file.unlink(missing_ok=True)
-    for parent in {file.parent for file in old - moved} - {folder}:
+    """Move the files of a set into a folder, and remove the old set's; the manifest is last."""
+    old = _names_in(folder, folder / MANIFEST_NAME)
+    moved = _names_in(folder, new / MANIFEST_NAME)
+    for name in moved:
+        if (new / name).exists():
+            (folder / name).parent.mkdir(exist_ok=True)
+            os.replace(new / name, folder / name)
+    for name in old - moved:
+        (folder / name).unlink(missing_ok=True)
+    for parent in {(folder / name).parent for name in old - moved} - {folder}:
         if parent.is_dir() and not any(parent.iterdir()):
             parent.rmdir()
+    os.replace(new / MANIFEST_NAME, folder / MANIFEST_NAME)
 
 
-def _files_of(folder: Path) -> set[Path]:
+def _names_in(folder: Path, manifest: Path) -> set[str]:
     """The policy files of a set; none where its manifest is damaged, as then nobody knows."""
     try:
-        return {station.policy.path for level in read_manifest(folder).levels
+        return {station.policy.file for level in read_manifest(folder, manifest).levels
                 for station in level.stations}
     except InputFileError:
         return set()

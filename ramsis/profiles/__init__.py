@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ramsis.checks import check_arguments
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.file import FORMAT, load, save, shipped_names, to_document
 from ramsis.profiles.front import between_models, interpolate_front
@@ -29,3 +30,7 @@ __all__ = [
     "shipped_names",
     "to_document",
 ]
+
+_OWN_CHECKS = ("BatchProfile", "LatencyTable", "ModelProfile")  # which say where
+check_arguments(globals(), [name for name in __all__ if name not in _OWN_CHECKS])
+check_arguments(globals(), _OWN_CHECKS, constructors=False)

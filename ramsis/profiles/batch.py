@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile, sketch_samples
-from ramsis.profiles.values import ProfileError, count, number, positive
+from ramsis.profiles.values import ProfileError, batch_size, count, number, positive
 
 __all__ = ["STATISTICS", "BatchProfile", "Statistic"]
 
@@ -73,7 +73,7 @@ class BatchProfile:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "batch", count(self.batch, "batch"))
+        put(self, "batch", batch_size(self.batch, "batch"))
         if self.n is not None:
             put(self, "n", count(self.n, "n"))
         for name, what in (("std_ms", "standard deviation"), ("relative_error", "error")):

@@ -13,6 +13,7 @@ from typing import cast
 
 import numpy as np
 
+from ramsis.checks import check_arguments
 from ramsis.profiles.batch import Statistic
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import dominators
@@ -150,3 +151,5 @@ def _dominated(profile_set: ProfileSet, statistic: str) -> Iterator[Finding]:
             yield Finding("dominated", name, None,
                           f"{names[other]} is as accurate and as fast at every batch size "
                           f"to {largest}")
+
+check_arguments(globals(), __all__)

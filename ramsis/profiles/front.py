@@ -109,7 +109,10 @@ def between_models(
     """
     order = np.argsort(table.accuracy)
     known, latency_ms = table.accuracy[order], table.latency_ms[order]
-    wanted = np.asarray(accuracy, dtype=float)
+    wanted = np.atleast_1d(np.asarray(accuracy, dtype=float))
+    if wanted.ndim != 1 or (names is not None and len(names) != len(wanted)):
+        raise InvalidValueError(describe("not an accuracy for each name", where="accuracy",
+                                         value=wanted.shape, allowed="one dimension"))
     if (np.diff(known) <= 0).any():
         raise InvalidValueError(describe("two models of one accuracy", where="table"))
     if not ((known[0] <= wanted) & (wanted <= known[-1])).all():

@@ -21,7 +21,7 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
-from ramsis.profiles.values import ProfileError, number, positive, text
+from ramsis.profiles.values import MAX_BATCH, ProfileError, number, positive, text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,6 +68,10 @@ class ModelProfile:
         for name in ("memory_mb", "load_ms"):
             if getattr(self, name) is not None:
                 put(self, name, positive(getattr(self, name), name, name[: name.index("_")]))
+        if not (isinstance(self.batches, list | tuple)
+                and all(isinstance(batch, BatchProfile) for batch in self.batches)):
+            raise ProfileError("not a list of profiles", "batches", self.batches,
+                               "a sequence of BatchProfile")
         sizes: set[int] = set()
         for i, batch in enumerate(self.batches):
             if batch.batch in sizes:
@@ -223,10 +227,11 @@ class ProfileSet:
             When ``statistic`` or ``max_batch`` is out of range, or a profile lacks the
             statistic; the message names the model and the batch.
         """
-        if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
+        if isinstance(max_batch, bool) or not (
+                isinstance(max_batch, int) and 1 <= max_batch <= MAX_BATCH):
             raise InvalidValueError(
                 describe("largest batch size out of range", where="max_batch", value=max_batch,
-                         allowed="a whole number >= 1")
+                         allowed=f"a whole number from 1 to {MAX_BATCH}")
             )
         return self.once(("latency table", statistic, max_batch),
                          lambda: self._latency_table(statistic, max_batch))

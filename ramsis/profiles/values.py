@@ -8,7 +8,10 @@ import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["ProfileError", "count", "number", "positive", "text"]
+__all__ = ["MAX_BATCH", "ProfileError", "batch_size", "count", "number", "positive", "text"]
+
+MAX_BATCH = 65536
+"""Largest batch of a profile; tables have a column for each size up to it."""
 
 _ABSENT = object()
 
@@ -47,6 +50,14 @@ def positive(value: object, name: str, what: str) -> float:
     result = number(value, name)
     if result <= 0:
         raise ProfileError(f"{what} is not positive", name, value, "a finite number > 0")
+    return result
+
+
+def batch_size(value: object, name: str) -> int:
+    """``value`` as a whole number from 1 to :data:`MAX_BATCH`."""
+    result = count(value, name)
+    if result > MAX_BATCH:
+        raise ProfileError("batch is too large", name, value, f"at most {MAX_BATCH}")
     return result
 
 

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ramsis.errors import InvalidValueError, OutputError, describe
+from ramsis.errors import InvalidValueError, describe
+from ramsis.files import written_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,10 +59,5 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
         ) from error
     figure = Figure(layout="constrained", **settings)
     yield figure
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(target, dpi=150)
-    except OSError as error:
-        raise OutputError(
-            describe(f"cannot write figure ({error.strerror})", where=str(target))
-        ) from error
+    with written_whole(target, binary=True) as stream:
+        figure.savefig(stream, dpi=150, format=target.suffix.lower().lstrip("."))

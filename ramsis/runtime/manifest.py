@@ -1,5 +1,9 @@
 """The manifest of a policy set: levels, the stations of each, and their policy files.
 
+A set that replaces another lies in the sub-folder ``.whole`` from the moment when it is complete
+until its files have been moved to their places; what is found there goes before what is found in
+the folder, so that a move that was cut off changes nothing for readers.
+
 Standard library only. The policy package reads and writes the same file, and checks what a server
 does not need to know.
 """
@@ -7,6 +11,7 @@ does not need to know.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -18,10 +23,12 @@ from ramsis.runtime.policy_set import Level, PolicySet, Station
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table_reader import arrivals_of, check_format
 
-__all__ = ["MANIFEST_FORMAT", "MANIFEST_NAME", "PolicyFile", "read_manifest"]
+__all__ = ["MANIFEST_FORMAT", "MANIFEST_NAME", "WHOLE_NAME", "PolicyFile", "manifest_path",
+           "read_manifest"]
 
 MANIFEST_FORMAT = "ramsis.manifest/1"
 MANIFEST_NAME = "manifest.json"
+WHOLE_NAME = ".whole"
 
 _ROUNDING = 1e-6
 _LEVEL_KEYS = ("load_qps", "arrivals", "stations")
@@ -55,7 +62,7 @@ class PolicyFile(NamedTuple):
     @property
     def path(self) -> Path:
         """The policy file."""
-        return self.folder / self.file
+        return _placed(self.folder, self.file)
 
     def document(self) -> dict[str, Any]:
         """The policy document, as it was when the manifest was written.
@@ -75,8 +82,25 @@ class PolicyFile(NamedTuple):
         return document
 
 
-def read_manifest(folder: str | Path) -> PolicySet[PolicyFile]:
+def manifest_path(folder: str | os.PathLike[str]) -> Path:
+    """The manifest that holds for a folder."""
+    return _placed(Path(folder), MANIFEST_NAME)
+
+
+def _placed(folder: Path, name: str) -> Path:
+    """Where a file of a set lies, which may be on its way."""
+    moving = folder / WHOLE_NAME / name
+    return moving if moving.is_file() else folder / name
+
+
+def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[PolicyFile]:
     """The set that a folder's manifest lists; the policy files are not looked at.
+
+    Parameters
+    ----------
+    folder : path
+    path : path, optional
+        The manifest; by default :func:`manifest_path`.
 
     Raises
     ------
@@ -87,7 +111,7 @@ def read_manifest(folder: str | Path) -> PolicySet[PolicyFile]:
     """
     if not Path(folder).is_dir():
         raise InputFileError(describe("not a folder", where=str(folder)))
-    path = Path(folder) / MANIFEST_NAME
+    path = manifest_path(folder) if path is None else path
     if not path.is_file():
         raise InputFileError(
             describe(f"no {MANIFEST_NAME} in the folder", where=str(folder),

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.randomised import Randomised
 
 __all__ = ["AXES", "BATCHINGS", "DROP_CODE", "LATE_RULES", "POLICY_FORMAT", "SLACK_TOLERANCE_MS",
@@ -103,6 +104,9 @@ def arrivals_label(arrivals: Mapping[str, object]) -> str:
     >>> arrivals_label({"process": "negative-binomial", "dispersion": 4.0})
     'negative-binomial:dispersion=4'
     """
+    if "process" not in arrivals:
+        raise InvalidValueError(describe("no name of a process", where="arrivals",
+                                         value=dict(arrivals), allowed="process, and parameters"))
     parameters = ",".join(
         f"{key}={_plain(value)}" for key, value in sorted(arrivals.items()) if key != "process"
     )

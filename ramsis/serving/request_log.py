@@ -23,6 +23,7 @@ time is decided by the times where they are known.
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
+from ramsis.files import read_bytes, written_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,6 +56,7 @@ OUTCOMES = ("served", "late", "dropped", "failed")
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
 _ROUNDING_S = 1e-7
+_MOST_BYTES = 512 * 1024 * 1024
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 
 
@@ -181,17 +184,10 @@ def write_request_log(path: str | os.PathLike[str], requests: Iterable[Request])
     OutputError
         The file cannot be written.
     """
-    partial = Path(f"{path}.partial")
-    try:
-        with RequestLogWriter(partial) as writer:
-            for request in requests:
-                writer.write(request)
-        os.replace(partial, path)
-    except OSError as error:
-        raise OutputError(describe(f"cannot write file ({error.strerror})",
-                                   where=str(path))) from error
-    finally:
-        partial.unlink(missing_ok=True)
+    with written_whole(path) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(map(_texts, requests))
 
 
 @dataclass(frozen=True)
@@ -295,14 +291,15 @@ class _Table:
         import pandas as pd
 
         where = str(path)
+        content = io.BytesIO(read_bytes(path, limit=_MOST_BYTES))
         try:
-            frame = pd.read_csv(path, dtype=str, keep_default_na=False, skipinitialspace=True,
+            frame = pd.read_csv(content, dtype=str, keep_default_na=False, skipinitialspace=True,
                                 encoding="utf-8", skip_blank_lines=False)
-        except OSError as error:
-            raise InputFileError(describe(f"cannot read file ({error.strerror})",
-                                          where=where)) from error
         except (ValueError, pd.errors.ParserError) as error:
             raise InputFileError(describe(f"not a CSV ({error})", where=where)) from error
+        if not isinstance(frame.index, pd.RangeIndex):  # what pandas makes of further fields
+            raise InputFileError(describe("not a CSV (a line has more fields than the header)",
+                                          where=where))
         if frame.empty:
             raise InputFileError(describe("no requests", where=where,
                                           allowed="a header and a line for each"))

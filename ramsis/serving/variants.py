@@ -23,12 +23,11 @@ A TOML file of one task, whose variants all take the same tensors::
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ramsis.errors import InputFileError, describe
+from ramsis.files import read_toml
 from ramsis.profiles.measure.backends import BACKENDS, Options
 from ramsis.runtime.fields import FRACTION, Fields
 from ramsis.serving.tensors import DATATYPES, TensorSpec
@@ -99,15 +98,7 @@ def read_variants(path: str | os.PathLike[str]) -> VariantsFile:
         It cannot be read, or breaks the format.
     """
     file = Path(path)
-    try:
-        with file.open("rb") as stream:
-            values = tomllib.load(stream)
-    except OSError as error:
-        raise InputFileError(describe(f"cannot read file ({error.strerror})",
-                                      where=str(path))) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputFileError(describe(f"not a TOML file ({error})", where=str(path))) from error
-    fields = Fields(values, str(path))
+    fields = Fields(read_toml(path), str(path))
     fields.only(_KEYS)
     variants: list[ServedVariant] = []
     for one in fields.children("variants"):

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from ramsis.arrivals.trace import RateTrace, Recorded
+from ramsis.checks import check_arguments
 from ramsis.sim.engine import Engine, Scheme, SchemeError
 from ramsis.sim.experiment import (
     SimulationSettings,
@@ -82,3 +83,7 @@ __all__ = [
     "simulate",
     "simulate_profile",
 ]
+
+_WITHIN_RUNS = ("Engine", "Fleet", "Metrics", "Run", "Scheme")  # made or asked at every event
+check_arguments(globals(), [name for name in __all__ if name not in _WITHIN_RUNS])
+check_arguments(globals(), _WITHIN_RUNS, methods=False)

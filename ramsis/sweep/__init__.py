@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ramsis.checks import check_arguments
 from ramsis.sweep.run import Failure, Sweep, SweepResult, run_sweep
 from ramsis.sweep.spec import Cell, SweepSpec
 from ramsis.sweep.value_table import (
@@ -21,3 +22,5 @@ __all__ = [
     "value_rows",
     "write_value_table",
 ]
+
+check_arguments(globals(), __all__)

@@ -8,7 +8,6 @@ described in ``docs/sweep.md``.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -24,7 +23,7 @@ from ramsis.cluster.words import (
     read_workers,
 )
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.files import read_text
+from ramsis.files import read_toml
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
 from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
@@ -143,12 +142,7 @@ class SweepSpec:
         InputFileError
             The file cannot be read, is not TOML, or breaks the rules; the message names the key.
         """
-        try:
-            document = tomllib.loads(read_text(path))
-        except InputFileError:
-            raise
-        except (ValueError, RecursionError) as error:
-            raise InputFileError(describe(f"not valid TOML ({error})", where=str(path))) from None
+        document = read_toml(path)
         _check_modules(document, own_arrivals, str(path))
         return cls.of(document, str(path))
 

@@ -1,5 +1,6 @@
 """The recipe: profile and arrivals in, policy set out; and its verification."""
 
+from ramsis.checks import check_arguments
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.sets import choose_loads, generate_set
 from ramsis.synthesis.settings import SynthesisSettings
@@ -15,3 +16,5 @@ __all__ = [
     "problem_of",
     "verify_policy",
 ]
+
+check_arguments(globals(), __all__)

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.bounds import Targets, fewest_workers_bound, fewest_workers_bound_over_time
+from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.cluster.slo_class import classes_of
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
@@ -386,3 +387,5 @@ def not_reached(scheme: str, workload: Workload, last: Trial) -> NoReturn:
                 f"{where_at} does not reach this on {last.workers} workers",
                 where=where, value=wanted, allowed=allowed))
     raise AssertionError("the last trial meets the targets")
+
+check_arguments(globals(), __all__)

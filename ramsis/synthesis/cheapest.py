@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ramsis.bounds import CheapestWorkers, Targets
+from ramsis.checks import check_arguments
 from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
@@ -180,3 +181,5 @@ def doubling(met: Callable[[int], bool], lowest: int, highest: int) -> int | Non
         middle = (missed + tried) // 2
         missed, tried = (missed, middle) if met(middle) else (middle, tried)
     return tried
+
+check_arguments(globals(), __all__)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
@@ -155,3 +156,5 @@ def _triangle(few: Corner, many: Corner) -> float:
     if left <= 0 or right <= 0:
         return 0.0
     return (many.violation_rate - few.violation_rate) * left * right / (left + right)
+
+check_arguments(globals(), __all__)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.registry import SHIPPED
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.worker.actions import Batching, LateRule
@@ -247,13 +248,13 @@ def check_options(given: Mapping[str, Any]) -> None:
     InvalidValueError
     """
     for name, allowed in VALUES.items():
-        value = given[name]
+        value = given.get(name)
         if value is not None and not allowed.holds(value):
             raise InvalidValueError(describe(allowed.wrong, where=name, value=value,
                                              allowed=allowed.text))
     for limit in LIMITS:
-        value = given[limit.option]
-        met = all(_word(given[name]) == word for name, word in limit.given.items())
+        value = given.get(limit.option)
+        met = all(_word(given.get(name)) == word for name, word in limit.given.items())
         if met and value is not None and not limit.allowed.holds(value):
             words = " and ".join(f"{name} {word}" for name, word in limit.given.items())
             raise InvalidValueError(describe(
@@ -274,3 +275,5 @@ def knows(dispatch: str, option: str, value: Any) -> bool:
 def _word(value: object) -> str:
     """A value without its parameters."""
     return str(value).partition(":")[0]
+
+check_arguments(globals(), __all__)

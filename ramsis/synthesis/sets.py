@@ -81,6 +81,7 @@ def generate_set(
     OutputError
         The folder cannot be written, or holds a set made from something else.
     """
+    loads_qps = tuple(loads_qps)
     if not loads_qps:
         raise InvalidValueError(describe("no loads", where="loads_qps", allowed="one or more"))
     check_number_of("burst", burst, most=MOST_BURST)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.checks import check_arguments
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
 from ramsis.worker.policy_chain import (
     frequency_through_drops,
@@ -170,3 +171,5 @@ def _evaluate(
         frequency += restart * (found.frequency.sum() * empty - frequency)
     return NodeEvaluation(policy, found.gain, value, frequency, found.reference, found.residual,
                           restart)
+
+check_arguments(globals(), __all__)

@@ -32,6 +32,7 @@ from scipy.special import betainc
 
 from ramsis.arrivals import is_orderly
 from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.worker._kernels import four_intervals
@@ -353,3 +354,5 @@ def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
         counts_cdf(arrivals, rest[j : j + 1], counts_support(arrivals, float(rest[j])))[0]
         for j in range(problem.bins)
     ]
+
+check_arguments(globals(), ["build_explicit"])

@@ -19,6 +19,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.checks import check_arguments
+from ramsis.errors import check_number_of
 from ramsis.mdp.dense_chain import rounding_error
 from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.worker.evaluation import NodeEvaluation, evaluate_on_nodes
@@ -83,6 +85,7 @@ def improve_until_stable(
         Backs up the values of an evaluation, with the policy as the incumbent.
     max_rounds : int
     """
+    check_number_of("rounds", max_rounds, where="max_rounds")
     reference = restart = None
     for number in range(1, max_rounds + 1):
         evaluation = evaluate(policy, reference, restart)
@@ -188,3 +191,5 @@ def gain_certificate(
         truncated_mass=mdp.truncated_mass,
         notes=notes,
     )
+
+check_arguments(globals(), ["solve_on_nodes"])

@@ -33,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable
 from ramsis.worker import checks
@@ -280,3 +281,5 @@ def _checked(rules: DecisionRules) -> dict[str, Any]:
     if "violation_price" in found:
         found["violation_price"] = float(found["violation_price"])
     return found
+
+check_arguments(globals(), __all__)

@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ramsis.arrivals import Poisson
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
@@ -221,6 +222,10 @@ def build_shortest_queue(
     full : bool
         All services, also where a table is given.
     """
+    if np.shape(rates_per_ms) != (2 * problem.max_queue + 3,):
+        raise InvalidValueError(describe("not a rate for each length", where="rates_per_ms",
+                                         value=np.shape(rates_per_ms),
+                                         allowed=f"({2 * problem.max_queue + 3},)"))
     latency = problem.latency.latency_ms
     queued, models = _services(problem, None if full else table)
     service_ms = latency[models, queued]
@@ -310,3 +315,5 @@ def _classes(problem: WorkerProblem, table: IntArray | None) -> tuple[IntArray, 
         begins[:, 1:] |= np.diff(table, axis=1) != 0
     queues, bins = np.nonzero(begins)
     return queues, bins
+
+check_arguments(globals(), ["build_shortest_queue", "arrival_rates"])

@@ -18,6 +18,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.checks import check_arguments
 from ramsis.errors import NotConvergedError
 from ramsis.mdp.result import Certificate, Solution
 from ramsis.mdp.solvers import SolverName, solve_average
@@ -105,3 +106,5 @@ def _certificate(best: RateEquilibrium, response: Solution, tried: int) -> Certi
         upper_bound=max(best.gain, response.certificate.upper_bound),
         truncated_mass=best.turned_away,
     )
+
+check_arguments(globals(), __all__)

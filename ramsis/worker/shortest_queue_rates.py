@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import root
 
+from ramsis.checks import check_arguments
 from ramsis.errors import NotConvergedError, describe
 from ramsis.mdp.stationary import stationary_distribution
 from ramsis.worker.problem import Objective, WorkerProblem
@@ -170,3 +171,5 @@ def _evaluate(model: ShortestQueueMDP, table: IntArray) -> RateEquilibrium:
     service_frequency = np.zeros(len(model.full))
     np.add.at(service_frequency, services, chain.distribution[1:])
     return RateEquilibrium(model, table, service_frequency)
+
+check_arguments(globals(), __all__)

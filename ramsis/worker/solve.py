@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
 from ramsis.worker.evaluation import StateFrequency, evaluate_on_nodes, state_frequency
@@ -284,3 +285,5 @@ _BY_DISPATCH: Mapping[str, _Formulation] = {
     "shortest-queue": _Formulation(_solve_shortest_queue, _evaluate_shortest_queue),
 }
 _MODULATED = _Formulation(_solve_modulated, _evaluate_modulated)
+
+check_arguments(globals(), __all__)

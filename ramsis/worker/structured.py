@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from ramsis.arrivals import is_orderly
-from ramsis.errors import InvalidValueError, describe
+from ramsis.checks import check_arguments
+from ramsis.errors import InvalidValueError, check_number_of, describe
 from ramsis.worker.actions import LateRule
 from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.checks import MAX_NUMBERS
@@ -61,6 +62,8 @@ from ramsis.worker.waiting_slack import second_slack_distribution
 
 __all__ = ["NEGLIGIBLE", "Backup", "DropTransitions", "NodeKind", "StructuredMDP",
            "build_structured"]
+
+_MOST_CELLS = 1_000_000  # of the quadrature, per SLO
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -275,6 +278,7 @@ def build_structured(
     InvalidValueError
         An unknown kind of nodes, or a problem that is too large.
     """
+    check_number_of("cells", cells_per_slo, where="cells_per_slo", most=_MOST_CELLS)
     node_set = _nodes(problem, nodes, cells_per_slo)
     starts = busy_period_start(problem)
     with_drops = problem.late is LateRule.DROP and not problem.batching.partial
@@ -341,3 +345,5 @@ def _continuation(
         return known
     return after_drops(known, late, phase_after_drops(problem, nodes),
                        first_passage(problem, nodes, problem.slo_ms, starts), found)
+
+check_arguments(globals(), ["build_structured"])

@@ -154,7 +154,7 @@ def test_no_worker_policy_beats_it(profile: ProfileSet, workers: int, demand: fl
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
 def test_numbers_out_of_range_are_named(name: str, value: float) -> None:
     arguments = {"slo_ms": 50.0, "workers": 2, "load_qps": 100.0, name: value}
-    with pytest.raises(InvalidValueError, match=f"^{name}: .*got .*finite number > 0"):
+    with pytest.raises(InvalidValueError, match=f"{name}: .*got .*(finite|whole) number"):
         fluid_bound(TABLE, max_batch=3, **arguments)
 
 

@@ -357,7 +357,7 @@ def test_a_real_interrupt_leaves_finished_files_and_no_others(
     assert stderr.strip() == "interrupted; finished files are whole and stay"
     made = [level.load_qps for level in validate_set(out).levels]
     assert made == [float(load) for load in range(1, len(made) + 1)]
-    assert 5 <= len(made) < 4000
+    assert 4 <= len(made) < 4000  # the fifth may not be listed yet
     others = {path.name for path in out.iterdir()} - {"manifest.json"}
     assert {f"round-robin-{int(load):05d}qps.json" for load in made} <= others
     assert len(others) <= len(made) + 1  # one may have been written, but not yet listed

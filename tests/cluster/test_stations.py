@@ -122,7 +122,7 @@ def test_a_station_knows_its_classes_and_its_share_of_the_queries() -> None:
 
 @pytest.mark.parametrize(("changes", "words"), [
     ({"workers": 0}, r"^station s: not a number of workers: got 0"),
-    ({"multiplicity": 1.5}, r"^station s: not a number of stations: got 1\.5"),
+    ({"multiplicity": 1.5}, r"^Station: multiplicity: wrong type \(float\): got 1\.5"),
     ({"share": {}}, "no queries come here"),
     ({"share": {100.0: 1.5}}, "not a share of the queries"),
     ({"share": {-1.0: 0.5}}, r"^slo_ms: not positive"),

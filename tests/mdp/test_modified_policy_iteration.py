@@ -118,7 +118,7 @@ def test_forest_management_settles_after_many_policies() -> None:
     assert found.gain == pytest.approx(0.9 / 1.9)
 
 
-@pytest.mark.parametrize(("given_settings", "says"), [({"discount": None}, "no discount"),
+@pytest.mark.parametrize(("given_settings", "says"), [({"discount": None}, "discount: wrong type"),
                                                 ({"discount": 1.0}, "average reward"),
                                                 ({"discount": 0.9, "tolerance": 0.0}, "tolerance"),
                                                 ({"discount": 0.9, "solver": "x"}, "solver")])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -250,7 +252,6 @@ def test_a_replaced_set_stays_until_the_new_one_is_whole(folder: Path) -> None:
     (folder / "notes.txt").write_text("mine")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
-
     def fail(new: Path) -> None:
         write_set(new, small_policy(load_qps=400.0), small_policy(load_qps=100.0))
         raise OSError(errno.ENOSPC, "no space left")
@@ -263,3 +264,36 @@ def test_a_replaced_set_stays_until_the_new_one_is_whole(folder: Path) -> None:
     assert loads_in(folder) == [100.0, 400.0]
     assert sorted(path.name for path in folder.iterdir()) == [
         "manifest.json", "notes.txt", "round-robin-00100qps.json", "round-robin-00400qps.json"]
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_a_move_that_was_cut_off_changes_nothing_for_readers_and_is_ended_by_the_next_writer(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Of four steps the first says that the new set holds, the last moves its manifest."""
+    write_set(folder, small_policy(load_qps=100.0), small_policy(load_qps=200.0))
+    replace, count = os.replace, 0
+
+    def killed(source: Path, target: Path) -> None:
+        nonlocal count
+        if ".ramsis-tmp" not in str(source):
+            if count > step:
+                raise SystemExit
+            count += 1
+        replace(source, target)
+
+    with contextlib.suppress(SystemExit), policy.replaced_set(folder) as new:
+        write_set(new, small_policy(load_qps=100.0, workers=8),
+                  small_policy(load_qps=400.0, workers=8))
+        monkeypatch.setattr(os, "replace", killed)
+    monkeypatch.undo()
+    assert loads_in(folder) == [100.0, 400.0]
+    assert policy.validate_set(folder).levels[0].stations[0].workers == 8
+    last = small_policy(load_qps=800.0, workers=8)
+    policy.SetFolder.of(folder, last).add(policy.level_of(last))
+    assert loads_in(folder) == [100.0, 400.0, 800.0]
+    policy.validate_set(folder)
+    assert {path.name for path in folder.iterdir()} >= {
+        "manifest.json", *(f"round-robin-00{load}00qps.json" for load in (1, 4, 8))}
+    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+    assert not (folder / "round-robin-00200qps.json").exists()

@@ -302,3 +302,36 @@ def test_bad_arguments_are_refused(tmp_path: Path, served: Path) -> None:
             replanner.plan_set(served, [])
         with pytest.raises(InvalidValueError, match="no loads"):
             replanner.plan_set(tmp_path / "new", [], [])
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
+@pytest.mark.parametrize("parent", ["time.sleep(600)", "sys.exit(0)", "sys.exit(3)"])
+def test_a_grandchild_that_holds_the_pipe_does_not_outlast_the_time_allowed(
+    tmp_path: Path, served: Path, errors: list[RamsisError], parent: str
+) -> None:
+    """Whether the generator itself goes on or has ended, what it started is stopped with it."""
+    started = tmp_path / "started"
+    program = script(tmp_path, f"""
+import subprocess
+sleeper = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"])
+Path({str(started)!r}).write_text(str(sleeper.pid))
+{parent}
+""")
+    with Replanner(served, [], on_error=errors.append, program=program,
+                   timeout_s=3.0) as replanner:
+        replanner.plan_load(2000.0)
+        assert replanner.wait(PATIENCE_S)
+        assert "took too long and was stopped" in str(errors[0])
+        assert replanner.at(400.0).level_qps == 400.0
+    until = time.monotonic() + PATIENCE_S
+    while _alive(int(started.read_text())) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not _alive(int(started.read_text()))
+
+
+def _alive(process: int) -> bool:
+    """Whether a process runs; one that has ended may wait to be asked for its end."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -316,7 +316,7 @@ def test_variants_that_do_not_run_or_fit_are_refused(
         ('name = "slow"', 'name = "fast"', "variant appears twice"),
         ("accuracy = 0.6", "accuracy = 60", "a fraction in [0, 1]"),
         ('name = "sums"', 'name = "a/b"', "not a part of a URL"),
-        ("[[variants]]", "[[variants", "not a TOML file"),
+        ("[[variants]]", "[[variants", "not valid TOML"),
     ],
 )
 def test_bad_variants_files_are_refused(

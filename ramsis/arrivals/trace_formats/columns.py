@@ -19,10 +19,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.instants import Instants, floats, number
 from ramsis.errors import InputFileError, describe
 
-__all__ = ["MAX_LINES", "Column", "TimeColumn", "fields_of", "lines_of"]
-
-MAX_LINES = 200_000_000
-"""Most lines that a trace may have (1.6 GB of instants)."""
+__all__ = ["Column", "TimeColumn", "fields_of", "lines_of"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +49,8 @@ class Column:
 
 def lines_of(text: str, first: int) -> Iterator[tuple[int, str]]:
     """Numbers and texts of the lines that are not blank."""
+    if text.isspace():
+        return
     for line, content in enumerate(io.StringIO(text, newline=""), start=first):
         if content.strip():
             yield line, content.rstrip("\r\n")
@@ -73,7 +72,6 @@ class TimeColumn:
         self._instants: Instants | None = None
         self._parts: list[NDArray[np.float64]] = []
         self._last = -math.inf
-        self._count = 0
 
     def add(self, first: int, text: str) -> None:
         """Take the lines of a block that begins with line ``first``.
@@ -89,12 +87,6 @@ class TimeColumn:
         if not len(times):
             return
         self._last = float(times[-1])
-        self._count += len(times)
-        if self._count > MAX_LINES:
-            raise InputFileError(
-                describe("trace is too long", where=self.where, value=f"line {self._count}",
-                         allowed=f"at most {MAX_LINES} lines")
-            )
         self._parts.append(times)
 
     def times_ms(self) -> NDArray[np.float64]:

@@ -1,21 +1,33 @@
-"""Text of trace files in blocks of whole lines, plain or compressed, with bounded memory."""
+"""Text of trace files in blocks of whole lines, plain or compressed, with bounded memory.
+
+Sources without an end are refused: by the length of a line, by the number of lines, and by what a
+compressed file may become. Traces shrink to between a third and a fiftieth of their length; what
+comes to more than 64 MB and to more than 250 times its own is no trace.
+"""
 
 from __future__ import annotations
 
 import gzip
 import importlib
 import io
+import math
+import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.errors import InputFileError, InvalidValueError, RamsisError, describe
 
-__all__ = ["blocks", "first_line", "open_bytes", "open_text"]
+__all__ = ["MAX_LINES", "blocks", "first_line", "open_bytes"]
+
+MAX_LINES = 200_000_000
+"""Most lines that a trace may have (1.6 GB of instants)."""
 
 _BLOCK_BYTES = 8 * 1024 * 1024
-_LONGEST_LINE = 64 * 1024 * 1024
+_LONGEST_LINE = 16 * 1024 * 1024
+_SMALL_BYTES = 64 * 1024 * 1024
+_MOST_EXPANDED = 250
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -32,11 +44,6 @@ def open_bytes(path: Path) -> IO[bytes]:
     if path.suffix == ".zst":
         return _zstandard(path)
     return path.open("rb")
-
-
-def open_text(path: Path) -> IO[str]:
-    """As :func:`open_bytes`, as UTF-8 text with its line ends as they are."""
-    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="")
 
 
 def _zstandard(path: Path) -> IO[bytes]:
@@ -58,13 +65,18 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
     Raises
     ------
     InputFileError
-        The file cannot be read, is not UTF-8, or has a line of more than 64 MB.
+        The file cannot be read, is not UTF-8, has a line of more than 16 MB or more than
+        :data:`MAX_LINES` lines, or is compressed to less than traces are.
     """
     line = 1
     kept = b""
+    taken = 0
     try:
         with open_bytes(path) as file:
+            most = _most_bytes(path)
             while more := file.read(_BLOCK_BYTES):
+                taken += len(more)
+                _refuse_endless(path, taken, most, line)
                 kept += more
                 end = kept.rfind(b"\n") + 1
                 if end:
@@ -74,16 +86,36 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
                 elif len(kept) > _LONGEST_LINE:
                     raise InputFileError(
                         describe("line is too long", where=f"{path}: line {line}",
-                                 allowed="at most 64 MB")
+                                 allowed=f"at most {_LONGEST_LINE >> 20} MB")
                     )
             if kept:
                 yield line, _decoded(kept, line)
-    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+    except RamsisError:
+        raise
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         raise _unreadable(path, error) from error
     except Exception as error:
         if type(error).__name__ == "ZstdError":
             raise _unreadable(path, error) from error
         raise
+
+
+def _most_bytes(path: Path) -> float:
+    """What the content of a file may come to."""
+    if path.suffix not in (".gz", ".zst"):
+        return math.inf
+    return max(_SMALL_BYTES, _MOST_EXPANDED * os.stat(path).st_size)
+
+
+def _refuse_endless(path: Path, taken: int, most: float, line: int) -> None:
+    if taken > most:
+        raise InputFileError(
+            describe("file is too large when decompressed", where=f"{path}: line {line}",
+                     allowed=f"at most {_SMALL_BYTES >> 20} MB, or {_MOST_EXPANDED} times the "
+                             "compressed file"))
+    if line > MAX_LINES:
+        raise InputFileError(describe("trace is too long", where=str(path), value=f"line {line}",
+                                      allowed=f"at most {MAX_LINES} lines"))
 
 
 def _decoded(content: bytes, line: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.trace_formats.columns import MAX_LINES, lines_of
+from ramsis.arrivals.trace_formats.columns import lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants
 from ramsis.errors import InputFileError, describe
@@ -49,18 +49,11 @@ def read_json_lines(
     """
     parts: list[NDArray[np.float64]] = []
     instants: Instants | None = None
-    count = 0
     for first, text in blocks(path):
         values = _at_once(text, key)
         lines = [] if values is not None else list(lines_of(text, first))
         if values is None:
             values = [_value(content, key, f"{path}: line {line}") for line, content in lines]
-        count += len(values)
-        if count > MAX_LINES:
-            raise InputFileError(
-                describe("trace is too long", where=f"{path}", value=f"line {count}",
-                         allowed=f"at most {MAX_LINES} lines")
-            )
         if not values:
             continue
         if instants is None:

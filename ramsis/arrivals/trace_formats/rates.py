@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from array import array
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,7 @@ def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
     InputFileError
         No rates, no such column, or a value that is no rate; the message names the line.
     """
-    rates: list[float] = []
+    rates = array("d")
     index: int | None = None
     for first, text in blocks(path):
         for line, content in lines_of(text, first):

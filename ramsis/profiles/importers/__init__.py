@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles.importers import (
     long_csv,
@@ -162,3 +163,5 @@ def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> 
         return ModelProfile(name, accuracy, tuple(item.batches), item.memory_mb, item.load_ms)
     except ProfileError as error:
         raise InputFileError(error.at(f"{path}: model {name}, {error.field}")) from error
+
+check_arguments(globals(), __all__)

@@ -226,11 +226,13 @@ def _lines(file: TextIO, path: Path, most_bytes: int) -> Iterator[str]:
 
 
 def _columns(path: Path, columns: tuple[str, ...]) -> tuple[str, ...]:
+    seen: set[str] = set()
     for column in columns:
-        if columns.count(column) > 1:
+        if column in seen:
             raise InputFileError(
                 describe("column appears twice", where=f"{path}: header", value=column)
             )
+        seen.add(column)
     return columns
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ramsis.checks import check_arguments
 from ramsis.profiles.measure.backends import BACKENDS, Options
 from ramsis.profiles.measure.environment import hardware, versions
 from ramsis.profiles.measure.measurement import (
@@ -28,3 +29,5 @@ __all__ = [
     "sample_batches",
     "versions",
 ]
+
+check_arguments(globals(), __all__)

@@ -1,0 +1,305 @@
+"""Types of arguments at the public entry points, checked against their annotations.
+
+A module or package ends with ``check_arguments(globals(), __all__)``. From then on its public
+functions, the constructors of its public classes and their class methods refuse an argument of
+another type than the one written there, in one line that names argument, type and what is allowed;
+other methods do so once the wrong type has made them fail, so that they cost nothing. Ranges are
+each function's own affair.
+
+The check is generous: a number is any real number, a sequence anything that can be gone through
+but a text, a member of an enumeration also its text. Annotations that say nothing
+at run time (a type variable, a name imported for type checkers only) are not checked.
+
+Standard library only, as the runtime uses it; an annotation is read when its function is first
+called.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import enum
+import functools
+import numbers
+import os
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ramsis.errors import InvalidTypeError, describe
+
+__all__ = ["check_arguments"]
+
+_MOST_ITEMS = 100  # of a sequence that are looked at
+_FROM_INSIDE = (TypeError, AttributeError, ValueError, KeyError, IndexError)
+
+
+class _Kind(NamedTuple):
+    """What is allowed: whether a value is of it, and how it is called."""
+
+    holds: Callable[[Any], bool]
+    words: str
+
+
+def check_arguments(
+    namespace: dict[str, Any], names: Iterable[str], *, constructors: bool = True,
+    methods: bool = True,
+) -> None:
+    """Have the functions and classes of these names check the types of their arguments.
+
+    Parameters
+    ----------
+    namespace : dict
+        A module's ``globals()``. A function is replaced here and in the module that defines it.
+    names : iterable of str
+        Others than functions and classes of this project are passed over.
+    constructors, methods : bool
+        False for what checks itself, or is called too often.
+    """
+    ours = namespace["__name__"].partition(".")[0]
+    for name in names:
+        value = namespace.get(name)
+        if getattr(value, "__module__", "").partition(".")[0] != ours:
+            continue
+        if isinstance(value, types.FunctionType):
+            checked = _checked(value)
+            setattr(sys.modules[value.__module__], value.__name__, checked)
+            namespace[name] = checked
+        elif isinstance(value, type):
+            _check_class(value, constructors, methods)
+
+
+def _check_class(cls: type, constructors: bool, methods: bool) -> None:
+    """Check the constructor and the public methods that a class itself defines."""
+    if issubclass(cls, enum.Enum | BaseException) or getattr(cls, "_is_protocol", False):
+        return
+    for name, value in list(vars(cls).items()):
+        if isinstance(value, classmethod | staticmethod) and not name.startswith("_"):
+            setattr(cls, name, type(value)(_checked(value.__func__, cls)))
+        elif not isinstance(value, types.FunctionType):
+            continue
+        elif name == "__init__" or (name == "__new__" and issubclass(cls, tuple)):
+            if constructors:
+                checked = _checked(value, cls)
+                setattr(cls, name, staticmethod(checked) if name == "__new__" else checked)
+        elif methods and not name.startswith("_"):
+            setattr(cls, name, _checked(value, cls, first=False))
+
+
+def _checked(
+    function: Callable[..., Any], owner: type | None = None, *, first: bool = True
+) -> Callable[..., Any]:
+    """A function that refuses wrong types, before it runs or where they made it fail."""
+    if hasattr(function, "_checks_types"):
+        return function
+    refuse = _Signature(function, owner).refuse
+
+    def at_once(*args: Any, **given: Any) -> Any:
+        refuse(args, given)
+        return function(*args, **given)
+
+    def on_failure(*args: Any, **given: Any) -> Any:
+        try:
+            return function(*args, **given)
+        except inside:
+            refuse(args, given)
+            raise
+
+    inside = _FROM_INSIDE
+    made = at_once if first else on_failure
+    # With the function's own globals: what looks for a module's functions (doctest) finds it.
+    checked = types.FunctionType(made.__code__, function.__globals__, function.__name__, None,
+                                 made.__closure__)
+    functools.update_wrapper(checked, function)
+    checked._checks_types = True  # type: ignore[attr-defined]
+    return checked
+
+
+class _Signature:
+    """The kinds of a function's parameters, read from its annotations at the first call."""
+
+    def __init__(self, function: Callable[..., Any], owner: type | None) -> None:
+        code = function.__code__
+        self._function = function
+        self._owner = owner
+        self._positional = code.co_varnames[:code.co_argcount]
+        self._named = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+        self._kinds: dict[str, _Kind] | None = None
+
+    def refuse(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+        """Refuse the first argument of a wrong type."""
+        kinds = self._kinds
+        if kinds is None:
+            kinds = self._kinds = self._read()
+        for name, value in zip(self._positional, args, strict=False):
+            if name in kinds and not kinds[name].holds(value):
+                raise self._refusal(name, value, kinds[name])
+        for name, value in given.items():
+            if name in kinds and not kinds[name].holds(value):
+                raise self._refusal(name, value, kinds[name])
+
+    def _read(self) -> dict[str, _Kind]:
+        kinds = {}
+        optional = self._without_value()
+        for name, annotation in self._function.__annotations__.items():
+            if name in self._named:
+                kind = _kind_of(self._evaluated(annotation))
+                if kind is not None and name in optional:
+                    kind = _union((kind, None))
+                if kind is not None:
+                    kinds[name] = kind
+        return kinds
+
+    def _without_value(self) -> set[str]:
+        """The parameters that are None by default."""
+        defaults = self._function.__defaults__ or ()
+        last = self._positional[len(self._positional) - len(defaults):]
+        found = dict(zip(last, defaults, strict=True)) | (self._function.__kwdefaults__ or {})
+        return {name for name, value in found.items() if value is None}
+
+    def _evaluated(self, annotation: Any) -> Any:
+        if isinstance(annotation, typing.ForwardRef):
+            annotation = annotation.__forward_arg__
+        if not isinstance(annotation, str):
+            return annotation
+        spaces = [self._function.__globals__]
+        if self._owner is not None:  # of generated constructors, such as those of data classes
+            spaces += [vars(sys.modules[one.__module__]) for one in self._owner.__mro__]
+        for space in spaces:
+            try:
+                return eval(annotation, dict(space))
+            except Exception:
+                continue
+        return Any
+
+    def _refusal(self, name: str, value: Any, kind: _Kind) -> InvalidTypeError:
+        what = getattr(self._owner, "__name__", "")
+        function = self._function.__name__
+        if function in ("__init__", "__new__"):
+            called = what
+        else:
+            called = f"{what}.{function}" if what else function
+        return InvalidTypeError(describe(f"wrong type ({type(value).__name__})",
+                                         where=f"{called}: {name}", value=value,
+                                         allowed=kind.words))
+
+
+def _kind_of(hint: Any) -> _Kind | None:
+    """What an annotation allows; None: anything."""
+    if hint is None or hint is type(None):
+        return _Kind(lambda value: value is None, "None")
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _union(typing.get_args(hint))
+    if origin is typing.Literal:
+        held = tuple({type(value) for value in typing.get_args(hint)})
+        return _Kind(lambda value: isinstance(value, held),
+                     "one of " + ", ".join(map(repr, typing.get_args(hint))))
+    cls = hint if origin is None else origin
+    if not isinstance(cls, type):
+        return None
+    return _of_class(cls, typing.get_args(hint))
+
+
+def _union(parts: tuple[Any, ...]) -> _Kind | None:
+    arrays = any(getattr(typing.get_origin(part) or part, "__name__", "") == "_SupportsArray"
+                 for part in parts)
+    if arrays:  # NumPy's ArrayLike, in which a text would be an array, too
+        return _union((_ARRAY, *(part for part in parts if part is type(None))))
+    kinds = [part if isinstance(part, _Kind) else _kind_of(part) for part in parts]
+    known = [kind for kind in kinds if kind is not None]
+    if len(known) < len(kinds):
+        return None
+    words = list(dict.fromkeys(word for kind in known for word in kind.words.split(" or ")))
+    return _Kind(lambda value: any(kind.holds(value) for kind in known), " or ".join(words))
+
+
+def _of_class(cls: type, inner: tuple[Any, ...]) -> _Kind | None:
+    name = cls.__name__
+    if name in _ARRAYS:
+        return _VECTOR
+    if issubclass(cls, collections.abc.Mapping):
+        return _Kind(lambda value: isinstance(value, Mapping), "a mapping")
+    if cls is collections.abc.Callable:  # type: ignore[comparison-overlap]
+        return _Kind(callable, "something to call")
+    if issubclass(cls, os.PathLike):
+        return _Kind(lambda value: isinstance(value, os.PathLike), "a path")
+    if _is_sequence(cls):
+        return _sequence(_items_of(inner), arrays=cls not in (tuple, list, set, frozenset))
+    if issubclass(cls, enum.Enum):
+        return _Kind(lambda value: isinstance(value, cls | str),
+                     "one of " + ", ".join(str(one.value) for one in cls))
+    if getattr(cls, "_is_protocol", False):
+        wanted = [one for base in cls.__mro__ if getattr(base, "_is_protocol", False)
+                  for one in (*vars(base), *vars(base).get("__annotations__", {}))
+                  if not one.startswith("_")]
+        return _Kind(lambda value: all(hasattr(value, one) for one in wanted),
+                     f"an object with {', '.join(dict.fromkeys(wanted))}")
+    return _Kind(lambda value: isinstance(value, cls), f"a {name}")
+
+
+def _is_sequence(cls: type) -> bool:
+    plain = cls in (list, tuple, set, frozenset) or cls.__module__ == "collections.abc"
+    return plain and issubclass(cls, collections.abc.Iterable)
+
+
+def _items_of(inner: tuple[Any, ...]) -> _Kind | None:
+    """The kind of all items, where it is one."""
+    hints = {hint for hint in inner if hint is not ...}
+    return _kind_of(hints.pop()) if len(hints) == 1 else None
+
+
+def _sequence(item: _Kind | None, arrays: bool) -> _Kind:
+    def holds(value: Any) -> bool:
+        if isinstance(value, str | bytes | Mapping) or not _iterable(value):
+            return False
+        if hasattr(value, "shape"):
+            if not arrays or len(value.shape) != 1:
+                return False
+        elif not isinstance(value, list | tuple):
+            return True  # what can be gone through once only is left as it is
+        return item is None or all(item.holds(one) for one in value[:_MOST_ITEMS])
+
+    return _Kind(holds, "a sequence" if item is None else f"a sequence, each {item.words}")
+
+
+def _iterable(value: Any) -> bool:
+    """Whether a value can be gone through; an array without dimensions cannot."""
+    return hasattr(type(value), "__iter__") and getattr(value, "shape", None) != ()
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real)
+
+
+def _is_array(value: Any) -> bool:
+    """Real numbers in any number of dimensions; an array of objects is taken on trust."""
+    if isinstance(value, numbers.Real):
+        return True
+    if hasattr(value, "shape"):
+        return getattr(getattr(value, "dtype", None), "kind", "O") in "biufO"
+    return isinstance(value, Iterable) and not isinstance(value, _NO_ARRAYS) and (
+        not isinstance(value, list | tuple) or all(map(_is_array, value[:_MOST_ITEMS])))
+
+
+def _is_vector(value: Any) -> bool:
+    return _is_array(value) and _iterable(value)
+
+
+_NO_ARRAYS = (str, bytes, Mapping, set, frozenset)
+_ARRAYS = ("ndarray", "csr_array", "csr_matrix")
+_ARRAY = _Kind(_is_array, "a number or an array of numbers")
+_VECTOR = _Kind(_is_vector, "an array of numbers")
+_PLAIN: dict[Any, _Kind | None] = {
+    Any: None,
+    object: None,
+    bool: _Kind(lambda value: isinstance(value, bool) or type(value).__name__ in ("bool", "bool_"),
+                "True or False"),
+    int: _Kind(lambda value: isinstance(value, numbers.Integral), "a whole number"),
+    float: _Kind(_is_number, "a number"),
+    str: _Kind(lambda value: isinstance(value, str), "a text"),
+    bytes: _Kind(lambda value: isinstance(value, bytes), "bytes"),
+}

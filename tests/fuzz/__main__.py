@@ -1,0 +1,93 @@
+"""Many damaged files and odd command lines: ``python -m tests.fuzz --budget 1000 --seed 0``.
+
+Cases are numbered from the seed, so that a run is resumed with ``--seed N`` and one is repeated
+with ``--seed N --budget 1``. Each runs in a child process with at most 1 GB more than it needs to
+start; a child that ends or hangs is one of the findings, and the next goes on behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.fuzz.cases import BYTES, SECONDS, case_of, examine, quiet_run
+from tests.fuzz.kit import make_kit
+
+
+def main() -> int:
+    """Run the cases; 1 if anything was found."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--budget", type=int, default=1000, help="number of cases")
+    parser.add_argument("--seed", type=int, default=0, help="number of the first")
+    given = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="ramsis-fuzz-"))
+    try:
+        kit = make_kit(root / "kit", lambda words: quiet_run(words)[0] or 0)
+        first, last, found = given.seed, given.seed + given.budget, 0
+        start = time.monotonic()
+        while first < last:
+            done, bad = _child(first, last, kit, root)
+            found += bad
+            first = done
+            if first % 100 == 0 or first == last:
+                print(f"{first - given.seed} cases, {found} findings, "
+                      f"{time.monotonic() - start:.0f} s; next: --seed {first}", flush=True)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return 1 if found else 0
+
+
+def _child(first: int, last: int, kit: Path, root: Path) -> tuple[int, int]:
+    """Cases up to the next hundred in a child: the number to go on with, and the findings."""
+    last = min(last, first - first % 100 + 100)
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(read)
+        _cases(first, last, kit, root, write)
+    os.close(write)
+    reached, bad = first, 0
+    with os.fdopen(read) as stream:
+        for line in stream:
+            word, _, text = line.rstrip("\n").partition(" ")
+            if word == "begin":
+                reached = int(text)
+                continue
+            bad += 1
+            print(f"--seed {reached}: {text}", flush=True)
+    _, status = os.waitpid(child, 0)
+    if status == 0:
+        return last, bad
+    how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else "left"
+    print(f"--seed {reached}: the process ended ({how}): {case_of(reached, kit).words}",
+          flush=True)
+    return reached + 1, bad + 1
+
+
+def _cases(first: int, last: int, kit: Path, root: Path, pipe: int) -> None:
+    """The child: tells what it begins and what it finds, and leaves."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    with os.fdopen(pipe, "w", buffering=1) as stream:
+        for number in range(first, last):
+            stream.write(f"begin {number}\n")
+            signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_AS, (used + 2 * BYTES, resource.RLIM_INFINITY))
+            spent = int(time.process_time())  # for code that no alarm interrupts
+            resource.setrlimit(resource.RLIMIT_CPU,
+                               (spent + 3 * SECONDS, resource.RLIM_INFINITY))
+            case = case_of(number, kit)
+            for one in examine(case, kit, root / "case"):
+                text = " | ".join(one.split("\n"))
+                stream.write(f"found {text} :: {' '.join(case.words)!a}\n")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""Damaged files and odd options, some of them anew in every run; ``make fuzz`` tries many more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.cases import case_of, examine, quiet_run
+from tests.fuzz.kit import make_kit
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_kit(tmp_path_factory.mktemp("fuzz") / "kit",
+                    lambda words: quiet_run(words)[0] or 0)
+
+
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
+@given(number=st.integers(0, 2**32))
+def test_damaged_files_and_odd_options_are_answered_in_a_line(kit: Path, number: int) -> None:
+    """To see one again: ``python -m tests.fuzz --seed NUMBER --budget 1``."""
+    case = case_of(number, kit)
+    assert not examine(case, kit, kit.parent / "case"), (number, case.words)

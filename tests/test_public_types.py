@@ -1,0 +1,190 @@
+"""Wrong types at every public entry point: a line that names the argument, none from inside."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import importlib
+import inspect
+import io
+import math
+import pickle
+import re
+import signal
+import traceback
+import types
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ramsis
+from ramsis import profiles
+from ramsis.checks import check_arguments
+from ramsis.cluster import Cluster, SloClass, WorkerType
+from ramsis.errors import InvalidTypeError, RamsisError
+from ramsis.mdp.sparse import SparseMDP
+from ramsis.profiles import LatencyTable
+from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.structured import build_structured
+from tests.placement.samples import document, problem
+from tests.policy.samples import small_policy
+from tests.synthesis.samples import SETTINGS, model, tiny_profile
+
+PACKAGES = ("ramsis", "ramsis.analysis", "ramsis.arrivals", "ramsis.bounds", "ramsis.cluster",
+            "ramsis.policy", "ramsis.profiles", "ramsis.runtime", "ramsis.sim", "ramsis.sweep",
+            "ramsis.synthesis", "placement_milp")
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
+WRONG: tuple[Any, ...] = (None, "x", "", [], [None], ["x"], {}, b"x", object(), math.nan, math.inf,
+                          -math.inf, -1, 0, 1.5, -0.5, 10**30, 1e308, True, 1j, np.zeros(3),
+                          np.zeros((2, 0)), np.float32(1.5), np.int64(3), lambda *_, **__: None)
+
+
+def documented() -> Iterator[str]:
+    """What the page on Python documents."""
+    module = ""
+    for line in PAGE.read_text().splitlines():
+        found = re.match(r"\.\. (currentmodule|autofunction|autoclass):: (\S+)", line)
+        if found and found[1] == "currentmodule":
+            module = found[2]
+        elif found:
+            name = found[2]
+            yield name if name.startswith(("ramsis.", "placement_milp.")) else f"{module}.{name}"
+
+
+def entry_points() -> dict[str, Any]:
+    """Functions, classes and their class methods, by name."""
+    names = [f"{package}.{name}" for package in PACKAGES
+             for name in importlib.import_module(package).__all__]
+    found: dict[str, Any] = {}
+    for name in [*names, *documented()]:
+        module, _, last = name.rpartition(".")
+        value = getattr(importlib.import_module(module), last)
+        if isinstance(value, types.FunctionType):
+            found[f"{value.__module__}.{value.__qualname__}"] = value
+        elif isinstance(value, type) and not issubclass(value, enum.Enum | BaseException) \
+                and not getattr(value, "_is_protocol", False):
+            found[f"{value.__module__}.{value.__qualname__}"] = value
+            for key, member in vars(value).items():
+                if isinstance(member, classmethod | staticmethod) and not key.startswith("_"):
+                    found[f"{value.__module__}.{value.__qualname__}.{key}"] = getattr(value, key)
+    return found
+
+
+ENTRY_POINTS = entry_points()
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A good value by the name of a parameter."""
+    folder = tmp_path_factory.mktemp("good")
+    tiny = tiny_profile()
+    profiles.save(tiny, folder / "tiny.json")
+    table = tiny.latency_table("p95", max_batch=8)
+    cluster = Cluster.of(tiny, workers=2, slo_ms=100.0)
+    worker = WorkerProblem.create(table, slo_ms=100.0, workers=2, arrivals=ramsis.Poisson(100.0),
+                                  grid="fixed:4", max_queue=2)
+    mdp = SparseMDP.from_pairs([(0, 0, {0: 0.5, 1: 0.5}, 1.0), (1, 0, {0: 1.0}, 4.0)])
+    return {
+        "profile": tiny, "profiles": {"gpu": tiny}, "table": table, "cluster": cluster,
+        "slo_ms": 100.0, "workers": 2, "load_qps": 100.0, "loads_qps": (100.0,),
+        "loads": (100.0,), "settings": SETTINGS, "arrivals": "poisson", "mdp": mdp,
+        "discount": 0.9, "policy": small_policy(), "problem": problem(), "document": document(),
+        "path": folder / "tiny.json", "file": "tiny.json", "folder": folder / "out",
+        "path_or_name": str(folder / "tiny.json"), "out": folder / "out", "name": "a",
+        "accuracy": 0.8, "batches": model("a", 0.5, {1: 4.0}).batches, "p95_ms": 5.0, "batch": 1,
+        "models": tiny.models, "duration_ms": 100.0, "share": 0.5, "slo_classes": {100.0: 1.0},
+        "workload": None, "targets": ramsis.CapacityTargets(max_violation=0.5),
+        "text": "100", "scheme": "jellyfish-plus", "transition": [[[1.0]]], "reward": [[1.0]],
+        "classes": (SloClass(100.0, 1.0),), "worker_types": (WorkerType("a", tiny, 2),),
+        "WorkerProblem": worker, "StructuredMDP": build_structured(worker),
+        "created_by": "test", "seeds": (0,), "chain": [[1.0]],
+    }
+
+
+def innermost(error: BaseException) -> traceback.FrameSummary:
+    return traceback.extract_tb(error.__traceback__)[-1]
+
+
+def came_from_inside(error: Exception) -> bool:
+    """Whether it is neither ours nor Python's own about the names and number of arguments."""
+    if isinstance(error, RamsisError):
+        return False
+    return not (isinstance(error, TypeError)
+                and innermost(error).name in ("call", "at_once", "on_failure"))
+
+
+def call(function: Any, arguments: dict[str, Any]) -> Exception | None:
+    """The error of a call, if any; 10 s are enough for every call."""
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(10)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            function(**arguments)
+    except Exception as error:
+        return error
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    return None
+
+
+@pytest.mark.parametrize("name", sorted(ENTRY_POINTS))
+def test_wrong_types_are_refused_by_name(
+    name: str, good: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    function = ENTRY_POINTS[name]
+    try:
+        parameters = inspect.signature(function).parameters
+    except ValueError:
+        return
+    usual = {key: good.get(str(one.annotation), good.get(key)) for key, one in parameters.items()
+             if (key in good or str(one.annotation) in good)
+             and one.default is inspect.Parameter.empty}
+    wrong = []
+    for key, one in parameters.items():
+        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD, one.POSITIONAL_ONLY):
+            continue
+        for value in WRONG:
+            error = call(function, {**usual, key: value})
+            if error is not None and came_from_inside(error):
+                last = innermost(error)
+                wrong.append(f"{key}={value!r:.40}: {type(error).__name__}: {error!s:.100} "
+                             f"({Path(last.filename).name}:{last.lineno})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_refusal_names_function_argument_and_what_is_allowed(tiny: Any) -> None:
+    table = tiny.latency_table("p95", max_batch=4)
+    with pytest.raises(InvalidTypeError) as refusal:
+        ramsis.fluid_bound(table, slo_ms=100.0, workers="four", load_qps=100.0)
+    assert str(refusal.value) == ("fluid_bound: workers: wrong type (str): got 'four'; allowed: "
+                                  "a whole number or a sequence, each a whole number")
+    assert isinstance(refusal.value, TypeError)
+    assert isinstance(refusal.value, ValueError)
+    with pytest.raises(InvalidTypeError, match=r"ConstantLoad: load_qps: wrong type \(list\)"):
+        ramsis.sim.ConstantLoad([1.0], 10.0)
+
+
+def test_numbers_of_numpy_and_sequences_of_any_kind_are_taken() -> None:
+    found = LatencyTable.measured(np.array(["a"], dtype=object), np.array([0.5]),
+                                  [[np.float32(3.0)]])
+    assert found.max_batch == 1
+    assert ramsis.Poisson(np.int32(100)).rate_per_ms == 0.1
+
+
+def test_functions_stay_what_they_are() -> None:
+    assert ramsis.simulate is importlib.import_module("ramsis.sim.experiment").simulate
+    assert pickle.loads(pickle.dumps(ramsis.simulate)) is ramsis.simulate
+    assert "cluster" in inspect.signature(ramsis.simulate).parameters
+    twice = {"simulate": ramsis.simulate, "__name__": "ramsis.sim"}
+    check_arguments(twice, ["simulate", "absent"])
+    assert twice["simulate"] is ramsis.simulate
