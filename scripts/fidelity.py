@@ -225,6 +225,8 @@ def live_figures(lives: list[Live]) -> dict[str, Any]:
         "requests": requests,
         "live_response_p99_ms": max(live.row["response_p99_ms"] for live in lives),
         "sent_late_p99_ms": max(live.row["lag_p99_ms"] for live in lives),
+        "stolen_share": None if lives[0].stolen is None else max(
+            live.stolen or 0.0 for live in lives),
     }
 
 

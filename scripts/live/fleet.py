@@ -47,11 +47,14 @@ class Live:
         Of `ramsis load`, by the client's clock.
     client, server : RequestLog
         By the clocks of both.
+    stolen : float or None
+        Share of the machine's time that its host gave to others; ``None`` where that is unknown.
     """
 
     row: dict[str, Any]
     client: RequestLog
     server: RequestLog
+    stolen: float | None
 
 
 def live_run(
@@ -71,12 +74,30 @@ def live_run(
             # The first requests meet caches that are cold.
             _send(url, model, data, Load(load.load_qps, 1.0, load.seed + 1000, load.slo_ms),
                   folder / "warm.csv")
+            before = _host_times()
             row = _send(url, model, data, load, folder / "client.csv")
+            stolen = _stolen(before, _host_times())
         client = read_request_log(folder / "client.csv")
         server = read_request_log(folder / "server.csv")
         if row["failed"]:
             raise RuntimeError(f"{row['failed']} requests failed")
-        return Live(row, client, _last(server, len(client)))
+        return Live(row, client, _last(server, len(client)), stolen)
+
+
+def _host_times() -> list[int] | None:
+    """Time of all cores so far, by what it went to (Linux, ``man 5 proc_stat``)."""
+    try:
+        with open("/proc/stat", encoding="ascii") as stream:
+            return [int(word) for word in stream.readline().split()[1:]]
+    except OSError:
+        return None
+
+
+def _stolen(before: list[int] | None, after: list[int] | None) -> float | None:
+    if before is None or after is None:
+        return None
+    spent = [b - a for a, b in zip(before, after, strict=True)][:8]  # guests count as user time
+    return spent[7] / max(1, sum(spent))
 
 
 def _last(log: RequestLog, count: int) -> RequestLog:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +64,60 @@ def test_slower_service_is_noticed_and_planned_for(tmp_path: Path) -> None:
         assert server.wait_for("policies", seconds=60.0)["loads_qps"] == [40.0]
         assert server.metric("ramsis_drift_alarms_total") == 1
         assert server.infer([[1, 2, 3]])[0] == 200
+
+
+LOAD_QPS = 200.0
+OPTIONS = ["--slo-ms", "60", "--workers", "1", "--max-queue", "8", "--overhead-ms", "1.5",
+           "--dispatch", "central-queue"]
+SLEEPING = """
+import os, time
+import numpy as np
+
+def answer(x, seconds):
+    time.sleep(seconds * (1.3 if os.path.exists("LAGGING") else 1.0))
+    return {"sum": x.sum(axis=1)}
+
+def fast(x):
+    return answer(x, 0.002 + 0.0002 * len(x))
+
+def slow(x):
+    return answer(x, 0.008 + 0.002 * len(x))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("RAMSIS_LONG_TESTS" not in os.environ,
+                    reason="takes a minute or more, and a quiet machine; set RAMSIS_LONG_TESTS")
+def test_after_replanning_the_promise_holds_again(tmp_path: Path) -> None:
+    """Batches take 30 % longer from one moment on, at half the capacity."""
+    folder = make(tmp_path, loads=(40.0,))  # the variants file; policies are replaced
+    (folder / "summing.py").write_text(SLEEPING.replace("LAGGING", str(folder / "lagging")))
+    save(ProfileSet("sums", tuple(
+        ModelProfile(name, accuracy, tuple(
+            BatchProfile(b, mean_ms=first_ms + each_ms * b, p95_ms=first_ms + each_ms * b)
+            for b in range(1, 9)))
+        for name, accuracy, first_ms, each_ms in (("fast", 0.6, 2.0, 0.2), ("slow", 0.9, 8.0, 2.0))
+    )), folder / "profile.json")
+    made = ["--profiles", str(folder / "profile.json"), *OPTIONS]
+    ramsis = [sys.executable, "-m", "ramsis"]
+    subprocess.run([*ramsis, "generate", *made, "--load", str(LOAD_QPS), "--out",
+                    str(folder / "policies"), "--overwrite"], check=True, capture_output=True)
+
+    with running(folder, "--replan", " ".join(made)) as server:
+        def violations(seconds: int, seed: int) -> float:
+            done = subprocess.run(
+                [*ramsis, "load", f"http://{server.host}:{server.port}", "--model", "sums",
+                 "--slo-ms", "60", "--load", str(LOAD_QPS), "--duration-s", str(seconds),
+                 "--seed", str(seed), "--json"], check=True, capture_output=True, text=True)
+            row: dict[str, Any] = json.loads(done.stdout)["rows"][0]
+            assert row["failed"] == 0
+            return float(row["violation_rate"])
+
+        assert violations(10, 1) <= 0.005
+        assert not [one for one in server.events() if one["event"] == "drift"]
+        (folder / "lagging").touch()
+        violations(30, 2)
+        assert server.wait_for("drift", seconds=1.0)["what"] == "service times"
+        new = Path(server.wait_for("policies", seconds=60.0)["source"])
+        promise = json.loads((new / "manifest.json").read_text())["levels"][0]
+        assert violations(20, 3) <= promise["expected_violation_rate"] + 0.005
