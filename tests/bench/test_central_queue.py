@@ -50,6 +50,7 @@ def _enter(
 ) -> None:
     policy, timing = repeated(benchmark, lambda: _made(profile, load_qps, workers), rounds=5)
     assert policy.certificate.converged
+    assert policy.certificate.bellman_residual is not None
     assert policy.certificate.bellman_residual <= 1e-6
     assert policy.codes.size >= min(workers, WORKERS) * 30 * 20
     assert policy.expectations.upper_bound is not None
