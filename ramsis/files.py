@@ -303,8 +303,16 @@ def _remove_left(folder: Path) -> None:
                     os.close(handle)
 
 
-def make_folder(folder: str | os.PathLike[str]) -> None:
+def make_folder(
+    folder: str | os.PathLike[str], *, of: str | os.PathLike[str] | None = None
+) -> None:
     """Make a folder and those above it, where they are missing.
+
+    Parameters
+    ----------
+    folder : path
+    of : path, optional
+        The file that it is made for, which a refusal names.
 
     Raises
     ------
@@ -315,7 +323,7 @@ def make_folder(folder: str | os.PathLike[str]) -> None:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise OutputError(describe(f"cannot make the folder ({error.strerror})",
-                                   where=str(folder))) from error
+                                   where=str(folder if of is None else of))) from error
 
 
 @contextmanager

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, observed_workers
+from ramsis.bounds.targets import ROUNDING
 from ramsis.cluster import DISTRIBUTION, ServiceTimes, SloClass
 from ramsis.cluster.service_times import carries_quantiles
 from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
@@ -232,8 +233,8 @@ def audit_log(
     workers_bound = min(max(1, math.ceil(busy - 1e-6)), settings.workers)
     best = day.best(settings.workers)
     fewest = day.fewest(best, lambda one: (
-        one.effective_accuracy >= achieved.effective_accuracy and one.violation_rate <= allowed),
-        workers_bound)
+        one.effective_accuracy >= achieved.effective_accuracy - ROUNDING
+        and one.violation_rate <= allowed), workers_bound)
     most = float(case.times.accuracy.max())
     cause = causes_of(log, case.batches, case.stated, settings.workers)
     return Audit(

@@ -67,7 +67,7 @@ def test_the_search_finds_the_cheapest_where_more_workers_never_hurt(
         def __init__(self, counts: tuple[int, ...]) -> None:
             self.met, self.counts = enough(counts), counts
 
-    bound = fluid.cheapest(whole=True)[1]
+    bound = tuple(round(k) for k in fluid.cheapest(whole=True)[1])
     search = CombinationSearch(fluid, Stub, bound, SPAN)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MISSES", 10_000)

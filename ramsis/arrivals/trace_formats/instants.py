@@ -113,17 +113,21 @@ class Instants:
         if self.iso or str in set(map(type, values)):
             return None
         try:
-            return (np.array(values, dtype=float) - self._zero) * self.factor
+            return self._scaled(np.array(values, dtype=float))
         except (OverflowError, ValueError):
             return None
+
+    def _scaled(self, numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Milliseconds of numbers; None where one is not finite, or comes to no finite time."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            times = (numbers - self._zero) * self.factor
+        return times if np.isfinite(times).all() else None
 
     def column(self, values: pd.Series) -> NDArray[np.float64] | None:
         """Milliseconds of a column of texts; None: go line by line."""
         if not self.iso:
             numbers = floats(values)
-            if numbers is None or not np.isfinite(numbers).all():
-                return None
-            return (numbers - self._zero) * self.factor
+            return None if numbers is None else self._scaled(numbers)
         texts = values.tolist()
         if self._zone:
             if not all(text.endswith(self._zone) for text in texts):

@@ -39,7 +39,7 @@ def check_writable(out: str | os.PathLike[str]) -> None:
     target = Path(out)
     if target.is_dir():
         raise OutputError(describe("is a folder", where=str(out), allowed="a file name"))
-    make_folder(target.parent)
+    make_folder(target.parent, of=target)
     if not os.access(target.parent, os.W_OK):
         raise OutputError(describe("cannot write in the folder", where=str(target)))
 
