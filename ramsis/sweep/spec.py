@@ -247,7 +247,7 @@ def _check_modules(document: Mapping[str, Any], own: str | None, source: str) ->
     grids = document.get("grid")
     for part in (document, *(grids if isinstance(grids, list) else ())):
         given = part.get("arrivals", ()) if isinstance(part, Mapping) else ()
-        for text in [given] if isinstance(given, str) else given:
+        for text in given if isinstance(given, list | tuple) else [given]:
             try:
                 check_trusted(str(text), own)
             except InvalidValueError as error:

@@ -117,8 +117,9 @@ class _Tally:
     Attributes
     ----------
     in_time : int
+        Queries in time.
     reward : float
-        As of :func:`ramsis.sim.metrics._kernels.tally`.
+        Accuracy summed over them.
     answered : ndarray of int, shape (M,)
         Answers by model.
     waiting : ndarray of int
@@ -140,7 +141,7 @@ class _Tally:
             run.model, run.size, run.drop_ms)
         self._bins_per_ms = _BINS / (_SLOS * slo_ms)
         terms = _kernels.Terms(slos, 2.0 * SLACK_TOLERANCE_MS, run.duration_ms,
-                               run.accuracy, self._bins_per_ms)
+                               self._bins_per_ms)
         self.answered = np.zeros(len(run.models), dtype=np.int64)
         self.waiting = np.zeros(n, dtype=np.int64)  # of which next to nothing is touched
         self._responses = np.zeros(_BINS + 1, dtype=np.int64)
@@ -150,13 +151,14 @@ class _Tally:
         given_up = [np.minimum(when, run.duration_ms)
                     for when in (run.drop_ms, run.arrival_ms[run.drop_query])]
         self.waited_ms = float((given_up[0] - given_up[1]).sum())
-        self.in_time, self.reward = 0, 0.0
+        in_time = np.zeros(len(run.models), dtype=np.int64)
         if n:
-            self.in_time, self.reward, waited_ms, most = _kernels.tally(
+            waited_ms, most = _kernels.tally(
                 self._record, terms, _kernels.queue_left(self._record), self.waiting,
-                self._responses, self.answered)
+                self._responses, self.answered, in_time)
             self.waiting = self.waiting[: most + 1]
             self.waited_ms += waited_ms
+        self.in_time, self.reward = int(in_time.sum()), float(in_time @ run.accuracy)
 
     def response_ms(self, levels: Sequence[float]) -> list[float | None]:
         """Quantiles of the response times: only those near them are looked at again."""

@@ -53,7 +53,6 @@ class Terms(NamedTuple):
         An answer so much late is in time.
     until_ms : float
         Until when the time that queries wait is added up.
-    accuracy : ndarray, shape (M,)
     bins_per_ms : float
         Of response times.
     """
@@ -61,7 +60,6 @@ class Terms(NamedTuple):
     slo_ms: FloatArray
     tolerance_ms: float
     until_ms: float
-    accuracy: FloatArray
     bins_per_ms: float
 
 
@@ -135,8 +133,8 @@ def of_batches(record: Record, until_ms: float, sizes: NDArray[np.int64]) -> flo
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def tally(
     record: Record, terms: Terms, left: NDArray[np.int32], waiting: NDArray[np.int64],
-    responses: NDArray[np.int64], answered: NDArray[np.int64],
-) -> tuple[int, float, float, int]:
+    responses: NDArray[np.int64], answered: NDArray[np.int64], in_time: NDArray[np.int64],
+) -> tuple[float, int]:
     """Count what became of the queries.
 
     Parameters
@@ -150,14 +148,11 @@ def tally(
         Counts the arrivals that find so many queries waiting.
     responses : ndarray, shape (R,)
         Counts the answers by bin of their response time, the last for all beyond.
-    answered : ndarray, shape (M,)
-        Counts the answers by model.
+    answered, in_time : ndarray, shape (M,)
+        Count the answers, and those in time, by model.
 
     Returns
     -------
-    in_time : int
-    reward : float
-        Accuracy summed over the queries in time.
     waited_ms : float
         Time summed over the queries that they wait, but those that are dropped.
     most : int
@@ -165,11 +160,10 @@ def tally(
     """
     arrival_ms, batch_of, start_ms, finish_of, model_of, _, _ = record
     until_ms = terms.until_ms
-    slos, accuracy = terms.slo_ms, terms.accuracy
+    slos = terms.slo_ms
     tolerance_ms, bins_per_ms = terms.tolerance_ms, terms.bins_per_ms
     last, one_slo = responses.size - 1, slos.size == 1
-    gone, in_time, most = 0, 0, 0
-    reward, waited_ms = 0.0, 0.0
+    gone, most, waited_ms = 0, 0, 0.0
     for query in range(arrival_ms.size):
         gone += left[query]
         waits = max(query - gone, 0)
@@ -184,9 +178,8 @@ def tally(
             responses[min(int((finish_ms - now_ms) * bins_per_ms), last)] += 1
             answered[model] += 1
             if finish_ms <= now_ms + (slos[0] if one_slo else slos[query]) + tolerance_ms:
-                in_time += 1
-                reward += accuracy[model]
-    return in_time, reward, waited_ms, most
+                in_time[model] += 1
+    return waited_ms, most
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
