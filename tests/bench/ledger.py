@@ -40,6 +40,11 @@ class Ledger:
         self._enter(what, f"{peak_mb:.0f} MB", "", f"{target_mb:.0f} MB", verdict)
         assert peak_mb <= GROSS * target_mb, what
 
+    def share(self, what: str, share: float, target: float) -> None:
+        """Enter a share against the least that is wanted."""
+        verdict = "met" if share >= target else "missed"
+        self._enter(what, f"{share:.2%}", "", f"{target:.2%}", verdict)
+
     def size(self, what: str, size_kb: float, target_kb: float) -> None:
         """Enter the size of a file, the same on any machine."""
         self._enter(what, f"{size_kb:.0f} kB", "", f"{target_kb:.0f} kB",
