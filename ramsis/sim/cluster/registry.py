@@ -23,14 +23,24 @@ from typing import Any
 from ramsis.errors import InputFileError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.schedulers.baseline import Baseline
+from ramsis.sim.cluster.schedulers.clockwork_adjusted import ClockworkAdjusted
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
+from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
+from ramsis.sim.cluster.schedulers.planned_loading import PlannedLoading
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
+from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
 
 __all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
 
 SCHEDULERS: Mapping[str, type[Scheduler]] = {
+    "baseline": Baseline,
+    "clockwork-adjusted": ClockworkAdjusted,
     "lru": LeastRecentlyUsed,
+    "modified-baseline": ModifiedBaseline,
+    "planned-loading": PlannedLoading,
     "random": RandomScheduler,
+    "round-robin": RoundRobin,
 }
 """What ``--scheduler`` names; parameters are those of the constructor."""
 
