@@ -208,7 +208,9 @@ def simulate_command(
     if request_log is not None:
         write_request_log(request_log, requests_of_run(next(iter(first.values()))))
     if as_json:
-        print_json([{k: v for k, v in row.items() if k != "models"} for row in rows])
+        print_json([{k: v for k, v in row.items() if k != "models"} for row in rows],
+                   fingerprints={one.profile.name: one.profile.fingerprint
+                                 for one in cluster.worker_types})
     else:
         print_rows(_COLUMNS, rows)
 
