@@ -150,7 +150,8 @@ class Recorder:
     """Takes down what happens."""
 
     def __init__(self) -> None:
-        self.batches: list[tuple[float, float, int, int, int]] = []  # from, to, worker, model, size
+        # Start, end, worker, model and size of each batch.
+        self.batches: list[tuple[float, float, int, int, int]] = []
         self.finish_ms: dict[int, float] = {}  # of batches whose end was set anew
         self.loads: list[tuple[float, float, int, int]] = []
         self.unloads: list[tuple[int, int, float]] = []

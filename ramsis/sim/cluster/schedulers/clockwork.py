@@ -68,7 +68,8 @@ class Clockwork(Scheduler):
         self.free_ms = [0.0] * count  # when each worker is done with what it was given
         self.given: list[deque[tuple[int, list[int]]]] = [deque() for _ in range(count)]
         self.asleep = [True] * count  # whether no timer is set for the worker
-        self.used = [dict.fromkeys(sorted(held)) for held in workers.loaded]  # least recently first
+        # The models of each worker, the least recently used first.
+        self.used = [dict.fromkeys(sorted(held)) for held in workers.loaded]
         self.common: list[Strategy] = []
         self.own: list[list[Strategy]] = [[] for _ in range(count)]
         self.alike = len(set(workers.type)) == 1
