@@ -12,7 +12,7 @@ DOCS := $(VENV)/.docs
 SERVE := $(VENV)/.serve
 DIST := $(VENV)/.dist
 
-.PHONY: demo serve-demo test test-quick dist fuzz lint bench docs clean help
+.PHONY: demo serve-demo test test-quick test-slow dist fuzz lint bench docs clean help
 
 BUDGET ?= 1000
 SEED ?= 0
@@ -21,7 +21,8 @@ help:
 	@echo "make demo   policies for five load levels from a shipped profile, and a placement"
 	@echo "make serve-demo  real digits served for ten seconds, beside the promise"
 	@echo "make test-quick  tests of every part, in about a minute"
-	@echo "make test   the whole test suite; it ends with why tests were skipped"
+	@echo "make test   the tests, but for the slow ones; it ends with why tests were skipped"
+	@echo "make test-slow  the slow ones: long simulations, kills, evaluation scripts"
 	@echo "make fuzz   damaged files and odd options: BUDGET of them, from number SEED"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  speed and memory, as ratios against references"
@@ -91,7 +92,10 @@ test-quick: $(TEST)
 	$(BIN)/python -m pytest -n auto -q $(QUICK)
 
 test: $(TEST)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-slow: $(TEST)
+	$(BIN)/python -m pytest -n auto -m slow
 
 # TESTS=tests runs all of them with the installed wheel.
 TESTS ?= $(QUICK)

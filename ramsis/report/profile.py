@@ -116,7 +116,7 @@ def _trade_off(
     stairs = _stairs([(latency[name], accuracy[name]) for name in looks])
     axes.plot(*zip(*stairs, strict=True), color=_DARK, linewidth=1, zorder=1,
               label="Pareto front")
-    marks = {}
+    marks: dict[str, Line2D] = {}
     for name in behind:
         (marks[name],) = axes.plot(latency[name], accuracy[name], "x", color=_GREY, markersize=4,
                                    zorder=2, label="" if marks else "dominated")

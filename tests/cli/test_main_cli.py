@@ -172,6 +172,7 @@ def test_not_converging_exits_with_5(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_error(tiny_file: Path) -> None:
     """As ``head -1`` does; also before anything was printed."""
     bound = ("from ramsis.cli.main import main; main(['bound', '--profiles', "

@@ -82,6 +82,7 @@ def test_the_optimum_is_that_of_the_explicit_rows(
     problem.check_policy(solution.policy)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(problem=worker_problems(), late=st.sampled_from(list(LateRule)))
 def test_variable_is_never_worse_than_maximal(problem: WorkerProblem, late: LateRule) -> None:
