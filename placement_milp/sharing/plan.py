@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from ramsis.cluster.sharing import Replica
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.sharing import SharedBatch, SharingProfile
+from ramsis.profiles.sharing import SharedBatch, SharingProfile, between
 
-__all__ = ["Gpu", "Replica", "SharedModel", "SharingPlan", "SharingPolicy", "between",
+__all__ = ["Gpu", "Replica", "SharedModel", "SharingPlan", "SharingPolicy",
            "check_replicas", "gpus_of", "models_of", "planned_rps", "why_unserved"]
 
 _RELATIVE = 1e-9
@@ -64,26 +65,6 @@ class Gpu:
 
     name: str
     gpu_type: str = "gpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """A model on a GPU.
-
-    Attributes
-    ----------
-    model, gpu
-        Names.
-    batch
-        Requests that the router gathers for it, from 1.
-    mps_share
-        Share of the multiprocessors that it is held to; ``None`` is no limit.
-    """
-
-    model: str
-    gpu: str
-    batch: int
-    mps_share: float | None = None
 
 
 class SharingPolicy(Protocol):
@@ -152,27 +133,6 @@ def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
     if count < 1:
         raise InputFileError(describe("no GPUs", value=count, allowed="1 or more"))
     return tuple(Gpu(f"gpu-{i}", gpu_type) for i in range(count))
-
-
-def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
-    """A row for a batch size: measured, or on the line between two that are.
-
-    A batch below the smallest measured one takes as much as that one; there is none above the
-    largest.
-    """
-    if not rows or batch > rows[-1].batch:
-        return None
-    if batch <= rows[0].batch:
-        return replace(rows[0], batch=batch)
-    i = next(i for i, row in enumerate(rows) if row.batch >= batch)
-    low, high = rows[i - 1], rows[i]
-    if high.batch == batch:
-        return high
-    part = (batch - low.batch) / (high.batch - low.batch)
-    values = {name: (1 - part) * getattr(low, name) + part * getattr(high, name)
-              for name in ("latency_ms", "memory", "occupancy", "weighted_occupancy",
-                           "utilisation")}
-    return replace(low, batch=batch, **values)
 
 
 def check_replicas(

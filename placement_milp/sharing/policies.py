@@ -26,6 +26,7 @@ from placement_milp.sharing.plan import (
     why_unserved,
 )
 from placement_milp.sharing.programs import Program
+from placement_milp.sharing.queue_aware import QueueAware
 from placement_milp.sharing.usher import Usher
 from ramsis.errors import InputFileError, describe
 
@@ -39,6 +40,7 @@ _POLICIES: dict[str, Callable[[], SharingPolicy]] = {
     "wsm-milp": Program.wsm_milp,
     "alpaserve": Program.alpaserve,
     "nexus": Program.nexus,
+    "queue-aware": QueueAware,
 }
 
 
