@@ -13,7 +13,7 @@ from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
-from ramsis.cli.params import ARRIVALS, LOADS, PROFILES, SLOS, TRACE, WORKERS
+from ramsis.cli.params import ARRIVALS, LOADS, MODELS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.sim.fleet import SERVICES
 
@@ -21,6 +21,7 @@ __all__ = [
     "cluster_options",
     "like_workers_options",
     "load_option",
+    "models_option",
     "overhead_option",
     "padding_option",
     "seed_options",
@@ -119,6 +120,11 @@ def seed_options(seeds: int) -> Callable[[_Command], _Command]:
 
     return add
 
+
+models_option = click.option(
+    "--models", type=MODELS, metavar="A,B,...",
+    help="Models of the profile to use; of several worker types each uses those that it has.  "
+         "[default: all]")
 
 overhead_option = click.option(
     "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS",

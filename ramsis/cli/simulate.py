@@ -17,6 +17,7 @@ from ramsis.bounds import realised_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
     cluster_options,
+    models_option,
     overhead_option,
     padding_option,
     seed_options,
@@ -78,6 +79,7 @@ class _Entry:
 
 @click.command("simulate")
 @partial(cluster_options, required=False)  # a placement says what serves
+@models_option
 @click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
               help="Simulate a placement that `place` wrote, in place of --profiles, --slo-ms, "
               "--workers and all that is compared.")
@@ -86,9 +88,10 @@ class _Entry:
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to replay; repeat to compare.")
 @click.option("--scheme", "schemes", type=SCHEME, multiple=True, metavar="NAME",
-              help="jellyfish-plus, model-switching, greedy, infaas, clipper or fixed, with "
-              "parameters as jellyfish-plus:headroom=1.05; or policies, made for the loads, by "
-              "their dispatch: round-robin, shortest-queue or central-queue, with settings as "
+              help="jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony "
+              "or fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, made for "
+              "the loads, by their dispatch: round-robin, shortest-queue or central-queue, with "
+              "settings as "
               "central-queue:violation_price=0; repeat to compare.")
 @workload_options
 @seed_options(1)
@@ -120,6 +123,7 @@ class _Entry:
               "the only scheme, as `audit` reads it.")
 def simulate_command(
     profile_names: ByType[str],
+    models: list[str] | None,
     placement: str | None,
     fixed: bool,
     policies: tuple[str, ...],
@@ -172,7 +176,7 @@ def simulate_command(
     if request_log is not None and len(policies) + len(schemes) > 1:
         raise click.UsageError("--request-log is for a single --policy or --scheme.")
     workload.check()
-    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms, padding)
+    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,

@@ -34,6 +34,7 @@ FLEET = ("--slo-ms", "60", "--workers", "20", "--load", "4400", "--dispatch", "c
          "--max-queue", "4")
 
 
+@pytest.mark.slow
 def test_generate_keeps_to_a_budget_and_says_how(run: Run, profile: str, tmp_path: Path) -> None:
     done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"),
                "--max-violation", "0.03", "--json")
