@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["gathered", "in_time", "run_gpu"]
+__all__ = ["copied", "gathered", "in_time", "run_gpu"]
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
@@ -60,15 +60,26 @@ def gathered(
 
 
 @njit(cache=True)
+def copied(at_gpu: _Floats, copies: _Floats) -> _Floats:
+    """When the batches of a replica are on the GPU; their copies run one after the other."""
+    found = np.empty(len(at_gpu), np.float64)
+    free = -np.inf
+    for k in range(len(at_gpu)):
+        free = max(free, at_gpu[k]) + copies[k] if copies[k] > 0 else at_gpu[k]
+        found[k] = free
+    return found
+
+
+@njit(cache=True)
 def run_gpu(
-    begin: _Ints, ready: _Floats, work: _Floats, used: _Floats, size: _Ints, target: _Ints,
+    begin: _Ints, ready: _Floats, work: _Floats, used: _Floats, size: _Ints, model: _Ints,
     beside: _Floats, per_utilisation: float, saturates: bool,
 ) -> _Floats:
     """Ends of the batches on a GPU.
 
-    Replica r has the batches begin[r] to begin[r + 1], in the order of ``ready``; ``work`` is
-    their time alone, ``used`` their e. ``beside``[r, q] is a measured a_rq of full batches, NaN
-    where there is none.
+    Replica r, of ``model``[r], has the batches begin[r] to begin[r + 1], in the order of
+    ``ready``; ``work`` is their time alone, ``used`` their e. A row of ``beside`` is a measured
+    pair: model, size, other model, its size, a.
     """
     replicas = len(begin) - 1
     ends = np.empty(len(ready), np.float64)
@@ -93,12 +104,12 @@ def run_gpu(
                 for q in range(replicas):
                     if q != r and left[q] >= 0:
                         other = place[q]
-                        known = beside[r, q]
-                        if (not np.isnan(known) and size[mine] == target[r]
-                                and size[other] == target[q]):
-                            added += known
-                        else:
-                            added += per_utilisation * used[other]
+                        one = per_utilisation * used[other]
+                        for k in range(len(beside)):
+                            if (beside[k, 0] == model[r] and beside[k, 1] == size[mine]
+                                    and beside[k, 2] == model[q] and beside[k, 3] == size[other]):
+                                one = beside[k, 4]
+                        added += one
                 speed[r] = 1.0 / ((1.0 + added) * shared)
                 end = now + left[r] / speed[r]
                 if end < at:

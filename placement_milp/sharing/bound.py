@@ -1,18 +1,19 @@
 """What no plan can pass: an upper bound on requests in time, by work on the GPUs.
 
 Under interference that saturates, batches on a GPU together do no more work than it has
-multiprocessors: a batch of n requests of model m on type t takes e · l = u_mt(n) l_mt(n) of it, so a
-request takes at least
+multiprocessors: a batch of n requests of model m on type t takes e · l = u_mt(n) l_mt(n) of it, so
+a request takes at least
 
     w_mt = min { u_mt(n) l_mt(n) / n :  n up to the largest batch,  l_mt(n) <= SLO_m }.
 
-All that is in time is done between the first arrival and the last deadline. With x_mt requests of m
-per second on type t,
+All that is in time is done between the first arrival and the last deadline. With x_mt requests of
+m per second on type t,
 
     max Σ x_mt    with  Σ_t x_mt <= rate_m,   Σ_m w_mt x_mt <= GPUs_t (1 + max_m SLO_m / duration).
 
-Shares do not help where no exponent is below 1. Interference that does not saturate lets any number
-of batches run at once, and the bound is the load of the models that have a batch within their SLO.
+Shares do not help where no exponent is below 1. Interference that does not saturate lets any
+number of batches run at once, and the bound is the load of the models that have a batch within
+their SLO.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from placement_milp.sharing.plan import Gpu, SharedModel
-from ramsis.cluster.sharing import Interference
+from ramsis.cluster.interference import Interference
+from ramsis.cluster.shared_gpu import Gpu, SharedModel
 from ramsis.profiles.sharing import between
 
 __all__ = ["goodput_bound_rps"]

@@ -1,8 +1,8 @@
 """Goodput of replicas as the engine sees it: batch building, waiting limit, queues, interference.
 
 For each of some seeds the planner draws Poisson arrivals of its own. What the router sends follows
-from a model's replicas alone, and what a GPU does from what is sent to it; both are kept, so that a
-changed replica costs only the GPUs that its model is on.
+from a model's replicas alone, and what a GPU does from what is sent to it; both are kept, so that
+a changed replica costs only the GPUs that its model is on.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placement_milp.sharing._kernels import gathered, in_time, run_gpu
-from placement_milp.sharing.plan import Gpu, SharedModel
-from ramsis.cluster.sharing import Interference, RouterSettings
+from placement_milp.sharing._kernels import copied, gathered, in_time, run_gpu
+from ramsis.cluster.interference import Interference
+from ramsis.cluster.shared_gpu import Gpu, RouterSettings, SharedModel
 from ramsis.profiles.sharing import between
 
 __all__ = ["Estimator", "Item", "State"]
@@ -75,13 +75,25 @@ class Estimator:
     ) -> None:
         self.models, self.gpus = models, gpus
         self.router, self.interference = router, interference
-        self.arrivals = [[_poisson(model.rate_rps / 1000, duration_ms, (seed, m))
-                          for m, model in enumerate(models)] for seed in seeds]
-        self._last = [max(float(a[-1]) for a in mine) for mine in self.arrivals]
+        self.see([[_poisson(model.rate_rps / 1000, duration_ms, (seed, m))
+                   for m, model in enumerate(models)] for seed in seeds])
         self._network = [np.array([0.0] + [router.network_of(model.name).ms(n) for n in range(
             1, 1 + max(rows[-1].batch for rows in model.batches.values()))])
             if model.batches else np.zeros(1) for model in models]
         self._tables: dict[tuple[int, str, float | None], _Table] = {}
+        number = {model.name: m for m, model in enumerate(models)}
+        self._beside = np.array(
+            [[number[one], size, number[other], its, ratio - 1]
+             for ((one, size), (other, its)), ratio in interference.pairs.items()
+             if one in number and other in number], dtype=float).reshape(-1, 5)
+
+    def see(self, arrivals: Sequence[Sequence[_Floats]]) -> None:
+        """Go by these arrivals in ms, for each seed and model."""
+        if not arrivals:
+            raise ValueError("no arrivals")
+        self.arrivals = [list(mine) for mine in arrivals]
+        self._last = [max((float(a[-1]) for a in mine if len(a)), default=0.0)
+                      for mine in self.arrivals]
         self._sent: dict[tuple[int, int, tuple[int, ...]], list[_Sent]] = {}
         self._ran: dict[object, tuple[int, ...]] = {}
 
@@ -104,7 +116,7 @@ class Estimator:
                 for (item, _, _), found in zip(keys, self._gpu(s, g, tuple(keys)), strict=True):
                     right[s, item.model] += found
         asked = np.array([[len(a) for a in mine] for mine in self.arrivals[:count]])
-        return np.asarray(right.sum(axis=0) / asked.sum(axis=0))
+        return np.asarray(right.sum(axis=0) / np.maximum(asked.sum(axis=0), 1))
 
     def _gpu(
         self, seed: int, gpu: int, keys: tuple[tuple[Item, tuple[int, ...], int], ...]
@@ -123,7 +135,7 @@ class Estimator:
             begin, np.concatenate([one.at_gpu_ms for one in sent]),
             np.concatenate([t.work_ms[one.size] for t, one in zip(tables, sent, strict=True)]),
             np.concatenate([t.used[one.size] for t, one in zip(tables, sent, strict=True)]),
-            sizes, np.array([item.batch for item, _, _ in keys]), self._beside(keys),
+            sizes, np.array([item.model for item, _, _ in keys]), self._beside,
             self.interference.per_utilisation, self.interference.saturates)
         found = tuple(
             int(in_time(self.arrivals[seed][item.model], one.first, one.size,
@@ -147,7 +159,8 @@ class Estimator:
             for r in range(len(targets)):
                 mine = np.flatnonzero(replica == r)
                 mine = mine[np.argsort(at_gpu[mine], kind="stable")]
-                known.append(_Sent(first[mine], size[mine], at_gpu[mine]))
+                copies = np.array([self.router.copies_ms(int(n)) for n in size[mine]])
+                known.append(_Sent(first[mine], size[mine], copied(at_gpu[mine], copies)))
             if len(self._sent) > 20_000:
                 self._sent.clear()
             self._sent[key] = known
@@ -164,16 +177,10 @@ class Estimator:
                 row = between(rows, n)
                 assert row is not None
                 slow = self.interference.on_share(model.name, row.utilisation, item.mps_share)
-                work.append(row.latency_ms * slow)
+                work.append(row.latency_ms * slow - self.router.copies_ms(n))
                 used.append(min(row.utilisation, item.mps_share or 1.0))
             known = self._tables[key] = _Table(np.array(work), np.array(used))
         return known
-
-    def _beside(self, keys: Sequence[tuple[Item, tuple[int, ...], int]]) -> _Floats:
-        """Measured coefficients of full batches beside each other."""
-        named = [(self.models[item.model].name, item.batch) for item, _, _ in keys]
-        return np.array([[self.interference.pairs.get((one, two), np.nan) - 1.0 for two in named]
-                         for one in named])
 
 
 def _poisson(rate_per_ms: float, duration_ms: float, seed: Sequence[int]) -> _Floats:

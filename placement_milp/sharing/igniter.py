@@ -33,7 +33,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placement_milp.sharing.plan import Gpu, Replica, SharedModel
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.sharing import SharedBatch, between
 

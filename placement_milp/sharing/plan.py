@@ -12,59 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ramsis.cluster.sharing import Replica
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.sharing import SharedBatch, SharingProfile, between
+from ramsis.profiles.sharing import SharingProfile
 
-__all__ = ["Gpu", "Replica", "SharedModel", "SharingPlan", "SharingPolicy",
-           "check_replicas", "gpus_of", "models_of", "planned_rps", "why_unserved"]
+__all__ = ["SharingPlan", "SharingPolicy", "check_replicas", "gpus_of", "models_of", "planned_rps",
+           "why_unserved"]
 
 _RELATIVE = 1e-9
-
-
-@dataclass(frozen=True)
-class SharedModel:
-    """A model with its load.
-
-    Attributes
-    ----------
-    name
-        Unique.
-    rate_rps
-        Requests per second that it is sent, > 0.
-    slo_ms
-        Deadline after arrival, > 0.
-    batches
-        GPU type → its batches there, by batch size; what is missing does not fit.
-    """
-
-    name: str
-    rate_rps: float
-    slo_ms: float
-    batches: Mapping[str, tuple[SharedBatch, ...]]
-
-    def __post_init__(self) -> None:
-        for what in ("rate_rps", "slo_ms"):
-            value = getattr(self, what)
-            if not 0 < value < math.inf:
-                raise InputFileError(describe("not positive", where=f"{self.name}: {what}",
-                                              value=value, allowed="a finite number > 0"))
-
-    def batch(self, gpu_type: str, batch: int) -> SharedBatch | None:
-        """A batch of a size, on the line between measured sizes; ``None`` if it does not fit."""
-        return between(self.batches.get(gpu_type, ()), batch)
-
-    def in_time(self, gpu_type: str) -> tuple[SharedBatch, ...]:
-        """The measured batches that are no longer than the SLO."""
-        return tuple(b for b in self.batches.get(gpu_type, ()) if b.latency_ms <= self.slo_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU; ``gpu_type`` is one of the profile's."""
-
-    name: str
-    gpu_type: str = "gpu"
 
 
 class SharingPolicy(Protocol):

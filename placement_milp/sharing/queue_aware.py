@@ -30,13 +30,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from placement_milp.sharing.estimate import Estimator, Item, State
-from placement_milp.sharing.plan import Gpu, Replica, SharedModel
-from ramsis.cluster.sharing import THESIS, Interference, RouterSettings
+from ramsis.cluster.interference import THESIS, Interference
+from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.errors import InputFileError, describe
 
 __all__ = ["QueueAware"]
 
-_PER_REPLICA = 2e-5
+_PER_REPLICA = 5e-4
 _PER_BATCH = 1e-8
 _PER_CHANGE = 1e-4
 _BETTER = 1e-6

@@ -40,7 +40,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placement_milp.sharing.plan import Gpu, Replica, SharedModel
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles.sharing import SharedBatch, between
 
