@@ -65,6 +65,7 @@ def goodput_bound_rps(
         -np.ones(work.size), A_ub=np.vstack([by_model, by_type]),
         b_ub=[*(model.rate_rps for model in models), *(n * longer for n in kinds.values())],
         bounds=[(0, None if can else 0) for can in possible.ravel()], method="highs")
+    assert found.fun is not None  # nothing served is always possible
     return float(-found.fun)
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
@@ -160,9 +160,9 @@ class Router(Scheduler):
         batch = Batch(requests, engine.now_ms, at_gpu_ms)
         engine.wake_at(at_gpu_ms, ("there", replica, batch))
 
-    def on_timer(self, token: object) -> None:
+    def on_timer(self, token: Any) -> None:
         """A batch is due, or has reached its GPU, or the plan changes."""
-        kind, *rest = token  # type: ignore[misc]
+        kind, *rest = token
         if kind == "due":
             model, serial = rest
             if model in self.open and self.serial[model] == serial:
