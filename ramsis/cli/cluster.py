@@ -16,6 +16,7 @@ from ramsis.files import write_atomic
 
 __all__ = ["cluster_command"]
 
+_DEFAULT = ("clockwork",)
 _COLUMNS = (
     Column("scheduler", "scheduler"),
     Column("in_time", "in time", ".4f"),
@@ -36,9 +37,8 @@ _COLUMNS = (
 @click.command("cluster")
 @click.argument("scenario_file", metavar="SCENARIO")
 @click.option("--scheduler", "schedulers", multiple=True, metavar="NAME:key=value,...",
-              default=("clockwork",), show_default=True,
               help="A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
-              "MODULE:CLASS; repeat to compare.")
+              "MODULE:CLASS; repeat to compare.  [default: clockwork]")
 @seed_options(1)
 @json_option
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False),
@@ -66,7 +66,7 @@ def cluster_command(
     from ramsis.planning import compare, scheduler_named  # here, as they take long to load
     from ramsis.scenario import read_scenario
 
-    named = [scheduler_named(text) for text in schedulers]
+    named = [scheduler_named(text) for text in schedulers or _DEFAULT]
     scenario = read_scenario(scenario_file)
     numbers = range(seed, seed + seeds)
     with progress("runs", len(named) * len(numbers)) as advance:
