@@ -159,7 +159,8 @@ def _draw_responses(axes: Axes, runs: Mapping[str, ClusterRun]) -> None:
             axes.plot(response[at], (at + 1) / run.requests, label=name,
                       color=COLOURS[i % len(COLOURS)], linestyle=_DASHES[i % len(_DASHES)])
     axes.set(xlabel="response time (ms)", ylabel="share of requests", ylim=(0, 1.02))
-    axes.legend(fontsize=7)
+    if axes.lines:
+        axes.legend(fontsize=7)
 
 
 def _draw_arrivals(axes: Axes, run: ClusterRun) -> None:

@@ -26,6 +26,13 @@ from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
+from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
+from ramsis.sim.cluster.schedulers.sigmaos_colocation import (
+    SigmaOSColocation,
+    SigmaOSColocationQueue,
+)
+from ramsis.sim.cluster.schedulers.sigmaos_dynamic import SigmaOSDynamic
+from ramsis.sim.cluster.schedulers.sigmaos_registry import SigmaOSRegistry
 
 __all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
 
@@ -33,6 +40,11 @@ SCHEDULERS: Mapping[str, type[Scheduler]] = {
     "clockwork": Clockwork,
     "lru": LeastRecentlyUsed,
     "random": RandomScheduler,
+    "sigmaos": SigmaOS,
+    "sigmaos-colocation": SigmaOSColocation,
+    "sigmaos-colocation-queue": SigmaOSColocationQueue,
+    "sigmaos-dynamic": SigmaOSDynamic,
+    "sigmaos-registry": SigmaOSRegistry,
 }
 """What ``--scheduler`` names; parameters are those of the constructor."""
 
