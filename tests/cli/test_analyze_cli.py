@@ -184,7 +184,8 @@ def test_a_promise_is_held_against_a_run_of_loadgen(
 ) -> None:
     policies = [item.policy for item in read_set(folder).levels[0].stations]
     slo_ms, load_qps = policies[0].slo_ms, policies[0].load_qps
-    quick = dict.fromkeys(("Max", "50.00", "90.00", "95.00", "97.00", "99.00", "99.90"), slo_ms / 10)
+    levels = ("Max", "50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
+    quick = dict.fromkeys(levels, slo_ms / 10)
     file = loadgen(tmp_path / "s.txt", load_qps - 1, slo_ms, quick)
     ran = run("analyze", folder, "--loadgen", file)
     assert ran.code == 0, ran.err
