@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -179,13 +180,23 @@ def capacity(
         for one in workloads:
             fewest_by_bound(profile, one, targets, **terms)
     _run(product(workloads, names), lambda load, name, tell: fewest_workers(
-        types or profile, load, targets, scheme=name, on_trial=tell, **runs), as_json, plot)
+        types or profile, load, targets, scheme=name, on_trial=tell, **runs),
+        _Output(as_json, plot, {one.name: one.fingerprint for one in read.values()}))
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Where the rows go, and the profiles that they rest on, by fingerprint."""
+
+    as_json: bool
+    plot: Path | None
+    fingerprints: Mapping[str, str]
 
 
 def _run(
     cases: Iterable[tuple[Any, str]],
     search: Callable[[Any, str, Callable[[Trial], object]], Capacity],
-    as_json: bool, plot: Path | None,
+    output: _Output,
 ) -> None:
     """Search for each workload and scheme, and print what was found before what was not."""
     rows: list[dict[str, Any]] = []
@@ -198,7 +209,7 @@ def _run(
             except InfeasibleError as error:
                 missed.append(error)
     if rows:
-        _show(rows, as_json, plot)
+        _show(rows, output)
     for row in rows:
         if not row.get("complete", True):
             click.echo(f"note: {row['scheme']}, {row['load_qps']:g} QPS: not all cheaper workers "
@@ -209,13 +220,13 @@ def _run(
         raise missed[0]
 
 
-def _show(rows: list[dict[str, Any]], as_json: bool, plot: Path | None) -> None:
-    if plot is not None:
+def _show(rows: list[dict[str, Any]], output: _Output) -> None:
+    if output.plot is not None:
         from ramsis.report.capacity import plot_capacity
 
-        plot_capacity(rows, plot)
-    if as_json:
-        print_json(rows)
+        plot_capacity(rows, output.plot)
+    if output.as_json:
+        print_json(rows, fingerprints=output.fingerprints)
     else:
         words = {True: "yes", False: "no", None: None}
         rows = [{**row, "clear_word": words[row["clear"]]} for row in rows]

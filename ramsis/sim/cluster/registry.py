@@ -25,22 +25,36 @@ from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.baseline import Baseline
 from ramsis.sim.cluster.schedulers.clockwork_adjusted import ClockworkAdjusted
+from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
 from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
 from ramsis.sim.cluster.schedulers.planned_loading import PlannedLoading
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
 from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
+from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
+from ramsis.sim.cluster.schedulers.sigmaos_colocation import (
+    SigmaOSColocation,
+    SigmaOSColocationQueue,
+)
+from ramsis.sim.cluster.schedulers.sigmaos_dynamic import SigmaOSDynamic
+from ramsis.sim.cluster.schedulers.sigmaos_registry import SigmaOSRegistry
 
 __all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
 
 SCHEDULERS: Mapping[str, type[Scheduler]] = {
     "baseline": Baseline,
     "clockwork-adjusted": ClockworkAdjusted,
+    "clockwork": Clockwork,
     "lru": LeastRecentlyUsed,
     "modified-baseline": ModifiedBaseline,
     "planned-loading": PlannedLoading,
     "random": RandomScheduler,
     "round-robin": RoundRobin,
+    "sigmaos": SigmaOS,
+    "sigmaos-colocation": SigmaOSColocation,
+    "sigmaos-colocation-queue": SigmaOSColocationQueue,
+    "sigmaos-dynamic": SigmaOSDynamic,
+    "sigmaos-registry": SigmaOSRegistry,
 }
 """What ``--scheduler`` names; parameters are those of the constructor."""
 
@@ -73,7 +87,7 @@ def scheduler(
 ) -> SchedulerSpec:
     """The scheduler that a text names; see the module's description.
 
-    >>> scheduler("random:ahead_ms=10").parameters
+    >>> scheduler("clockwork:ahead_ms=10").parameters
     {'ahead_ms': 10.0}
 
     Raises

@@ -23,6 +23,7 @@ from heapq import heappop, heappush
 from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
@@ -35,6 +36,8 @@ from ramsis.sim.cluster.schedulers.replanning import (
 )
 
 __all__ = ["PlannedLoading"]
+
+FloatArray = NDArray[np.float64]
 
 
 class PlannedLoading(Scheduler):
@@ -215,13 +218,20 @@ class PlannedLoading(Scheduler):
         times, ahead_ms = self.future[model], 1000.0 * self.lasts_s
         return (bisect_left(times, now_ms + ahead_ms) - bisect_left(times, now_ms)) / ahead_ms
 
+    def _margin(self, alone: FloatArray) -> float:
+        """The margin, or what the active workers have left for one."""
+        active = sum(status == "active" for status in self.engine.workers.status)
+        least = alone.min(axis=0)
+        roots = np.sqrt(least).sum()
+        return float(np.clip((active - least.sum()) / roots, 0.0, self.margin)) if roots else 0.0
+
     def holding(self) -> Holding:
         """The state as the plan sees it."""
         workers, models = self.engine.workers, len(self.queues)
         rate = np.array([self.per_ms(model) for model in range(models)])
         each_ms = np.array(self.each_ms)
         alone = np.where(np.isfinite(each_ms), each_ms, 0.0) * rate
-        work = np.where(np.isfinite(each_ms), alone + self.margin * np.sqrt(alone), inf)
+        work = np.where(np.isfinite(each_ms), alone + self._margin(alone) * np.sqrt(alone), inf)
         held = np.zeros(work.shape, dtype=bool)
         serving = held.copy()
         movable = np.zeros(len(workers), dtype=bool)
