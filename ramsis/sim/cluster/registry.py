@@ -24,8 +24,8 @@ from ramsis.errors import InputFileError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.baseline import Baseline
-from ramsis.sim.cluster.schedulers.clockwork_adjusted import ClockworkAdjusted
 from ramsis.sim.cluster.schedulers.clockwork import Clockwork
+from ramsis.sim.cluster.schedulers.clockwork_adjusted import ClockworkAdjusted
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
 from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
 from ramsis.sim.cluster.schedulers.planned_loading import PlannedLoading

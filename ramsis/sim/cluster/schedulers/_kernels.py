@@ -18,7 +18,7 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 _TANGENT_AT = 0.95
-_OVERLOAD = 1.0 / (1.0 - _TANGENT_AT) ** 2  # slope of the measure from there on
+_OVERLOAD = 1.0 / (1.0 - _TANGENT_AT) ** 2  # slope of the measure there
 _ROUNDS = 3
 
 

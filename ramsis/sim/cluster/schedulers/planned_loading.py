@@ -60,7 +60,7 @@ class PlannedLoading(Scheduler):
 
     def __init__(
         self, engine: ClusterEngine, every_ms: float = 250.0, lasts_s: float = 10.0,
-        margin: float = 0.5, enough: float = 0.7, hindsight: bool = False,
+        margin: float = 0.5, enough: float = 0.9, hindsight: bool = False,
     ) -> None:
         super().__init__(engine)
         self.every_ms, self.lasts_s, self.margin = every_ms, lasts_s, margin
@@ -134,7 +134,7 @@ class PlannedLoading(Scheduler):
         """Run requests on a worker, as it has free lanes."""
         while self.free(worker):
             held = sorted(self.engine.workers.loaded[worker])
-            found = min((self._latest_ms(worker, m), m) for m in held) if held else (inf, -1)
+            found = min(((self._latest_ms(worker, m), m) for m in held), default=(inf, -1))
             if found[0] < inf:
                 request = heappop(self.queues[found[1]])[1]
             else:
