@@ -19,6 +19,7 @@ from tests.cli.command import Ran, Run
 from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import problem
 from tests.profiles.samples import write_sources
+from tests.profiles.test_kernels import LONG, TRACE
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {(): cli, **COMMANDS}
@@ -65,6 +66,8 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "gateway.csv").write_text(
         "received,done,net\n2026-03-02T10:00:00Z,2026-03-02T10:00:00.012Z,svm-poly-6400\n"
         "2026-03-02T10:00:00.1Z,2026-03-02T10:00:00.141Z,svm-poly-6400\n")
+    (tmp_path / "nsys.csv").write_text(TRACE)
+    (tmp_path / "ncu.csv").write_text(LONG)
     (tmp_path / "answering.py").write_text("def zero(x):\n    return x[:, 0]\n")
     names = [model.name for model in profiles.load("digits-cpu").models]
     (tmp_path / "variants.toml").write_text("".join(

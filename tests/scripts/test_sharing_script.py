@@ -29,6 +29,7 @@ def given(tmp_path: Path) -> list[str]:
             "--json", str(tmp_path / "rows.json"), "--duration-s", "1", "--seeds", "2"]
 
 
+@pytest.mark.slow
 def test_a_row_for_each_policy_and_cell(
     given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
