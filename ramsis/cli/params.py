@@ -123,7 +123,7 @@ class OutFolder(click.Path):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """The path."""
-        _check_name(value, self.name, param)
+        _check_name(value, "folder", param)
         return super().convert(value, param, ctx)
 
 
