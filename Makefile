@@ -11,7 +11,7 @@ BENCH := $(VENV)/.bench
 DOCS := $(VENV)/.docs
 SERVE := $(VENV)/.serve
 
-.PHONY: demo serve-demo test fuzz lint bench docs clean help
+.PHONY: demo serve-demo test test-slow fuzz lint bench docs clean help
 
 BUDGET ?= 1000
 SEED ?= 0
@@ -19,7 +19,8 @@ SEED ?= 0
 help:
 	@echo "make demo   policies for five load levels from a shipped profile, and a placement"
 	@echo "make serve-demo  real digits served for ten seconds, beside the promise"
-	@echo "make test   the whole test suite"
+	@echo "make test   the tests, but for the slow ones"
+	@echo "make test-slow  the slow ones: long simulations, kills, evaluation scripts"
 	@echo "make fuzz   damaged files and odd options: BUDGET of them, from number SEED"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  speed and memory, as ratios against references"
@@ -62,7 +63,10 @@ demo: $(BASE)
 	$(BIN)/ramsis place digits --out policies_out/placement.json
 
 test: $(TEST)
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-slow: $(TEST)
+	$(BIN)/python -m pytest -n auto -m slow
 
 fuzz: $(TEST)
 	$(BIN)/python -m tests.fuzz --budget $(BUDGET) --seed $(SEED)

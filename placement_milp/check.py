@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.result import Group, Placement, Use
@@ -165,8 +166,9 @@ class _Check:
         self.require(not _differ(use.rate_qps, 1000 * use.batch / entry.latency_ms),
                      "a rate is not batch / latency", use.rate_qps,
                      f"{1000 * use.batch / entry.latency_ms}")
-        shares = [self._listed(self.variants[other.variants[0]], group.worker_type,
-                               other.batch or 0).compute_share for other in group.uses]
+        shares = [other.mps_share or self._listed(
+            self.variants[other.variants[0]], group.worker_type, other.batch or 0).compute_share
+            for other in group.uses]
         total = sum(2.0 if share is None else share for share in shares)
         self.require(total <= 1 + _RELATIVE, "a worker's processors are shared out twice", total,
                      "at most 1")
@@ -192,8 +194,8 @@ class _Check:
         item: WorkerType = self.types[worker_type]
         for entry in variant.latency:
             if (entry.worker_type, entry.batch) == (item.latency_like, batch):
-                return Latency(worker_type, batch, entry.latency_ms / item.relative_speed,
-                               entry.memory_mb)
+                return replace(entry, worker_type=worker_type,
+                               latency_ms=entry.latency_ms / item.relative_speed)
         raise VerificationError(describe("placement uses a batch that is not listed",
                                          value=f"{variant.name}, {worker_type}, {batch}"))
 

@@ -10,7 +10,7 @@ and every ``only-on`` rule that names v, or its family, allows t.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 
@@ -36,9 +36,8 @@ def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
         return
     for entry in variant.latency:
         if entry.worker_type == worker_type.latency_like:
-            yield Latency(worker_type.name, entry.batch,
-                          entry.latency_ms / worker_type.relative_speed, entry.memory_mb,
-                          entry.compute_share)
+            yield replace(entry, worker_type=worker_type.name,
+                          latency_ms=entry.latency_ms / worker_type.relative_speed)
 
 
 def feasible_batches(

@@ -136,6 +136,9 @@ class Latency:
     compute_share
         Share of the worker's processors that the batch keeps busy, for the presets that divide
         a worker by it.
+    occupancy, weighted_occupancy, utilisation
+        Largest and mean achieved occupancy, and mean share of the multiprocessors in use, for the
+        presets that look at one of these; without them they look at ``compute_share``.
     """
 
     worker_type: str
@@ -143,6 +146,9 @@ class Latency:
     latency_ms: float
     memory_mb: float | None = None
     compute_share: float | None = None
+    occupancy: float | None = None
+    weighted_occupancy: float | None = None
+    utilisation: float | None = None
 
     @classmethod
     def from_fields(cls, item: Fields) -> Latency:
@@ -150,7 +156,8 @@ class Latency:
         item.only(names(cls))
         return cls(item.text("worker_type"), item.whole("batch", 1),
                    item.number("latency_ms", POSITIVE), item.number_or_none("memory_mb", POSITIVE),
-                   item.number_or_none("compute_share", FRACTION))
+                   *(item.number_or_none(name, FRACTION) for name in (
+                       "compute_share", "occupancy", "weighted_occupancy", "utilisation")))
 
 
 @dataclass(frozen=True, slots=True)

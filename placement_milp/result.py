@@ -34,6 +34,8 @@ class Use:
         Queries per second that it can take.
     load_qps
         Queries per second that it is sent.
+    mps_share
+        Share of the worker's multiprocessors that it is held to; ``None`` is no limit.
     """
 
     family: str
@@ -44,6 +46,7 @@ class Use:
     in_time: float
     rate_qps: float
     load_qps: float
+    mps_share: float | None = None
 
     @classmethod
     def from_fields(cls, item: Fields) -> Use:
@@ -52,7 +55,8 @@ class Use:
         return cls(item.text("family"), texts(item, "variants"), item.whole_or_none("batch", 1),
                    item.number_or_none("latency_ms", POSITIVE), item.number("accuracy", FRACTION),
                    item.number("in_time", FRACTION), item.number("rate_qps", POSITIVE),
-                   item.number("load_qps", NON_NEGATIVE))
+                   item.number("load_qps", NON_NEGATIVE),
+                   item.number_or_none("mps_share", FRACTION))
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,12 +272,12 @@ def _iterable(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, numbers.Real)
+    return type(value) is float or isinstance(value, numbers.Real)  # the first is much faster
 
 
 def _is_array(value: Any) -> bool:
     """Real numbers in any number of dimensions; an array of objects is taken on trust."""
-    if isinstance(value, numbers.Real):
+    if _is_number(value):
         return True
     if hasattr(value, "shape"):
         return getattr(getattr(value, "dtype", None), "kind", "O") in "biufO"

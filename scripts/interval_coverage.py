@@ -13,29 +13,27 @@ python scripts/interval_coverage.py [--kinds small chosen central] [--repetition
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import numpy as np  # noqa: E402 - the threads are set first
+import evaluation.command  # noqa: F401 - sets the threads before anything is loaded
+import numpy as np
+from acceptance.results import Results
 
-from ramsis.analysis import analyse_worker  # noqa: E402
-from ramsis.policy import Policy  # noqa: E402
-from ramsis.profiles import ProfileSet  # noqa: E402
-from ramsis.synthesis import SynthesisSettings, generate_policy  # noqa: E402
-from ramsis.synthesis.recipes import RECIPES  # noqa: E402
-from ramsis.synthesis.simulated import simulated  # noqa: E402
-from ramsis.worker.solve import evaluate_table  # noqa: E402
-from tests.sim.raw_samples import LAWS, Measured, one_model  # noqa: E402
+from ramsis.analysis import analyse_worker
+from ramsis.policy import Policy
+from ramsis.profiles import ProfileSet
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.recipes import RECIPES
+from ramsis.synthesis.simulated import simulated
+from ramsis.worker.solve import evaluate_table
+from tests.sim.raw_samples import LAWS, Measured, one_model
 
 _TRUE_SAMPLES, _TRUE_SEED = 400_000, 10**6
 _QUERIES = 1_000_000
@@ -131,20 +129,13 @@ def main() -> int:
     command.add_argument("--repetitions", type=int, default=100)
     command.add_argument("--samples", type=int, default=500, help="of each batch")
     given = command.parse_args()
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    there = {}
-    if given.out.exists():
-        lines = given.out.read_text().splitlines()
-        there = {tuple(row["key"]): row for row in map(json.loads, lines)}
+    results = Results(given.out)
     for kind in given.kinds:
         for law in given.laws:
-            keys = [(kind, law, given.samples, seed) for seed in range(given.repetitions)]
-            for key in keys:
-                if key not in there:
-                    there[key] = {"key": key, **outcome(*key)}
-                    with given.out.open("a") as file:
-                        file.write(json.dumps(there[key]) + "\n")
-            print(f"{kind:8} {law:10} {summary([there[key] for key in keys])}", flush=True)
+            rows = [results.row({"kind": kind, "law": law, "samples": given.samples, "seed": seed},
+                                partial(outcome, kind, law, given.samples, seed))
+                    for seed in range(given.repetitions)]
+            print(f"{kind:8} {law:10} {summary(rows)}", flush=True)
     return 0
 
 

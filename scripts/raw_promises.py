@@ -14,22 +14,22 @@ python scripts/raw_promises.py [--quick] [--budgets 0.01 0.001 0.0005]
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from ramsis.errors import InfeasibleError  # noqa: E402 - the threads are set first
-from ramsis.synthesis import SynthesisSettings, generate_policy  # noqa: E402
-from tests.sim.raw_samples import LARGEST, LAWS, Measured, replayed  # noqa: E402
+import evaluation.command  # noqa: F401 - sets the threads before anything is loaded
+from acceptance.results import Results
+
+from ramsis.errors import InfeasibleError
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.sim.raw_samples import LARGEST, LAWS, Measured, replayed
 
 PER_WORKER, CENTRAL = "round-robin", "central-queue"
 STATIONS = (
@@ -39,7 +39,6 @@ STATIONS = (
     (CENTRAL, 12, 2400.0, 60.0), (CENTRAL, 4, 300.0, 60.0),
 )
 """Dispatch, workers, QPS, SLO in ms."""
-BUDGETS = (0.01, 0.001, 0.0005)
 SMALLER = 9
 """Largest batch of central queues."""
 RATE_SHARE, RATE, ACCURACY = 0.25, 2e-4, 0.002
@@ -99,14 +98,6 @@ def outcome(case: Case) -> dict[str, Any]:
             "replayed_accuracy": found.effective_accuracy, "seconds": round(made, 2)}
 
 
-def known(path: Path) -> dict[str, dict[str, Any]]:
-    """The results in a file, by setting."""
-    if not path.exists():
-        return {}
-    rows = [json.loads(line) for line in path.read_text().splitlines() if line]
-    return {json.dumps(row["case"], sort_keys=True): row for row in rows}
-
-
 def line(case: Case, found: dict[str, Any]) -> str:
     """One row of the table."""
     budget = "-" if case.budget is None else f"{100 * case.budget:g}"
@@ -135,21 +126,16 @@ def main() -> int:
     command.add_argument("--samples", type=int, default=2000, help="of each batch")
     command.add_argument("--queries", type=int, default=300_000, help="of each replay")
     given = command.parse_args()
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    there, missed, made = known(given.out), 0, 0
+    results, missed, made = Results(given.out), 0, 0
     print("law        dispatch       K    QPS SLO samples budget % | promised [interval] "
           "replayed, % | effective accuracy promised, replayed | s")
     for case in cases(given.quick, tuple(given.budgets), given.samples, given.queries):
         if (given.only_budgets and case.budget is None) or case.dispatch != (
                 given.dispatch or case.dispatch):
             continue
-        key = json.dumps(asdict(case), sort_keys=True)
-        if key not in there:
-            there[key] = {"case": asdict(case), **outcome(case)}
-            with given.out.open("a") as file:
-                file.write(json.dumps(there[key]) + "\n")
-        print(line(case, there[key]), flush=True)
-        made, missed = made + 1, missed + (not there[key]["holds"])
+        found = results.row(asdict(case), partial(outcome, case))
+        print(line(case, found), flush=True)
+        made, missed = made + 1, missed + (not found["holds"])
     print(f"{made - missed} of {made} hold")
     return int(missed > 0)
 

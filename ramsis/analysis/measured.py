@@ -36,5 +36,4 @@ def as_measured(
     interval = expected.interval
     if interval is None:
         return measured
-    return at_confidence(measured, Evidence(interval.samples, interval.one_more),
-                         interval.confidence)
+    return at_confidence(measured, Evidence.behind(interval), interval.confidence)

@@ -80,6 +80,11 @@ class Evidence(NamedTuple):
             return cls(1.0 / weight, weight)
         return cls(rate / variance, max(weight, variance / rate))
 
+    @classmethod
+    def behind(cls, interval: Interval) -> Evidence:
+        """What a stated interval follows from."""
+        return cls(interval.samples, interval.one_more)
+
 
 class Groups(NamedTuple):
     """Batches of one size on one model; arrays of shape (G,).

@@ -10,7 +10,13 @@ import click
 
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
-from ramsis.cli.options import cluster_options, load_option, overhead_option, padding_option
+from ramsis.cli.options import (
+    cluster_options,
+    load_option,
+    models_option,
+    overhead_option,
+    padding_option,
+)
 from ramsis.cli.params import ByType
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
@@ -40,6 +46,7 @@ _BY_TYPE = (
 @click.command("bound")
 @cluster_options
 @load_option()
+@models_option
 @click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0],
               show_default=True,
               help="Latency statistic that service times are taken to be, or drawn from the "
@@ -54,6 +61,7 @@ def bound(
     slo_ms: tuple[SloClass, ...],
     workers: ByType[int],
     loads: tuple[float, ...],
+    models: list[str] | None,
     service: str,
     max_batch: int,
     overhead_ms: float,
@@ -76,7 +84,7 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 100 --workers 4 --load 50 --json
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
     """
-    cluster = cluster_of(profile_names, slo_ms, workers, overhead_ms, padding)
+    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     times = [one.service_times(service, max_batch) for one in cluster.worker_types]
     bounds = _Bounds(cluster, times, max_batch)
     rows = [bounds.row(load_qps) for load_qps in loads]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ramsis import profiles
+from ramsis.cli.clusters import profiles_of
 from ramsis.cli.options import (
+    models_option,
     overhead_option,
     padding_option,
     seed_options,
@@ -32,6 +33,7 @@ from ramsis.cli.rows import Column, json_option, print_json, print_rows, progres
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.cluster import SloClass, WorkerType, merged_classes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
@@ -85,6 +87,7 @@ _OF_ONE_TYPE = {
               metavar="FILE|NAME|TYPE=FILE,...",
               help="Profile file, or the name of a shipped profile set; of several worker types: "
               "gpu=a.json,cpu=b.json.")
+@models_option
 @click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
               help="Deadline after arrival, in ms.")
 @click.option("--cost", type=COSTS, metavar="TYPE=X,...",
@@ -114,6 +117,7 @@ _OF_ONE_TYPE = {
 def capacity(
     context: click.Context,
     profile_names: ByType[str],
+    models: list[str] | None,
     classes: tuple[SloClass, ...],
     cost: ByType[float] | None,
     max_workers: ByType[int] | None,
@@ -149,7 +153,7 @@ def capacity(
     \b
     Examples:
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 2000 --min-accuracy 0.95 --duration-s 5
-      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000:3000:1000 --min-accuracy 0.95 --scheme round-robin --scheme jellyfish-plus --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 25 --load 1000,2000 --min-accuracy 0.95 --scheme round-robin --scheme jellyfish-plus --duration-s 5
       $ ramsis capacity --profiles digits-cpu --slo-ms 25 --trace day --duration-s 20 --min-effective-accuracy 0.94 --scheme greedy --json
       $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 --scheme round-robin --duration-s 5
     """  # noqa: E501 - an example is one line
@@ -160,31 +164,39 @@ def capacity(
     names = [one.text for one in schemes]
     terms: dict[str, Any] = {"slo_ms": merged_classes(classes), "service": service}
     runs = {"seeds": range(seed, seed + seeds), **terms}
-    types = _offered_types(profile_names, cost, max_workers)
+    _check_types(profile_names, cost, max_workers)
+    read = profiles_of(profile_names, models, overhead_ms, padding)
+    types = _offered_types(profile_names, read, cost, max_workers)
     if types:
-        types = tuple(replace(one, profile=one.profile.with_padding(padding).with_overhead(
-            overhead_ms))
-                      for one in types)
         _refuse_beside_types(context)
         workloads: Any = [ConstantLoad(qps, 1000.0 * workload.constant_s)
                           for qps in workload.loads or ()]
         for one in workloads:  # refuses what nothing reaches before anything is simulated
             fluid_mixes(types, one.load_qps, targets, **terms)
     else:
-        profile = profiles.load(profile_names.one).with_padding(padding)
-        profile = profile.with_overhead(overhead_ms)
+        profile = read[profile_names.one]
         workloads = workload.workloads(Fleet.of(
             profile, workers=MOST_WORKERS, slo_ms=terms["slo_ms"][-1].slo_ms, service=service))
         for one in workloads:
             fewest_by_bound(profile, one, targets, **terms)
     _run(product(workloads, names), lambda load, name, tell: fewest_workers(
-        types or profile, load, targets, scheme=name, on_trial=tell, **runs), as_json, plot)
+        types or profile, load, targets, scheme=name, on_trial=tell, **runs),
+        _Output(as_json, plot, {one.name: one.fingerprint for one in read.values()}))
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Where the rows go, and the profiles that they rest on, by fingerprint."""
+
+    as_json: bool
+    plot: Path | None
+    fingerprints: Mapping[str, str]
 
 
 def _run(
     cases: Iterable[tuple[Any, str]],
     search: Callable[[Any, str, Callable[[Trial], object]], Capacity],
-    as_json: bool, plot: Path | None,
+    output: _Output,
 ) -> None:
     """Search for each workload and scheme, and print what was found before what was not."""
     rows: list[dict[str, Any]] = []
@@ -197,7 +209,7 @@ def _run(
             except InfeasibleError as error:
                 missed.append(error)
     if rows:
-        _show(rows, as_json, plot)
+        _show(rows, output)
     for row in rows:
         if not row.get("complete", True):
             click.echo(f"note: {row['scheme']}, {row['load_qps']:g} QPS: not all cheaper workers "
@@ -208,13 +220,13 @@ def _run(
         raise missed[0]
 
 
-def _show(rows: list[dict[str, Any]], as_json: bool, plot: Path | None) -> None:
-    if plot is not None:
+def _show(rows: list[dict[str, Any]], output: _Output) -> None:
+    if output.plot is not None:
         from ramsis.report.capacity import plot_capacity
 
-        plot_capacity(rows, plot)
-    if as_json:
-        print_json(rows)
+        plot_capacity(rows, output.plot)
+    if output.as_json:
+        print_json(rows, fingerprints=output.fingerprints)
     else:
         words = {True: "yes", False: "no", None: None}
         rows = [{**row, "clear_word": words[row["clear"]]} for row in rows]
@@ -225,32 +237,31 @@ def _show(rows: list[dict[str, Any]], as_json: bool, plot: Path | None) -> None:
             print_rows((*_CASE, *_WORKERS, *_FIGURES), rows)
 
 
-def _offered_types(
+def _check_types(
     profile_names: ByType[str], cost: ByType[float] | None, max_workers: ByType[int] | None
-) -> tuple[WorkerType, ...]:
-    """The worker types that ``--profiles TYPE=FILE,…`` names; none for a single profile.
-
-    Raises
-    ------
-    InvalidValueError
-        Costs or numbers of workers of types without a profile.
-    """
-    files = profile_names.values
+) -> None:
+    """Refuse costs or numbers of workers of types without a profile."""
     for where, given in (("--cost", cost), ("--max-workers", max_workers)):
         if given is not None and not profile_names.typed:
             raise InvalidValueError(describe("there is one worker type only", where=where,
                                              value=given.text, allowed="--profiles TYPE=FILE,…"))
         for name in given.values if given is not None else ():
-            if name not in files:
+            if name not in profile_names.values:
                 raise InvalidValueError(describe("unknown worker type", where=where, value=name,
-                                                 allowed=", ".join(files)))
+                                                 allowed=", ".join(profile_names.values)))
+
+
+def _offered_types(
+    profile_names: ByType[str], read: Mapping[str, ProfileSet], cost: ByType[float] | None,
+    max_workers: ByType[int] | None,
+) -> tuple[WorkerType, ...]:
+    """The worker types that ``--profiles TYPE=FILE,…`` names; none for a single profile."""
     if not profile_names.typed:
         return ()
     costs = cost.values if cost is not None else {}
     most = max_workers.values if max_workers is not None else {}
-    read = {file: profiles.load(file) for file in files.values()}
     return tuple(WorkerType(name, read[file], most.get(name), costs.get(name, 1.0))
-                 for name, file in files.items())
+                 for name, file in profile_names.values.items())
 
 
 def _type_words(row: Mapping[str, Any]) -> str:

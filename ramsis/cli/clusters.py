@@ -2,32 +2,85 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from ramsis import profiles
 from ramsis.cluster import Cluster, SloClass
 from ramsis.cluster.words import ByType, named_cluster
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles import ProfileSet
 
-__all__ = ["cluster_of", "cluster_terms", "cluster_terms_if_several"]
+__all__ = ["cluster_of", "cluster_terms", "cluster_terms_if_several", "profiles_of"]
 
 
-def cluster_of(
-    profile_names: ByType[str], classes: tuple[SloClass, ...], workers: ByType[int],
-    overhead_ms: float = 0.0, padding: bool = True,
-) -> Cluster:
-    """The cluster that the options name, its profiles read, with overhead, padded or not.
+def profiles_of(
+    profile_names: ByType[str], models: Sequence[str] | None, overhead_ms: float = 0.0,
+    padding: bool = True,
+) -> dict[str, ProfileSet]:
+    """The profiles that an option names, by file: with overhead, padded or not.
+
+    Parameters
+    ----------
+    models : sequence of str, optional
+        Models to keep; of several profiles each keeps those that it has. All by default.
 
     Raises
     ------
     InvalidValueError
-        A type without workers or without a profile, shares that do not sum to 1, or an overhead
-        below 0.
+        A model that no profile has, a profile with none of them, or an overhead below 0.
     InputFileError
         A profile that cannot be read.
     """
-    return named_cluster(
-        profile_names, classes, workers, ("--profiles", "--workers"),
-        lambda file: profiles.load(file).with_padding(padding).with_overhead(overhead_ms))
+    found = {file: profiles.load(file) for file in profile_names.values.values()}
+    return {file: profile.with_padding(padding).with_overhead(overhead_ms)
+            for file, profile in _kept(found, models).items()}
+
+
+def _kept(
+    found: Mapping[str, ProfileSet], models: Sequence[str] | None
+) -> Mapping[str, ProfileSet]:
+    if models is None:
+        return found
+    known = list(dict.fromkeys(one.name for profile in found.values() for one in profile.models))
+    for name in models:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=3) or known
+            raise InvalidValueError(describe("no such model in the profile", where="--models",
+                                             value=name, allowed=", ".join(near)))
+    kept = {file: [one.name for one in profile.models if one.name in models]
+            for file, profile in found.items()}
+    for file, names in kept.items():
+        if not names:
+            raise InvalidValueError(
+                describe(f"the profile {file} has none of these models", where="--models",
+                         value=", ".join(models),
+                         allowed=", ".join(one.name for one in found[file].models)))
+    return {file: profile.subset(kept[file]) for file, profile in found.items()}
+
+
+def cluster_of(
+    profile_names: ByType[str], classes: tuple[SloClass, ...], workers: ByType[int],
+    models: Sequence[str] | None = None, overhead_ms: float = 0.0, padding: bool = True,
+) -> Cluster:
+    """The cluster that the options name, its profiles read as :func:`profiles_of` does.
+
+    Raises
+    ------
+    InvalidValueError
+        A type without workers or without a profile, shares that do not sum to 1, or as of
+        :func:`profiles_of`.
+    InputFileError
+        A profile that cannot be read.
+    """
+    @cache  # read once the names are known to fit
+    def read() -> dict[str, ProfileSet]:
+        return profiles_of(profile_names, models, overhead_ms, padding)
+
+    return named_cluster(profile_names, classes, workers, ("--profiles", "--workers"),
+                         lambda file: read()[file])
 
 
 def cluster_terms(cluster: Cluster) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import click
 
 from ramsis.cli.clusters import cluster_of
 from ramsis.cli.levels import print_levels
-from ramsis.cli.options import cluster_options, load_option
+from ramsis.cli.options import cluster_options, load_option, models_option
 from ramsis.cli.params import OUT_FOLDER, ByType
 from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import json_option, progress
@@ -23,6 +23,7 @@ __all__ = ["generate"]
 @click.command("generate")
 @cluster_options
 @load_option()
+@models_option
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
               help="Folder for the policy files and their manifest.")
 @policy_options()
@@ -40,6 +41,7 @@ def generate(
     slo_ms: tuple[SloClass, ...],
     workers: ByType[int],
     loads: tuple[float, ...],
+    models: list[str] | None,
     out: Path,
     settings: dict[str, Any],
     max_accuracy_step: float | None,
@@ -79,7 +81,7 @@ def generate(
     """  # noqa: E501 - an example is one line
     if None not in (settings["max_violation"], settings["violation_price"]):
         raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
-    cluster = cluster_of(profile_names, slo_ms, workers)
+    cluster = cluster_of(profile_names, slo_ms, workers, models)
     chosen = SynthesisSettings(slo_ms=cluster.slo_ms, workers=cluster.workers, **settings)
     if max_accuracy_step is not None:
         with progress("choosing load levels", 1):

@@ -38,6 +38,7 @@ _COMMANDS = {
     "bound": ("ramsis.cli.bound:bound", "What no scheme can beat."),
     "place": ("ramsis.cli.place:place", "Decide which models run on which workers."),
     "policy": ("ramsis.cli.policy:policy_group", "Look at policy files."),
+    "report": ("ramsis.cli.report:report", "One page about results, to keep and hand on."),
     "serve": ("ramsis.cli.serve:serve_command", "Serve models by policies, over HTTP."),
     "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),
     "verify": ("ramsis.cli.verify:verify", "Re-derive the claims of policy files."),
@@ -46,6 +47,10 @@ _COMMANDS = {
 
 class _LazyGroup(click.Group):
     """Imports a command's module when it is asked for, so that starting up stays quick."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["ramsis.arguments"] = tuple(args)
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)

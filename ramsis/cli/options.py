@@ -13,14 +13,14 @@ from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
-from ramsis.cli.params import ARRIVALS, LOADS, PROFILES, SLOS, TRACE, WORKERS
+from ramsis.cli.params import ARRIVALS, LOADS, MODELS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
 from ramsis.sim.fleet import SERVICES
 
 __all__ = [
     "cluster_options",
-    "like_workers_options",
     "load_option",
+    "models_option",
     "overhead_option",
     "padding_option",
     "seed_options",
@@ -29,19 +29,6 @@ __all__ = [
 ]
 
 _Command = Callable[..., Any]
-
-
-def like_workers_options(command: _Command) -> _Command:
-    """``--profiles``, ``--slo-ms`` and ``--workers``: like workers, one SLO."""
-    for option in (
-        click.option("--workers", type=int, required=True, help="Workers that share the load."),
-        click.option("--slo-ms", type=float, required=True,
-                     help="Deadline after arrival, in ms."),
-        click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
-                     help="Profile file, or the name of a shipped profile set."),
-    ):
-        command = option(command)
-    return command
 
 
 def cluster_options(command: _Command, *, required: bool = True) -> _Command:
@@ -119,6 +106,11 @@ def seed_options(seeds: int) -> Callable[[_Command], _Command]:
 
     return add
 
+
+models_option = click.option(
+    "--models", type=MODELS, metavar="A,B,...",
+    help="Models of the profile to use; of several worker types each uses those that it has.  "
+         "[default: all]")
 
 overhead_option = click.option(
     "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS",

@@ -42,8 +42,6 @@ __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "L
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OWN_ARRIVALS", "PROFILES", "SCHEME",
            "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
 
-_LARGEST_BATCH = 65536
-
 
 @dataclass(frozen=True)
 class TraceName:
@@ -85,11 +83,18 @@ class Word(_ParamType):
         return self._parse(value, param.opts[0] if param is not None else self.name)
 
 
-class OutFolder(click.Path):
-    """The name of a folder to write to.
+def _check_name(value: Any, kind: str, param: click.Parameter | None) -> None:
+    """Refuse an empty name of a file or folder to write.
 
-    An empty name, which in paths stands for the present folder, is a variable that was not set.
+    In paths it stands for the present folder, but it is a variable that was not set.
     """
+    if not str(value).strip():
+        raise InvalidValueError(describe(f"no name of a {kind}", value=value, allowed="a path",
+                                         where=param.opts[0] if param is not None else "out"))
+
+
+class OutFolder(click.Path):
+    """The name of a folder to write to."""
 
     name = "folder"
 
@@ -100,9 +105,7 @@ class OutFolder(click.Path):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """The path."""
-        if not str(value).strip():
-            raise InvalidValueError(describe("no name of a folder", value=value, allowed="a path",
-                                             where=param.opts[0] if param is not None else "out"))
+        _check_name(value, self.name, param)
         return super().convert(value, param, ctx)
 
 
@@ -118,9 +121,7 @@ class OutFile(click.Path):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """The path."""
-        if not str(value).strip():
-            raise InvalidValueError(describe("no name of a file", value=value, allowed="a path",
-                                             where=param.opts[0] if param is not None else "out"))
+        _check_name(value, "file", param)
         try:
             if stat.S_ISDIR(os.stat(value).st_mode):
                 raise OutputError(describe("is a folder", where=str(value),
@@ -227,6 +228,8 @@ def _models(text: str, where: str) -> list[str]:
 
 def _batches(text: str, where: str) -> tuple[int, ...]:
     """Batch sizes: ``4``, ``from:to``, ``from:to:step``, and several of these."""
+    from ramsis.profiles.values import MAX_BATCH  # imported here as it takes long
+
     found: set[int] = set()
     for part in text.split(","):
         numbers = part.split(":")
@@ -235,10 +238,10 @@ def _batches(text: str, where: str) -> tuple[int, ...]:
         except ValueError:
             first, more = 0, []
         last, step = (more or [first])[0], more[1] if len(more) == 2 else 1
-        if not (1 <= first <= last <= _LARGEST_BATCH and step >= 1 and len(more) <= 2):
+        if not (1 <= first <= last <= MAX_BATCH and step >= 1 and len(more) <= 2):
             raise InvalidValueError(
                 describe("not a list of batch sizes", where=where, value=text,
-                         allowed=f"1,2,4 or from:to or from:to:step, in 1 … {_LARGEST_BATCH}")
+                         allowed=f"1,2,4 or from:to or from:to:step, in 1 … {MAX_BATCH}")
             )
         found.update(range(first, last + 1, step), (last,))
     return tuple(sorted(found))

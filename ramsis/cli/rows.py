@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -14,37 +14,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ramsis import __version__
 from ramsis.policy import Policy
 from ramsis.runtime.table import WAIT_CODE
+from ramsis.tables import Column
 
-__all__ = ["Column", "budget_row", "budget_words", "headroom_row",
+__all__ = ["Column", "budget_row", "budget_words", "command_line", "headroom_row",
            "json_option", "policy_row", "print_json", "print_rows", "progress", "recovery_row"]
 
 json_option = click.option("--json", "as_json", is_flag=True,
                            help="Print the rows as one JSON document.")
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a printed table.
-
-    Attributes
-    ----------
-    key : str
-        Key of the row.
-    title : str
-    form : str
-        Format specification; an absent value prints as a dash.
-    """
-
-    key: str
-    title: str
-    form: str = ""
-
-    def text(self, row: Mapping[str, Any]) -> str:
-        """The row's entry as it is printed."""
-        value = row.get(self.key)
-        return "–" if value is None else format(value, self.form)
 
 
 def policy_row(policy: Policy) -> dict[str, Any]:
@@ -146,8 +125,16 @@ def _rendered(console: Console, table: Table) -> list[str]:
 
 
 def print_json(rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
-    """One JSON document on stdout with the rows in a list under ``rows``."""
-    click.echo(json.dumps({**more, "rows": [dict(row) for row in rows]}, indent=1))
+    """One JSON document on stdout with the rows in a list under ``rows``, and what made it."""
+    made = {"created_by": f"ramsis {__version__}", "command": command_line()}
+    click.echo(json.dumps({**made, **more, "rows": [dict(row) for row in rows]}, indent=1))
+
+
+def command_line() -> str:
+    """The command that runs, as it was typed."""
+    context = click.get_current_context(silent=True)
+    words = context.meta.get("ramsis.arguments", ()) if context is not None else ()
+    return shlex.join(["ramsis", *words])
 
 
 @contextmanager

@@ -17,11 +17,11 @@ __all__ = ["validate_command"]
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def validate_command(files: tuple[str, ...]) -> None:
-    """Check the schema and the consistency of policies, profiles and placement problems.
+    """Check the schema and consistency of policies, profiles, placement problems and scenarios.
 
-    FILE is a policy file, a profile file, a placement problem, a value table, a manifest, or a
-    folder with a manifest; these stand for all policy files that they name. Prints a line
-    for each FILE and goes on after a bad one; the exit code is 3 if any is bad.
+    FILE is a policy file, a profile file, a placement problem, a value table, a scenario, a
+    manifest, or a folder with a manifest; these stand for all policy files that they name.
+    Prints a line for each FILE and goes on after a bad one; the exit code is 3 if any is bad.
 
     \b
     Examples:
@@ -101,10 +101,20 @@ def _values(path: Path) -> str:
     return f"value table, {_count(len(placement_milp.read_values(path)), 'row')}"
 
 
+def _scenario(path: Path) -> str:
+    from ramsis.scenario import read_scenario
+
+    checked = read_scenario(path)
+    return (f"scenario {checked.name}, {_count(len(checked.arrays.workers), 'worker')}, "
+            f"{_count(len(checked.arrays.models), 'model')}, "
+            f"{_count(len(checked.streams), 'stream')}")
+
+
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
     profiles.FORMAT: _profile,
     "ramsis.placement-problem/1": _problem,
     "ramsis.value-table/1": _values,
+    "ramsis.scenario/1": _scenario,
 }

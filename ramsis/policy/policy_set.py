@@ -253,11 +253,13 @@ def write_set(
         As :meth:`SetFolder.add`.
     """
     flat = all(len(level.stations) == 1 for level in policies.levels)
-    _finish(Path(folder))
     target = SetFolder(folder, policies.worker_types, policies.slo_classes, created_by, flat=flat)
-    for level in policies.levels:
-        target.write_files(level)
-    return target.write_manifest()
+    make_folder(folder)
+    with folder_lock(folder):
+        _finish(Path(folder))
+        for level in policies.levels:
+            target.write_files(level)
+        return target.write_manifest()
 
 
 def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:

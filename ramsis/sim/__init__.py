@@ -31,6 +31,7 @@ from ramsis.sim.result import Estimate, SimulationResult
 from ramsis.sim.run import Run
 from ramsis.sim.schemes import (
     SCHEMES,
+    BentoML,
     Clipper,
     Fixed,
     Greedy,
@@ -38,6 +39,7 @@ from ramsis.sim.schemes import (
     JellyfishPlus,
     ModelSwitching,
     Policies,
+    Symphony,
     scheme,
 )
 from ramsis.sim.slow_spells import SlowSpells
@@ -46,6 +48,7 @@ from ramsis.sim.workload import ClosedLoop, ConstantLoad, Workload
 
 __all__ = [
     "SCHEMES",
+    "BentoML",
     "Clipper",
     "ClosedLoop",
     "ClusterPlan",
@@ -72,6 +75,7 @@ __all__ = [
     "SimulationResult",
     "SimulationSettings",
     "SlowSpells",
+    "Symphony",
     "TimeSeries",
     "Workload",
     "check_load",

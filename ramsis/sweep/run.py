@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ramsis import profiles
+from ramsis import __version__, profiles
 from ramsis.arrivals.rate_file import read_rates
 from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
+from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Failure", "Sweep", "SweepResult", "run_sweep"]
+
+RECORD_NAME = "sweep.json"
+"""File that says what a folder's tables are of."""
+RECORD_FORMAT = "ramsis.sweep/1"
 
 OnStep = Callable[[], object]
 _J = TypeVar("_J", bound=Job)
@@ -98,6 +104,7 @@ class Sweep:
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidValueError(describe("not a folder", where="out", value=str(folder)))
         inputs = _Inputs(spec)
+        self._spec, self._inputs = spec, inputs
         self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
                      for cell in spec.cells]
         self._open = [job for job in _unique(self.jobs) if job.result() is None]
@@ -139,6 +146,7 @@ class Sweep:
                 and (document := job.result()) is not None]
         values = value_rows(done)
         files = write_tables(self.folder, done, [(f.cell, f.error) for f in failures], values)
+        write_atomic(self.folder / RECORD_NAME, canonical_json(self._record()))
         computed = sum(job.path not in failed for job in self._open)
         distinct = {job.path for job in self.jobs}
         return SweepResult(
@@ -146,6 +154,13 @@ class Sweep:
             rows=tuple(cell_row(cell, document) for cell, document in done),
             values=tuple(values), files=files,
         )
+
+    def _record(self) -> dict[str, Any]:
+        """What was asked for, and what it was computed from."""
+        command = ["ramsis", "sweep", self._spec.source, "--out", str(self.folder)]
+        return {"format": RECORD_FORMAT, "created_by": f"ramsis {__version__}",
+                "command": shlex.join(command), "spec": dict(self._spec.document),
+                "profiles": self._inputs.fingerprints}
 
 
 def run_sweep(
@@ -189,6 +204,11 @@ class _Inputs:
         self._models: dict[tuple[str, str, str, float], ProfileSet] = {}
         self._clusters: dict[tuple[Any, ...], SweepCluster] = {}
         self._traces: dict[tuple[Any, ...], RateTrace] = {}
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Of the profiles, by the names that the specification gives them."""
+        return {name: one.fingerprint for name, one in self._profiles.items()}
 
     def cluster(self, cell: Cell) -> SweepCluster:
         key = (cell.profile, cell.model_set, cell.service, cell.overhead_ms, cell.workers,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -118,11 +118,14 @@ class SweepSpec:
         Named subsets of the models.
     source : str
         Where it is from, for messages.
+    document : Mapping
+        As it was written.
     """
 
     cells: tuple[Cell, ...]
     model_sets: Mapping[str, tuple[str, ...]]
     source: str = "spec"
+    document: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def load(
@@ -169,7 +172,7 @@ class SweepSpec:
                 if len(cells) > MAX_CELLS:
                     raise InputFileError(describe("too many cells", where=where,
                                                   allowed=f"at most {MAX_CELLS}"))
-        return cls(tuple(cells), model_sets, source)
+        return cls(tuple(cells), model_sets, source, document)
 
 
 def _model_sets(given: Any, source: str) -> dict[str, tuple[str, ...]]:

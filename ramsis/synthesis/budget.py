@@ -55,7 +55,6 @@ from ramsis.analysis.sampled import (
 )
 from ramsis.errors import InfeasibleError, describe
 from ramsis.policy import BudgetRecord, Policy, codes_among
-from ramsis.policy.records import Interval
 from ramsis.runtime.randomised import Randomised
 from ramsis.synthesis.settings import check_budget
 from ramsis.synthesis.simulated import Simulated, simulated
@@ -120,7 +119,8 @@ class _Search:
         interval = one.policy.expectations.interval
         if interval is None:
             return one.found.upper
-        _, high = rate_interval(one.found.violation_rate, _evidence(interval), self.confidence)
+        evidence = Evidence.behind(interval)
+        _, high = rate_interval(one.found.violation_rate, evidence, self.confidence)
         return high + one.found.violation_half_width
 
     def settled(self, beyond: _Tried, within: _Tried) -> bool:
@@ -180,7 +180,7 @@ def _check_samples(search: _Search, first: Policy) -> None:
     for price in (0.0, HIGHEST_PRICE):
         policy = first if price == 0.0 else search.make(price)
         interval = policy.expectations.interval
-        if interval is None or lowest_upper(_evidence(interval), search.confidence
+        if interval is None or lowest_upper(Evidence.behind(interval), search.confidence
                                             ) <= search.budget:
             return
     rate = policy.expectations.violation_rate
@@ -192,7 +192,7 @@ def _check_samples(search: _Search, first: Policy) -> None:
 def _more_samples(search: _Search, policy: Policy, rate: float) -> float | None:
     """How many times the samples keep a rate's upper end within the budget; None if none do."""
     assert policy.expectations.interval is not None
-    samples, weight = _evidence(policy.expectations.interval)
+    samples, weight = Evidence.behind(policy.expectations.interval)
 
     def fits(times: float) -> bool:
         more = Evidence(samples * times, weight / times)
@@ -211,10 +211,6 @@ def _too_few_samples(search: _Search, policy: Policy, times: float) -> Infeasibl
         f"{fewest} samples of each batch cannot support this budget with a confidence of "
         f"{search.confidence:g}", where=f"max_violation at {policy.load_qps:g} QPS",
         value=search.budget, allowed=f"a profile of {math.ceil(times * fewest)} samples or more"))
-
-
-def _evidence(interval: Interval) -> Evidence:
-    return Evidence(interval.samples, interval.one_more)
 
 
 def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
@@ -322,6 +318,6 @@ def _stated(best: _Tried, budget: float, confidence: float) -> Policy:
     found, policy = best.found, best.policy
     expected = as_measured(policy.expectations, found, policy.load_qps)
     if expected.interval is not None:
-        expected = at_confidence(expected, _evidence(expected.interval), confidence)
+        expected = at_confidence(expected, Evidence.behind(expected.interval), confidence)
     return replace(policy, expectations=expected, replay=None,
                    budget=BudgetRecord(max_violation_rate=budget, **asdict(found)))

@@ -58,7 +58,7 @@ def interval_checks(
     mine = stated.interval
     if mine is None or derived is None:
         return (Check("interval", None, None, mine is derived),)
-    other = at_confidence(stated, Evidence(mine.samples, mine.one_more), mine.confidence).interval
+    other = at_confidence(stated, Evidence.behind(mine), mine.confidence).interval
     assert other is not None
     return (
         close("effective samples", mine.samples, derived.samples, _OF_SAMPLES * derived.samples),

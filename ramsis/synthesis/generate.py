@@ -79,7 +79,7 @@ def _at_confidence(policy: Policy, confidence: float) -> Policy:
     if known is None or known.confidence == confidence:
         return policy
     return replace(policy, expectations=at_confidence(
-        policy.expectations, Evidence(known.samples, known.one_more), confidence))
+        policy.expectations, Evidence.behind(known), confidence))
 
 
 def priced(

@@ -38,6 +38,7 @@ from ramsis.mdp.sparse import SparseMDP
 from ramsis.worker._kernels import four_intervals
 from ramsis.worker.actions import Action, LateRule
 from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.explicit_overdue import at_least, phase_moved
 from ramsis.worker.explicit_partial import PartialRows
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.round_robin_phase import phase_distribution
@@ -293,24 +294,18 @@ class _ServiceTransitions:
         problem, workers, slo = self.problem, self.problem.workers, self.problem.slo_ms
         at_slo = self._at(slo)
         arrived = np.arange(counts_support(problem.arrivals, latency_ms - slo) + 1)
-        chance = np.exp(problem.arrivals.log_pf(arrived, np.array([latency_ms - slo])))
-        moved = np.zeros((workers, workers))
-        for r in range(1, workers + 1):
-            own = (arrived + workers - r) // workers
-            moved[r - 1] = chance @ np.eye(workers)[r - arrived + own * workers - 1]
+        moved = phase_moved(
+            np.exp(problem.arrivals.log_pf(arrived, np.array([latency_ms - slo]))), workers)
         lost = self._at_least(latency_ms) - moved @ self._at_least(slo)
         return _After(csr_array(moved @ at_slo.transition), moved @ at_slo.excess,
                       np.maximum(lost, 0.0))
 
     def _at_least(self, duration_ms: float) -> FloatArray:
         """P(n >= 1 … N requests come to the worker | r), and E[(n − N)⁺]; shape (K, N+1)."""
-        problem, workers, top = self.problem, self.problem.workers, self.problem.max_queue
+        problem = self.problem
         size = counts_support(problem.arrivals, duration_ms)
-        cdf = counts_cdf(problem.arrivals, np.array([duration_ms]), size)[0]
-        most = max(top + 1, size // workers + 2)
-        wanted = np.arange(1, workers + 1)[:, None] + workers * np.arange(most)
-        tail = np.where(wanted <= size, 1.0 - cdf[np.minimum(wanted - 1, size)], 0.0)
-        return np.hstack([tail[:, :top], tail[:, top:].sum(axis=1, keepdims=True)])
+        upto = counts_cdf(problem.arrivals, np.array([duration_ms]), size)[0]
+        return at_least(upto[:size], problem.workers, problem.max_queue)
 
     def _of_latency(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
         """P(next state | r), (K, S), and the excess, (K,), for one latency."""

@@ -27,6 +27,7 @@ from scipy.sparse import csr_array, vstack
 from ramsis.arrivals import Poisson
 from ramsis.arrivals.counts import counts_support
 from ramsis.worker.actions import LateRule
+from ramsis.worker.explicit_overdue import at_least, phase_moved
 from ramsis.worker.modes import MODES, ModulatedProcess, is_modulated
 from ramsis.worker.modulated import phase_distribution_by_mode
 from ramsis.worker.problem import WorkerProblem
@@ -139,31 +140,20 @@ class _Service:
             return *self._of_latency(latency_ms), none
         next_state, excess = self._of_latency(slo)
         moved = self._moved(latency_ms - slo)
-        lost = self._at_least(latency_ms) - np.einsum("zrys,ysn->zrn", moved, self._at_least(slo))
-        return (np.einsum("zrys,ysx->zrx", moved, next_state),
-                np.einsum("zrys,ys->zr", moved, excess), np.maximum(lost, 0.0))
+        lost = self._at_least(latency_ms) - np.einsum("zyrs,ysn->zrn", moved, self._at_least(slo))
+        return (np.einsum("zyrs,ysx->zrx", moved, next_state),
+                np.einsum("zyrs,ys->zr", moved, excess), np.maximum(lost, 0.0))
 
     def _moved(self, duration_ms: float) -> FloatArray:
-        """P(mode and r' after a time | mode and r before); [z, r, z', r']."""
-        workers = self.problem.workers
+        """P(mode and r' after a time | mode and r before); [z, z', r, r']."""
         arrived = np.arange(counts_support(self.busiest, duration_ms) + 1)
         joint = self.arrivals.joint_pf(arrived, np.array([duration_ms]))[0]
-        moved = np.zeros((MODES, workers, MODES, workers))
-        for r in range(1, workers + 1):
-            own = (arrived + workers - r) // workers
-            moved[:, r - 1] = joint @ np.eye(workers)[r - arrived + own * workers - 1]
-        return moved
+        return phase_moved(joint, self.problem.workers)
 
     def _at_least(self, duration_ms: float) -> FloatArray:
         """P(n >= 1 … N requests come to the worker | z, r), and E[(n − N)⁺]; [z, r, n]."""
-        workers, top = self.problem.workers, self.problem.max_queue
         upto = self._cdf(duration_ms).sum(axis=1)
-        size = upto.shape[1]
-        most = max(top + 1, size // workers + 2)
-        wanted = np.arange(1, workers + 1)[:, None] + workers * np.arange(most)
-        tail = np.where(wanted <= size, 1.0 - upto[:, np.minimum(wanted, size) - 1], 0.0)
-        return np.concatenate([tail[..., :top], tail[..., top:].sum(axis=2, keepdims=True)],
-                              axis=2)
+        return at_least(upto, self.problem.workers, self.problem.max_queue)
 
     def drop(self, n: int, j: int, phase: FloatArray, z: int) -> csr_array:
         """P(next state), (1, S), when the head of n + 1 requests at bin j is dropped in mode z."""

@@ -42,6 +42,7 @@ from ramsis.worker.admissible import admissible_actions
 from ramsis.worker.checks import MAX_QUEUE
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.queue import WorkerQueue
+from ramsis.worker.service_distribution import RandomTimes
 
 __all__ = ["MAX_QUEUE", "DecisionRules", "Objective", "WorkerProblem"]
 
@@ -101,9 +102,7 @@ class WorkerProblem(WorkerQueue):
         arrivals: ArrivalProcess,
         grid: str | FloatArray = DEFAULT_GRID,
         max_queue: int = 32,
-        quantiles_ms: FloatArray | None = None,
-        levels: FloatArray | None = None,
-        samples: IntArray | None = None,
+        times: RandomTimes | None = None,
         **rules: Unpack[DecisionRules],
     ) -> WorkerProblem:
         """A checked problem.
@@ -114,13 +113,9 @@ class WorkerProblem(WorkerQueue):
             Must reach batch ``max_queue + 1``.
         grid : str or ndarray
             ``fixed:D``, ``model``, or the slack values themselves.
-        quantiles_ms : ndarray, shape (M, B, Q), optional
-            Quantiles of service times, for B >= N+1 and at least two; infinite for a batch that
-            is not to be run. Every batch of ``latency.fastest`` is finite.
-        levels : ndarray, shape (Q,), optional
-            Their levels; by default the midpoints of Q equal parts.
-        samples : ndarray of int, shape (M, B), optional
-            How many samples each distribution rests on; 0 where it is not known.
+        times : RandomTimes, optional
+            Where service times are random, for B >= N+1 and Q >= 2. Every batch of
+            ``latency.fastest`` is finite.
         **rules
             ``objective`` (``per-query``), ``late`` (``serve``), ``batching`` (``maximal``) and
             ``violation_price`` (0); the defaults in brackets.
@@ -136,14 +131,12 @@ class WorkerProblem(WorkerQueue):
         checks.check_rate(arrivals)
         checks.check_table(latency, max_queue)
         slack_ms = checks.checked_grid(grid, slo_ms, latency, max_queue)
-        if quantiles_ms is not None:
-            quantiles_ms = quantiles_ms[:, : max_queue + 1]
-        checks.check_slo(
-            slo_ms, latency.latency_ms if quantiles_ms is None else quantiles_ms[:, :, 0]
-        )
+        drawn: dict[str, Any] = {} if times is None else times._asdict()
+        if times is not None:
+            drawn["quantiles_ms"] = times.quantiles_ms[:, : max_queue + 1]
         problem = cls(latency, float(slo_ms), workers, arrivals, slack_ms, max_queue,
-                      quantiles_ms=quantiles_ms, levels=levels, samples=samples,
-                      **_checked(rules))
+                      **drawn, **_checked(rules))
+        checks.check_slo(problem.slo_ms, problem.shortest_ms)
         checks.check_modelled(problem.arrivals, problem.batching)
         checks.check_size(problem, problem.late)
         return problem

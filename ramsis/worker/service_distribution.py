@@ -12,18 +12,38 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-__all__ = ["ServiceDistributions", "fixed_services", "random_services"]
+__all__ = ["RandomTimes", "ServiceDistributions", "fixed_services", "random_services"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _STEPS_PER_SLO = 200
 _BEYOND = 32  # steps per unit of the logarithm, beyond the SLO
+
+
+class RandomTimes(NamedTuple):
+    """Random service times by model and batch.
+
+    Attributes
+    ----------
+    quantiles_ms : ndarray, shape (M, B, Q)
+        Quantiles, for at least two models and batches; infinite for a batch that is not to be
+        run.
+    levels : ndarray, shape (Q,), optional
+        Their levels; by default the midpoints of Q equal parts.
+    samples : ndarray of int, shape (M, B), optional
+        How many samples each distribution rests on; 0 where it is not known.
+    """
+
+    quantiles_ms: FloatArray
+    levels: FloatArray | None = None
+    samples: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)

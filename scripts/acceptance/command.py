@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from evaluation.command import show  # sets the threads before anything is loade
 
 from acceptance import bursts, few_workers, headroom, near_capacity, random_settings
 from acceptance.line import Line, Row, spread
+from acceptance.results import Results
 from acceptance.setting import Effort, Setting
 from ramsis.errors import RamsisError
 
@@ -74,33 +74,14 @@ def _rows(
     line: Line, settings: Sequence[Setting], effort: Effort, out: Path
 ) -> list[Row]:
     """The results of all settings; what the file lacks is computed and appended to it."""
-    known = dict(_known(out))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
-    with out.open("a", encoding="utf-8") as stream:
-        if stream.tell():
-            stream.write("\n")  # the last line may have been cut off
-        for done, setting in enumerate(settings, start=1):
-            key = json.dumps({**setting.as_dict(), **effort.as_dict()}, sort_keys=True)
-            if key not in known:
-                print(f"{done}/{len(settings)}  {setting}", file=sys.stderr, flush=True)
-                known[key] = _computed(line, setting, effort)
-                stream.write(json.dumps({"key": key, **known[key]}) + "\n")
-                stream.flush()
-            rows.append(known[key])
+    results, rows = Results(out), list[Row]()
+    for done, setting in enumerate(settings, start=1):
+        def compute(number: int = done, of: Setting = setting) -> Row:
+            print(f"{number}/{len(settings)}  {of}", file=sys.stderr, flush=True)
+            return _computed(line, of, effort)
+
+        rows.append(results.row({**setting.as_dict(), **effort.as_dict()}, compute))
     return rows
-
-
-def _known(out: Path) -> Iterable[tuple[str, Row]]:
-    """What a file holds, but for a last line that was cut off."""
-    if not out.exists():
-        return
-    for text in out.read_text(encoding="utf-8").splitlines():
-        try:
-            row = json.loads(text)
-        except ValueError:
-            continue
-        yield row.pop("key"), row
 
 
 def _computed(line: Line, setting: Setting, effort: Effort) -> Row:

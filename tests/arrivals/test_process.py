@@ -12,6 +12,7 @@ import pytest
 from ramsis.arrivals import (
     ArrivalProcess,
     Arrivals,
+    Arrivals,
     MarkovModulated,
     NegativeBinomial,
     Poisson,

@@ -265,6 +265,7 @@ def test_the_real_azure_trace_is_the_same_by_name(reference_dir: Path) -> None:
     assert found.tolist() == read_timestamps(path).tolist()
 
 
+@pytest.mark.slow
 def test_commands_take_traces_by_format(run: Run, tmp_path: Path, tiny_file: Path) -> None:
     lines = "".join(json.dumps({"timestamp": 20 * i, "input_length": 1, "output_length": 1}) + "\n"
                     for i in range(100))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,7 @@ FLEET = ("--slo-ms", "60", "--workers", "20", "--load", "4400", "--dispatch", "c
          "--max-queue", "4")
 
 
+@pytest.mark.slow
 def test_generate_keeps_to_a_budget_and_says_how(run: Run, profile: str, tmp_path: Path) -> None:
     done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"),
                "--max-violation", "0.03", "--json")
@@ -127,3 +129,14 @@ def test_a_central_queue_has_no_other_late_rule(run: Run, profile: str) -> None:
     done = run("frontier", "--profiles", profile, *FLEET, "--late", "serve")
     assert done.code == 2
     assert done.err.startswith("error: --late: not allowed with dispatch central-queue")
+
+
+@pytest.mark.parametrize("words", [("--slo-ms", "15:0.3,25:0.7", "--workers", 2),
+                                   ("--slo-ms", 25, "--workers", "a=1,b=1")])
+def test_a_frontier_of_several_stations_is_refused_with_the_reason(
+    run: Run, words: tuple[Any, ...]
+) -> None:
+    ran = run("frontier", "--profiles", "digits-cpu", *words, "--load", 900)
+    assert ran.code == 2
+    assert "a frontier is of one station" in ran.err
+    assert ran.err.count("\n") == 1

@@ -116,6 +116,7 @@ def typed(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"old={tiny_file},new={fast}"
 
 
+@pytest.mark.slow
 def test_several_types_give_the_cheapest_mix_of_the_library(
     run: Run, tiny: ProfileSet, typed: str
 ) -> None:

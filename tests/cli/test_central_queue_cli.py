@@ -36,6 +36,7 @@ def test_every_command_takes_a_fleet_set(run: Run, folder: Path, tiny_file: Path
     assert row["effective_accuracy"] == pytest.approx(row["expected_effective_accuracy"], abs=0.02)
 
 
+@pytest.mark.slow
 def test_verification_prints_the_certified_gap_and_notices_a_lie(run: Run, folder: Path) -> None:
     ran = run("verify", folder)
     assert ran.code == 0, ran.err

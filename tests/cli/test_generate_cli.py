@@ -41,6 +41,7 @@ def generate(run: Run, tiny_file: Path, tmp_path: Path) -> Any:
     return call
 
 
+@pytest.mark.slow
 def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Path) -> None:
     ran = generate(load="50,1200,9000")
     assert (ran.code, ran.err) == (0, "")
@@ -103,6 +104,7 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
         assert row["upper_bound"] == expected.upper_bound
 
 
+@pytest.mark.slow
 def test_levels_can_be_chosen_by_accuracy(generate: Any, tmp_path: Path) -> None:
     ran = generate(load="50,800", max_accuracy_step="0.05")
     assert (ran.code, ran.err) == (0, "")
@@ -137,6 +139,7 @@ def test_another_set_is_refused_unless_it_may_be_replaced(
     assert [level.policy.workers for level in validate_set(tmp_path / "out").levels] == [5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"workers": "1", "load": "1e-6,100,1e5"}, {"workers": "1000", "load": "1,20000,1e6"},
@@ -337,6 +340,7 @@ def test_ctrl_c_says_so_and_exits_with_130(
     assert [p.load_qps for p in validate_set(tmp_path / "out").levels] == [50.0, 100.0]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_a_real_interrupt_leaves_finished_files_and_no_others(
     tiny_file: Path, tmp_path: Path

@@ -79,6 +79,7 @@ def succeeds(ran: Ran) -> bool:
     return ran.code == 0 and "error" not in ran.err and bool(ran.out.strip())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in SHOWN if not line.startswith("load ")])
 def test_the_examples_of_the_help_pages_run(run: Run, workplace: Path, line: str) -> None:
     ran = run(*shlex.split(line))

@@ -146,6 +146,7 @@ def hard_problem() -> dict[str, Any]:
         rules={"variants_per_worker": 2})
 
 
+@pytest.mark.slow
 def test_a_time_limit_gives_the_best_so_far_with_its_gap() -> None:
     placement = None
     for seconds in (2.0, 8.0, 32.0):  # until there is something to return

@@ -18,6 +18,7 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     lambda words: quiet_run(words)[0] or 0)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(number=st.integers(0, 2**32))
 def test_damaged_files_and_odd_options_are_answered_in_a_line(kit: Path, number: int) -> None:

@@ -282,6 +282,7 @@ def onnx_file(tmp_path: Path) -> Build:
     return build
 
 
+@pytest.mark.slow
 def test_an_onnx_model_measured_twice_agrees_within_its_stated_error(onnx_file: Build) -> None:
     """Each batch size does so with 95 % confidence, while the machine stays as busy."""
     settings = MeasureSettings("onnx", (1, 2, 4, 8, 16, 32), StopRule(seconds_per_batch=1.0))

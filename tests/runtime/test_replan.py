@@ -150,7 +150,7 @@ def test_the_real_generator_killed_at_any_moment_leaves_a_valid_set(tmp_path: Pa
     command = [sys.executable, "-m", "ramsis", "generate", *OPTIONS, "--out", str(folder)]
     subprocess.run([*command, "--load", "5"], check=True, capture_output=True)
     loads = "10:200:1"
-    for files in (2, 20, 21):
+    for files in (2, 8, 9):
         process = subprocess.Popen([*command, "--load", loads], stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         while len(list(folder.glob("round-robin*.json"))) < files and process.poll() is None:

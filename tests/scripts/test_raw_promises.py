@@ -47,4 +47,4 @@ def test_results_that_are_there_are_not_made_again(
     assert printed.count("4 of 6 hold") == 2
     assert printed.count("MISS") == 4
     rows = [json.loads(line) for line in out.read_text().splitlines()]
-    assert {row["case"]["law"] for row in rows} == set(raw_promises.LAWS)
+    assert {row["key"]["law"] for row in rows} == set(raw_promises.LAWS)

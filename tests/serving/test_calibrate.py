@@ -15,6 +15,7 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
 
 
+@pytest.mark.slow
 def test_a_profile_is_measured_through_the_server(tmp_path: Path) -> None:
     folder = make(tmp_path, loads=(20.0,))
     out = folder / "mine.json"

@@ -42,6 +42,7 @@ def test_options_without_one_profile_are_refused() -> None:
             profile_option(options)
 
 
+@pytest.mark.slow
 def test_slower_service_is_noticed_and_planned_for(tmp_path: Path) -> None:
     folder = make(tmp_path, loads=(40.0,))
     save(profile(), folder / "profile.json")

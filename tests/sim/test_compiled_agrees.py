@@ -97,6 +97,7 @@ def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> t
         times, 1e6, np.random.default_rng(0)), load)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     arrivals=lattice_arrivals(), workers=st.integers(1, 5),

@@ -321,6 +321,7 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
     assert loads[0] <= 100
 
 
+@pytest.mark.slow
 def test_central_queue_policies_are_made_kept_and_simulated(
     tiny: ProfileSet, tiny_file: Path, tmp_path: Path
 ) -> None:

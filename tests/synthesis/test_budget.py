@@ -40,6 +40,7 @@ def within(kind: str, max_violation: float) -> Policy:
     return generate_policy(PROFILE, load_qps, replace(settings, max_violation=max_violation))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("most", [0.01, 0.03])
 def test_the_budget_is_met_by_other_arrivals_too(kind: str, most: float) -> None:
@@ -86,6 +87,7 @@ def _answers(made: Policy) -> tuple[Policy, Policy]:
     return replace(made, randomised=None), replace(made, randomised=None, codes=codes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_what_cannot_be_reached_names_what_can(kind: str) -> None:
     with pytest.raises(InfeasibleError, match="no policy keeps the violation rate") as caught:

@@ -68,6 +68,7 @@ def test_one_by_one_finds_the_first_of_any_predicate_in_fleets_below_100(
     assert answer == (lowest + holds.index(True) if holds[-1] else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [FLEET, WORKER, "jellyfish-plus", "greedy"])
 def test_it_agrees_with_a_linear_scan_by_simulation(tiny: ProfileSet, name: str) -> None:
     answer = found(tiny, name)
@@ -103,6 +104,7 @@ def test_the_row_says_what_was_promised_simulated_and_tried(tiny: ProfileSet) ->
     assert row["workers"] - 1 in row["tried"] or row["gap"] == 0
 
 
+@pytest.mark.slow
 def test_a_trace_needs_workers_for_its_peaks(tiny: ProfileSet) -> None:
     trace = RateTrace([0.0, 4000.0, 6000.0], [300.0, 1800.0, 300.0], 10_000.0)
     targets = Targets(0.002, min_effective_accuracy=0.7)

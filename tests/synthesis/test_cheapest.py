@@ -45,7 +45,8 @@ def offered(tiny: ProfileSet) -> list[WorkerType]:
             WorkerType("large", dataclasses.replace(tiny, models=tiny.models[2:]), cost=1.5)]
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=10, deadline=None)
 @given(costs=st.tuples(st.integers(1, 8), st.integers(1, 8)), slack=st.floats(1.0, 1.6),
        worth=st.tuples(st.floats(0.5, 1.0), st.floats(0.5, 1.0)))
 def test_the_search_finds_the_cheapest_where_more_workers_never_hurt(
@@ -82,6 +83,7 @@ def test_the_search_finds_the_cheapest_where_more_workers_never_hurt(
     assert len({counts for counts, _ in search.trials}) == len(search.trials)
 
 
+@pytest.mark.slow
 def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny: ProfileSet) -> None:
     types = offered(tiny)
     answer = found(types)

@@ -20,6 +20,7 @@ def promised(law: str, count: int, seed: int) -> Policy:
     return generate_policy(one_model(law, count, seed), 20.0, SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("law", "fewest"), [("log-normal", 18), ("bimodal", 18)])
 def test_the_interval_covers_the_truth_of_a_known_distribution(law: str, fewest: int) -> None:
     """Of 20 here; of 100 by ``scripts/interval_coverage.py``: 98, 99, and 98 with outliers.

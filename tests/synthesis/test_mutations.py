@@ -18,6 +18,7 @@ SLOW = {"budget", "budget, central queue", "modulated", "central queue near capa
 FAST = [kind for kind in FILES if kind not in SLOW]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*FAST, *SETS])
 def test_a_changed_number_is_found(kind: str, tmp_path: Path) -> None:
     tried, missed = escaped(kind, np.random.default_rng([5, *map(ord, kind)]), 10, tmp_path)

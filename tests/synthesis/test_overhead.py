@@ -38,6 +38,7 @@ def test_every_latency_of_a_profile_is_longer() -> None:
     assert (after.std_ms, after.n, after.batch) == (0.5, 9, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_a_policy_states_the_overhead_and_keeps_to_it(way: str, tmp_path: Path) -> None:
     profile, given = profiles.load("digits-cpu"), settings(**WAYS[way])

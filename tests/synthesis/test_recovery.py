@@ -74,6 +74,7 @@ def test_what_a_policy_has_without_bursts_is_from_before_its_own_load_makes_it_c
     assert _usual(collapsed) == pytest.approx(np.full(1000, 0.85))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
 def test_a_wrong_recovery_is_found(dispatch: str) -> None:
     policy = with_recovery(text_policy(0.8, dispatch=dispatch, max_queue=16, workers=8), 1000)

@@ -120,6 +120,7 @@ def test_worker_policies_keep_classes_apart() -> None:
     assert alone.expected["apart_effective_accuracy"] is None
 
 
+@pytest.mark.slow
 def test_a_type_too_slow_for_a_class_does_not_get_it() -> None:
     slow = linear_profile((0.95, 70.0, 20.0))
     found = level([(slow, 4), (fast_profile(), 2)], TWO, 200.0)
@@ -165,6 +166,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_written_mix_does_what_it_promises(made: Path) -> None:
     mix = validate_set(made)
     assert [one.load_qps for one in mix.levels] == [1200.0, 6000.0]

@@ -51,6 +51,7 @@ def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
     return write_changed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load_qps", "changes"),
     [(1e-6, {}), (300.0, {}), (1600.0, {}), (1780.0, {}), (2500.0, {}), (20_000.0, {}),
@@ -77,6 +78,7 @@ def test_every_claim_of_a_generated_file_holds(
     assert len(checks) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("load_qps", "changes"),
     [(300.0, {}), (1600.0, {}), (2500.0, {"late": "drop"}), (1600.0, {"late": "free"}),

@@ -45,6 +45,7 @@ def test_as_many_are_dropped_as_came_too_early(nodes: str, workers: int) -> None
     np.testing.assert_allclose(mdp.continuation.sum(axis=1), 1.0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", ["per-query", "per-decision"])
 @pytest.mark.parametrize("arrivals", [Poisson(150.0), Poisson(60.0), NegativeBinomial(150.0, 3.0)],
                          ids=["busy", "calm", "in clumps"])

@@ -51,6 +51,7 @@ def transitions(problem: WorkerProblem, batches: PartialBatches) -> PartialBatch
     return partial_batch_transitions(problem, phase, own_columns(problem), batches)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load_qps", [20.0, 150.0, 900.0])
 def test_rows_are_the_brute_force(load_qps: float) -> None:
     problem = small_problem(load_qps)

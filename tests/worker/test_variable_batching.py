@@ -26,6 +26,7 @@ from ramsis.worker.partial_batch import (
 from ramsis.worker.policy_iteration import solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.round_robin_phase import phase_distribution
+from ramsis.worker.service_distribution import RandomTimes
 from ramsis.worker.solve import SolverName, evaluate_table, solve_worker
 from ramsis.worker.structured import build_structured
 from ramsis.worker.variable_batching import build_variable
@@ -33,21 +34,21 @@ from ramsis.worker.variable_policy_iteration import evaluate_variable, solve_var
 from tests.reference.partial_batch import at_least
 from tests.worker.problems import TWO_MODELS, linear, small_problem, worker_problems
 
-QUANTILES = TWO_MODELS.latency_ms[:, :, None] * np.linspace(0.7, 1.2, 6)
+DRAWN = RandomTimes(TWO_MODELS.latency_ms[:, :, None] * np.linspace(0.7, 1.2, 6))
 """Drawn service times: the fixed ones, from 0.7 to 1.2 times as long."""
-KINDS = [("serve", None), ("drop", None), ("free", None), ("serve", QUANTILES)]
+KINDS = [("serve", None), ("drop", None), ("free", None), ("serve", DRAWN)]
 
 
 def variable_problem(load_qps: float = 150.0, **changes: Any) -> WorkerProblem:
     return small_problem(load_qps, batching="variable", **changes)
 
 
-@pytest.mark.parametrize(("late", "quantiles_ms"), KINDS)
+@pytest.mark.parametrize(("late", "times"), KINDS)
 @pytest.mark.parametrize(("load_qps", "gain"), [(60.0, 0.0), (150.0, 0.6), (500.0, 0.3)])
 def test_a_backup_of_any_values_is_the_explicit_bellman_operator(
-    load_qps: float, gain: float, late: str, quantiles_ms: np.ndarray[Any, Any] | None
+    load_qps: float, gain: float, late: str, times: RandomTimes | None
 ) -> None:
-    problem = variable_problem(load_qps, late=late, quantiles_ms=quantiles_ms,
+    problem = variable_problem(load_qps, late=late, times=times,
                                violation_price=0.2)
     variable, explicit = build_variable(problem, "exact"), build_explicit(problem)
     value = np.random.default_rng(1).normal(size=len(variable.likely))
@@ -65,13 +66,13 @@ def test_a_backup_of_any_values_is_the_explicit_bellman_operator(
     )
 
 
-@pytest.mark.parametrize(("late", "quantiles_ms"), KINDS)
+@pytest.mark.parametrize(("late", "times"), KINDS)
 @pytest.mark.parametrize("load_qps", [20.0, 400.0])
 @pytest.mark.parametrize("objective", ["per-query", "per-decision"])
 def test_the_optimum_is_that_of_the_explicit_rows(
-    load_qps: float, late: str, quantiles_ms: np.ndarray[Any, Any] | None, objective: str
+    load_qps: float, late: str, times: RandomTimes | None, objective: str
 ) -> None:
-    problem = variable_problem(load_qps, late=late, quantiles_ms=quantiles_ms,
+    problem = variable_problem(load_qps, late=late, times=times,
                                objective=objective)
     solution = solve_variable(build_variable(problem, "exact"))
     assert solution.certificate.converged
@@ -81,6 +82,7 @@ def test_the_optimum_is_that_of_the_explicit_rows(
     problem.check_policy(solution.policy)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(problem=worker_problems(), late=st.sampled_from(list(LateRule)))
 def test_variable_is_never_worse_than_maximal(problem: WorkerProblem, late: LateRule) -> None:
@@ -164,7 +166,7 @@ def test_the_first_requests_of_a_longer_queue_stand_where_order_statistics_say()
 
 
 def test_drawn_times_stand_as_quarters_of_the_same_mean() -> None:
-    problem = variable_problem(quantiles_ms=QUANTILES)
+    problem = variable_problem(times=DRAWN)
     latency_ms, weight = service_points(problem)
     assert latency_ms.shape == (len(problem.services.mean_ms), SERVICE_POINTS)
     np.testing.assert_allclose((latency_ms * weight).sum(axis=1), problem.services.mean_ms,

@@ -15,7 +15,7 @@ from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import number
 from ramsis.errors import InputFileError, describe
 
-__all__ = ["minute_columns", "read_minute_bins", "read_second_rates"]
+__all__ = ["minute_columns", "read_function_minutes", "read_minute_bins", "read_second_rates"]
 
 
 def minute_columns(names: list[str]) -> list[int]:
@@ -86,6 +86,41 @@ def _sums(
                 )
             totals[i] += count
     return rows, totals
+
+
+def read_function_minutes(path: Path) -> NDArray[np.float64]:
+    """Invocations of each function in each minute, shape (functions, minutes).
+
+    Raises
+    ------
+    InputFileError
+        As :func:`read_minute_bins`.
+    """
+    found: list[list[float]] = []
+    columns: list[int] = []
+    for first, text in blocks(path):
+        for line, content in lines_of(text, first):
+            cells = fields_of(content, ",")
+            if not columns:
+                columns = minute_columns(cells)
+                if not columns:
+                    raise InputFileError(
+                        describe("no columns of minutes", where=f"{path}: line {line}",
+                                 value=content.strip(), allowed="HashOwner,…,1,2,3,…")
+                    )
+                continue
+            counts = [number(cells[i]) if i < len(cells) else math.nan for i in columns]
+            for minute, count in enumerate(counts, start=1):
+                if not 0 <= count < math.inf:
+                    raise InputFileError(
+                        describe("not a count", where=f"{path}: line {line}, minute {minute}",
+                                 value=count, allowed="a finite number >= 0")
+                    )
+            found.append(counts)
+    if not found:
+        raise InputFileError(describe("empty trace", where=str(path),
+                                      allowed="a function with invocations"))
+    return np.array(found)
 
 
 def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.plan import SchemeSpec
+from ramsis.sim.schemes.bentoml import BentoML
 from ramsis.sim.schemes.clipper import Clipper
 from ramsis.sim.schemes.fixed import Fixed
 from ramsis.sim.schemes.greedy import Greedy
@@ -14,12 +15,14 @@ from ramsis.sim.schemes.infaas import Infaas
 from ramsis.sim.schemes.jellyfish_plus import JellyfishPlus
 from ramsis.sim.schemes.model_switching import ModelSwitching
 from ramsis.sim.schemes.policies import Policies
+from ramsis.sim.schemes.symphony import Symphony
 
-__all__ = ["SCHEMES", "Clipper", "Fixed", "Greedy", "Infaas", "JellyfishPlus",
-           "ModelSwitching", "Policies", "scheme"]
+__all__ = ["SCHEMES", "BentoML", "Clipper", "Fixed", "Greedy", "Infaas", "JellyfishPlus",
+           "ModelSwitching", "Policies", "Symphony", "scheme"]
 
 SCHEMES: dict[str, type[Any]] = {
-    kind.name: kind for kind in (JellyfishPlus, ModelSwitching, Greedy, Infaas, Clipper, Fixed)
+    kind.name: kind for kind in (JellyfishPlus, ModelSwitching, Greedy, Infaas, Clipper, BentoML,
+                                   Symphony, Fixed)
 }
 """What ``--scheme`` names; parameters are the fields of the class."""
 

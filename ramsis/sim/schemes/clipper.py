@@ -20,7 +20,7 @@ from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import queue_of
 from ramsis.sim.schemes.fixed import model_index
 
-__all__ = ["Clipper"]
+__all__ = ["Clipper", "check_objective"]
 
 _BACK_OFF = 0.9
 
@@ -43,16 +43,20 @@ class Clipper(PerType):
     objective: float = 1.0
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.objective) and self.objective > 0):
-            raise InvalidValueError(describe("not a share of the SLO", where="objective",
-                                             value=self.objective,
-                                             allowed="a finite number > 0"))
+        check_objective(self.objective)
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Runs through the plain engine: limits depend on what happened before."""
         model = model_index(fleet, self.model)
         objective_ms = self.objective * fleet.slo_ms
         return Plan(self.name, partial(_Run, model=model, objective_ms=objective_ms))
+
+
+def check_objective(objective: float) -> None:
+    """Refuse a latency objective that is no share of the SLO."""
+    if not (math.isfinite(objective) and objective > 0):
+        raise InvalidValueError(describe("not a share of the SLO", where="objective",
+                                         value=objective, allowed="a finite number > 0"))
 
 
 class _Run(Scheme):

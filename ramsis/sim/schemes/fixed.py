@@ -11,7 +11,7 @@ from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import ModelLevel, batch_limit, plan_levels
 
-__all__ = ["Fixed", "model_index"]
+__all__ = ["Fixed", "check_limit", "model_index"]
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,17 @@ class Fixed(PerType):
     def prepare(self, fleet: Fleet) -> Plan:
         """One level."""
         model = model_index(fleet, self.model)
-        if not 0 <= self.batch <= fleet.max_batch:
-            raise InvalidValueError(describe("no such batch limit", where="batch",
-                                             value=self.batch,
-                                             allowed=f"1 to {fleet.max_batch}, 0 by the SLO"))
+        check_limit(fleet, self.batch, "by the SLO")
         return plan_levels(self.name, [
             ModelLevel(math.inf, model, self.batch or batch_limit(fleet, model))
         ])
+
+
+def check_limit(fleet: Fleet, batch: int, by_default: str = "the largest") -> None:
+    """Refuse a batch limit that a fleet's workers do not run; 0 stands for the default."""
+    if not 0 <= batch <= fleet.max_batch:
+        raise InvalidValueError(describe("no such batch limit", where="batch", value=batch,
+                                         allowed=f"1 to {fleet.max_batch}, 0 {by_default}"))
 
 
 def model_index(fleet: Fleet, name: str) -> int:

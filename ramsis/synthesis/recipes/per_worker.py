@@ -33,6 +33,7 @@ from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.service_distribution import RandomTimes
 from ramsis.worker.shortest_queue import check_shortest_queue
 from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution, evaluate_table
 
@@ -74,9 +75,8 @@ class RoundRobin(Recipe[WorkerProblem]):
             late=settings.late,
             batching=settings.batching,
             violation_price=settings.violation_price,
-            quantiles_ms=None if law is None else law.quantiles_ms,
-            levels=None if law is None else law.levels,
-            samples=None if law is None else law.samples,
+            times=None if law is None else RandomTimes(
+                law.quantiles_ms, law.levels, law.samples),
         )
         self.check(problem)
         return problem
@@ -168,9 +168,8 @@ class RoundRobin(Recipe[WorkerProblem]):
                 late=policy.late,
                 batching=policy.batching,
                 violation_price=policy.violation_price,
-                quantiles_ms=policy.quantiles_ms,
-                levels=policy.levels,
-                samples=policy.samples,
+                times=None if policy.quantiles_ms is None else RandomTimes(
+                    policy.quantiles_ms, policy.levels, policy.samples),
             )
             if policy.headroom is not None:
                 problem = replace(problem, planned_factor=policy.headroom.factor)

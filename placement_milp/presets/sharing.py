@@ -1,0 +1,161 @@
+"""Policies of :mod:`placement_milp.sharing` as presets: Usher, WAO-Usher, iGniter.
+
+A problem with one variant in each family; every worker is a GPU. Shares of the processors are
+those that a policy looks at (``occupancy``, ``weighted_occupancy``, ``utilisation`` of a latency),
+or ``compute_share`` where a problem does not have these. A placement states isolated latencies,
+and loads by batch / latency.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from placement_milp.backend import Limits
+from placement_milp.check import check_placement
+from placement_milp.expand import moves
+from placement_milp.feasible import latencies
+from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
+from placement_milp.recipe import families
+from placement_milp.result import Group, Placement, Use
+from placement_milp.sharing.igniter import Igniter
+from placement_milp.sharing.plan import SharingPolicy, check_replicas, why_unserved
+from placement_milp.sharing.usher import Usher
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.profiles.sharing import SharedBatch
+
+__all__ = ["igniter", "models_of_problem", "placed_by", "usher", "wao_usher"]
+
+
+def usher(problem: Problem, limits: Limits | None = None) -> Placement:
+    """Usher with the largest achieved occupancy; ``limits`` has no effect."""
+    return placed_by(Usher(), problem, "occupancy")
+
+
+def wao_usher(problem: Problem, limits: Limits | None = None) -> Placement:
+    """Usher with achieved occupancy over time; ``limits`` has no effect."""
+    return placed_by(Usher(metric="weighted_occupancy"), problem, "weighted_occupancy")
+
+
+def igniter(problem: Problem, limits: Limits | None = None) -> Placement:
+    """IGniter at the problem's batch sizes; ``limits`` has no effect."""
+    return placed_by(Igniter(measured_batches=True), problem, "utilisation")
+
+
+def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement:
+    """The placement of a policy, checked.
+
+    Parameters
+    ----------
+    policy : SharingPolicy
+    problem : Problem
+    metric : str
+        The field that the policy looks at; batches without it, and without ``compute_share``, are
+        left out.
+
+    Raises
+    ------
+    InvalidValueError
+        Several variants in a family.
+    InfeasibleError
+        No batch has the metric.
+    InputFileError
+        Replicas that the GPUs cannot hold.
+    """
+    start = time.perf_counter()
+    models, gpus = models_of_problem(problem, metric)
+    replicas = tuple(policy(models, gpus))
+    check_replicas(models, gpus, replicas)
+    groups = _groups(problem, replicas)
+    found = families(problem, groups)
+    demand = sum(family.demand_qps for family in problem.families)
+    objective = sum(f.effective_accuracy * f.demand_qps for f in found) / demand
+    notes = tuple(f"{name} is not served: {why}"
+                  for name, why in why_unserved(models, gpus, replicas).items())
+    placement = Placement(problem.name, "heuristic", objective, None, None,
+                          time.perf_counter() - start, (), groups, found,
+                          moves(problem, groups), notes=notes, problem=problem)
+    check_placement(_only_counts(problem), placement)
+    return placement
+
+
+def models_of_problem(
+    problem: Problem, metric: str
+) -> tuple[tuple[SharedModel, ...], tuple[Gpu, ...]]:
+    """The models and GPUs of a problem, with what a policy looks at."""
+    for name, number in Counter(variant.family for variant in problem.variants).items():
+        if number > 1:
+            raise InvalidValueError(describe("family has several variants", where=name,
+                                             value=number, allowed="one model in each family"))
+    gpus = tuple(Gpu(name, item.name) for item in problem.worker_types
+                 for name in item.worker_names())
+    by_family = {variant.family: variant for variant in problem.variants}
+    models = tuple(_model(problem, family, by_family.get(family.name), metric)
+                   for family in problem.families)
+    if not gpus or not any(model.batches for model in models):
+        raise InfeasibleError(describe(f"no GPUs, or no batch with {metric} or compute_share",
+                                       where=problem.name))
+    return models, gpus
+
+
+def _model(
+    problem: Problem, family: Family, variant: Variant | None, metric: str
+) -> SharedModel:
+    batches = {}
+    for item in problem.worker_types if variant is not None else ():
+        assert variant is not None
+        rows = [_row(variant, item, entry, share) for entry in latencies(variant, item)
+                if (share := _share(entry, metric)) is not None]
+        fitting = tuple(sorted((row for row in rows if row.memory <= 1), key=lambda r: r.batch))
+        if fitting:
+            batches[item.name] = fitting
+    return SharedModel(family.name, family.demand_qps, family.slo_ms, batches)
+
+
+def _share(entry: Latency, metric: str) -> float | None:
+    share: float | None = getattr(entry, metric)
+    return entry.compute_share if share is None else share
+
+
+def _row(variant: Variant, item: WorkerType, entry: Latency, share: float) -> SharedBatch:
+    memory_mb = variant.memory_mb if entry.memory_mb is None else entry.memory_mb
+    shares = [share if value is None else value for value in (
+        entry.occupancy, entry.weighted_occupancy, entry.utilisation)]
+    return SharedBatch(variant.family, item.name, entry.batch, entry.latency_ms,
+                       memory_mb / item.memory_mb, *shares)
+
+
+def _groups(problem: Problem, replicas: Sequence[Replica]) -> tuple[Group, ...]:
+    """A group for each GPU; the queries of a family are spread evenly over its rates."""
+    by_family = {variant.family: variant for variant in problem.variants}
+    kinds = {name: item for item in problem.worker_types for name in item.worker_names()}
+    entry = {(r.model, r.gpu, r.batch): next(
+        e for e in latencies(by_family[r.model], kinds[r.gpu]) if e.batch == r.batch)
+        for r in replicas}
+    total: Counter[str] = Counter()
+    for (model, _, batch), item in entry.items():
+        total[model] += 1000 * batch / item.latency_ms  # type: ignore[assignment]
+    busy = {f.name: min(1.0, f.demand_qps / total[f.name]) for f in problem.families
+            if total[f.name]}
+    groups = []
+    for gpu in (name for name in kinds if any(r.gpu == name for r in replicas)):
+        uses, memory_mb = [], 0.0
+        for r in replicas:
+            if r.gpu == gpu:
+                item, variant = entry[r.model, gpu, r.batch], by_family[r.model]
+                rate = 1000 * r.batch / item.latency_ms
+                uses.append(Use(r.model, (variant.name,), r.batch, item.latency_ms,
+                                variant.accuracy, 1.0, rate, busy[r.model] * rate, r.mps_share))
+                memory_mb += item.memory_mb or variant.memory_mb
+        kind = kinds[gpu]
+        groups.append(Group(kind.name, (gpu,), 1, tuple(uses), memory_mb, kind.memory_mb, None,
+                            kind.cost_per_hour))
+    return tuple(groups)
+
+
+def _only_counts(problem: Problem) -> Problem:
+    """The problem without the rules that these policies leave out."""
+    bare = tuple(Family(f.name, f.demand_qps, f.slo_ms) for f in problem.families)
+    return Problem(problem.name, bare, problem.worker_types, problem.variants)

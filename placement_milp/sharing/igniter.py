@@ -1,0 +1,233 @@
+"""iGniter: shares of GPUs by a predictor of interference, for all of the load in time.
+
+The predicted time of workload i, a batch b_i on share r_i of GPU j, is
+
+    t_i = t_load + t_gpu + t_feedback,      t_gpu = (t_sch + t_act) / (f / F).
+
+t_load and t_feedback are the copies to and from the GPU. The three terms of interference are
+plugged in: the scheduling delay t_sch(workloads on the GPU), the factor of the shared cache on
+t_act, and the frequency f / F that the sum of the workloads' powers leaves.
+
+1. A model is divided into the fewest equal workloads that one GPU each can serve. The batch of a
+   workload is what arrives in ``build_share`` of its SLO, and r_lower the smallest share at which
+   it alone has t_i <= ``latency_share`` x SLO and a rate b_i / t_i of at least its load.
+2. Workloads are placed in order of r_lower, the largest first. On every GPU in use the shares of
+   all its workloads are raised in steps until each is in time, as long as their sum is at most 1.
+   The GPU that needs the smallest increase beyond r_lower is taken, else an empty one.
+3. The plan is made as if there were GPUs without end; those that do not exist are cut off, with
+   what they hold (best effort on a fixed cluster).
+
+iGniter's coefficients are not published for these models: all are parameters, and their defaults
+are round numbers. ``build_share`` = 1/4 gives the printed batches, 9 at 187.5 and 5 at 104.2
+requests per second with an SLO of 200 ms.
+
+Source: Xu et al., *iGniter: Interference-Aware GPU Resource Provisioning for Predictable DNN
+Inference in the Cloud*, IEEE TPDS 34(3), 2022.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.sharing import SharedBatch, between
+
+__all__ = ["CacheTerm", "Igniter", "PowerTerm", "SchedulingTerm", "Workload"]
+
+_EPSILON = 1e-9
+
+
+class Workload(NamedTuple):
+    """A batch on a share of a GPU: what the terms of interference see."""
+
+    row: SharedBatch
+    share: float
+
+
+@dataclass(frozen=True)
+class SchedulingTerm:
+    """t_sch in ms: linear in the number of other workloads, for their kernels take turns."""
+
+    ms_per_neighbour: float = 0.2
+
+    def __call__(self, neighbours: int) -> float:
+        """The delay beside so many others."""
+        return self.ms_per_neighbour * neighbours
+
+
+@dataclass(frozen=True)
+class CacheTerm:
+    """Factor on t_act: grows with the multiprocessors that the others keep busy."""
+
+    per_utilisation: float = 0.15
+
+    def __call__(self, others: Sequence[Workload]) -> float:
+        """The factor beside these."""
+        return 1.0 + self.per_utilisation * sum(min(o.row.utilisation, o.share) for o in others)
+
+
+@dataclass(frozen=True)
+class PowerTerm:
+    """f / F: 1 up to the limit of power, then falling by ``per_watt``."""
+
+    idle_w: float = 50.0
+    busy_w: float = 250.0
+    limit_w: float = 300.0
+    per_watt: float = 0.001
+
+    def __call__(self, all_there: Sequence[Workload]) -> float:
+        """The share of the frequency that is left."""
+        busy = sum(min(w.row.utilisation, w.share) for w in all_there)
+        over = max(0.0, self.idle_w + self.busy_w * busy - self.limit_w)
+        return max(0.1, 1.0 - self.per_watt * over)
+
+
+class _Part(NamedTuple):
+    """An equal part of a model's load."""
+
+    model: SharedModel
+    row: SharedBatch
+    rate_rps: float
+    lower: float
+
+
+@dataclass(frozen=True)
+class Igniter:
+    """iGniter's policy; every coefficient is a parameter.
+
+    Attributes
+    ----------
+    build_share, latency_share
+        Shares of the SLO for gathering a batch, and for t_i.
+    share_step
+        Of the shares.
+    load_ms, feedback_ms
+        Copies of a request to and from the GPU. The thesis' latencies contain them: 0.
+    measured_batches
+        Whether only measured batch sizes are used, and not those between them.
+    scaling
+        t_act on a share r is latency x max(1, utilisation / r)^scaling.
+    scheduling, cache, power
+        The terms of interference, or functions like them.
+    """
+
+    build_share: float = 0.25
+    latency_share: float = 0.5
+    share_step: float = 0.025
+    load_ms: float = 0.0
+    feedback_ms: float = 0.0
+    measured_batches: bool = False
+    scaling: float = 1.62
+    scheduling: Callable[[int], float] = SchedulingTerm()
+    cache: Callable[[Sequence[Workload]], float] = CacheTerm()
+    power: Callable[[Sequence[Workload]], float] = PowerTerm()
+
+    def __post_init__(self) -> None:
+        numbers = {name: getattr(self, name) for name in (
+            "build_share", "latency_share", "share_step", "load_ms", "feedback_ms", "scaling")}
+        for term in ("scheduling", "cache", "power"):
+            numbers |= {f"{term}.{key}": value
+                        for key, value in vars(getattr(self, term)).items()
+                        if isinstance(value, (int, float))}
+        for name, value in numbers.items():
+            if not 0 <= value < math.inf:
+                raise InputFileError(describe("negative coefficient", where=f"iGniter: {name}",
+                                              value=value, allowed="a finite number >= 0"))
+        if not 0 < self.share_step <= 1:
+            raise InputFileError(describe("not a step of shares", where="iGniter: share_step",
+                                          value=self.share_step, allowed="above 0, at most 1"))
+
+    def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
+        """Replicas of the models on the GPUs, as far as these go."""
+        return self.everything(models, gpus)[0]
+
+    def everything(
+        self, models: Sequence[SharedModel], gpus: Sequence[Gpu]
+    ) -> tuple[list[Replica], int]:
+        """The replicas on GPUs that exist, and the number of GPUs that the whole plan takes."""
+        kind = gpus[0].gpu_type
+        parts = sorted(itertools.chain.from_iterable(self._parts(m, kind) for m in models),
+                       key=lambda part: -part.lower)
+        plan: list[list[tuple[_Part, float]]] = []
+        for part in parts:
+            tried = [(found, i) for i, there in enumerate(plan)
+                     if (found := self._beside(there, part)) is not None]
+            if tried:
+                def increase(pair: tuple[list[tuple[_Part, float]], int]) -> float:
+                    new, i = pair
+                    before = sum(share for _, share in plan[i])
+                    return sum(share for _, share in new) - before
+
+                new, i = min(tried, key=increase)
+                plan[i] = new
+            else:
+                plan.append([(part, part.lower)])
+        replicas = [Replica(part.model.name, gpu.name, part.row.batch, min(1.0, share))
+                    for gpu, there in zip(gpus, plan, strict=False) for part, share in there
+                    if part.model.batch(gpu.gpu_type, part.row.batch) is not None]
+        return replicas, len(plan)
+
+    def time_ms(self, mine: Workload, others: Sequence[Workload]) -> float:
+        """Predicted time of a batch beside others."""
+        row = mine.row
+        slow: float = max(1.0, row.utilisation / mine.share) ** self.scaling
+        active = row.latency_ms * slow * self.cache(others)
+        copies = (self.load_ms + self.feedback_ms) * row.batch
+        return copies + (self.scheduling(len(others)) + active) / self.power([mine, *others])
+
+    def _parts(self, model: SharedModel, kind: str) -> list[_Part]:
+        rows = model.batches.get(kind, ())
+        best = max((row.rate_rps for row in rows), default=0.0)
+        if best <= 0:
+            return []
+        for count in range(1, 2 + math.ceil(4 * model.rate_rps / best)):
+            rate = model.rate_rps / count
+            size = round(rate * self.build_share * model.slo_ms / 1000)
+            for batch in range(max(1, min(size, rows[-1].batch)), 0, -1):
+                row = between(rows, batch)
+                assert row is not None
+                if self.measured_batches and batch not in {item.batch for item in rows}:
+                    if batch > rows[0].batch or size >= rows[0].batch:
+                        continue
+                    row = rows[0]
+                lower = self._lower(model, row, rate)
+                if lower is not None:
+                    return [_Part(model, row, rate, lower)] * count
+        return []
+
+    def _lower(self, model: SharedModel, row: SharedBatch, rate_rps: float) -> float | None:
+        """The smallest share, in steps, that serves a rate alone and in time."""
+        for k in range(1, math.ceil(1 / self.share_step - _EPSILON) + 1):
+            share = min(1.0, k * self.share_step)
+            if self._enough(_Part(model, row, rate_rps, share), share, []):
+                return share
+        return None
+
+    def _enough(self, part: _Part, share: float, others: Sequence[Workload]) -> bool:
+        time_ms = self.time_ms(Workload(part.row, share), others)
+        return (time_ms <= self.latency_share * part.model.slo_ms + _EPSILON
+                and 1000 * part.row.batch / time_ms >= part.rate_rps - _EPSILON)
+
+    def _beside(
+        self, there: list[tuple[_Part, float]], part: _Part
+    ) -> list[tuple[_Part, float]] | None:
+        """Shares of all workloads of a GPU with one more, or ``None`` if they pass 1."""
+        parts = [item for item, _ in there] + [part]
+        shares = [share for _, share in there] + [part.lower]
+        if sum(item.row.memory for item in parts) > 1 + _EPSILON:
+            return None
+        while sum(shares) <= 1 + _EPSILON:
+            short = [i for i, item in enumerate(parts)
+                     if not self._enough(item, shares[i], [
+                         Workload(other.row, shares[j]) for j, other in enumerate(parts)
+                         if j != i])]
+            if not short:
+                return list(zip(parts, shares, strict=True))
+            for i in short:
+                shares[i] += self.share_step
+        return None

@@ -1,0 +1,165 @@
+"""Plans of sharing: which GPU runs which model at which batch, several models at once.
+
+A policy is a function of models and GPUs that returns replicas; :mod:`placement_milp.sharing.
+policies` finds it by name. What it returns is checked here, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.sharing import SharingProfile
+
+__all__ = ["SharingPlan", "SharingPolicy", "check_replicas", "gpus_of", "models_of", "planned_rps",
+           "why_unserved"]
+
+_RELATIVE = 1e-9
+
+
+class SharingPolicy(Protocol):
+    """What a policy of one's own has to be."""
+
+    def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> Sequence[Replica]:
+        """Replicas of the models on the GPUs."""
+
+
+@dataclass(frozen=True)
+class SharingPlan:
+    """What a policy decided, checked.
+
+    Attributes
+    ----------
+    policy
+        Its name.
+    replicas
+        As it returned them.
+    planned_rps
+        Model → requests per second that it counts on, at most the load.
+    unserved
+        Model without replicas → why.
+    """
+
+    policy: str
+    replicas: tuple[Replica, ...]
+    planned_rps: Mapping[str, float]
+    unserved: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def goodput_rps(self) -> float:
+        """Of all models, as planned."""
+        return math.fsum(self.planned_rps.values())
+
+
+def models_of(
+    profile: SharingProfile, rates_rps: Mapping[str, float], slo_ms: float
+) -> tuple[SharedModel, ...]:
+    """Models of a profile with their loads and one SLO.
+
+    Raises
+    ------
+    InputFileError
+        A model that the profile does not have, or that fits no GPU.
+    """
+    found = []
+    for name, rate in rates_rps.items():
+        if name not in profile.models():
+            raise InputFileError(describe("model is not in the profile", value=name,
+                                          allowed=", ".join(profile.models())))
+        found.append(SharedModel(name, rate, slo_ms, {
+            kind: profile.batches(name, kind) for kind in profile.gpu_types()
+            if profile.batches(name, kind)}))
+    return tuple(found)
+
+
+def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
+    """Like GPUs, named ``gpu-0`` onwards.
+
+    Raises
+    ------
+    InputFileError
+        Fewer than one.
+    """
+    if count < 1:
+        raise InputFileError(describe("no GPUs", value=count, allowed="1 or more"))
+    return tuple(Gpu(f"gpu-{i}", gpu_type) for i in range(count))
+
+
+def check_replicas(
+    models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
+) -> None:
+    """Check that GPUs can hold replicas.
+
+    Raises
+    ------
+    InputFileError
+        A GPU or model that does not exist, a batch that does not fit its type, memory above what
+        there is, a share that is not in (0, 1], or shares of a GPU above 100 %.
+    """
+    kinds = {gpu.name: gpu.gpu_type for gpu in gpus}
+    known = {model.name: model for model in models}
+    memory: Counter[str] = Counter()
+    shares: Counter[str] = Counter()
+    for i, item in enumerate(replicas):
+        where = f"replica {i} ({item.model})"
+        if item.gpu not in kinds:
+            raise InputFileError(describe("GPU does not exist", where=where, value=item.gpu,
+                                          allowed=", ".join(kinds)))
+        if item.model not in known:
+            raise InputFileError(describe("model does not exist", where=where, value=item.model,
+                                          allowed=", ".join(known)))
+        row = None if item.batch < 1 else known[item.model].batch(kinds[item.gpu], item.batch)
+        if row is None:
+            raise InputFileError(describe("batch does not fit the GPU", where=where,
+                                          value=item.batch, allowed="a batch of the profile"))
+        if item.mps_share is not None and not 0 < item.mps_share <= 1:
+            raise InputFileError(describe("not a share", where=where, value=item.mps_share,
+                                          allowed="above 0, at most 1"))
+        memory[item.gpu] += row.memory  # type: ignore[assignment]
+        shares[item.gpu] += item.mps_share or 0.0  # type: ignore[assignment]
+    for used, what in ((memory, "memory"), (shares, "shares")):
+        for name, total in used.items():
+            if total > 1 + _RELATIVE:
+                raise InputFileError(describe(f"{what} above 100 %", where=name,
+                                              value=round(100 * float(total), 2),
+                                              allowed="at most 100"))
+
+
+def planned_rps(
+    models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
+) -> dict[str, float]:
+    """What replicas can do by batch / latency, at most the load: what most policies count on."""
+    kinds = {gpu.name: gpu.gpu_type for gpu in gpus}
+    found = {}
+    for model in models:
+        rows = [model.batch(kinds[r.gpu], r.batch) for r in replicas if r.model == model.name]
+        found[model.name] = min(model.rate_rps,
+                                math.fsum(row.rate_rps for row in rows if row is not None))
+    return found
+
+
+def why_unserved(
+    models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
+) -> dict[str, str]:
+    """Why models without replicas have none, as far as the profile says."""
+    placed = {item.model for item in replicas}
+    kinds = dict.fromkeys(gpu.gpu_type for gpu in gpus)
+    found = {}
+    for model in models:
+        if model.name in placed:
+            continue
+        if not any(model.batches.get(kind) for kind in kinds):
+            found[model.name] = "it fits no GPU"
+        elif not any(model.in_time(kind) for kind in kinds):
+            found[model.name] = "no batch is within its SLO"
+        else:
+            best = max(row.rate_rps for kind in kinds for row in model.in_time(kind))
+            need = math.ceil(model.rate_rps / best)
+            found[model.name] = (f"all of its load takes {need} GPUs, and the policy has used "
+                                 "them otherwise")
+    return found

@@ -1,0 +1,126 @@
+"""Policies of sharing by name, shipped and the user's own.
+
+>>> from placement_milp.sharing import Replica, gpus_of, plan, register
+>>> def one_each(models, gpus):
+...     return [Replica(model.name, gpu.name, 4) for model, gpu in zip(models, gpus)]
+>>> register("one-on-each", one_each)
+>>> "one-on-each" in policy_names()
+True
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from placement_milp.sharing.igniter import Igniter
+from placement_milp.sharing.plan import (
+    SharingPlan,
+    SharingPolicy,
+    check_replicas,
+    planned_rps,
+    why_unserved,
+)
+from placement_milp.sharing.programs import Program
+from placement_milp.sharing.queue_aware import QueueAware
+from placement_milp.sharing.usher import Usher
+from ramsis.cluster.shared_gpu import Gpu, SharedModel
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["plan", "policy_names", "register", "sharing_policy"]
+
+_POLICIES: dict[str, Callable[[], SharingPolicy]] = {
+    "usher": Usher,
+    "wao-usher": lambda: Usher(metric="weighted_occupancy"),
+    "igniter": Igniter,
+    "ao-milp": Program.ao_milp,
+    "wsm-milp": Program.wsm_milp,
+    "alpaserve": Program.alpaserve,
+    "nexus": Program.nexus,
+    "queue-aware": QueueAware,
+}
+
+
+def policy_names() -> tuple[str, ...]:
+    """Names of the policies."""
+    return tuple(_POLICIES)
+
+
+def register(name: str, policy: SharingPolicy) -> None:
+    """Give a policy a name; a name that there is already is refused.
+
+    Raises
+    ------
+    InputFileError
+        A name in use.
+    """
+    if name in _POLICIES:
+        raise InputFileError(describe("policy name is in use", value=name))
+    _POLICIES[name] = lambda: policy
+
+
+def sharing_policy(name: str) -> SharingPolicy:
+    """The policy of a name, or of ``module:function`` or ``file.py:function``.
+
+    Raises
+    ------
+    InputFileError
+        None of this name.
+    """
+    if name in _POLICIES:
+        return _POLICIES[name]()
+    module, colon, function = name.rpartition(":")
+    if not colon:
+        raise InputFileError(describe("unknown policy", value=name,
+                                      allowed=", ".join(_POLICIES) + ", MODULE:FUNCTION"))
+    try:
+        if module.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(Path(module).stem, module)
+            assert spec is not None
+            assert spec.loader is not None
+            loaded = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loaded)
+        else:
+            loaded = importlib.import_module(module)
+        found: SharingPolicy = getattr(loaded, function)
+    except (ImportError, AttributeError, OSError) as error:
+        raise InputFileError(describe(f"policy cannot be imported ({error})",
+                                      value=name)) from error
+    return found
+
+
+def plan(
+    name: str, models: Sequence[SharedModel], gpus: Sequence[Gpu],
+    policy: SharingPolicy | None = None,
+) -> SharingPlan:
+    """What a policy decides, checked.
+
+    Parameters
+    ----------
+    name : str
+        Of the policy.
+    models : sequence of SharedModel
+    gpus : sequence of Gpu
+    policy : SharingPolicy, optional
+        The policy itself, for one without a name.
+
+    Raises
+    ------
+    InputFileError
+        An unknown policy; no models or GPUs; a model that fits no GPU; replicas that the GPUs
+        cannot hold.
+    """
+    if not models or not gpus:
+        raise InputFileError(describe("no models or no GPUs", value=(len(models), len(gpus))))
+    for model in models:
+        if not any(model.batches.get(gpu.gpu_type) for gpu in gpus):
+            raise InputFileError(describe("model fits no GPU", where=model.name,
+                                          value=sorted({gpu.gpu_type for gpu in gpus}),
+                                          allowed=", ".join(model.batches) or "none"))
+    chosen = policy or sharing_policy(name)
+    replicas = tuple(chosen(models, gpus))
+    check_replicas(models, gpus, replicas)
+    return SharingPlan(name, replicas, planned_rps(models, gpus, replicas),
+                       why_unserved(models, gpus, replicas))

@@ -1,0 +1,93 @@
+"""Presets of this package as policies of sharing: the integer programs, AlpaServe and Nexus.
+
+They read a placement problem with one variant for each model. Shares of processors are the metric
+that is asked for, memory is in percent of a GPU's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from placement_milp.backend import Limits
+from placement_milp.presets.alpaserve import alpaserve
+from placement_milp.presets.gpu_sharing import gpu_sharing
+from placement_milp.presets.nexus import nexus
+from placement_milp.problem import Family, Latency, Problem, Rules, Variant, WorkerType
+from placement_milp.result import Placement
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
+
+__all__ = ["Program", "problem_of", "replicas_of"]
+
+_MEMORY_MB = 100.0
+Preset = Callable[[Problem, Limits], Placement]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A preset as a policy.
+
+    Attributes
+    ----------
+    preset
+        Function of a problem and limits.
+    metric
+        Name of the field that is the share of processors of a batch.
+    limits
+        Of the solver.
+    """
+
+    preset: Preset
+    metric: str = "occupancy"
+    limits: Limits = field(default_factory=Limits)
+
+    def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
+        """Replicas of the models on the GPUs."""
+        return replicas_of(self.preset(problem_of(models, gpus, self.metric), self.limits))
+
+    @classmethod
+    def ao_milp(cls) -> Program:
+        """The integer program with the largest achieved occupancy."""
+        return cls(gpu_sharing, "occupancy")
+
+    @classmethod
+    def wsm_milp(cls) -> Program:
+        """The integer program with utilisation of the multiprocessors over time."""
+        return cls(gpu_sharing, "utilisation")
+
+    @classmethod
+    def alpaserve(cls) -> Program:
+        """Selective replication, one model on a GPU."""
+        return cls(alpaserve)
+
+    @classmethod
+    def nexus(cls) -> Program:
+        """Squishy bin packing of duty cycles."""
+        return cls(nexus)
+
+
+def problem_of(
+    models: Sequence[SharedModel], gpus: Sequence[Gpu], metric: str = "utilisation"
+) -> Problem:
+    """The placement problem of some models on some GPUs; memory in percent of a GPU's."""
+    kinds = dict.fromkeys(gpu.gpu_type for gpu in gpus)
+    types = tuple(
+        WorkerType(kind, len(names), _MEMORY_MB, workers=names) for kind in kinds
+        if (names := tuple(gpu.name for gpu in gpus if gpu.gpu_type == kind)))
+    families = tuple(Family(m.name, m.rate_rps, m.slo_ms) for m in models)
+    variants = tuple(
+        Variant(m.name, m.name, 1.0, min((row.memory for rows in m.batches.values()
+                                          for row in rows), default=1.0) * _MEMORY_MB, 0.0,
+                tuple(Latency(kind, row.batch, row.latency_ms, row.memory * _MEMORY_MB,
+                              getattr(row, metric), row.occupancy, row.weighted_occupancy,
+                              row.utilisation)
+                      for kind in kinds for row in m.batches.get(kind, ())))
+        for m in models)
+    return Problem("sharing", families, types, variants, rules=Rules(variants_per_worker=2))
+
+
+def replicas_of(placement: Placement) -> list[Replica]:
+    """The replicas of a placement; workers of one group do the same."""
+    return [Replica(use.family, worker, use.batch, use.mps_share)
+            for group in placement.groups for worker in group.workers for use in group.uses
+            if use.batch is not None]

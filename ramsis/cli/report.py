@@ -1,0 +1,36 @@
+"""``ramsis report``: one page to look at, keep and hand on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ramsis.cli.params import OUT_FILE
+
+__all__ = ["report"]
+
+
+@click.command("report")
+@click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="Page to write: HTML that needs nothing else, and no network.")
+@click.option("--title", metavar="TEXT", help="Heading of the page.")
+def report(sources: tuple[str, ...], out: Path, title: str | None) -> None:
+    """Write one page about profiles, policies, simulations, sweeps, capacity or placements.
+
+    DIR|FILE is a profile file or the name of a shipped set, a policy file, the folder of a policy
+    set or of a sweep, a placement file, or what `simulate` and `capacity` print with --json; or a
+    folder with several of these. The page says what was asked, has the tables, figures with the
+    values under the pointer, policies as heat maps by load, and how to make it again.
+
+    \b
+    Examples:
+      $ ramsis report policies_out/example --out report.html
+      $ ramsis report digits-cpu policies_out/example --out report.html --title "Digits on four workers"
+    """  # noqa: E501 - an example is one line
+    from ramsis.report.page import write_report
+
+    count = write_report(sources, out, title=title)
+    size_kb = out.stat().st_size / 1000
+    click.echo(f"{out}: {count} section{'s' if count > 1 else ''}, {size_kb:.0f} kB")

@@ -1,0 +1,216 @@
+"""Profiles of sharing: what a batch of a model takes of a GPU, and how long it runs there alone.
+
+A CSV file with a row for each model and batch size; what is missing does not fit the GPU.
+
+- ``model``, ``batch``, ``latency_s``, ``throughput_rps`` (batch / latency);
+- ``mem_cap_pct``: memory, as a share of the GPU's;
+- ``ach_occ_pct``, ``wavg_ach_occ_pct``: achieved occupancy, the largest sum over kernels that run
+  at once, and its mean over time; ``wavg_sm_util_pct``: multiprocessors in use, over time;
+- optional ``gpu_type``, and ``mps_share_pct``, the share of the multiprocessors that the model was
+  held to (none is all of them); ``flag``: rows whose flag starts with ``garbled``, or that is
+  ``unreadable``, are skipped.
+
+The latency is batch / throughput, which is printed with more digits, and must be the printed one
+as far as both are rounded.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ramsis.checks import check_arguments
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.profiles.importers.rows import Row, read_rows
+
+__all__ = ["SharedBatch", "SharingProfile", "between", "read_sharing_profile"]
+
+_REQUIRED = ("model", "batch", "latency_s", "throughput_rps", "mem_cap_pct", "ach_occ_pct",
+             "wavg_ach_occ_pct", "wavg_sm_util_pct")
+_KNOWN = (*_REQUIRED, "gpu_type", "mps_share_pct", "flag")
+_UNREADABLE = ("garbled", "unreadable")
+_LATENCY_STEP_MS = 0.1
+"""Latencies are printed with four decimals of a second."""
+_RATE_STEP_RPS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBatch:
+    """A batch of a model on a GPU, alone.
+
+    Attributes
+    ----------
+    model, gpu_type, batch
+        What runs where; ``batch`` from 1.
+    latency_ms
+        Its time, > 0.
+    memory
+        Share of the GPU's memory, in (0, 1].
+    occupancy, weighted_occupancy
+        Largest and mean achieved occupancy, in [0, 1].
+    utilisation
+        Mean share of the multiprocessors in use, in [0, 1].
+    mps_share
+        Share of the multiprocessors that it was held to; ``None`` is all of them.
+    """
+
+    model: str
+    gpu_type: str
+    batch: int
+    latency_ms: float
+    memory: float
+    occupancy: float
+    weighted_occupancy: float
+    utilisation: float
+    mps_share: float | None = None
+
+    @property
+    def rate_rps(self) -> float:
+        """Requests per second of batches one after the other."""
+        return 1000.0 * self.batch / self.latency_ms
+
+
+@dataclass(frozen=True)
+class SharingProfile:
+    """The rows of a profile of sharing.
+
+    Attributes
+    ----------
+    rows
+        Each model, GPU type, batch and share once.
+    skipped
+        Rows that were left out as unreadable, a line for each.
+    """
+
+    rows: tuple[SharedBatch, ...]
+    skipped: tuple[str, ...] = ()
+
+    def models(self) -> tuple[str, ...]:
+        """Names of the models, in the order of the file."""
+        return tuple(dict.fromkeys(row.model for row in self.rows))
+
+    def gpu_types(self) -> tuple[str, ...]:
+        """Names of the GPU types, in the order of the file."""
+        return tuple(dict.fromkeys(row.gpu_type for row in self.rows))
+
+    def batches(self, model: str, gpu_type: str) -> tuple[SharedBatch, ...]:
+        """What a model does with all of a GPU, by batch size; empty if it does not fit.
+
+        Raises
+        ------
+        InvalidValueError
+            A model that the profile does not have.
+        """
+        if model not in self.models():
+            raise InvalidValueError(describe("model is not in the profile", value=model,
+                                             allowed=", ".join(self.models())))
+        return tuple(sorted((row for row in self.rows if row.mps_share is None
+                             and (row.model, row.gpu_type) == (model, gpu_type)),
+                            key=lambda row: row.batch))
+
+    def latency_ms(self, model: str, gpu_type: str, batch: int, mps_share: float) -> float:
+        """Latency of a batch that is held to a share, on the line between measured shares.
+
+        Raises
+        ------
+        InvalidValueError
+            A batch that was not measured, or a share below the smallest measured one.
+        """
+        curve = sorted((row.mps_share or 1.0, row.latency_ms) for row in self.rows
+                       if (row.model, row.gpu_type, row.batch) == (model, gpu_type, batch))
+        shares = [share for share, _ in curve]
+        if not curve or not shares[0] <= mps_share <= shares[-1]:
+            measured = f"measured shares {shares}" if curve else "a measured batch"
+            raise InvalidValueError(describe("no latency was measured", value=mps_share,
+                                             where=f"{model} batch {batch} on {gpu_type}",
+                                             allowed=measured))
+        i = bisect_left(shares, mps_share)
+        if shares[i] == mps_share:
+            return curve[i][1]
+        (s0, l0), (s1, l1) = curve[i - 1], curve[i]
+        return l0 + (l1 - l0) * (mps_share - s0) / (s1 - s0)
+
+
+def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
+    """A row for a batch size: measured, or on the line between two that are.
+
+    A batch below the smallest measured one takes as much as that one; there is none above the
+    largest.
+    """
+    if not rows or batch > rows[-1].batch:
+        return None
+    if batch <= rows[0].batch:
+        return replace(rows[0], batch=batch)
+    i = next(i for i, row in enumerate(rows) if row.batch >= batch)
+    low, high = rows[i - 1], rows[i]
+    if high.batch == batch:
+        return high
+    part = (batch - low.batch) / (high.batch - low.batch)
+    values = {name: (1 - part) * getattr(low, name) + part * getattr(high, name)
+              for name in ("latency_ms", "memory", "occupancy", "weighted_occupancy",
+                           "utilisation")}
+    return replace(low, batch=batch, **values)
+
+
+def read_sharing_profile(path: str | os.PathLike[str]) -> SharingProfile:
+    """The profile in a CSV file.
+
+    Raises
+    ------
+    InputFileError
+        When the file cannot be read or breaks the format, has a row twice, or a latency that is
+        not batch / throughput.
+    """
+    table = read_rows(Path(path))
+    table.require(_REQUIRED, _KNOWN)
+    rows: dict[tuple[object, ...], SharedBatch] = {}
+    skipped = []
+    for row in table.rows:
+        flag = row.cells.get("flag", "")
+        if flag.startswith(_UNREADABLE):
+            skipped.append(f"{row.text('model')} batch {row.text('batch')}: {flag}")
+            continue
+        item = _row(row)
+        case = (item.model, item.gpu_type, item.batch, item.mps_share)
+        if case in rows:
+            raise InputFileError(describe("the same case stands twice", where=row.at("batch"),
+                                          value=item.batch))
+        rows[case] = item
+    if not rows:
+        raise InputFileError(describe("no readable rows", where=str(path)))
+    return SharingProfile(tuple(rows.values()), tuple(skipped))
+
+
+def _row(row: Row) -> SharedBatch:
+    batch = row.count("batch")
+    if batch < 1:
+        raise InputFileError(describe("not a batch size", where=row.at("batch"), value=batch,
+                                      allowed="a whole number >= 1"))
+    rate = row.positive("throughput_rps")
+    printed_ms = 1000.0 * row.positive("latency_s")
+    latency_ms = 1000.0 * batch / rate
+    step = latency_ms - 1000.0 * batch / (rate + _RATE_STEP_RPS / 2)
+    if abs(latency_ms - printed_ms) > _LATENCY_STEP_MS / 2 + step + 1e-9:
+        raise InputFileError(describe("latency is not batch / throughput",
+                                      where=row.at("latency_s"), value=printed_ms / 1000.0,
+                                      allowed=f"{latency_ms / 1000.0:.4f}"))
+    mps = _share(row, "mps_share_pct") if row.cells.get("mps_share_pct") else None
+    return SharedBatch(
+        row.text("model"), row.cells.get("gpu_type") or "gpu", batch, latency_ms,
+        _share(row, "mem_cap_pct"), _share(row, "ach_occ_pct"), _share(row, "wavg_ach_occ_pct"),
+        _share(row, "wavg_sm_util_pct"), None if mps == 1.0 else mps)
+
+
+def _share(row: Row, column: str) -> float:
+    """A percentage as a share, in (0, 1]."""
+    value = row.number(column)
+    if not 0 < value <= 100:
+        raise InputFileError(describe("not a percentage", where=row.at(column), value=value,
+                                      allowed="above 0, at most 100"))
+    return value / 100.0
+
+
+check_arguments(globals(), __all__)

@@ -1,0 +1,64 @@
+"""One self-contained page about profiles, policies, simulations, sweeps and placements."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from ramsis.checks import check_arguments
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.files import write_atomic
+from ramsis.report.page.document import page_text
+from ramsis.report.page.sources import sections_of
+
+__all__ = ["MOST_BYTES", "write_report"]
+
+MOST_BYTES = 5_000_000
+"""A page is smaller than this."""
+
+
+def write_report(
+    sources: Sequence[str | os.PathLike[str]], path: str | os.PathLike[str], *,
+    title: str | None = None,
+) -> int:
+    """Write a page on some files and folders; see ``docs/report.md`` for which.
+
+    Parameters
+    ----------
+    sources : sequence of path
+        One or more.
+    path : path
+        Of the page.
+    title : str, optional
+        By default the name of the only section.
+
+    Returns
+    -------
+    int
+        Sections of the page.
+
+    Raises
+    ------
+    InputFileError
+        A source that cannot be read, or all of them too much for one page.
+    OutputError
+        The page cannot be written.
+    """
+    if not sources:
+        raise InvalidValueError(describe("nothing to report on", where="sources",
+                                         allowed="one or more files or folders"))
+    sections = [section for name in sources for section in sections_of(os.fspath(name))]
+    if title is None:
+        title = (f"{sections[0].kind}: {sections[0].title}" if len(sections) == 1
+                 else f"Report on {len(sections)} results")
+    page = page_text(title, sections).encode()
+    if len(page) >= MOST_BYTES:
+        raise InputFileError(describe(
+            "too much for one page", where=os.fspath(path),
+            value=f"{len(page) / 1e6:.1f} MB of {len(sections)} sections",
+            allowed=f"less than {MOST_BYTES / 1e6:g} MB: a report on each"))
+    write_atomic(path, page)
+    return len(sections)
+
+
+check_arguments(globals(), __all__)

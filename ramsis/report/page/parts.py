@@ -1,0 +1,181 @@
+"""What a section of the page is made of: tables, figures, notes. Figures are plain JSON values.
+
+The kinds of figures are those of the page's script: ``curves`` (an axis of numbers), ``rows``
+(bars or points by name), ``map`` (the table of a policy) and ``explore`` (the cells of a sweep).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ramsis.tables import Column
+
+__all__ = ["Axis", "Figure", "Note", "Part", "Section", "Series", "Table", "curves", "rows_figure"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of results; of more than ``most`` the first are shown."""
+
+    caption: str
+    columns: Sequence[Column]
+    rows: Sequence[Mapping[str, Any]]
+    most: int = 200
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: its title, what it shows in words, and what the script draws."""
+
+    title: str
+    label: str
+    spec: Mapping[str, Any]
+
+
+Part = Table | Note | Figure
+
+
+@dataclass(frozen=True)
+class Section:
+    """All about one input.
+
+    Attributes
+    ----------
+    kind, title : str
+    asked : sequence of pairs
+        Terms and what they are: what was asked for.
+    parts : sequence of Part
+        Tables and figures.
+    commands : sequence of str
+        That make it again.
+    origin : sequence of pairs
+        Versions, fingerprints and files.
+    heading : str
+        Over ``asked``.
+    """
+
+    kind: str
+    title: str
+    asked: Sequence[tuple[str, str]]
+    parts: Sequence[Part]
+    commands: Sequence[str] = ()
+    origin: Sequence[tuple[str, str]] = ()
+    heading: str = "What was asked"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An axis of a figure.
+
+    Attributes
+    ----------
+    label : str
+    log, percent, whole, zero : bool
+        Logarithmic; in percent; of whole numbers; begins at zero.
+    most : float, optional
+        No value is above.
+    """
+
+    label: str
+    log: bool = False
+    percent: bool = False
+    whole: bool = False
+    zero: bool = False
+    most: float | None = None
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """As the script takes it."""
+        found = {"label": self.label, "log": self.log, "percent": self.percent,
+                 "whole": self.whole, "zero": self.zero}
+        return found if self.most is None else {**found, "max": self.most}
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one name.
+
+    Attributes
+    ----------
+    name : str
+    x, y : sequences of float, of one length
+        A ``y`` of ``None`` leaves a gap.
+    half : sequence of float or None, optional
+        Half-widths of intervals around ``y``.
+    draw : str
+        ``both``, ``points`` or ``line``.
+    ref : bool
+        A dotted grey line, such as a bound.
+    text : sequence of str, optional
+        Names of the points.
+    look : int, optional
+        Which colour and mark; by default the next.
+    steps : bool
+        Level from each point to the next, then up or down.
+    """
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    half: Sequence[float | None] | None = None
+    draw: str = "both"
+    ref: bool = False
+    text: Sequence[str] | None = None
+    look: int | None = None
+    steps: bool = False
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """As the script takes it."""
+        found: dict[str, Any] = {"name": self.name, "x": list(self.x), "y": list(self.y),
+                                 "draw": self.draw, "ref": self.ref, "steps": self.steps}
+        for key, value in (("half", self.half), ("text", self.text)):
+            if value is not None:
+                found[key] = list(value)
+        return found if self.look is None else {**found, "look": self.look}
+
+
+def curves(
+    title: str, x: Axis, y: Axis, frames: Sequence[Series] | Mapping[str, Sequence[Series]],
+    slider: str = "",
+) -> Figure:
+    """Lines over an axis of numbers; several frames are chosen by a slider."""
+    found = frames if isinstance(frames, Mapping) else {"": frames}
+    names = dict.fromkeys(one.name for frame in found.values() for one in frame)
+    label = f"{title}: {y.label} over {x.label}, of {', '.join(names)}"
+    return Figure(title, label, {
+        "kind": "curves", "label": label, "x": x.spec, "y": y.spec, "slider": slider,
+        "frames": [{"label": name, "series": [one.spec for one in frame]}
+                   for name, frame in found.items()]})
+
+
+Entry = tuple[str, float | None, Any]
+"""A part of a row: its name, its value, and a half-width (of points) or a text (of bars)."""
+
+
+def rows_figure(
+    title: str, x: Axis, rows: Sequence[tuple[str, Sequence[Entry]]], *, dots: bool = False,
+    names: Sequence[str] = (), ordered: bool = False,
+) -> Figure:
+    """A bar of parts, or points on a line, for each name.
+
+    ``names`` gives the order of the parts' names; ``ordered`` colours them from dark to light.
+    """
+    series = list(dict.fromkeys([*names, *(part[0] for _, parts in rows for part in parts)]))
+    place = {name: i for i, name in enumerate(series)}
+    label = f"{title}: {x.label}, of {', '.join(name for name, _ in rows)}"
+    return Figure(title, label, {
+        "kind": "rows", "label": label, "x": x.spec, "slider": "", "dots": dots,
+        "series": series, "ordered": ordered,
+        "frames": [{"label": "", "rows": [
+            {"name": name, "parts": [[place[part], value, more] for part, value, more in parts]}
+            for name, parts in rows]}]})

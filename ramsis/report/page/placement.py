@@ -1,0 +1,117 @@
+"""The section on a placement: what runs where, what families get, and how good that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import placement_milp
+from ramsis.files import fingerprint, read_json
+from ramsis.report.page.parts import (
+    Axis,
+    Entry,
+    Figure,
+    Note,
+    Part,
+    Section,
+    Series,
+    Table,
+    curves,
+    rows_figure,
+)
+from ramsis.report.page.rows import checked_rows
+from ramsis.tables import Column
+
+__all__ = ["placement_section"]
+
+_GROUPS = (
+    Column("worker_type", "worker type"), Column("workers", "workers", "d"),
+    Column("variants", "holds"), Column("batch", "batch", "d"), Column("family", "family"),
+    Column("share", "of its demand", ".1%"), Column("busy", "busy", ".1%"),
+    Column("load_qps", "QPS each", ".1f"), Column("memory", "memory", ".0%"))
+_FAMILIES = (
+    Column("name", "family"), Column("demand_qps", "demand (QPS)", ".1f"),
+    Column("slo_ms", "SLO (ms)", "g"), Column("served_share", "served", ".2%"),
+    Column("accuracy", "accuracy", ".4f"), Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("workers", "workers", "d"), Column("worst_latency_ms", "longest (ms)", ".1f"))
+
+
+def placement_section(path: Path) -> Section:
+    """What a placement file holds.
+
+    Raises
+    ------
+    InputFileError
+        It breaks its format.
+    """
+    found = placement_milp.read_placement(path)
+    document = read_json(path)
+    problem = found.problem
+    families = checked_rows({"rows": document.get("families")}, f"{path}: families", numbers=(
+        "demand_qps", "slo_ms", "served_share", "effective_accuracy", "workers"), optional=(
+        "accuracy", "worst_latency_ms"), texts=("name",))
+    demand = {family.name: family.demand_qps for family in problem.families}
+    rows: list[dict[str, Any]] = []
+    bars: dict[str, list[Entry]] = {one.name: [] for one in problem.worker_types}
+    for group in found.groups:
+        count = len(group.workers)
+        for use in group.uses:
+            share = use.load_qps * (count // group.together) / demand[use.family]
+            rows.append({
+                "worker_type": group.worker_type, "workers": count,
+                "variants": " + ".join(use.variants), "batch": use.batch, "family": use.family,
+                "share": share, "busy": use.load_qps / use.rate_qps, "load_qps": use.load_qps,
+                "memory": group.memory_mb / group.memory_limit_mb})
+            bars[group.worker_type].append((use.family, count / len(group.uses),
+                                            " + ".join(use.variants)))
+    for one in problem.worker_types:
+        unused = one.count - sum(len(group.workers) for group in found.groups
+                                 if group.worker_type == one.name)
+        if unused > 0:
+            bars[one.name].append(("not used", unused, None))
+    parts: list[Part] = [
+        Table("What runs where", _GROUPS, rows), Table("What families get", _FAMILIES, families),
+        rows_figure("Workers by family", Axis("workers", whole=True), list(bars.items()),
+                    names=list(demand)),
+        rows_figure("Accuracy and what is answered in time", Axis("share", percent=True), [
+            (row["name"], [("effective accuracy", row["effective_accuracy"], None),
+                           ("accuracy of the answers", row["accuracy"], None),
+                           ("answered in time", row["served_share"], None)])
+            for row in families], dots=True),
+        *_front(document), *(Note(str(note)) for note in document.get("notes") or ())]
+    return Section("Placement", problem.name, _asked(found, document), parts,
+                   (f"ramsis simulate --placement {path}",),
+                   (("file", str(path)), ("fingerprint of the problem",
+                                          fingerprint(problem.to_document()))))
+
+
+def _asked(found: Any, document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    problem = found.problem
+    types = ", ".join(f"{one.name}: {one.count}" for one in problem.worker_types)
+    families = ", ".join(f"{one.name} {one.demand_qps:g} queries/s in {one.slo_ms:g} ms"
+                         for one in problem.families)
+    asked = [("problem", problem.name), ("families", families), ("worker types", types),
+             ("variants", str(len(problem.variants))), ("status", str(document.get("status")))]
+    for stage in document.get("stages") or ():
+        if isinstance(stage, Mapping):
+            asked.append((str(stage.get("metric")), f"{_words(stage.get('objective'))}; no "
+                          f"placement passes {_words(stage.get('dual_bound'))}"))
+    return asked
+
+
+def _words(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
+
+
+def _front(document: Mapping[str, Any]) -> list[Figure]:
+    """Accuracy over cost, where that was asked for."""
+    if not document.get("front"):
+        return []
+    points = checked_rows({"rows": document["front"]}, "front", numbers=(
+        "cost_per_hour", "effective_accuracy", "dual_bound"))
+    cost = [row["cost_per_hour"] for row in points]
+    return [curves("Accuracy for its cost", Axis("cost per hour"), Axis("effective accuracy"), [
+        Series("placements", cost, [row["effective_accuracy"] for row in points]),
+        Series("no placement is above", cost, [row["dual_bound"] for row in points], ref=True,
+               draw="line")])]

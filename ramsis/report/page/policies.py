@@ -1,0 +1,207 @@
+"""The section on a policy set: what it promises by load, and its tables as heat maps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ramsis.policy import Level, Policy, PolicySet
+from ramsis.policy.table import compressed
+from ramsis.report.page.parts import (
+    Axis,
+    Entry,
+    Figure,
+    Note,
+    Part,
+    Section,
+    Series,
+    Table,
+    curves,
+    rows_figure,
+)
+from ramsis.tables import Column
+
+__all__ = ["policies_section", "promise_figures"]
+
+_BUDGET = 3_000_000
+"""Characters that the tables of all policies may take."""
+_MOST_MAPS = 8
+_LOAD = Axis("load (queries/s)")
+_COLUMNS = (
+    Column("load_qps", "load (QPS)", "g"), Column("arrivals", "arrivals"),
+    Column("expected_accuracy", "accuracy", ".4f"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"), Column("simulated", "simulated", ".4f"),
+    Column("capacity_qps", "capacity (QPS)", ".4g"), Column("utilisation", "utilisation", ".1%"),
+    Column("state", "state"))
+
+Levels = Sequence[Level[Policy]]
+
+
+def policies_section(policies: PolicySet[Policy], source: str) -> Section:
+    """What the policies of a set promise, decide and rest on."""
+    levels = sorted(policies.levels, key=lambda level: (level.arrivals, level.load_qps))
+    first = levels[0].stations[0].policy
+    rows = [_row(level) for level in levels]
+    shown = [one for one in _COLUMNS if any(row.get(one.key) not in (None, "") for row in rows)]
+    parts: list[Part] = [Table("What is promised, by load", shown, rows),
+                         *promise_figures(rows), _shares(levels), *_maps(levels)]
+    slos = ", ".join(f"{slo:g} ms" + (f" ({share:.0%})" if share < 1 else "")
+                     for slo, share in policies.slo_classes.items())
+    workers = ", ".join(f"{count}" if len(policies.worker_types) == 1 else f"{name}: {count}"
+                        for name, count in policies.worker_types.items())
+    asked = [("workers", workers), ("SLO", slos), ("loads", _span(levels)),
+             ("arrivals", ", ".join(policies.processes)), ("dispatch", first.dispatch),
+             ("service times", first.service), ("batching", first.batching),
+             ("late requests", first.late), ("optimised", first.objective),
+             ("models", ", ".join(model.name for model in first.models))]
+    return Section("Policies", source, asked, parts, (f"ramsis verify {source}",), _origin(levels))
+
+
+def _span(levels: Levels) -> str:
+    loads = sorted({level.load_qps for level in levels})
+    if len(loads) == 1:
+        return f"{loads[0]:g} queries/s"
+    return f"{len(loads)} levels from {loads[0]:g} to {loads[-1]:g} queries/s"
+
+
+def _row(level: Level[Policy]) -> dict[str, Any]:
+    """A level's promise; of a single policy what else it says."""
+    row: dict[str, Any] = {"load_qps": level.load_qps, "arrivals": level.arrivals,
+                           **level.expected}
+    found = []
+    if level.expected.get("overloaded"):
+        found.append("overload")
+    if len(level.stations) == 1:
+        policy = level.stations[0].policy
+        expected = policy.expectations
+        row |= {"capacity_qps": expected.capacity_qps, "utilisation": expected.utilisation,
+                "upper_bound": expected.upper_bound}
+        if policy.replay is not None:
+            row["simulated"] = policy.replay.effective_accuracy
+        if expected.recovery is not None and expected.recovery.metastable:
+            found.append("metastable")
+        if not policy.certificate.converged:
+            found.append("not converged")
+    return {**row, "state": ", ".join(found) or "ok"}
+
+
+def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
+    """Effective accuracy with its bound, and violations, over the load."""
+    def line(name: str, key: str, **more: Any) -> list[Series]:
+        known = [row for row in rows if row.get(key) is not None]
+        return [Series(name, [row["load_qps"] for row in known], [row[key] for row in known],
+                       **more)] if known else []
+
+    return [
+        curves("Promise and bound", _LOAD, Axis("effective accuracy"), [
+            *line("promised", "expected_effective_accuracy"),
+            *line("simulated when it was made", "simulated", draw="points"),
+            *line("upper bound of any scheme", "upper_bound", ref=True, draw="line")]),
+        curves("Violations promised", _LOAD, Axis("violations", percent=True, zero=True),
+               line("promised", "expected_violation_rate"))]
+
+
+def _shares(levels: Levels) -> Figure:
+    """Which models answer, a bar for each level and station."""
+    rows: list[tuple[str, list[Entry]]] = []
+    models: dict[str, float] = {}
+    for level in levels:
+        for station in level.stations:
+            policy = station.policy
+            models |= {one.name: one.accuracy for one in policy.models}
+            name = f"{level.load_qps:g} queries/s"
+            if len(level.stations) > 1:
+                name += f", {station.name}"
+            share = policy.expectations.model_share
+            rows.append((name, [(one.name, share[one.name], None) for one in policy.models
+                                if share.get(one.name)]))
+    used = {part[0] for _, parts in rows for part in parts}
+    names = sorted(used, key=lambda name: models[name])
+    return rows_figure("Which models answer", Axis("share of the queries", percent=True, most=1.0),
+                       rows, names=names, ordered=True)
+
+
+def _maps(levels: Levels) -> list[Part]:
+    """A heat map for each station, its levels by slider."""
+    stations: dict[tuple[str, str], list[tuple[float, Policy]]] = {}
+    for level in levels:
+        for station in level.stations:
+            key = level.arrivals, station.name
+            stations.setdefault(key, []).append((level.load_qps, station.policy))
+    several = len({arrivals for arrivals, _ in stations}) > 1
+    room = _BUDGET // min(len(stations), _MOST_MAPS)
+    parts: list[Part] = []
+    for (arrivals, name), found in list(stations.items())[:_MOST_MAPS]:
+        words = [name] if len(stations) > 1 else []
+        parts += _map(", ".join(["What is decided", *words, *([arrivals] if several else [])]),
+                      found, room)
+    if len(stations) > _MOST_MAPS:
+        parts.append(Note(f"The tables of {_MOST_MAPS} of {len(stations)} stations are shown."))
+    return parts
+
+
+def _map(title: str, found: Sequence[tuple[float, Policy]], room: int) -> list[Part]:
+    policies = [policy for _, policy in found]
+    models: dict[str, float] = {}
+    for policy in policies:
+        models |= {one.name: one.accuracy for one in policy.models}
+    names = sorted(models, key=lambda name: (models[name], name))
+    place = {name: i for i, name in enumerate(names)}
+    frames = [_frame(load_qps, policy, place) for load_qps, policy in found]
+    kept = _fitting(frames, room)
+    used = sorted({action[0] for frame in kept for action in frame["actions"]})
+    shade = {index: i / max(1, len(used) - 1) for i, index in enumerate(used)}
+    label = (f"{title}: model by queued requests and slack, for {len(kept)} loads; the values "
+             "below it are the same as a table")
+    figure = Figure(title, label, {
+        "kind": "map", "label": label, "slider": "load (queries/s)", "models": names,
+        "shade": [shade.get(i, 0.0) for i in range(len(names))],
+        "largest": max(policy.max_batch for policy in policies), "frames": kept})
+    if len(kept) < len(frames):
+        return [figure, Note(f"The tables of {len(kept)} of {len(frames)} levels are shown.")]
+    return [figure]
+
+
+def _frame(load_qps: float, policy: Policy, place: dict[str, int]) -> dict[str, Any]:
+    rows, index = compressed(policy.codes)
+    expected = policy.expectations
+    bound = "" if expected.upper_bound is None else f" (bound {expected.upper_bound:.4f})"
+    return {
+        "label": f"{load_qps:g}",
+        "note": f"{policy.load_qps:g} queries/s: effective accuracy "
+                f"{expected.effective_accuracy:.4f}{bound}, violations "
+                f"{expected.violation_rate:.3%} promised",
+        "idle": policy.idle_levels[1:].tolist(), "queued": policy.queue_levels[1:].tolist(),
+        "slack": policy.slack_ms.tolist(), "rows": rows, "index": index,
+        "actions": [[place[policy.models[model].name], batch]
+                    for model, batch in policy.actions.tolist()]}
+
+
+def _fitting(frames: list[dict[str, Any]], room: int) -> list[dict[str, Any]]:
+    """Evenly spaced frames that take no more characters than there is room for."""
+    sizes = [len(json.dumps(frame)) for frame in frames]
+    step = 1
+    while step < len(frames) and sum(sizes[::step]) > room:
+        step += 1
+    return frames[::step]
+
+
+def _origin(levels: Levels) -> list[tuple[str, str]]:
+    policies = [station.policy for level in levels for station in level.stations]
+    found: dict[str, dict[str, None]] = {}
+    for policy in policies:
+        for term, text in (("made by", policy.created_by), *(
+                (key.replace("_", " "), str(value))
+                for key, value in _inputs(policy).items())):
+            found.setdefault(term, {})[text] = None
+        found.setdefault("solver", {})[policy.certificate.solver] = None
+    return [(term, ", ".join(list(texts)[:6]) + (" …" if len(texts) > 6 else ""))
+            for term, texts in found.items()]
+
+
+def _inputs(policy: Policy) -> dict[str, Any]:
+    return {key: value for key, value in policy.to_document()["inputs"].items()
+            if isinstance(value, str | int | float)}

@@ -1,0 +1,116 @@
+"""The section on a profile set."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.profiles import (
+    STATISTICS,
+    LatencyTable,
+    Origin,
+    ProfileSet,
+    Statistic,
+    pareto_front,
+)
+from ramsis.profiles.check import check
+from ramsis.report.page.parts import Axis, Figure, Note, Part, Section, Series, Table, curves
+from ramsis.tables import Column
+
+__all__ = ["profile_section"]
+
+_MOST_FRAMES = 24
+_MOST_LINES = 24
+_MOST_FINDINGS = 20
+
+
+def profile_section(profile: ProfileSet, source: str) -> Section:
+    """What a profile set holds: trade-off by batch size, latency by batch size, oddities."""
+    statistic = _statistic(profile)
+    sizes = sorted({item.batch for model in profile.models for item in model.batches})
+    table = profile.latency_table(statistic, sizes[-1])
+    front = pareto_front(table)
+    findings = check(profile)
+    parts: list[Part] = [
+        _models(profile, table, front, statistic), _trade_off(table, sizes, statistic),
+        _by_batch(profile, table.select(front[:_MOST_LINES]), statistic)]
+    if findings:
+        parts.append(Table("What is odd in it, though allowed", [
+            Column("kind", "kind"), Column("model", "model"), Column("batch", "batch", "d"),
+            Column("text", "what")], [
+            {"kind": one.kind, "model": one.model, "batch": one.batch, "text": one.message}
+            for one in findings], _MOST_FINDINGS))
+    else:
+        parts.append(Note("The checks of profiles found nothing odd in it."))
+    measured = profile.measurement or {}
+    asked = [("profile", profile.name), ("models", f"{len(profile.models)}, of which "
+             f"{len(front)} are on the front of accuracy against latency at batch 1"),
+             ("batch sizes", f"{sizes[0]} to {sizes[-1]}"), ("statistic shown", statistic),
+             *((str(key), str(value)) for key, value in measured.items()
+               if isinstance(value, str | int | float))]
+    return Section("Profile", profile.name, asked, parts,
+                   (f"ramsis profile plot {source} --out figure.svg",),
+                   (("file", source), ("fingerprint", profile.fingerprint)), "What was measured")
+
+
+def _statistic(profile: ProfileSet) -> Statistic:
+    """The first that all batches have."""
+    known = profile.statistics
+    if not known:
+        raise InvalidValueError(describe("no statistic that all batches have",
+                                         where=f"profile {profile.name}", allowed="one of "
+                                         + ", ".join(STATISTICS)))
+    return cast(Statistic, next(one for one in STATISTICS if one in known))
+
+
+def _models(
+    profile: ProfileSet, table: LatencyTable, front: tuple[str, ...], statistic: str
+) -> Table:
+    shown = [b for b in (1, 4, 16, 64) if b <= table.max_batch]
+    rows: list[dict[str, Any]] = []
+    for model, latency in zip(profile.models, table.latency_ms, strict=True):
+        rows.append({"name": model.name, "accuracy": model.accuracy,
+                     "front": "yes" if model.name in front else "",
+                     **{f"b{b}": float(latency[b - 1]) for b in shown},
+                     "memory_mb": model.memory_mb, "load_ms": model.load_ms})
+    rows.sort(key=lambda row: row["b1"])
+    given = [Column("memory_mb", "memory (MB)", ".4g"), Column("load_ms", "to load (ms)", ".4g")]
+    return Table("Models, fastest first", [
+        Column("name", "model"), Column("accuracy", "accuracy", ".4f"), Column("front", "front"),
+        *(Column(f"b{b}", f"{statistic} at {b} (ms)", ".4g") for b in shown),
+        *(one for one in given if any(row[one.key] is not None for row in rows))], rows)
+
+
+def _trade_off(table: LatencyTable, sizes: list[int], statistic: str) -> Figure:
+    """Accuracy over latency, a frame for each batch size."""
+    step = -(-len(sizes) // _MOST_FRAMES)
+    frames = {}
+    for batch in sizes[::step]:
+        front = set(pareto_front(table, batch))
+        groups: dict[bool, list[tuple[float, float, str]]] = {True: [], False: []}
+        for name, accuracy, latency in zip(table.models, table.accuracy.tolist(),
+                                           table.latency_ms[:, batch - 1].tolist(), strict=True):
+            groups[name in front].append((latency, accuracy, name))
+        frames[str(batch)] = [_group("Pareto front", sorted(groups[True]), 0),
+                              _group("dominated", sorted(groups[False]), 1)]
+    return curves("Accuracy against latency", Axis(f"{statistic} latency (ms)", log=True),
+                  Axis("accuracy"), frames, "batch size")
+
+
+def _group(name: str, points: list[tuple[float, float, str]], look: int) -> Series:
+    front = look == 0
+    return Series(name, [p[0] for p in points], [p[1] for p in points],
+                  text=[p[2] for p in points], look=look, steps=front,
+                  draw="both" if front else "points")
+
+
+def _by_batch(profile: ProfileSet, table: LatencyTable, statistic: str) -> Figure:
+    """Latency of the models on the front, where they were measured."""
+    longest = {model.name: model.batches[-1].batch for model in profile.models}
+    series = []
+    for name, row, origin in zip(table.models, table.latency_ms, table.origin, strict=True):
+        known = [b for b in range(1, longest[name] + 1)
+                 if origin[b - 1] in (Origin.MEASURED, Origin.SMOOTHED)]
+        series.append(Series(name, known, [float(row[b - 1]) for b in known]))
+    return curves("Latency of a batch, models on the front", Axis("batch size", log=True,
+                  whole=True), Axis(f"{statistic} latency (ms)", log=True), series)

@@ -1,0 +1,236 @@
+"""The sections on what commands print with ``--json``: simulations and capacity answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ramsis.report.page.parts import (
+    Axis,
+    Entry,
+    Figure,
+    Part,
+    Section,
+    Series,
+    Table,
+    curves,
+    rows_figure,
+)
+from ramsis.report.page.rows import number, span, text
+from ramsis.tables import Column
+
+__all__ = ["capacity_section", "placed_section", "simulation_section"]
+
+Rows = Sequence[Mapping[str, Any]]
+_LOAD = Axis("load (queries/s)")
+_EFFECTIVE = Axis("effective accuracy")
+_LATE = Axis("violations", percent=True, zero=True)
+_SIMULATED = (
+    Column("label", "scheme"), Column("load_qps", "load (QPS)", ".6g"),
+    Column("accuracy", "accuracy", ".4f"), Column("violation_rate", "violations", ".4%"),
+    Column("expected_violation_rate", "promised", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("effective_accuracy_half_width", "±", ".4f"),
+    Column("expected_effective_accuracy", "promised", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+    Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
+
+
+def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
+    """What schemes did on a workload, against what was promised and the bound."""
+    shown = [one for one in _SIMULATED if any(row.get(one.key) is not None for row in rows)]
+    parts: list[Part] = [Table("Schemes, means over the seeds", shown, rows)]
+    loads = {row["load_qps"] for row in rows}
+    if len(loads) > 1 and None not in loads:
+        parts += _over_loads(rows)
+    else:
+        parts += _side_by_side(rows)
+    if any(row.get("model_share") for row in rows):
+        parts.append(_models(rows))
+    asked = [("schemes", text(rows, "label")), ("workers", text(rows, "workers")),
+             ("SLO", span(rows, "slo_ms", "ms")), ("load", span(rows, "load_qps", "queries/s")),
+             ("service times", text(rows, "service")), ("seeds", text(rows, "seeds")),
+             ("simulated for", span(rows, "duration_s", "s")),
+             ("load monitor", "on" if rows[0].get("monitor") else "off")]
+    return _section("Simulation", source, document, asked, parts)
+
+
+def _over_loads(rows: Rows) -> list[Figure]:
+    effective, late, slow = [], [], []
+    for look, (name, own) in enumerate(_by_scheme(rows, "label").items()):
+        loads = [row["load_qps"] for row in own]
+        effective.append(Series(name, loads, [row["effective_accuracy"] for row in own],
+                                [row.get("effective_accuracy_half_width") for row in own],
+                                look=look))
+        if any(row.get("expected_effective_accuracy") is not None for row in own):
+            effective.append(Series(
+                f"{name}, promised", loads,
+                [row.get("expected_effective_accuracy") for row in own], draw="line", look=look))
+        late.append(Series(name, loads, [row["violation_rate"] for row in own],
+                           [row.get("violation_rate_half_width") for row in own], look=look))
+        slow.append(Series(name, loads, [row.get("response_p99_ms") for row in own], look=look))
+    bounds = {row["load_qps"]: row["upper_bound"] for row in rows
+              if row.get("upper_bound") is not None}
+    if bounds:
+        effective.append(Series("upper bound of any scheme", sorted(bounds),
+                                [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
+    slos = {row["load_qps"]: row["slo_ms"] for row in rows}
+    slow.append(Series("SLO", sorted(slos), [slos[x] for x in sorted(slos)], draw="line",
+                       ref=True))
+    return [curves("Promise, simulation and bound", _LOAD, _EFFECTIVE, effective),
+            curves("Violations", _LOAD, _LATE, late),
+            curves("99th percentile of the response time", _LOAD, Axis("response (ms)", zero=True),
+                   slow)]
+
+
+def _side_by_side(rows: Rows) -> list[Figure]:
+    """Promise, simulation and bound of each scheme, at the only load."""
+    effective: list[tuple[str, list[Entry]]] = []
+    late: list[tuple[str, list[Entry]]] = []
+    for row in rows:
+        effective.append((row["label"], [
+            ("promised", row.get("expected_effective_accuracy"), None),
+            ("simulated", row["effective_accuracy"], row.get("effective_accuracy_half_width")),
+            ("upper bound of any scheme", row.get("upper_bound"), None)]))
+        late.append((row["label"], [
+            ("promised", row.get("expected_violation_rate"), None),
+            ("simulated", row["violation_rate"], row.get("violation_rate_half_width"))]))
+    return [rows_figure("Promise, simulation and bound", _EFFECTIVE, effective, dots=True),
+            rows_figure("Violations", _LATE, late, dots=True)]
+
+
+def _models(rows: Rows) -> Figure:
+    bars: list[tuple[str, list[Entry]]] = []
+    several = len({row["load_qps"] for row in rows}) > 1
+    for row in rows:
+        at = f", {row['load_qps']:g} queries/s" if several else ""
+        share = {name: value for name, value in row.get("model_share", {}).items() if value}
+        bars.append((row["label"] + at, [(name, value, None) for name, value in share.items()]))
+    names = sorted({part[0] for _, parts in bars for part in parts})
+    return rows_figure("Which models answered", Axis("share of the answers", percent=True,
+                       most=1.0), bars, names=names)
+
+
+_CAPACITY = (
+    Column("scheme", "scheme"), Column("load_qps", "load (QPS)", ".6g"),
+    Column("mix", "worker types"), Column("workers", "workers", "d"),
+    Column("workers_bound", "bound", "d"), Column("cost", "cost", "g"),
+    Column("cost_bound", "bound", "g"), Column("gap", "gap", ".6g"),
+    Column("expected_accuracy", "promised acc.", ".4f"), Column("accuracy", "accuracy", ".4f"),
+    Column("expected_violation_rate", "promised viol.", ".4%"),
+    Column("violation_rate", "violations", ".4%"),
+    Column("violation_rate_half_width", "±", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"), Column("clear_word", "clear"))
+
+def capacity_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
+    """The fewest workers, or the cheapest, against the bound."""
+    typed = "worker_types" in rows[0]
+    rows = [{**row, "clear_word": "yes" if row.get("clear") is True else "no",
+             **({"mix": ", ".join(f"{name}: {count}" for name, count
+                                  in row["worker_types"].items() if count)} if typed else {})}
+            for row in rows]
+    shown = [one for one in _CAPACITY if any(row.get(one.key) is not None for row in rows)]
+    key, bound, words = (("cost", "cost_bound", "cost") if typed else
+                         ("workers", "workers_bound", "workers"))
+    parts: list[Part] = [Table("Enough workers", shown, rows)]
+    loads = {row["load_qps"] for row in rows}
+    if len(loads) > 1 and None not in loads:
+        parts += _workers_over_loads(rows, key, bound, words)
+    else:
+        axis = Axis(words, whole=not typed, zero=True)
+        parts.append(rows_figure("Needed, and the bound", axis, [
+            (row["scheme"], [("needed", row[key], None),
+                             ("bound of any scheme", row[bound], None)]) for row in rows],
+            dots=True))
+    parts.append(_promises(rows))
+    first = rows[0]
+    wanted = [f"{what} at least {first[name]:g}" for name, what in (
+        ("min_accuracy", "accuracy"), ("min_effective_accuracy", "effective accuracy"))
+        if first.get(name) is not None]
+    if first.get("max_violation") is not None:
+        wanted.append(f"violations at most {100 * first['max_violation']:g} %")
+    asked = [("targets", ", ".join(wanted)), ("SLO", span(rows, "slo_ms", "ms")),
+             ("load", span(rows, "load_qps", "queries/s")), ("schemes", text(rows, "scheme")),
+             ("service times", text(rows, "service")), ("seeds", text(rows, "seeds"))]
+    return _section("Capacity", source, document, asked, parts)
+
+
+def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Figure]:
+    needed, more = [], []
+    for name, own in _by_scheme(rows, "scheme").items():
+        loads = [row["load_qps"] for row in own]
+        needed.append(Series(name, loads, [row[key] for row in own]))
+        more.append(Series(name, loads, [row[key] / row[bound] - 1.0 if row[bound] else None
+                                         for row in own]))
+    bounds = {row["load_qps"]: row[bound] for row in rows}
+    needed.append(Series("bound of any scheme", sorted(bounds),
+                         [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
+    return [curves("Needed, and the bound", _LOAD,
+                   Axis(words, whole=words == "workers", zero=True), needed),
+            curves("More than the bound", _LOAD, Axis("more", percent=True, zero=True), more)]
+
+
+def _promises(rows: Rows) -> Figure:
+    dots: list[tuple[str, list[Entry]]] = []
+    for row in rows:
+        at = "" if row["load_qps"] is None else f", {row['load_qps']:g} queries/s"
+        dots.append((row["scheme"] + at, [
+            ("promised", row.get("expected_violation_rate"), None),
+            ("simulated", row.get("violation_rate"), row.get("violation_rate_half_width")),
+            ("allowed", row.get("max_violation"), None)]))
+    return rows_figure("Violations: promise, simulation, and what is allowed", _LATE, dots,
+                       dots=True)
+
+
+_PLACED = (
+    Column("family", "family"), Column("load_qps", "load (QPS)", ".6g"),
+    Column("slo_ms", "SLO (ms)", "g"), Column("utilisation", "busy", ".1%"),
+    Column("placement_effective_accuracy", "placement", ".4f"),
+    Column("expected_effective_accuracy", "policies", ".4f"),
+    Column("effective_accuracy", "simulated", ".4f"),
+    Column("effective_accuracy_half_width", "±", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"), Column("violation_rate", "violations", ".3%"))
+
+
+def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
+    """What families get from a placement that was simulated."""
+    shown = [one for one in _PLACED if any(row.get(one.key) is not None for row in rows)]
+    effective: list[tuple[str, list[Entry]]] = [(row["family"], [
+        ("promise of the placement", row.get("placement_effective_accuracy"), None),
+        ("promise of the policies", row.get("expected_effective_accuracy"), None),
+        ("simulated", row["effective_accuracy"], row.get("effective_accuracy_half_width")),
+        ("upper bound of any scheme", row.get("upper_bound"), None)]) for row in rows]
+    late: list[tuple[str, list[Entry]]] = [(row["family"], [
+        ("simulated", row["violation_rate"], row.get("violation_rate_half_width"))])
+        for row in rows]
+    parts: list[Part] = [Table("Families", shown, rows),
+             rows_figure("Promise, simulation and bound", _EFFECTIVE, effective, dots=True),
+             rows_figure("Violations", _LATE, late, dots=True)]
+    asked = [("placement", str(document.get("placement", "–"))),
+             ("families", text(rows, "family")), ("seeds", text(rows, "seeds")),
+             ("simulated for", span(rows, "duration_s", "s"))]
+    return _section("Simulated placement", source, document, asked, parts)
+
+
+def _by_scheme(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
+    """The rows of each scheme, by rising load."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: number(row["load_qps"])):
+        found.setdefault(row[key], []).append(row)
+    return {row[key]: found[row[key]] for row in rows}
+
+
+def _section(
+    kind: str, source: str, document: Mapping[str, Any], asked: Sequence[tuple[str, str]],
+    parts: Sequence[Part],
+) -> Section:
+    """With the command and the fingerprints that the document states."""
+    command, by = document.get("command"), document.get("created_by")
+    prints = document.get("fingerprints")
+    origin = [("file", source)]
+    if isinstance(by, str):
+        origin.append(("made by", by))
+    if isinstance(prints, Mapping):
+        origin += [(f"fingerprint of {name}", str(value)) for name, value in prints.items()]
+    return Section(kind, source, [pair for pair in asked if pair[1] not in ("", "–")], parts,
+                   (command,) if isinstance(command, str) else (), origin)

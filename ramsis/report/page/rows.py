@@ -1,0 +1,88 @@
+"""Rows of results as they are read from files: checked, and put into a few words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["checked_rows", "number", "span", "text"]
+
+_MOST_NAMES = 12
+
+
+def checked_rows(
+    document: Mapping[str, Any], where: str, *, numbers: Sequence[str] = (),
+    optional: Sequence[str] = (), texts: Sequence[str] = (), mappings: Sequence[str] = (),
+) -> list[dict[str, Any]]:
+    """The rows of a document, with what a section needs in each.
+
+    Parameters
+    ----------
+    document : mapping
+    where : str
+        Its file.
+    numbers, texts : sequences of str
+        Keys that each row must have.
+    optional : sequence of str
+        Keys of numbers that may be missing or null.
+    mappings : sequence of str
+        Keys of mappings of names to numbers, which may be missing.
+
+    Raises
+    ------
+    InputFileError
+        A row is not one, or a key is missing or holds something else.
+    """
+    rows = document.get("rows")
+    if not isinstance(rows, list) or not rows:
+        raise InputFileError(describe("no rows", where=f"{where}: rows", value=rows,
+                                      allowed="a list of one or more objects"))
+    for i, row in enumerate(rows):
+        place = f"{where}: rows[{i}]"
+        if not isinstance(row, Mapping):
+            raise InputFileError(describe("not an object", where=place, value=row))
+        for key in (*numbers, *optional):
+            value = row.get(key)
+            if not (_is_number(value) or (value is None and key in optional)):
+                raise InputFileError(describe("not a number", where=f"{place}.{key}",
+                                              value=value))
+        for key in texts:
+            if not isinstance(row.get(key), str):
+                raise InputFileError(describe("not a text", where=f"{place}.{key}",
+                                              value=row.get(key)))
+        for key in mappings:
+            value = row.get(key, {})
+            if not isinstance(value, Mapping) or not all(map(_is_number, value.values())):
+                raise InputFileError(describe("not numbers by name", where=f"{place}.{key}",
+                                              value=value))
+    return [dict(row) for row in rows]
+
+
+def _is_number(value: object) -> bool:
+    return (isinstance(value, int | float) and not isinstance(value, bool)
+            and math.isfinite(value))
+
+
+def number(value: float | None) -> float:
+    """To sort by: what is absent comes last."""
+    return math.inf if value is None else value
+
+
+def text(rows: Sequence[Mapping[str, Any]], key: str) -> str:
+    """The different values of a key, in their order."""
+    values = list(dict.fromkeys(str(row[key]) for row in rows if row.get(key) is not None))
+    more = f" and {len(values) - _MOST_NAMES} more" if len(values) > _MOST_NAMES else ""
+    return ", ".join(values[:_MOST_NAMES]) + more
+
+
+def span(rows: Sequence[Mapping[str, Any]], key: str, unit: str) -> str:
+    """The values of a key with their unit: one, a few, or from the least to the largest."""
+    values = sorted({row[key] for row in rows if row.get(key) is not None})
+    if not values:
+        return ""
+    if len(values) > 4:
+        return f"{len(values)} values from {values[0]:g} to {values[-1]:g} {unit}"
+    return ", ".join(f"{value:g}" for value in values) + f" {unit}"

@@ -1,0 +1,162 @@
+"""What a path holds, and the section on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ramsis import profiles
+from ramsis.errors import InputFileError, describe
+from ramsis.files import read_json
+from ramsis.policy import MANIFEST_FORMAT, MANIFEST_NAME, POLICY_FORMAT, read, read_set, set_of
+from ramsis.report.page.parts import Section
+from ramsis.report.page.policies import policies_section
+from ramsis.report.page.profile import profile_section
+from ramsis.report.page.results import capacity_section, placed_section, simulation_section
+from ramsis.report.page.rows import checked_rows
+from ramsis.report.page.sweep import RECORD_NAME, RESULTS_NAME, sweep_section
+
+__all__ = ["sections_of"]
+
+_KINDS = ("a profile, policy, manifest or placement file, the --json of simulate or capacity, the "
+          "folder of a policy set or of a sweep, or a folder of these")
+_RATES = ("effective_accuracy", "violation_rate")
+_MAYBE = ("load_qps", "upper_bound", "accuracy", "expected_accuracy",
+          "expected_effective_accuracy", "expected_violation_rate", "response_p99_ms",
+          "utilisation", "effective_accuracy_half_width", "violation_rate_half_width",
+          "accuracy_half_width", "duration_s", "seeds")
+
+
+def sections_of(name: str) -> list[Section]:
+    """The sections on what has a name: one, or of a folder of several things one for each.
+
+    Parameters
+    ----------
+    name : str
+        A path, or the name of a shipped profile set.
+
+    Raises
+    ------
+    InputFileError
+        Nothing is there, or nothing that a report can be about.
+    """
+    path = Path(name)
+    if path.is_dir():
+        return _of_folder(path)
+    if not path.exists() and name in profiles.shipped_names():
+        return [profile_section(profiles.load(name), name)]
+    return [_of_file(path)]
+
+
+def _of_folder(folder: Path) -> list[Section]:
+    known = _of_known_folder(folder)
+    if known is not None:
+        return [known]
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            inner = _of_known_folder(path)
+            found += [] if inner is None else [inner]
+        elif path.suffix == ".json" and _reader(read_json(path)) is not None:
+            found.append(_of_file(path))
+    if not found:
+        raise InputFileError(describe("nothing to report on", where=str(folder), allowed=_KINDS))
+    return found
+
+
+def _of_known_folder(folder: Path) -> Section | None:
+    if (folder / MANIFEST_NAME).exists():
+        return policies_section(read_set(folder), str(folder))
+    if (folder / RESULTS_NAME).exists():
+        return sweep_section(folder)
+    return None
+
+
+def _of_file(path: Path) -> Section:
+    if path.name in (RESULTS_NAME, RECORD_NAME):
+        return sweep_section(path.parent)
+    document = read_json(path)
+    reader = _reader(document)
+    if reader is None:
+        raise InputFileError(describe("nothing to report on", where=str(path),
+                                      value=document.get("format", list(document)[:5]),
+                                      allowed=_KINDS))
+    return reader(path, document)
+
+
+_Reader = Callable[[Path, Mapping[str, Any]], Section]
+
+
+def _reader(document: Mapping[str, Any]) -> _Reader | None:
+    """What reads a document: by its format, or by what its rows hold."""
+    form, rows = document.get("format"), document.get("rows")
+    if isinstance(form, str):
+        return _FORMATS.get(form)
+    first = rows[0] if isinstance(rows, list) and rows else None
+    if not isinstance(first, Mapping):
+        return None
+    for keys, reader in _ROWS:
+        if all(key in first for key in keys):
+            return reader
+    return None
+
+
+def _policy(path: Path, document: Mapping[str, Any]) -> Section:
+    return policies_section(set_of([read(path)]), str(path))
+
+
+def _manifest(path: Path, document: Mapping[str, Any]) -> Section:
+    return policies_section(read_set(path.parent), str(path.parent))
+
+
+def _profile(path: Path, document: Mapping[str, Any]) -> Section:
+    return profile_section(profiles.load(path), str(path))
+
+
+def _placement(path: Path, document: Mapping[str, Any]) -> Section:
+    from ramsis.report.page.placement import placement_section  # its solvers take long to load
+
+    return placement_section(path)
+
+
+def _simulation(path: Path, document: Mapping[str, Any]) -> Section:
+    rows = checked_rows(document, str(path), numbers=(*_RATES, "workers", "slo_ms"),
+                        optional=_MAYBE, texts=("label",), mappings=("model_share",))
+    return simulation_section(document, rows, str(path))
+
+
+def _placed(path: Path, document: Mapping[str, Any]) -> Section:
+    rows = checked_rows(document, str(path), numbers=(*_RATES, "slo_ms"), texts=("family",),
+                        optional=(*_MAYBE, "placement_effective_accuracy"))
+    return placed_section(document, rows, str(path))
+
+
+def _capacity(path: Path, document: Mapping[str, Any]) -> Section:
+    return _capacity_of(path, document, ("workers", "workers_bound", "slo_ms", "gap"), ())
+
+
+def _cheapest(path: Path, document: Mapping[str, Any]) -> Section:
+    return _capacity_of(path, document, ("cost", "cost_bound", "slo_ms", "workers", "gap"),
+                        ("worker_types",))
+
+
+def _capacity_of(
+    path: Path, document: Mapping[str, Any], numbers: Sequence[str], mappings: Sequence[str]
+) -> Section:
+    rows = checked_rows(document, str(path), numbers=numbers, texts=("scheme",), optional=(
+        *_MAYBE, *_RATES, "max_violation", "min_accuracy", "min_effective_accuracy"),
+        mappings=mappings)
+    return capacity_section(document, rows, str(path))
+
+
+_FORMATS: dict[str, _Reader] = {
+    POLICY_FORMAT: _policy, MANIFEST_FORMAT: _manifest, profiles.FORMAT: _profile,
+    "ramsis.placement/1": _placement,
+}
+_ROWS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
+    (("workers_bound", "clear"), _capacity), (("cost_bound", "clear"), _cheapest),
+    (("family", "placement_effective_accuracy"), _placed), (("label", "violation_rate"),
+                                                            _simulation),
+)
+"""By keys of the first row."""

@@ -1,0 +1,186 @@
+"""The section on the folder of a sweep: a quantity over any axis, by any other."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError, describe
+from ramsis.files import read_json, read_text
+from ramsis.report.page.parts import Figure, Note, Part, Section, Table
+from ramsis.tables import Column
+
+__all__ = ["RECORD_NAME", "RESULTS_NAME", "sweep_section"]
+
+RESULTS_NAME, RECORD_NAME = "results.csv", "sweep.json"
+_LARGEST = 1 << 30
+_MOST_CELLS = 30_000
+"""Cells in the figure; more would make the page too large."""
+_AXES = {
+    "profile": "profile", "model_set": "models", "workers": "workers",
+    "worker_types": "worker types", "slo_ms": "SLO (ms)", "slo_classes": "SLO classes",
+    "service": "service times", "network_ms": "network (ms)", "overhead_ms": "overhead (ms)",
+    "arrivals": "arrivals", "load_qps": "load (queries/s)", "trace": "trace",
+    "trace_scale": "scale of the trace", "scheme": "scheme", "duration_s": "duration (s)",
+    "seed": "seed", "seeds": "seeds", "monitor": "monitor", "monitor_ms": "monitor (ms)",
+    "told": "told"}
+_NUMBERS = frozenset(("workers", "slo_ms", "network_ms", "overhead_ms", "load_qps", "trace_scale",
+                      "duration_s", "monitor_ms", "told", "seed", "seeds"))
+_METRICS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("effective_accuracy", "effective accuracy", {"half": "effective_accuracy_half_width",
+                                                  "bound": "upper_bound"}),
+    ("violation_rate", "violations", {"half": "violation_rate_half_width", "percent": True}),
+    ("accuracy", "accuracy in time", {"half": "accuracy_half_width"}),
+    ("response_p99_ms", "p99 of the response (ms)", {}),
+    ("utilisation", "utilisation", {"percent": True}),
+    ("expected_effective_accuracy", "effective accuracy promised", {"bound": "upper_bound"}),
+    ("expected_violation_rate", "violations promised", {"percent": True}))
+_COLUMNS = (
+    Column("violation_rate", "violations", ".4%"),
+    Column("expected_violation_rate", "promised", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("effective_accuracy_half_width", "±", ".4f"),
+    Column("expected_effective_accuracy", "promised", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+    Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def sweep_section(folder: Path) -> Section:
+    """What the cells of a sweep came to.
+
+    Raises
+    ------
+    InputFileError
+        The tables are missing or damaged.
+    """
+    rows = _table(folder / RESULTS_NAME)
+    failures = _table(folder / "failures.csv") if (folder / "failures.csv").exists() else []
+    varying = [key for key in _AXES if len({row.get(key) for row in rows}) > 1]
+    shown = [Column(key, _AXES[key], "g" if key in _NUMBERS else "") for key in varying]
+    found = [one for one in _COLUMNS if any(row.get(one.key) is not None for row in rows)]
+    parts: list[Part] = []
+    if rows:
+        parts += _explorer(rows, varying)
+        parts.append(Table("Cells", [*shown, *found], rows))
+    else:
+        parts.append(Note("No cell has a result."))
+    if failures:
+        parts.append(Table("Cells that failed", [Column("scheme", "scheme"), Column(
+            "load_qps", "load (QPS)", "g"), Column("workers", "workers", "g"),
+            Column("error", "why")], failures, 50))
+    same = [(_AXES[key], _words(rows[0][key])) for key in _AXES
+            if rows and key not in varying and rows[0].get(key) not in (None, "")]
+    spans = [(_AXES[key], _span([row.get(key) for row in rows])) for key in varying]
+    document = _record(folder)
+    command = document.get("command")
+    prints = document.get("profiles")
+    asked = [("cells", f"{len(rows)}" + (f", and {len(failures)} that failed" if failures
+                                         else "")), *spans, *same]
+    origin = [("folder", str(folder)), ("made by", str(document.get("created_by", "–")))]
+    if isinstance(prints, Mapping):
+        origin += [(f"fingerprint of {name}", str(value)) for name, value in prints.items()]
+    return Section("Sweep", folder.name, asked, parts,
+                   (command,) if isinstance(command, str) else (), origin)
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """What the sweep says of itself."""
+    path = folder / RECORD_NAME
+    return read_json(path) if path.exists() else {}
+
+
+def _table(path: Path) -> list[dict[str, Any]]:
+    """The rows of a CSV file, numbers read as such."""
+    lines = csv.DictReader(read_text(path, limit=_LARGEST).splitlines())
+    try:
+        return [{key: _value(key, text) for key, text in line.items()} for line in lines]
+    except (ValueError, TypeError, AttributeError, csv.Error) as error:
+        raise InputFileError(describe(f"not a table of a sweep ({error})", where=str(path))
+                             ) from None
+
+
+_TEXTS = frozenset(_AXES) - _NUMBERS | {"error"}
+
+
+def _value(key: str, text: str | None) -> Any:
+    if text is None or key is None:
+        raise ValueError("a row of another length")
+    if text == "":
+        return None
+    return text if key in _TEXTS else float(text)
+
+
+def _words(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _span(values: Sequence[Any]) -> str:
+    different = list(dict.fromkeys(_words(value) for value in values if value is not None))
+    more = f" … ({len(different)} values)" if len(different) > 8 else ""
+    return ", ".join(different[:8]) + more
+
+
+def _explorer(rows: Rows, varying: Sequence[str]) -> list[Part]:
+    """The figure of all cells, and a note where they are too many."""
+    numbers = [key for key in varying if key in _NUMBERS]
+    over = next((key for key in ("load_qps", "workers", "slo_ms") if key in numbers),
+                numbers[0] if numbers else None)
+    kept = rows[:_MOST_CELLS]
+    if over is None:  # nothing to draw over: one point
+        over = "load_qps" if rows[0].get("load_qps") is not None else "workers"
+        varying = [over, *varying]
+    axes = []
+    for key in varying:
+        values = list(dict.fromkeys(row[key] for row in kept))
+        if key in _NUMBERS:
+            values.sort(key=lambda value: (value is None, value or 0.0))
+        axes.append((key, values))
+    metrics, columns = _metrics(kept)
+    if not metrics:
+        return [Note("No cell has figures.")]
+    place = [{value: i for i, value in enumerate(values)} for _, values in axes]
+    lines = next((i for i, (key, _) in enumerate(axes) if key == "scheme" and key != over),
+                 next((i for i, (key, _) in enumerate(axes) if key != over), None))
+    label = "The cells of the sweep: choose a quantity, the axis, and what lines stand for"
+    figure = Figure("Cells", label, {
+        "kind": "explore", "label": label, "slider": "",
+        "axes": [{"label": _AXES[key], "values": ["–" if v is None and key not in _NUMBERS else v
+                                                  for v in values],
+                  "number": key in _NUMBERS and None not in values,
+                  "whole": key in ("workers", "seed", "seeds")} for key, values in axes],
+        "over": [key for key, _ in axes].index(over), "lines": lines, "metrics": metrics,
+        "cells": [[at[row[key]] for (key, _), at in zip(axes, place, strict=True)]
+                  for row in kept],
+        "values": [[row.get(name) for name in columns] for row in kept]})
+    if len(kept) < len(rows):
+        return [figure, Note(f"The figure has the first {len(kept)} of {len(rows)} cells; "
+                             f"{RESULTS_NAME} has all.")]
+    return [figure]
+
+
+def _metrics(rows: Rows) -> tuple[list[dict[str, Any]], list[str]]:
+    """The quantities that are there, and the columns that they need."""
+    columns: list[str] = []
+
+    def at(name: str) -> int:
+        if name not in columns:
+            columns.append(name)
+        return columns.index(name)
+
+    metrics = []
+    for name, label, more in _METRICS:
+        if not any(row.get(name) is not None for row in rows):
+            continue
+        one: dict[str, Any] = {"label": label, "at": at(name), "log": False,
+                               "percent": more.get("percent", False),
+                               "zero": more.get("percent", False)}
+        for key in ("half", "bound"):
+            column = more.get(key)
+            if isinstance(column, str) and any(row.get(column) is not None for row in rows):
+                one[key] = at(column)
+        metrics.append(one)
+    return metrics, columns

@@ -1,0 +1,224 @@
+"""A scenario as arrays: workers, models and their copies numbered through.
+
+Each copy of a model is a *model* of its own here; *kind* is the entry of the file that it is a
+copy of. What depends on the kind alone is stored by kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.scenario.records import (
+    ScenarioModel,
+    ScenarioWorkerType,
+    StartState,
+    Stream,
+)
+
+__all__ = ["ScenarioArrays"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ScenarioArrays:
+    """T worker types, W workers, K kinds of models, M models, S streams.
+
+    Attributes
+    ----------
+    types, workers, kinds, models, streams : tuples of str
+        Names.
+    worker_type : ndarray of int, shape (W,)
+        The type of each worker.
+    active : ndarray of bool, shape (W,)
+        Whether each worker is active at the start.
+    type_memory_mb : ndarray, shape (T,)
+        Memory of a worker; infinite where it does not matter.
+    type_max_models : ndarray, shape (T,)
+        Most models that a worker holds; infinite where any number.
+    kind : ndarray of int, shape (M,)
+        The kind of each model.
+    family : ndarray of int, shape (M,)
+        Models with the same number answer each other's requests.
+    accuracy, memory_mb : ndarrays, shape (M,)
+    load_ms, first_load_ms : ndarrays, shape (T, M)
+        Time of a load, and of a model's first load in the cluster.
+    batch_sizes : tuple of tuple of tuple of int
+        ``batch_sizes[t][k]``: the listed batch sizes, rising; empty where a type cannot run a
+        kind.
+    quantiles_ms : ndarray, shape (T, K, B, Q)
+        Quantiles at the midpoints of Q equal parts of a batch of b + 1; infinite for a batch
+        that is not run. Q is 1 where all times are fixed.
+    run_as : ndarray of int, shape (T, K, B)
+        The size that a batch is run at; 0 where it is not run.
+    stream_models : tuple of ndarray of int
+        The models that each stream's requests go to.
+    stream_shares : tuple of ndarray
+        The probability of each of them.
+    start : tuple of tuple of int
+        The models that each worker holds at the start.
+    """
+
+    types: tuple[str, ...]
+    workers: tuple[str, ...]
+    kinds: tuple[str, ...]
+    models: tuple[str, ...]
+    streams: tuple[str, ...]
+    worker_type: IntArray
+    active: NDArray[np.bool_]
+    type_memory_mb: FloatArray
+    type_max_models: FloatArray
+    kind: IntArray
+    family: IntArray
+    accuracy: FloatArray
+    memory_mb: FloatArray
+    load_ms: FloatArray
+    first_load_ms: FloatArray
+    batch_sizes: tuple[tuple[tuple[int, ...], ...], ...]
+    quantiles_ms: FloatArray
+    run_as: IntArray
+    stream_models: tuple[IntArray, ...]
+    stream_shares: tuple[FloatArray, ...]
+    start: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(
+        cls, types: Sequence[ScenarioWorkerType], models: Sequence[ScenarioModel],
+        streams: Sequence[Stream], start: Sequence[StartState],
+    ) -> ScenarioArrays:
+        """The arrays of records that agree with each other."""
+        copies = np.array([one.copies for one in models])
+        kind = np.repeat(np.arange(len(models)), copies)
+        counts = [one.count for one in types]
+        quantiles, run_as = _times(types, models)
+        load = np.array([[_load_ms(kind, one, False) for kind in models] for one in types])
+        first = np.array([[_load_ms(kind, one, True) for kind in models] for one in types])
+        places = _places(models)
+        chosen = [places[one.model] for one in streams]
+        return cls(
+            types=tuple(one.name for one in types),
+            workers=tuple(name for one in types for name in one.worker_names()),
+            kinds=tuple(one.name for one in models),
+            models=tuple(name for one in models for name in one.instance_names()),
+            streams=tuple(one.name for one in streams),
+            worker_type=np.repeat(np.arange(len(types)), counts),
+            active=np.concatenate([
+                np.arange(one.count) < (one.count if one.active is None else one.active)
+                for one in types]),
+            type_memory_mb=np.array([one.memory_mb or np.inf for one in types]),
+            type_max_models=np.array([one.max_models or np.inf for one in types]),
+            kind=kind, family=_families(models),
+            accuracy=np.array([one.accuracy for one in models])[kind],
+            memory_mb=np.array([one.memory_mb for one in models])[kind],
+            load_ms=load[:, kind], first_load_ms=first[:, kind],
+            batch_sizes=tuple(tuple(tuple(sorted(_listed(model, one))) for model in models)
+                              for one in types),
+            quantiles_ms=quantiles, run_as=run_as,
+            stream_models=tuple(np.arange(one.start, one.stop) for one in chosen),
+            stream_shares=tuple(_shares(one.shares, len(place))
+                                for one, place in zip(streams, chosen, strict=True)),
+            start=_start(types, places, start),
+        )
+
+    @cached_property
+    def latency_ms(self) -> FloatArray:
+        """Mean times of batches 1 … B, shape (T, K, B); infinite where not run."""
+        return np.asarray(self.quantiles_ms.mean(axis=3))
+
+    @property
+    def max_batch(self) -> int:
+        """Largest batch of any kind, B."""
+        return int(self.run_as.shape[2])
+
+
+def _places(models: Sequence[ScenarioModel]) -> dict[str, range]:
+    """The models of each name of a kind or a copy."""
+    firsts = [0, *accumulate(one.copies for one in models)]
+    found = {one.name: range(first, first + one.copies)
+             for one, first in zip(models, firsts, strict=False)}
+    for one, first in zip(models, firsts, strict=False):
+        for i, name in enumerate(one.instance_names()):
+            found.setdefault(name, range(first + i, first + i + 1))
+    return found
+
+
+def _families(models: Sequence[ScenarioModel]) -> IntArray:
+    """A number for each model; the same for all of a family."""
+    known: dict[str, int] = {}
+    found: list[int] = []
+    for one in models:
+        for _ in range(one.copies):
+            own = len(found)
+            found.append(own if one.family is None else known.setdefault(one.family, own))
+    return np.array(found)
+
+
+def _listed(model: ScenarioModel, kind: ScenarioWorkerType) -> dict[int, tuple[float, ...]]:
+    """Quantiles by batch size of a model on a worker type."""
+    return {one.batch: one.quantiles_ms or (one.latency_ms or 0.0,) for one in model.latency
+            if one.worker_type == kind.name}
+
+
+def _times(
+    types: Sequence[ScenarioWorkerType], models: Sequence[ScenarioModel]
+) -> tuple[FloatArray, IntArray]:
+    """Quantiles and sizes of all batches, each run as the next listed size."""
+    largest = max(one.batch for model in models for one in model.latency)
+    width = max(len(one.quantiles_ms) or 1 for model in models for one in model.latency)
+    quantiles = np.full((len(types), len(models), largest, width), np.inf)
+    run_as = np.zeros(quantiles.shape[:3], dtype=np.int64)
+    for t, kind in enumerate(types):
+        for k, model in enumerate(models):
+            done = 0
+            for batch, values in sorted(_listed(model, kind).items()):
+                quantiles[t, k, done:batch] = _finer(np.array(values), width)
+                run_as[t, k, done:batch] = batch
+                done = batch
+    return quantiles, run_as
+
+
+def _finer(values: FloatArray, width: int) -> FloatArray:
+    """Quantiles at the midpoints of more parts."""
+    if len(values) in (1, width):
+        return np.broadcast_to(values, (width,))
+    own = (np.arange(len(values)) + 0.5) / len(values)
+    return np.asarray(np.interp((np.arange(width) + 0.5) / width, own, values))
+
+
+def _load_ms(model: ScenarioModel, kind: ScenarioWorkerType, first: bool) -> float:
+    """Time to load a model onto a worker type."""
+    for one in model.load:
+        if one.worker_type == kind.name:
+            return one.first_load_ms if first and one.first_load_ms is not None else one.load_ms
+    if first and model.first_load_ms is not None:
+        return model.first_load_ms
+    if model.load_ms is not None:
+        return model.load_ms
+    if kind.load_mb_per_s is not None:
+        return 1000.0 * model.memory_mb / kind.load_mb_per_s
+    return 0.0
+
+
+def _shares(shares: Sequence[float], copies: int) -> FloatArray:
+    weights = np.array(shares if len(shares) else [1.0] * copies, dtype=float)
+    return np.asarray(weights / weights.sum())
+
+
+def _start(
+    types: Sequence[ScenarioWorkerType], places: dict[str, range], start: Sequence[StartState]
+) -> tuple[tuple[int, ...], ...]:
+    held: dict[str, dict[int, None]] = {
+        name: {} for one in types for name in one.worker_names()}
+    of_type = {one.name: one.worker_names() for one in types}
+    for state in start:
+        for worker in of_type.get(state.worker, (state.worker,)):
+            for name in state.models:
+                held[worker].update(dict.fromkeys(places[name]))
+    return tuple(tuple(models) for models in held.values())

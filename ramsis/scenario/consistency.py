@@ -1,0 +1,136 @@
+"""Whether the records of a scenario agree with each other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from math import inf
+
+from ramsis.errors import InputFileError, describe
+from ramsis.scenario.records import ScenarioModel
+from ramsis.scenario.scenario import Scenario
+
+__all__ = ["check_consistency"]
+
+_MOST_NAMES = 10  # that a message lists
+
+
+def check_consistency(scenario: Scenario, where: str) -> None:
+    """Refuse references to what does not exist, and what cannot be.
+
+    Raises
+    ------
+    InputFileError
+        In one line: where, and what is wrong.
+    """
+    check = _Check(where)
+    check.once("worker_types", [one.name for one in scenario.worker_types])
+    check.once("models", [name for one in scenario.models for name in
+                          {one.name: 0, **dict.fromkeys(one.instance_names())}])
+    check.once("streams", [one.name for one in scenario.streams])
+    for i, model in enumerate(scenario.models):
+        _check_model(check, f"models[{i}]", model, scenario)
+    _check_streams(check, scenario)
+    _check_start(check, scenario)
+
+
+class _Check:
+    """Refusals that name the file."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def refusal(self, place: str, what: str, **details: object) -> InputFileError:
+        """The error, for the caller to raise."""
+        return InputFileError(describe(what, where=f"{self.where}: {place}",
+                                       **details))  # type: ignore[arg-type]
+
+    def once(self, place: str, names: Iterable[str]) -> None:
+        """Refuse a name twice."""
+        seen: set[str] = set()
+        for name in names:
+            if name in seen:
+                raise self.refusal(place, "a name stands twice", value=name,
+                                   allowed="each name once, those of copies included")
+            seen.add(name)
+
+    def known(self, place: str, what: str, name: str, names: Collection[str]) -> None:
+        """Refuse a name that does not exist."""
+        if name not in names:
+            every = list(names)
+            near = get_close_matches(name, every, 3) or every[:_MOST_NAMES]
+            raise self.refusal(place, f"unknown {what}", value=name, allowed=", ".join(near))
+
+
+def _check_model(check: _Check, place: str, model: ScenarioModel, scenario: Scenario) -> None:
+    types = {one.name: one for one in scenario.worker_types}
+    seen = set()
+    for j, latency in enumerate(model.latency):
+        check.known(f"{place}.latency[{j}].worker_type", "worker type", latency.worker_type, types)
+        case = latency.worker_type, latency.batch
+        if case in seen:
+            raise check.refusal(f"{place}.latency[{j}]", "stands twice", value=case,
+                                allowed="each worker type and batch once")
+        seen.add(case)
+        if latency.batch > 1 and model.inference.batching == "none":
+            raise check.refusal(f"{place}.latency[{j}].batch", "a model without batching",
+                                value=latency.batch, allowed="1")
+    for j, load in enumerate(model.load):
+        check.known(f"{place}.load[{j}].worker_type", "worker type", load.worker_type, types)
+    room = {name: types[name].memory_mb or inf for name, _ in seen}
+    if model.memory_mb > max(room.values()):
+        raise check.refusal(f"{place}.memory_mb", "the model fits no worker",
+                            value=model.memory_mb, allowed="at most " + ", ".join(
+                                f"{memory:g} ({name})" for name, memory in room.items()))
+
+
+def _check_streams(check: _Check, scenario: Scenario) -> None:
+    copies = {one.name: one.copies for one in scenario.models}
+    names = dict.fromkeys([*copies, *scenario.model_names()])
+    streams = {one.name: one for one in scenario.streams}
+    most_cores = max(one.cores for one in scenario.worker_types)
+    for i, stream in enumerate(scenario.streams):
+        check.known(f"streams[{i}].model", "model", stream.model, names)
+        wanted = copies.get(stream.model, 1)
+        if stream.shares and (len(stream.shares) != wanted or not sum(stream.shares)):
+            raise check.refusal(f"streams[{i}].shares", "not a share for each copy",
+                                value=stream.shares, allowed=f"{wanted} numbers, not all 0")
+        if stream.cores > most_cores:
+            raise check.refusal(f"streams[{i}].cores", "more than any machine has",
+                                value=stream.cores, allowed=f"at most {most_cores}")
+        if stream.after is not None:
+            check.known(f"streams[{i}].after", "stream", stream.after, streams)
+        chain, one = [stream.name], stream.after
+        while one is not None and one in streams:
+            chain.append(one)
+            if one in chain[:-1]:
+                raise check.refusal(f"streams[{i}].after", "streams wait for each other",
+                                    value=" after ".join(chain), allowed="no cycle")
+            one = streams[one].after
+
+
+def _check_start(check: _Check, scenario: Scenario) -> None:
+    workers = dict.fromkeys(
+        name for kind in scenario.worker_types for name in (kind.name, *kind.worker_names()))
+    models = dict.fromkeys([*(one.name for one in scenario.models), *scenario.model_names()])
+    for i, state in enumerate(scenario.start):
+        check.known(f"start[{i}].worker", "worker", state.worker, workers)
+        for j, name in enumerate(state.models):
+            check.known(f"start[{i}].models[{j}]", "model", name, models)
+    arrays = scenario.arrays
+    for worker, held in enumerate(arrays.start):
+        kind = int(arrays.worker_type[worker])
+        name = arrays.workers[worker]
+        if held and not arrays.active[worker]:
+            raise check.refusal("start", f"worker {name} is not active at the start")
+        memory_mb = float(arrays.memory_mb[list(held)].sum())
+        if memory_mb > arrays.type_memory_mb[kind] or len(held) > arrays.type_max_models[kind]:
+            raise check.refusal(
+                "start", f"more models than worker {name} holds",
+                value=f"{len(held)} models, {memory_mb:g} MB",
+                allowed=f"{arrays.type_max_models[kind]:g} models, "
+                f"{arrays.type_memory_mb[kind]:g} MB")
+        for model in held:
+            if not arrays.batch_sizes[kind][arrays.kind[model]]:
+                raise check.refusal("start", f"worker {name} cannot run the model",
+                                    value=arrays.models[model])

@@ -1,0 +1,82 @@
+"""Reading and writing scenario files, JSON or TOML."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from ramsis.files import canonical_json, read_json, read_toml, write_atomic
+from ramsis.runtime.fields import POSITIVE, Fields
+from ramsis.scenario.consistency import check_consistency
+from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
+from ramsis.scenario.scenario import SCENARIO_FORMAT, Scenario
+
+__all__ = ["SCENARIO_FORMAT", "read_scenario", "scenario_from_document", "schema",
+           "write_scenario"]
+
+
+@cache
+def schema() -> dict[str, Any]:
+    """The JSON schema of scenario files."""
+    text = resources.files(__package__).joinpath("scenario-1.schema.json").read_text("utf-8")
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+def read_scenario(path: str | os.PathLike[str]) -> Scenario:
+    """The scenario in a file.
+
+    Parameters
+    ----------
+    path : path
+        ``ramsis.scenario/1``, as JSON or, where the name ends in ``.toml``, as TOML. Traces that
+        it names are looked for beside it.
+
+    Raises
+    ------
+    InputFileError
+        When the file cannot be read or breaks its format; the message gives the JSON path.
+    """
+    toml = Path(path).suffix == ".toml"
+    return scenario_from_document(read_toml(path) if toml else read_json(path), str(path))
+
+
+def scenario_from_document(document: Mapping[str, Any], where: str = "scenario") -> Scenario:
+    """The scenario in a parsed file; ``where`` stands before the place in every message.
+
+    Raises
+    ------
+    InputFileError
+        The document breaks the format.
+    """
+    top = Fields(document, where)
+    if top.value("format") != SCENARIO_FORMAT:
+        raise top.refusal("format", "unknown format or version", value=top.value("format"),
+                          allowed=SCENARIO_FORMAT)
+    top.only(("format", "name", "duration_s", "worker_types", "models", "streams", "start"))
+    scenario = Scenario(
+        top.text("name"), top.number("duration_s", POSITIVE),
+        tuple(ScenarioWorkerType.from_fields(one) for one in top.children("worker_types")),
+        tuple(ScenarioModel.from_fields(one) for one in top.children("models")),
+        tuple(Stream.from_fields(one) for one in top.children("streams")),
+        tuple(StartState.from_fields(one) for one in top.children("start"))
+        if "start" in top and top.value("start") != [] else (),
+    )
+    check_consistency(scenario, where)
+    return scenario
+
+
+def write_scenario(scenario: Scenario, path: str | os.PathLike[str]) -> None:
+    """Write a scenario as JSON, whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        When the file cannot be written.
+    """
+    write_atomic(path, canonical_json(scenario.to_document()))

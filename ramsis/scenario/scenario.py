@@ -1,0 +1,55 @@
+"""A scenario: what there is, who asks for it, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ramsis.scenario.arrays import ScenarioArrays
+from ramsis.scenario.records import (
+    ScenarioModel,
+    ScenarioWorkerType,
+    StartState,
+    Stream,
+    stated,
+)
+
+__all__ = ["SCENARIO_FORMAT", "Scenario"]
+
+SCENARIO_FORMAT = "ramsis.scenario/1"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Worker types, models and streams of requests; see the classes of its fields.
+
+    ``duration_s`` is when requests stop to come; what was begun is finished. ``start`` says what
+    is loaded at the start. :func:`ramsis.scenario.scenario_from_document` makes a scenario and
+    checks that its records agree.
+    """
+
+    name: str
+    duration_s: float
+    worker_types: tuple[ScenarioWorkerType, ...]
+    models: tuple[ScenarioModel, ...]
+    streams: tuple[Stream, ...]
+    start: tuple[StartState, ...] = ()
+
+    @property
+    def duration_ms(self) -> float:
+        """When requests stop to come."""
+        return 1000.0 * self.duration_s
+
+    @cached_property
+    def arrays(self) -> ScenarioArrays:
+        """Workers, models and copies numbered through."""
+        return ScenarioArrays.of(self.worker_types, self.models, self.streams, self.start)
+
+    def model_names(self) -> tuple[str, ...]:
+        """The name of each model, copies one by one."""
+        return tuple(name for one in self.models for name in one.instance_names())
+
+    def to_document(self) -> dict[str, Any]:
+        """The JSON document of a scenario file."""
+        return {"format": SCENARIO_FORMAT, **stated(self)}

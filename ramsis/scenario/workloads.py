@@ -1,0 +1,322 @@
+"""Workloads of streams: when requests come, and which copy of a model each is for.
+
+A workload is one object of the scenario file, told by the key that it has:
+
+``load_qps``
+    a constant load of any process of the arrivals registry (``arrivals``);
+``minutes``
+    how many requests come in each minute, ``within`` it uniformly or as a Poisson process;
+``functions``
+    a file of counts by minute of many functions (Azure Functions 2019), assigned to the copies;
+``times_ms``
+    given times;
+``file``
+    a recorded trace, of any format that ``ramsis simulate --trace`` reads;
+``users``
+    a closed loop: users who each wait for an answer, think, and ask again.
+
+Each has ``start_ms``, when it begins, and, where it has no end of its own, ``duration_s``, by
+default until the scenario's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrivals.registry import arrivals_of
+from ramsis.arrivals.sampling import check_amount
+from ramsis.arrivals.timestamps import UNITS, read_timestamps
+from ramsis.arrivals.trace import RateTrace, Recorded
+from ramsis.arrivals.trace_formats import TRACE_FORMATS, detect_trace, read_trace
+from ramsis.arrivals.trace_formats.rates import read_function_minutes
+from ramsis.errors import InvalidValueError
+from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Fields
+
+__all__ = ["ClosedLoopOf", "Drawn", "FunctionTrace", "LoadOf", "MinuteBins", "RecordedFile",
+           "TimesOf", "WorkloadOf", "workload_from_fields"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_MINUTE_MS = 60_000.0
+_WITHIN = ("uniform", "poisson")
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Requests of a workload.
+
+    Attributes
+    ----------
+    times_ms : ndarray, shape (n,)
+        Rising or equal, from the stream's time 0.
+    copy : ndarray of int, shape (n,), optional
+        The copy of the model that each is for; without it the stream decides.
+    """
+
+    times_ms: FloatArray
+    copy: IntArray | None = None
+
+
+class WorkloadOf(Protocol):
+    """The workload of a stream."""
+
+    key: ClassVar[str]
+
+    @property
+    def loop(self) -> ClosedLoopOf | None:
+        """The closed loop that it is; ``None`` for requests that come by themselves."""
+        ...
+
+    def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
+        """The requests in [0, duration_ms) of a stream of a model with some copies."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Spell:
+    """What all workloads that go on for some time have."""
+
+    start_ms: float = field(default=0.0, kw_only=True)
+    duration_s: float | None = field(default=None, kw_only=True)
+
+    @property
+    def loop(self) -> None:
+        """None."""
+
+    def length_ms(self, duration_ms: float) -> float:
+        """For how long requests come."""
+        rest_ms = max(duration_ms - self.start_ms, 0.0)
+        return rest_ms if self.duration_s is None else min(rest_ms, 1000.0 * self.duration_s)
+
+    def cut(self, times_ms: FloatArray, duration_ms: float) -> FloatArray:
+        """The times that are within the workload's length, from the stream's time 0."""
+        return self.start_ms + times_ms[times_ms < self.length_ms(duration_ms)]
+
+
+def _spell(item: Fields) -> dict[str, Any]:
+    return {"start_ms": item.number_or_none("start_ms", NON_NEGATIVE) or 0.0,
+            "duration_s": item.number_or_none("duration_s", POSITIVE)}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOf(_Spell):
+    """A constant load in queries per second of an arrival process, named as by ``--arrivals``."""
+
+    key: ClassVar[str] = "load_qps"
+
+    load_qps: float
+    arrivals: str = "poisson"
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> LoadOf:
+        """Read it."""
+        item.only(("load_qps", "arrivals", "start_ms", "duration_s"))
+        arrivals = item.text("arrivals") if "arrivals" in item else "poisson"
+        load_qps = item.number("load_qps", POSITIVE)
+        try:
+            arrivals_of(arrivals).drawn(load_qps)
+        except InvalidValueError as error:
+            raise item.refusal("arrivals", str(error)) from error
+        return cls(load_qps, arrivals, **_spell(item))
+
+    def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
+        """Arrivals of the process."""
+        length_ms = self.length_ms(duration_ms)
+        if length_ms <= 0:
+            return Drawn(np.empty(0))
+        process = arrivals_of(self.arrivals).drawn(self.load_qps)
+        check_amount(process.rate_per_ms * length_ms)
+        return Drawn(self.start_ms + process.sample(length_ms, rng))
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteBins(_Spell):
+    """Numbers of requests in each minute; ``poisson`` takes them for means."""
+
+    key: ClassVar[str] = "minutes"
+
+    minutes: tuple[float, ...]
+    within: str = "uniform"
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> MinuteBins:
+        """Read it."""
+        item.only(("minutes", "within", "start_ms", "duration_s"))
+        return cls(tuple(item.numbers("minutes", NON_NEGATIVE)),
+                   item.text("within", _WITHIN) if "within" in item else "uniform", **_spell(item))
+
+    def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
+        """Each request at a random time of its minute."""
+        times = _in_minutes(np.array(self.minutes), self.within, rng)
+        return Drawn(self.cut(times, duration_ms))
+
+
+def _in_minutes(counts: FloatArray, within: str, rng: np.random.Generator) -> FloatArray:
+    check_amount(float(counts.sum()))
+    whole = rng.poisson(counts) if within == "poisson" else np.rint(counts).astype(np.int64)
+    minute = np.repeat(np.arange(len(counts)), whole)
+    return np.sort(_MINUTE_MS * (minute + rng.random(len(minute))))
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTrace(_Spell):
+    """Counts by minute of many functions, each assigned to a copy of the model in turn.
+
+    ``first_minute`` counts from 0, ``last_minute`` is the first one that is left out; ``scale``
+    multiplies all counts.
+    """
+
+    key: ClassVar[str] = "functions"
+
+    functions: str
+    first_minute: int = 0
+    last_minute: int | None = None
+    scale: float = 1.0
+    within: str = "uniform"
+    folder: str = field(default="", kw_only=True, compare=False)
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> FunctionTrace:
+        """Read it."""
+        item.only(("functions", "first_minute", "last_minute", "scale", "within", "start_ms",
+                   "duration_s"))
+        first = item.whole_or_none("first_minute", 0) or 0
+        scale = item.number_or_none("scale", POSITIVE)
+        return cls(item.text("functions"), first, item.whole_or_none("last_minute", first + 1),
+                   1.0 if scale is None else scale,
+                   item.text("within", _WITHIN) if "within" in item else "uniform",
+                   folder=_folder(item), **_spell(item))
+
+    def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
+        """Each request at a random time of its minute, for the copy of its function."""
+        counts = read_function_minutes(Path(self.folder) / self.functions)
+        counts = self.scale * counts[:, self.first_minute:self.last_minute]
+        found = [_in_minutes(row, self.within, rng) for row in counts]
+        copy = np.repeat(np.arange(len(found)) % copies, [len(one) for one in found])
+        times = np.concatenate([np.empty(0), *found])
+        order = np.argsort(times, kind="stable")
+        kept = order[times[order] < self.length_ms(duration_ms)]
+        return Drawn(self.start_ms + times[kept], copy[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class TimesOf(_Spell):
+    """Given times in ms, rising or equal."""
+
+    key: ClassVar[str] = "times_ms"
+
+    times_ms: tuple[float, ...]
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> TimesOf:
+        """Read it."""
+        item.only(("times_ms", "start_ms", "duration_s"))
+        times = item.numbers("times_ms", NON_NEGATIVE)
+        if sorted(times) != times:
+            raise item.refusal("times_ms", "times go back", value=times,
+                               allowed="rising or equal numbers")
+        return cls(tuple(times), **_spell(item))
+
+    def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
+        """The times."""
+        return Drawn(self.cut(np.array(self.times_ms, dtype=float), duration_ms))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFile(_Spell):
+    """A trace in a file: recorded times, or a load in steps that arrivals are drawn from."""
+
+    key: ClassVar[str] = "file"
+
+    file: str
+    format: str | None = None
+    unit: str | None = None
+    time_column: str | None = None
+    scale: float = 1.0
+    folder: str = field(default="", kw_only=True, compare=False)
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> RecordedFile:
+        """Read it."""
+        item.only(("file", "format", "unit", "time_column", "scale", "start_ms", "duration_s"))
+        scale = item.number_or_none("scale", POSITIVE)
+        return cls(
+            item.text("file"), item.text("format", TRACE_FORMATS) if "format" in item else None,
+            item.text("unit", tuple(UNITS)) if "unit" in item else None,
+            item.text("time_column") if "time_column" in item else None,
+            1.0 if scale is None else scale, folder=_folder(item), **_spell(item))
+
+    def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
+        """The recorded times, or arrivals of the recorded load."""
+        return Drawn(self.cut(self._workload().scaled(self.scale).arrivals_ms(rng), duration_ms))
+
+    def _workload(self) -> RateTrace | Recorded:
+        path = Path(self.folder) / self.file
+        name = self.format or detect_trace(path)
+        if name is None or (name == "jsonl" and self.time_column is None):
+            return Recorded(read_timestamps(path, unit=self.unit, time_column=self.time_column))
+        trace = read_trace(path, name, unit=self.unit, time_column=self.time_column)
+        if trace.times_ms is not None:
+            return Recorded(trace.times_ms)
+        assert trace.rate_qps is not None
+        starts = trace.step_ms * np.arange(len(trace.rate_qps))
+        return RateTrace(starts, trace.rate_qps, trace.step_ms * len(starts))
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedLoopOf:
+    """Users who each wait for an answer, think, and ask again.
+
+    ``requests`` is how many they ask together; without it they go on until the scenario's end.
+    """
+
+    key: ClassVar[str] = "users"
+
+    users: int
+    think_ms: float = 0.0
+    requests: int | None = None
+    start_ms: float = 0.0
+
+    @property
+    def loop(self) -> ClosedLoopOf:
+        """Itself."""
+        return self
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> ClosedLoopOf:
+        """Read it."""
+        item.only(("users", "think_ms", "requests", "start_ms"))
+        return cls(item.whole("users", 1), item.number_or_none("think_ms", NON_NEGATIVE) or 0.0,
+                   item.whole_or_none("requests", 1),
+                   item.number_or_none("start_ms", NON_NEGATIVE) or 0.0)
+
+    def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
+        """None beforehand: a user's next request depends on when the last was answered."""
+        return Drawn(np.empty(0))
+
+
+_KINDS: Mapping[str, Callable[[Fields], WorkloadOf]] = {
+    kind.key: kind.from_fields
+    for kind in (LoadOf, MinuteBins, FunctionTrace, TimesOf, RecordedFile, ClosedLoopOf)
+}
+
+
+def workload_from_fields(item: Fields) -> WorkloadOf:
+    """The workload in ``streams[i].workload``, by the key that it has."""
+    found = [key for key in _KINDS if key in item]
+    if len(found) != 1:
+        raise item.refusal(found[1] if found else "load_qps", "no workload, or several",
+                           value=", ".join(found), allowed=f"one of {', '.join(_KINDS)}")
+    return _KINDS[found[0]](item)
+
+
+def _folder(item: Fields) -> str:
+    """The folder of the scenario's file, from which names of files in it are read."""
+    return str(Path(item.file).parent)

@@ -1,0 +1,580 @@
+"""The cluster engine: models that come and go, one event after the other.
+
+Events happen in the order of their times. At one instant batches end first, in the order in which
+they were started; then machines are done with requests, models have been loaded, workers have
+been started; then requests arrive, in the order of their numbers; then timers ring, in the order
+in which they were set. After each event the scheduler is told, before the next one happens; what
+it does takes no time. So a run is a function of arrivals, draws and scheduler alone.
+
+A request waits, is run in a batch on a worker that holds its model (or another of its family),
+and is answered when the batch ends. A request of a stream that needs a machine is first
+*processed* there (:meth:`ClusterEngine.process`): it holds cores of the machine from then on,
+waits for inference once it is prepared and has reached the worker, and is answered when the
+machine is done with the answer.
+
+What a scheduler does is checked; what cannot be done ends the run with a :class:`SchedulerError`
+that names time and event. The run ends when nothing more can happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from math import inf
+from typing import NoReturn
+
+from ramsis.cluster.quantiles import quantile
+from ramsis.errors import InvalidValueError, describe
+from ramsis.scenario import Requests, Scenario, draw_requests
+from ramsis.sim.cluster.events import Listener
+from ramsis.sim.cluster.progress import Running, Slowdown, WorkInProgress
+from ramsis.sim.cluster.record import ClusterRun, Recorder
+from ramsis.sim.cluster.requests import (
+    AT_MACHINE,
+    DROPPED,
+    TO_PROCESS,
+    WAITING,
+    RequestState,
+)
+from ramsis.sim.cluster.times import Times
+from ramsis.sim.cluster.workers import ACTIVE, OFF, STARTING, Workers
+
+__all__ = ["ClusterEngine", "SchedulerError"]
+
+_MOST = 200_000  # timers in a row, or drops at one instant
+_END, _PROCESSED, _LOADED, _SCALED = range(4)  # kinds of events, in their order at one instant
+_READY, _ANSWERED = range(2)  # what a machine is done with
+
+
+class SchedulerError(InvalidValueError):
+    """A scheduler did what cannot be done; the message names time and event."""
+
+
+class ClusterEngine:
+    """One run of the cluster engine.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    seed : int
+        Of arrivals and draws.
+    requests : Requests, optional
+        Those that come by themselves; by default drawn with the seed.
+    slowdown : Slowdown, optional
+        How batches that run on one worker slow each other down; by default not at all.
+
+    Attributes
+    ----------
+    scenario : Scenario
+    arrays : ScenarioArrays
+        The scenario, its workers and models numbered through.
+    now_ms : float
+        The present time.
+    workers : Workers
+        State of the workers: what each holds, loads and runs.
+    requests : RequestState
+        ``requests.model[r]``, ``deadline_ms[r]`` and so on of each request.
+    times : Times
+        What batches and loads take.
+    progress : WorkInProgress or None
+        Where batches slow each other down, or are continuous: the work of those that run.
+    """
+
+    def __init__(
+        self, scenario: Scenario, seed: int = 0, *, requests: Requests | None = None,
+        slowdown: Slowdown | None = None,
+    ) -> None:
+        self.scenario, self.seed = scenario, seed
+        self.arrays = arrays = scenario.arrays
+        self.now_ms = 0.0
+        given = draw_requests(scenario, seed) if requests is None else requests
+        self.requests = RequestState(scenario, given, seed)
+        self.workers = Workers(scenario)
+        self.times = Times(scenario)
+        self._come = len(given)
+        self._family: list[int] = arrays.family.tolist()
+        self._events: list[tuple[float, int, int, int, int]] = []
+        self._timers: list[tuple[float, int, object]] = []
+        self._set = 0  # events and timers set so far
+        self._waiting = 0  # requests that wait for inference or a machine
+        self._event: tuple[object, ...] = ("start",)
+        self._record = Recorder()
+        self._members: dict[int, Sequence[int]] = {}
+        self._at_machine: dict[int, tuple[int, int]] = {}
+        self._loaded_once: set[int] = {m for held in arrays.start for m in held}
+        self.progress = (
+            WorkInProgress(slowdown, self._events, self._record.finish_ms)
+            if slowdown is not None or self.times.any_continuous else None)
+
+    # What schedulers ask.
+
+    def load_ms(self, worker: int, model: int) -> float:
+        """How long it would take to load a model onto a worker now."""
+        first = model not in self._loaded_once
+        return self.times.load_ms(self.workers.type[worker], model, first)
+
+    def members(self, batch: int) -> Sequence[int]:
+        """The requests of a batch that runs, or has just ended."""
+        return self._members[batch]
+
+    def runs_now(self, worker: int, model: int) -> bool:
+        """Whether a batch of a model runs on a worker."""
+        models = self._record.model
+        return any(models[batch] == model for batch in self.workers.running[worker])
+
+    def machine_of(self, request: int) -> int | None:
+        """The machine that processes a request, if one does."""
+        found = self._at_machine.get(request)
+        return None if found is None else found[0]
+
+    # What schedulers do.
+
+    def run(
+        self, worker: int, model: int, requests: Sequence[int], *, run_as: int | None = None,
+        work_ms: float | None = None, share: float | None = None,
+    ) -> int:
+        """Start a batch of requests that wait, on a worker that holds the model.
+
+        Parameters
+        ----------
+        worker, model : int
+        requests : sequence of int
+            They must not be changed afterwards.
+        run_as : int, optional
+            The size that the batch is run at; by default that of its requests.
+        work_ms : float, optional
+            What the batch takes alone, in the place of the scenario's time.
+        share : float, optional
+            Share of the worker, which a slow-down sees.
+
+        Returns
+        -------
+        int
+            Number of the batch; of a continuous batch that of the group which others can join.
+
+        Raises
+        ------
+        SchedulerError
+            No free lane, a model that is not loaded, a request that does not wait or is for
+            another model, or no such batch size.
+        """
+        workers = self.workers
+        size = len(requests)
+        try:
+            if workers.free_lanes[worker] <= 0 or worker < 0:
+                self._refuse("a batch on a worker that cannot start one", self._worker(worker),
+                             "a worker that is active, with a free lane")
+            if model not in workers.loaded[worker]:
+                self._refuse("a batch of a model that is not loaded", self._pair(worker, model),
+                             f"loaded there: {self._names(workers.loaded[worker])}")
+            times = self.times.rows[workers.type[worker]][model]
+            alone_ms = times[(run_as or size) - 1] if size else inf
+        except IndexError:
+            alone_ms = inf
+        if alone_ms == inf or (run_as is not None and run_as < size):
+            self._refuse("no such batch", f"worker {worker}, {size} requests run as {run_as}",
+                         "a worker's number, sizes that the model is run at")
+        if self.times.plain and work_ms is None:
+            took_ms = alone_ms
+        else:
+            took_ms = self._drawn_ms(worker, model, requests, run_as or size, work_ms)
+        if self.progress is not None:
+            return self._run_shared(worker, model, requests, took_ms, share)
+        batch = len(self._record.start_ms)
+        self._take(requests, worker, model, batch)
+        finish_ms = self.now_ms + took_ms
+        workers.free_lanes[worker] -= 1
+        workers.running[worker].append(batch)
+        workers.busy_until_ms[worker] = self.now_ms + alone_ms
+        self._members[batch] = requests
+        self._record.batch(self.now_ms, finish_ms, worker, model, size)
+        heappush(self._events, (finish_ms, _END, batch, 0, 0))
+        return batch
+
+    def join(self, batch: int, requests: Sequence[int]) -> None:
+        """Let requests join a continuous batch that runs.
+
+        Raises
+        ------
+        SchedulerError
+            No such batch, requests that do not wait, or more than it can hold.
+        """
+        progress = self.progress
+        running = None if progress is None else progress.held_by.get(batch)
+        if progress is None or running is None or running.steps_ms is None:
+            self._refuse("no continuous batch that runs", batch, "what run() returned")
+        if progress.groups[batch] + len(requests) > len(running.steps_ms):
+            self._refuse("more requests than a continuous batch holds",
+                         progress.groups[batch] + len(requests),
+                         f"at most {len(running.steps_ms)}")
+        self._add_continuous(running.worker, running.model, requests, running.steps_ms, batch)
+
+    def drop(self, request: int) -> None:
+        """Give up a request that waits for inference or a machine.
+
+        Raises
+        ------
+        SchedulerError
+            The request does not wait.
+        """
+        state = self.requests
+        if not (0 <= request < len(state.batch)
+                and state.batch[request] in (WAITING, TO_PROCESS)):
+            self._refuse("drop of a request that does not wait", request,
+                         "requests that have arrived, each once")
+        state.batch[request] = DROPPED
+        self._waiting -= 1
+        drops = self._record.drops
+        drops.append((request, self.now_ms))
+        if state.reacts and len(drops) > _MOST and drops[-_MOST][1] == self.now_ms:
+            self._refuse("requests are dropped without end", request, f"{_MOST} at one instant")
+        if request in self._at_machine:
+            self._free_cores(request)
+        if state.reacts:
+            state.answered(request, self.now_ms)
+
+    def load(self, worker: int, model: int) -> float:
+        """Begin to load a model; the time when it will be there is returned.
+
+        Raises
+        ------
+        SchedulerError
+            The model is there or coming, the worker cannot run it, has no room for it, is not
+            active, loads as many as it can, or runs batches while loading blocks.
+        """
+        workers = self.workers
+        if not (0 <= worker < len(workers) and 0 <= model < len(self._family)):
+            self._refuse("load of what does not exist", f"worker {worker}, model {model}",
+                         "numbers of workers and models")
+        if model in workers.loaded[worker] or model in workers.loading[worker]:
+            self._refuse("load of a model that is there", self._pair(worker, model),
+                         "models that are neither loaded nor being loaded")
+        if not self.times.runs(workers.type[worker], model):
+            self._refuse("load of a model that the worker cannot run", self._pair(worker, model),
+                         "models with a latency on its type")
+        if not workers.may_load(worker):
+            self._refuse("load on a worker that cannot", self._worker(worker),
+                         "an active worker with no load on the way, and no batch where loading "
+                         "blocks")
+        if not workers.fits(worker, model):
+            self._refuse("load beyond the memory of a worker", self._pair(worker, model),
+                         f"{workers.free_mb[worker]:g} MB are free, "
+                         f"{workers.max_models[worker]:g} models at most")
+        ready_ms = self.now_ms + self.load_ms(worker, model)
+        self._loaded_once.add(model)
+        workers.reserve(worker, model, ready_ms)
+        self._record.load(self.now_ms, ready_ms, worker, model)
+        self._push(ready_ms, _LOADED, worker, model)
+        return ready_ms
+
+    def unload(self, worker: int, model: int) -> None:
+        """Give up a model that a worker holds.
+
+        Raises
+        ------
+        SchedulerError
+            It is not loaded there, or runs.
+        """
+        workers = self.workers
+        if not (0 <= worker < len(workers) and model in workers.loaded[worker]):
+            self._refuse("unload of a model that is not loaded", self._pair(worker, model),
+                         "models that the worker holds")
+        if self.runs_now(worker, model):
+            self._refuse("unload of a model that runs", self._pair(worker, model),
+                         "models without a batch")
+        workers.unload(worker, model)
+        self._record.unloads.append((worker, model, self.now_ms))
+
+    def process(self, request: int, machine: int, inference_on: int | None = None) -> None:
+        """Take cores of a machine for a request, and prepare it there for inference.
+
+        ``on_ready`` is called once it is prepared and has reached the worker ``inference_on``,
+        by default the machine itself; then it waits for inference.
+
+        Raises
+        ------
+        SchedulerError
+            The request does not wait for a machine, or the machine is not active or has not
+            enough free cores.
+        """
+        state, workers = self.requests, self.workers
+        if not (0 <= request < len(state.batch) and state.batch[request] == TO_PROCESS):
+            self._refuse("processing of a request that does not wait for a machine", request,
+                         "requests of streams with cores, once each")
+        where = machine if inference_on is None else inference_on
+        stream = self.scenario.streams[state.stream[request]]
+        if not (0 <= machine < len(workers) and 0 <= where < len(workers)
+                and workers.status[machine] == ACTIVE
+                and workers.free_cores[machine] >= stream.cores):
+            self._refuse("processing on a machine without room", self._worker(machine),
+                         f"an active machine with {stream.cores} free cores")
+        state.batch[request] = AT_MACHINE
+        workers.free_cores[machine] -= stream.cores
+        self._at_machine[request] = machine, where
+        self._waiting -= 1
+        far = where != machine
+        self._push(self.now_ms + stream.pre_ms + (stream.network_ms if far else 0.0), _PROCESSED,
+                   _READY, request)
+
+    def wake_at(self, at_ms: float, token: object = None) -> None:
+        """Have ``on_timer`` called with ``token`` at a time.
+
+        Raises
+        ------
+        SchedulerError
+            The time is past, or not finite.
+        """
+        if not self.now_ms <= at_ms < inf:
+            self._refuse("timer for a time that does not come", at_ms,
+                         f"a finite time >= {self.now_ms}")
+        self._set += 1
+        heappush(self._timers, (at_ms, self._set, token))
+
+    def scale_up(self, worker_type: int) -> int | None:
+        """Start a worker of a type that is off; ``None`` where none is."""
+        workers = self.workers
+        for worker, status in enumerate(workers.status):
+            if status == OFF and workers.type[worker] == worker_type:
+                workers.status[worker] = STARTING
+                spec = self.scenario.worker_types[worker_type]
+                self._record.scaling.append((worker, True, self.now_ms))
+                self._push(self.now_ms + spec.scale_up_ms, _SCALED, worker, 0)
+                return worker
+        return None
+
+    def scale_down(self, worker: int) -> None:
+        """Stop a worker; the models that it holds are lost.
+
+        Raises
+        ------
+        SchedulerError
+            The worker is not active, or runs, loads or processes something.
+        """
+        workers = self.workers
+        known = 0 <= worker < len(workers)
+        if not (known and workers.status[worker] == ACTIVE and not workers.running[worker]
+                and not workers.loading[worker]
+                and not any(worker in places for places in self._at_machine.values())):
+            self._refuse("stop of a worker that is not idle", self._worker(worker),
+                         "an active worker that runs, loads and processes nothing")
+        workers.stop(worker)
+        self._record.scaling.append((worker, False, self.now_ms))
+
+    # The run.
+
+    def serve(self, start: Callable[[ClusterEngine], Listener]) -> ClusterRun:
+        """Let a scheduler serve the requests to the end."""
+        scheduler = start(self)
+        on_arrival, on_end = scheduler.on_arrival, scheduler.on_end
+        events, timers, state, workers = self._events, self._timers, self.requests, self.workers
+        coming, states, members = state.coming, state.batch, self._members
+        free_lanes, running, worker_of = workers.free_lanes, workers.running, self._record.worker
+        arrivals, streams, processed = state.arrival_ms, state.stream, state.processed
+        simple = self.progress is None and not state.reacts and not any(processed)
+        place, known, in_a_row = 0, self._come, 0
+        scheduler.on_start()
+        while True:
+            next_ms = arrivals[place] if place < known else inf
+            if coming and coming[0][0] < next_ms:
+                next_ms = coming[0][0]
+            event_ms = events[0][0] if events else inf
+            if timers and timers[0][0] < next_ms and timers[0][0] < event_ms:
+                if next_ms == inf and event_ms == inf and not self._waiting:
+                    break
+                in_a_row += 1
+                self._ring(scheduler, in_a_row)
+                continue
+            in_a_row = 0
+            if event_ms <= next_ms:
+                if event_ms == inf:
+                    break
+                event = heappop(events)
+                self.now_ms = event_ms
+                if event[1]:
+                    self._happen(scheduler, event)
+                    continue
+                batch = event[2]
+                if not simple and not self._end(batch, event[3]):
+                    continue
+                worker = worker_of[batch]
+                if simple:
+                    free_lanes[worker] += 1
+                    running[worker].remove(batch)
+                self._event = "end of batch", batch
+                on_end(worker, batch)
+                del members[batch]
+            else:
+                self.now_ms = next_ms
+                if place < known and arrivals[place] == next_ms:
+                    request = place
+                    place += 1
+                else:
+                    request = heappop(coming)[1]
+                states[request] = TO_PROCESS if processed[streams[request]] else WAITING
+                self._waiting += 1
+                self._event = "arrival of request", request
+                on_arrival(request)
+        return self._record.run(self.scenario, state, self.now_ms)
+
+    def _ring(self, scheduler: Listener, in_a_row: int) -> None:
+        self.now_ms, _, token = heappop(self._timers)
+        self._event = "timer", token
+        if in_a_row > _MOST:
+            self._refuse("timers ring without end", in_a_row, f"{_MOST} with nothing between")
+        scheduler.on_timer(token)
+
+    def _happen(self, scheduler: Listener, event: tuple[float, int, int, int, int]) -> None:
+        """Events other than the end of a batch."""
+        _, kind, _, first, second = event
+        if kind == _LOADED:
+            self.workers.arrived(first, second)
+            self._event = "load on worker", first, "model", second
+            scheduler.on_loaded(first, second)
+        elif kind == _SCALED:
+            self.workers.activate(first)
+            self._event = "start of worker", first
+            scheduler.on_scaled(first)
+        elif first == _READY:
+            self.requests.batch[second] = WAITING
+            self._waiting += 1
+            self._event = "request prepared", second
+            scheduler.on_ready(second)
+        else:
+            self._free_cores(second)
+            self._record.answered[second] = self.now_ms
+            self._event = "request processed", second
+            if self.requests.reacts:
+                self.requests.answered(second, self.now_ms)
+            scheduler.on_processed(second)
+
+    def _end(self, batch: int, version: int) -> bool:
+        """The end of a batch, unless it has been set anew since."""
+        worker = self._record.worker[batch]
+        free = True
+        if self.progress is not None:
+            if self.progress.is_stale(batch, version):
+                return False
+            free = self.progress.end(batch, self.now_ms)
+        workers = self.workers
+        workers.free_lanes[worker] += free
+        workers.running[worker].remove(batch)
+        state = self.requests
+        for request in self._members[batch]:
+            if request in self._at_machine:
+                stream = self.scenario.streams[state.stream[request]]
+                far = self._at_machine[request][0] != worker
+                back_ms = stream.network_back_ms if far else 0.0
+                self._push(self.now_ms + back_ms + stream.post_ms, _PROCESSED, _ANSWERED, request)
+            elif state.reacts:
+                state.answered(request, self.now_ms)
+        return True
+
+    # Within.
+
+    def _take(self, requests: Sequence[int], worker: int, model: int, batch: int) -> None:
+        """Put requests that wait into a batch."""
+        state, models = self.requests.batch, self.requests.model
+        for request in requests:
+            if not 0 <= request < len(state) or state[request] != WAITING:
+                self._refuse("run of a request that does not wait", request,
+                             "requests that have arrived and are prepared, each once")
+            if models[request] != model and (
+                    self._family[models[request]] != self._family[model]):
+                self._refuse("run of a request for another model", request,
+                             f"requests for {self.arrays.models[model]}, or its family")
+            if self._at_machine and self._at_machine.get(request, (0, worker))[1] != worker:
+                self._refuse("run on another worker than the request was sent to", request,
+                             f"worker {self._at_machine[request][1]}")
+            state[request] = batch
+        self._waiting -= len(requests)
+
+    def _drawn_ms(
+        self, worker: int, model: int, requests: Sequence[int], size: int, work_ms: float | None
+    ) -> float:
+        """What a batch takes alone: stated, drawn, or by the tokens of its longest request."""
+        if work_ms is not None:
+            if not 0 < work_ms < inf:
+                self._refuse("not a batch's time", work_ms, "a finite number > 0")
+            return work_ms
+        times, kind = self.times, self.times.kind[model]
+        row = times.quantiles[self.workers.type[worker]][kind][size - 1]
+        took_ms = row[0]
+        if len(row) > 1:
+            took_ms = float(quantile(row, times.levels, self.requests.uniform(requests[0])))
+        tokens = times.tokens[kind]
+        if tokens and not times.continuous[kind]:
+            took_ms *= max(self.requests.tokens(request, tokens) for request in requests)
+        return took_ms
+
+    def _run_shared(
+        self, worker: int, model: int, requests: Sequence[int], took_ms: float,
+        share: float | None,
+    ) -> int:
+        """Start a batch whose speed may change."""
+        batch = len(self._record.start_ms)
+        self.workers.free_lanes[worker] -= 1
+        self.workers.busy_until_ms[worker] = self.now_ms + took_ms
+        kind = self.times.kind[model]
+        if self.times.continuous[kind]:
+            steps_ms = [row[0] for row in self.times.quantiles[self.workers.type[worker]][kind]]
+            self._add_continuous(worker, model, requests, steps_ms, batch)
+            return batch
+        self._take(requests, worker, model, batch)
+        self._members[batch] = requests
+        self.workers.running[worker].append(batch)
+        self._record.batch(self.now_ms, inf, worker, model, len(requests))
+        assert self.progress is not None
+        self._started([Running(batch, worker, model, len(requests), batch, share, None, took_ms,
+                               self.now_ms)])
+        return batch
+
+    def _add_continuous(
+        self, worker: int, model: int, requests: Sequence[int], steps_ms: Sequence[float],
+        group: int,
+    ) -> None:
+        """Each request of a continuous batch is recorded as a batch of its own."""
+        tokens = self.times.tokens[self.times.kind[model]]
+        new = []
+        for request in requests:
+            batch = len(self._record.start_ms)
+            self._take((request,), worker, model, batch)
+            self._members[batch] = (request,)
+            self.workers.running[worker].append(batch)
+            self._record.batch(self.now_ms, inf, worker, model, 1)
+            work_ms = steps_ms[0] * (self.requests.tokens(request, tokens) if tokens else 1.0)
+            new.append(Running(batch, worker, model, 1, group, None, steps_ms, work_ms,
+                               self.now_ms))
+        self._started(new)
+
+    def _started(self, new: Sequence[Running]) -> None:
+        assert self.progress is not None
+        if new:
+            self.progress.start(new, self.now_ms)
+
+    def _free_cores(self, request: int) -> None:
+        machine, _ = self._at_machine.pop(request)
+        stream = self.scenario.streams[self.requests.stream[request]]
+        self.workers.free_cores[machine] += stream.cores
+
+    def _push(self, at_ms: float, kind: int, first: int, second: int) -> None:
+        self._set += 1
+        heappush(self._events, (at_ms, kind, self._set, first, second))
+
+    def _worker(self, worker: int) -> str:
+        known = 0 <= worker < len(self.workers)
+        return f"{self.arrays.workers[worker]} (worker {worker})" if known else f"worker {worker}"
+
+    def _pair(self, worker: int, model: int) -> str:
+        name = self.arrays.models[model] if 0 <= model < len(self.arrays.models) else model
+        return f"{self._worker(worker)}, model {name}"
+
+    def _names(self, models: set[int]) -> str:
+        names = [self.arrays.models[model] for model in sorted(models)[:10]]
+        return ", ".join(names) + (", …" if len(models) > 10 else "") if names else "nothing"
+
+    def _refuse(self, what: str, value: object, allowed: str) -> NoReturn:
+        event = " ".join(map(str, self._event))
+        raise SchedulerError(describe(what, where=f"at {self.now_ms:g} ms, {event}", value=value,
+                                      allowed=allowed))
+
+

@@ -1,0 +1,156 @@
+"""Schedulers by name, with parameters: one way for the command line, scripts and Python.
+
+    clockwork                          a scheduler of this project
+    clockwork:ahead_ms=10              with a parameter
+    own.py:Mine                        a class in a file
+    package.module:Mine:alpha=2        a class in a module, with a parameter
+
+A module or file of the user's own is imported only when the user names it here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError, describe
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
+from ramsis.sim.cluster.schedulers.random import RandomScheduler
+
+__all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
+
+SCHEDULERS: Mapping[str, type[Scheduler]] = {
+    "lru": LeastRecentlyUsed,
+    "random": RandomScheduler,
+}
+"""What ``--scheduler`` names; parameters are those of the constructor."""
+
+_NEAR = 3
+
+
+@dataclass(frozen=True)
+class SchedulerSpec:
+    """A scheduler and its parameters; called with an engine, it makes the scheduler of a run.
+
+    Attributes
+    ----------
+    text : str
+        As it was named.
+    kind : type of Scheduler
+    parameters : dict
+    """
+
+    text: str
+    kind: Callable[..., Scheduler]
+    parameters: Mapping[str, Any]
+
+    def __call__(self, engine: ClusterEngine) -> Scheduler:
+        """The scheduler of a run."""
+        return self.kind(engine, **self.parameters)
+
+
+def scheduler(
+    text: str, known: Mapping[str, type[Scheduler]] = SCHEDULERS
+) -> SchedulerSpec:
+    """The scheduler that a text names; see the module's description.
+
+    >>> scheduler("random:ahead_ms=10").parameters
+    {'ahead_ms': 10.0}
+
+    Raises
+    ------
+    InputFileError
+        An unknown name or parameter, a value of the wrong kind, or a class that cannot be
+        imported or is no scheduler.
+    """
+    name, _, rest = text.partition(":")
+    if name in known:
+        kind: type[Scheduler] = known[name]
+    elif rest:
+        attribute, _, rest = rest.partition(":")
+        name = f"{name}:{attribute}"
+        kind = _own(name)
+    else:
+        near = get_close_matches(name, known, _NEAR) or list(known)
+        raise InputFileError(describe(
+            "unknown scheduler", where="scheduler", value=name,
+            allowed=f"{', '.join(near)}, or FILE.py:CLASS or MODULE:CLASS of your own"))
+    takes = {key: one for key, one in inspect.signature(kind).parameters.items()
+             if key != "engine" and one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)}
+    given: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        if key not in takes or not equals or key in given:
+            near = get_close_matches(key, takes, _NEAR) or list(takes)
+            raise InputFileError(describe("not a parameter of the scheduler",
+                                          where=f"scheduler {name}", value=part,
+                                          allowed=", ".join(f"{one}=…" for one in near) or "none"))
+        given[key] = _value(takes[key], value, f"scheduler {name}: {key}")
+    for key, one in takes.items():
+        if one.default is one.empty and key not in given:
+            raise InputFileError(describe("parameter is missing", where=f"scheduler {name}",
+                                          value=text, allowed=f"{name}:{key}=…"))
+    return SchedulerSpec(text, kind, given)
+
+
+def _own(text: str) -> type[Scheduler]:
+    """The class ``package.module:Class`` or ``file.py:Class`` of the user."""
+    place, _, attribute = text.partition(":")
+    try:
+        found = getattr(_module(place), attribute)
+    except (ImportError, AttributeError, OSError, SyntaxError, ValueError) as error:
+        raise InputFileError(describe(f"cannot import scheduler ({error})", where="scheduler",
+                                      value=text,
+                                      allowed="FILE.py:CLASS, MODULE:CLASS")) from error
+    if not (isinstance(found, type) and issubclass(found, Scheduler)):
+        raise InputFileError(describe("not a scheduler", where="scheduler", value=text,
+                                      allowed="a subclass of ramsis.sim.cluster.Scheduler"))
+    return found
+
+
+def _module(place: str) -> Any:
+    if not place.endswith(".py"):
+        if "" not in sys.path:
+            sys.path.insert(0, "")
+        return importlib.import_module(place)
+    name = f"ramsis_own_{Path(place).stem}"
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module in {place}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _flag(value: str) -> bool:
+    return {"true": True, "yes": True, "1": True, "false": False, "no": False,
+            "0": False}[value.lower()]
+
+
+_MAKERS: Mapping[str, Callable[[str], Any]] = {
+    "float": float, "int": int, "bool": _flag, "str": str, "float | None": float,
+    "int | None": int, "str | None": str,
+}
+
+
+def _value(parameter: inspect.Parameter, value: str, where: str) -> Any:
+    kind = parameter.annotation
+    if kind is parameter.empty:
+        kind = type(parameter.default) if parameter.default is not parameter.empty else str
+    word = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    try:
+        return _MAKERS.get(word, str)(value)
+    except (ValueError, KeyError):
+        raise InputFileError(describe("not a value of the parameter", where=where, value=value,
+                                      allowed=f"a {word}")) from None

@@ -1,0 +1,153 @@
+"""The requests of a run, those included that come when others have been answered."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from heapq import heappush
+
+import numpy as np
+
+from ramsis.cluster.quantiles import quantile
+from ramsis.scenario import Requests, Scenario
+from ramsis.scenario.requests import draw_stream, stream_generator
+
+__all__ = ["AT_MACHINE", "DROPPED", "NOT_COME", "TO_PROCESS", "WAITING", "RequestState"]
+
+WAITING = -1
+"""In ``batch``: the request waits for inference; or, in a record, was never answered."""
+DROPPED = -2
+"""In ``batch``: the scheduler gave the request up."""
+NOT_COME = -3
+"""In ``batch``: the request has not arrived."""
+TO_PROCESS = -4
+"""In ``batch``: the request waits for a machine."""
+AT_MACHINE = -5
+"""In ``batch``: a machine prepares the request, or the network carries it."""
+
+_BLOCK = 4096
+
+
+class RequestState:
+    """The requests of a run, a list entry for each; schedulers do not write to the lists.
+
+    Those that come by themselves are numbered in the order of their arrival. Those that a run
+    makes follow, in the order in which it makes them.
+
+    Attributes
+    ----------
+    arrival_ms, earliest_ms, deadline_ms : list of float
+    model, stream : list of int
+    batch : list of int
+        The batch that a request is in or was answered by, or why it is in none.
+    """
+
+    def __init__(self, scenario: Scenario, given: Requests, seed: int) -> None:
+        self._scenario, self._seed = scenario, seed
+        self.arrival_ms: list[float] = given.arrival_ms.tolist()
+        self.model: list[int] = given.model.tolist()
+        self.stream: list[int] = given.stream.tolist()
+        self.earliest_ms: list[float] = given.earliest_ms.tolist()
+        self.deadline_ms: list[float] = given.deadline_ms.tolist()
+        self.batch = [NOT_COME] * len(given)
+        self.coming: list[tuple[float, int]] = []  # a heap of those that the run has made
+        self.processed = [one.processed for one in scenario.streams]
+        self.reacts = any(one.after is not None or one.workload.loop is not None
+                          for one in scenario.streams)
+        self._draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
+        self._uniform: list[float] = []
+        self._output = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
+        self._uniform_output: list[float] = []
+        self._left = [0] * len(scenario.streams)
+        if self.reacts:
+            self._begin(given)
+
+    def __len__(self) -> int:
+        return len(self.arrival_ms)
+
+    def uniform(self, request: int) -> float:
+        """The number that draws the service time of a batch whose first request this is."""
+        while request >= len(self._uniform):
+            self._uniform += self._draws.random(_BLOCK).tolist()
+        return self._uniform[request]
+
+    def tokens(self, request: int, quantiles: list[float]) -> float:
+        """Tokens that a request makes, of a distribution."""
+        if len(quantiles) == 1:
+            return quantiles[0]
+        while request >= len(self._uniform_output):
+            self._uniform_output += self._output.random(_BLOCK).tolist()
+        levels = [(i + 0.5) / len(quantiles) for i in range(len(quantiles))]
+        return float(quantile(quantiles, levels, self._uniform_output[request]))
+
+    def answered(self, request: int, now_ms: float) -> None:
+        """A request has been answered or dropped: others may come."""
+        stream = self.stream[request]
+        loop = self._scenario.streams[stream].workload.loop
+        if loop is not None:
+            back_ms = now_ms + loop.think_ms
+            if back_ms < self._scenario.duration_ms and self._asked_left[stream] > 0:
+                self._ask(stream, back_ms)
+                return
+        self._left[stream] -= 1
+        if self._left[stream] == 0:
+            self._ended(stream, now_ms)
+
+    def _begin(self, given: Requests) -> None:
+        """Closed loops begin; so do streams after one that has no requests."""
+        streams = self._scenario.streams
+        numbers = {one.name: i for i, one in enumerate(streams)}
+        self._after: dict[int, list[int]] = defaultdict(list)
+        self._rng: dict[int, np.random.Generator] = {}
+        self._asked_left: dict[int, float] = {}
+        counts = np.bincount(given.stream, minlength=len(streams)).tolist()
+        for i, stream in enumerate(streams):
+            if stream.after is not None:
+                self._after[numbers[stream.after]].append(i)
+        for i, stream in enumerate(streams):
+            if stream.after is None:
+                self._open(i, 0.0, counts[i])
+
+    def _open(self, stream: int, now_ms: float, known: int) -> None:
+        """A stream begins, of which so many requests are there."""
+        self._left[stream] = known
+        loop = self._scenario.streams[stream].workload.loop
+        if loop is not None:
+            begin_ms = now_ms + loop.start_ms
+            self._asked_left[stream] = np.inf if loop.requests is None else loop.requests
+            self._rng[stream] = stream_generator(stream, self._seed)
+            if begin_ms < self._scenario.duration_ms:
+                users = int(min(loop.users, self._asked_left[stream]))
+                self._left[stream] = users
+                for _ in range(users):
+                    self._ask(stream, begin_ms)
+        if self._left[stream] == 0:
+            self._ended(stream, now_ms)
+
+    def _ended(self, stream: int, now_ms: float) -> None:
+        """All requests of a stream have been answered: those after it begin."""
+        for after in self._after.pop(stream, ()):
+            drawn = draw_stream(self._scenario, after, stream_generator(after, self._seed), now_ms)
+            for at_ms, model in zip(drawn.arrival_ms.tolist(), drawn.model.tolist(), strict=True):
+                self._add(after, at_ms, model)
+            self._open(after, now_ms, len(drawn))
+
+    def _ask(self, stream: int, at_ms: float) -> None:
+        """A user of a closed loop sends the next request."""
+        self._asked_left[stream] -= 1
+        arrays = self._scenario.arrays
+        models = arrays.stream_models[stream]
+        if len(models) == 1:
+            model = int(models[0])
+        else:
+            model = int(self._rng[stream].choice(models, p=arrays.stream_shares[stream]))
+        self._add(stream, at_ms, model)
+
+    def _add(self, stream: int, at_ms: float, model: int) -> None:
+        spec = self._scenario.streams[stream]
+        heappush(self.coming, (at_ms, len(self.arrival_ms)))
+        self.arrival_ms.append(at_ms)
+        self.model.append(model)
+        self.stream.append(stream)
+        self.earliest_ms.append(at_ms + spec.earliest_ms)
+        self.deadline_ms.append(at_ms + spec.slo_ms)
+        self.batch.append(NOT_COME)

@@ -1,0 +1,112 @@
+"""The workers of a run: what each holds, loads and runs."""
+
+from __future__ import annotations
+
+from math import inf
+
+from ramsis.scenario import Scenario
+
+__all__ = ["ACTIVE", "OFF", "STARTING", "Workers"]
+
+OFF, STARTING, ACTIVE = "off", "starting", "active"
+
+
+class Workers:
+    """State of the workers, a list entry for each; schedulers read it and do not write to it.
+
+    Attributes
+    ----------
+    type : list of int
+        Worker type.
+    status : list of str
+        ``off``, ``starting`` or ``active``.
+    lanes, free_lanes : list of int
+        Batches that a worker can run at a time, and how many more it can start now: none while
+        it is not active, or loads a model where loading blocks.
+    running : list of list of int
+        The batches that run, in the order of their start.
+    busy_until_ms : list of float
+        When the batch that was started last is expected to end, alone on the worker.
+    loaded : list of set of int
+        The models that it holds.
+    loading : list of dict
+        The models that are being loaded, and when each will be there.
+    memory_mb, free_mb : list of float
+        Memory for models, and how much of it is neither taken nor promised.
+    cores, free_cores : list of int
+        For processing.
+    blocking : list of bool
+        Whether loading blocks batches.
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        arrays, types = scenario.arrays, scenario.worker_types
+        self.type: list[int] = arrays.worker_type.tolist()
+        self.status = [ACTIVE if one else OFF for one in arrays.active.tolist()]
+        self.lanes = [types[t].lanes for t in self.type]
+        self.free_lanes = [lanes if status == ACTIVE else 0
+                           for lanes, status in zip(self.lanes, self.status, strict=True)]
+        self.running: list[list[int]] = [[] for _ in self.type]
+        self.busy_until_ms = [0.0] * len(self.type)
+        self.loaded: list[set[int]] = [set(held) for held in arrays.start]
+        self.loading: list[dict[int, float]] = [{} for _ in self.type]
+        self.memory_mb = [types[t].memory_mb or inf for t in self.type]
+        self.model_mb: list[float] = arrays.memory_mb.tolist()
+        self.free_mb = [room - sum(self.model_mb[m] for m in sorted(held))
+                        for room, held in zip(self.memory_mb, self.loaded, strict=True)]
+        self.max_models = [types[t].max_models or inf for t in self.type]
+        self.loads_at_a_time = [types[t].loads_at_a_time for t in self.type]
+        self.cores = [types[t].cores for t in self.type]
+        self.free_cores = list(self.cores)
+        self.blocking = [types[t].loading == "blocking" for t in self.type]
+
+    def __len__(self) -> int:
+        return len(self.type)
+
+    def holders(self, model: int) -> list[int]:
+        """The workers that hold a model."""
+        return [worker for worker, held in enumerate(self.loaded) if model in held]
+
+    def fits(self, worker: int, model: int) -> bool:
+        """Whether there is room for one more model, without any unloading."""
+        held = len(self.loaded[worker]) + len(self.loading[worker])
+        return (self.model_mb[model] <= self.free_mb[worker] * (1 + 1e-12) + 1e-9
+                and held < self.max_models[worker])
+
+    def may_load(self, worker: int) -> bool:
+        """Whether a load could begin now, memory aside."""
+        return (self.status[worker] == ACTIVE
+                and len(self.loading[worker]) < self.loads_at_a_time[worker]
+                and not (self.blocking[worker] and self.running[worker]))
+
+    def reserve(self, worker: int, model: int, ready_ms: float) -> None:
+        """A load begins."""
+        self.loading[worker][model] = ready_ms
+        self.free_mb[worker] -= self.model_mb[model]
+        if self.blocking[worker]:
+            self.free_lanes[worker] = 0
+
+    def arrived(self, worker: int, model: int) -> None:
+        """A load ends."""
+        del self.loading[worker][model]
+        self.loaded[worker].add(model)
+        if self.blocking[worker] and not self.loading[worker]:
+            self.free_lanes[worker] = self.lanes[worker]
+
+    def unload(self, worker: int, model: int) -> None:
+        """A model is given up."""
+        self.loaded[worker].remove(model)
+        self.free_mb[worker] += self.model_mb[model]
+
+    def activate(self, worker: int) -> None:
+        """A worker has started, empty."""
+        self.status[worker] = ACTIVE
+        self.free_lanes[worker] = self.lanes[worker]
+        self.free_cores[worker] = self.cores[worker]
+
+    def stop(self, worker: int) -> None:
+        """A worker goes, and what it held with it."""
+        self.status[worker] = OFF
+        self.free_lanes[worker] = 0
+        self.loaded[worker].clear()
+        self.free_mb[worker] = self.memory_mb[worker]

@@ -1,0 +1,218 @@
+"""BentoML's adaptive batching: a worker waits for more requests while that costs little.
+
+Each worker has a dispatcher with a queue of its own, first come, first served; requests come to
+the workers in turn. A batch of n is expected to take a·n + b, the line through the last 50 batches
+by least squares; w is the mean time that the first request of each of these had waited. The three
+are fitted anew when a batch ends, at most every 5 s. With n requests waiting, the first since w0
+and the last since wn, a dispatcher
+
+1. gives the first up while n > 1 and w0 + a·n + b is not below the objective; on a busy worker
+   also a single one with w0 not below it;
+2. waits while n is below the batch limit and n·(wn + 1 ms + a) <= 0.95·w;
+3. else starts a batch of all that wait, up to the limit, when its worker is idle.
+
+While requests wait it looks every millisecond. The first eleven batches are for training: nine
+start at once, one waits for two requests and one for three, as long as their line says that up to
+twice as many and one could be served meanwhile; they give up only what is late already, and count
+as without a wait. What is not modelled: the operating system chooses the worker there.
+
+Source: bentoml/BentoML, ``_internal/marshal/dispatcher.py`` (BentoML 1.4); its objective is
+``max_latency_ms``, the limit ``max_batch_size``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import PerType, Plan
+from ramsis.sim.schemes.clipper import check_objective
+from ramsis.sim.schemes.fixed import check_limit, model_index
+
+__all__ = ["BentoML"]
+
+_TICK_MS = 1.0
+_DECAY = 0.95
+_KEPT, _SKIPPED = 50, 2
+_REFRESH_MS = 5000.0
+_LEAST_SLOPE_MS = 1e-3
+_TRAINING = ((2, 8, 1), (6, 1, 1), (5, 1, 2), (3, 1, 3))
+"""Phases: requests that may wait too long, batches, and how many requests one waits for."""
+
+
+@dataclass(frozen=True)
+class BentoML(PerType):
+    """See the module's description.
+
+    Parameters
+    ----------
+    model : str
+        Its name.
+    batch : int
+        Batch limit; 0: the largest.
+    objective : float
+        Latency objective of a request, as a share of the SLO; > 0.
+    """
+
+    name: ClassVar[str] = "bentoml"
+
+    model: str
+    batch: int = 0
+    objective: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_objective(self.objective)
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """Runs through the plain engine: what is fitted depends on what happened before."""
+        check_limit(fleet, self.batch)
+        return Plan(self.name, partial(
+            _Run, model=model_index(fleet, self.model), limit=self.batch or fleet.max_batch,
+            objective_ms=self.objective * fleet.slo_ms))
+
+
+class _Line:
+    """The line through the last batches, a·n + b in ms, and how long their first ones waited."""
+
+    def __init__(self, objective_ms: float) -> None:
+        self.slope_ms = min(2000.0, objective_ms * 2.0 / 30.0)
+        self.start_ms = min(1000.0, objective_ms / 30.0)
+        self.wait_ms = 0.0
+        self._batches: deque[tuple[int, float, float]] = deque(maxlen=_KEPT)
+        self._seen = 0
+        self._refreshed_ms = -inf
+
+    def record(self, now_ms: float, size: int, took_ms: float, waited_ms: float) -> None:
+        """A batch has ended."""
+        self._seen += 1
+        if self._seen <= _SKIPPED:
+            return
+        self._batches.append((size, took_ms, waited_ms))
+        if now_ms - self._refreshed_ms >= _REFRESH_MS:
+            self._refreshed_ms = now_ms
+            self.fit()
+
+    def fit(self) -> None:
+        """Least squares; of many lines that with the least coefficients."""
+        if not self._batches:
+            return
+        size, took_ms, waited_ms = np.array(self._batches).T
+        (slope, start), *_ = np.linalg.lstsq(np.stack([size, np.ones_like(size)], 1), took_ms)
+        self.slope_ms = max(_LEAST_SLOPE_MS, float(slope))
+        self.start_ms = max(0.0, float(start))
+        self.wait_ms = float(waited_ms.mean())
+
+
+class _Dispatcher:
+    """The dispatcher of one worker."""
+
+    def __init__(
+        self, engine: StationEngine, worker: int, model: int, limit: int, objective_ms: float
+    ) -> None:
+        self.engine, self.worker, self.model = engine, worker, model
+        self.limit, self.objective_ms = limit, objective_ms
+        self.queue: deque[tuple[int, float]] = deque()  # requests, and when they came
+        self.line = _Line(objective_ms)
+        self.asleep = False
+        self.phase = self.trained = 0
+        self.patience_ms = 0.0  # how long a batch of this phase may take to gather, and run
+        self.running = (0, 0.0, 0.0)  # size, start, wait
+
+    def look(self) -> None:
+        """Give up, start, or look again after a tick, until nothing waits."""
+        while self.queue:
+            late, ready = self.trained_look() if self.phase < len(_TRAINING) else self.usual_look()
+            if late:
+                self.engine.drop(self.queue.popleft()[0])
+            elif ready and self.engine.idle[self.worker]:
+                self.start()
+            else:
+                self.asleep = True
+                self.engine.wake_at(self.engine.now_ms + _TICK_MS, self)
+                return
+
+    def usual_look(self) -> tuple[bool, bool]:
+        """Whether the first request is given up, and whether a batch is ready."""
+        now_ms, count, line = self.engine.now_ms, len(self.queue), self.line
+        first_ms = now_ms - self.queue[0][1]
+        if count > 1 and first_ms + line.slope_ms * count + line.start_ms >= self.objective_ms:
+            return True, False
+        if not self.engine.idle[self.worker]:
+            return count == 1 and first_ms >= self.objective_ms, False
+        last_ms = now_ms - self.queue[-1][1]
+        waits = (count < self.limit
+                 and count * (last_ms + _TICK_MS + line.slope_ms) <= line.wait_ms * _DECAY)
+        return False, not waits
+
+    def trained_look(self) -> tuple[bool, bool]:
+        """The same in training."""
+        spare, _, size = _TRAINING[self.phase]
+        size = min(size, self.limit)
+        count, first_ms = len(self.queue), self.engine.now_ms - self.queue[0][1]
+        if count > spare - self.trained and first_ms >= self.objective_ms:
+            return True, False
+        expected_ms = size * self.line.slope_ms + self.line.start_ms
+        waits = count < size and expected_ms + first_ms <= self.patience_ms
+        return False, not waits
+
+    def start(self) -> None:
+        """Start a batch of all that wait, up to the limit."""
+        training = self.phase < len(_TRAINING)
+        now_ms, size = self.engine.now_ms, min(len(self.queue), self.limit)
+        waited_ms = 0.0 if training else now_ms - self.queue[0][1]
+        self.running = (size, now_ms, waited_ms)
+        self.engine.dispatch(self.worker, [self.queue.popleft()[0] for _ in range(size)],
+                             self.model)
+        if training:
+            self.train()
+
+    def train(self) -> None:
+        """Count a batch of a phase; the next phase begins with a new line."""
+        self.trained += 1
+        if self.trained < _TRAINING[self.phase][1]:
+            return
+        if self.phase > 0:
+            self.line.fit()
+        self.phase, self.trained = self.phase + 1, 0
+        if self.phase < len(_TRAINING):
+            size = min(_TRAINING[self.phase][2], self.limit)
+            self.patience_ms = min(
+                _DECAY * self.objective_ms,
+                (2 * size + 1) * self.line.slope_ms + self.line.start_ms)
+
+    def ended(self) -> None:
+        """The worker has finished its batch."""
+        size, start_ms, waited_ms = self.running
+        self.line.record(self.engine.now_ms, size, self.engine.now_ms - start_ms, waited_ms)
+
+
+class _Run(Scheme):
+    def __init__(
+        self, engine: StationEngine, model: int, limit: int, objective_ms: float
+    ) -> None:
+        super().__init__(engine)
+        self.dispatchers = [_Dispatcher(engine, worker, model, limit, objective_ms)
+                            for worker in range(engine.fleet.workers)]
+        self.turn = 0
+
+    def on_arrival(self, query: int) -> None:
+        chosen = self.dispatchers[self.turn]
+        self.turn = (self.turn + 1) % len(self.dispatchers)
+        chosen.queue.append((query, self.engine.now_ms))
+        if not chosen.asleep:
+            chosen.look()
+
+    def on_idle(self, worker: int) -> None:
+        self.dispatchers[worker].ended()
+
+    def on_timer(self, token: object) -> None:
+        assert isinstance(token, _Dispatcher)
+        token.asleep = False
+        token.look()

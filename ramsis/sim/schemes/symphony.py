@@ -1,0 +1,109 @@
+"""Symphony's deferred batching: a batch starts as late as it can still grow.
+
+One queue for all workers, by deadline. Let d be the deadline of its head and b the largest batch
+with l(m, b) <= d − now, no more than wait. The batch may start from d − l(m, b + 1), when one
+request more would make the head late, to d − l(m, b), when it would be late itself. It starts at
+the first moment of this window at which a worker is idle, or at once when it has reached the batch
+limit; before it the worker stays idle and the batch gathers. A head that not even a batch of 1
+answers in time is dropped. Of several idle workers the one of the lowest number takes the batch,
+so that at low loads the last ones stay unused.
+
+Latencies are those of the table. Where times are drawn, a batch that starts so late is late itself
+as often as its latency is passed: ``objective`` leaves room.
+
+Source: Chen et al., "Symphony: Optimized DNN Model Serving using Deferred Batch Scheduling", 2023.
+There it schedules many models; here it runs one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import partial
+from heapq import heapify, heappop, heappush
+from typing import ClassVar
+
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.sim.engine import Scheme, StationEngine
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import PerType, Plan
+from ramsis.sim.schemes.central import queue_of
+from ramsis.sim.schemes.clipper import check_objective
+from ramsis.sim.schemes.fixed import check_limit, model_index
+
+__all__ = ["Symphony"]
+
+
+@dataclass(frozen=True)
+class Symphony(PerType):
+    """See the module's description.
+
+    Parameters
+    ----------
+    model : str
+        Its name.
+    batch : int
+        Batch limit; 0: the largest.
+    objective : float
+        What counts as the deadline, as a share of the SLO; > 0.
+    """
+
+    name: ClassVar[str] = "symphony"
+
+    model: str
+    batch: int = 0
+    objective: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_objective(self.objective)
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """Runs through the plain engine, which has timers."""
+        check_limit(fleet, self.batch)
+        model = model_index(fleet, self.model)
+        latency_ms = fleet.table.latency_ms[model, : self.batch or fleet.max_batch]
+        return Plan(self.name, partial(
+            _Run, model=model, latency_ms=latency_ms.tolist(),
+            reserve_ms=(1.0 - self.objective) * fleet.slo_ms))
+
+
+class _Run(Scheme):
+    def __init__(
+        self, engine: StationEngine, model: int, latency_ms: list[float], reserve_ms: float
+    ) -> None:
+        super().__init__(engine)
+        self.model, self.latency_ms, self.reserve_ms = model, latency_ms, reserve_ms
+        self.queue = queue_of(engine)
+        self.idle = list(range(engine.fleet.workers))
+        heapify(self.idle)
+        self.asked = 0
+
+    def on_arrival(self, query: int) -> None:
+        self.queue.append(query)
+        self.serve()
+
+    def on_idle(self, worker: int) -> None:
+        heappush(self.idle, worker)
+        self.serve()
+
+    def on_timer(self, token: object) -> None:
+        if token == self.asked:  # nothing has happened since
+            self.serve()
+
+    def serve(self) -> None:
+        """Start what may start, and wake up when the next batch may."""
+        engine, queue, latency_ms = self.engine, self.queue, self.latency_ms
+        self.asked += 1
+        while queue and self.idle:
+            due_ms = engine.deadline_ms(queue[0]) - self.reserve_ms
+            slack_ms = due_ms - engine.now_ms + SLACK_TOLERANCE_MS
+            size = min(bisect_right(latency_ms, slack_ms), len(queue))
+            if size == 0:
+                engine.drop(queue.popleft())
+                continue
+            if size == len(queue) < len(latency_ms) and latency_ms[size] < slack_ms - 2 * (
+                    SLACK_TOLERANCE_MS):
+                engine.wake_at(due_ms - latency_ms[size], self.asked)
+                return
+            engine.dispatch(heappop(self.idle), [queue.popleft() for _ in range(size)],
+                            self.model)

@@ -1,0 +1,233 @@
+"""Policies of sharing: figures that are known, plans by hand, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from placement_milp import Latency, problem_from_document
+from placement_milp.presets import igniter, usher, wao_usher
+from placement_milp.sharing import (
+    Gpu,
+    Igniter,
+    Replica,
+    SharedModel,
+    Usher,
+    check_replicas,
+    gpus_of,
+    groups_of,
+    models_of,
+    plan,
+    problem_of,
+    register,
+)
+from placement_milp.sharing.igniter import CacheTerm, PowerTerm, SchedulingTerm
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
+from tests.placement.samples import problem
+
+VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
+
+
+@pytest.fixture(scope="module")
+def v100(reference_dir: Path) -> SharingProfile:
+    return read_sharing_profile(reference_dir / "eth_v100_profile.csv")
+
+
+def _models(
+    profile: SharingProfile, names: Sequence[str], rps: float, slo_ms: float
+) -> tuple[SharedModel, ...]:
+    return models_of(profile, dict.fromkeys(names, rps), slo_ms)
+
+
+def _rows(
+    model: str, *rows: tuple[int, float, float, float]
+) -> dict[str, tuple[SharedBatch, ...]]:
+    """Batch, latency, memory, and one share for all metrics."""
+    return {"gpu": tuple(SharedBatch(model, "gpu", b, ms, memory, share, share, share)
+                         for b, ms, memory, share in rows)}
+
+
+@pytest.mark.parametrize(("names", "rps", "slo_ms", "usher_rps", "milp_rps"), [
+    (("alexnet", "gpt2", "resnet50", "t5"), 400, 200, 800, 1092.04),
+    (("resnet50", "vgg19", "mobilenet_v2", "gpt2", "bert"), 400, 300, 793.57, 1331.19),
+    (("resnet50", "alexnet", "mobilenet_v2", "bert"), 500, 200, 1500, 1624.88),
+])
+def test_usher_and_the_program_beside_each_other(
+    v100: SharingProfile, names: Sequence[str], rps: float, slo_ms: float, usher_rps: float,
+    milp_rps: float,
+) -> None:
+    models = _models(v100, names, rps, slo_ms)
+    assert plan("usher", models, gpus_of(4)).goodput_rps == pytest.approx(usher_rps, abs=0.005)
+    assert plan("ao-milp", models, gpus_of(4)).goodput_rps == pytest.approx(milp_rps, abs=0.005)
+
+
+def test_usher_replicates_as_printed(v100: SharingProfile) -> None:
+    models = _models(v100, ("alexnet", "gpt2", "resnet50", "t5"), 400, 200)
+    assert [(r.model, r.batch) for r in plan("usher", models, gpus_of(4)).replicas] == [
+        ("t5", 8), ("t5", 8), ("t5", 8), ("resnet50", 32)]
+    models = _models(v100, ("resnet50", "alexnet", "mobilenet_v2", "bert"), 500, 200)
+    found = plan("usher", models, gpus_of(4))
+    assert len({r.gpu for r in found.replicas}) == 3
+    assert found.unserved == {
+        "bert": "all of its load takes 5 GPUs, and the policy has used them otherwise"}
+    models = _models(v100, VISION, 500, 200)
+    found = plan("usher", models, gpus_of(8))
+    assert len({r.gpu for r in found.replicas}) == 6
+    assert sorted(r.model for r in found.replicas) == sorted([*VISION, "efficientnet_b7"])
+    assert {r.batch for r in found.replicas if r.model == "efficientnet_b7"} == {8}
+
+
+def test_groups_of_models_that_complement_each_other(v100: SharingProfile) -> None:
+    models = _models(v100, ("resnet50", "vgg19", "mobilenet_v2", "gpt2", "bert"), 400, 300)
+    assert [{m.name for m in group} for group in groups_of(models, "gpu")] == [
+        {"bert", "resnet50", "gpt2"}, {"vgg19", "mobilenet_v2"}]
+    alone = groups_of(models, "gpu", Usher(group_size=1))
+    assert [len(group) for group in alone] == [1] * 5
+    opposite = [SharedModel(name, 10, 100, _rows(name, (8, 10, memory, share)))
+                for name, memory, share in (("a", 0.9, 0.1), ("b", 0.2, 0.4), ("c", 0.1, 0.9),
+                                            ("d", 0.4, 0.2))]
+    pairs = groups_of(opposite, "gpu", Usher(group_size=2))
+    assert sorted({m.name for m in group} for group in pairs) in (
+        [{"a", "c"}, {"b", "d"}], [{"b", "d"}, {"a", "c"}])
+
+
+def test_usher_alternates_memory_and_compute_heavy_models() -> None:
+    """By hand: two GPUs; each holds a memory-heavy and a compute-heavy model."""
+    models = [SharedModel(name, 100, 50, _rows(name, (1, 10, memory, share)))
+              for name, memory, share in (("m", 0.8, 0.3), ("n", 0.7, 0.4), ("c", 0.2, 0.7),
+                                          ("d", 0.3, 0.6))]
+    found = plan("usher", models, gpus_of(3))
+    assert [(r.model, r.gpu, r.mps_share) for r in found.replicas] == [
+        ("m", "gpu-0", 0.3), ("c", "gpu-0", 0.7), ("n", "gpu-1", 0.4), ("d", "gpu-1", 0.6)]
+    whole = [replace(models[0], rate_rps=450)]  # five GPUs are needed, three there
+    assert plan("usher", whole, gpus_of(3)).replicas == ()
+    in_part = plan("", whole, gpus_of(3), Usher(whole_multiples=False, mps_shares=False))
+    assert in_part.goodput_rps == pytest.approx(300)
+    assert {r.mps_share for r in in_part.replicas} == {None}
+    with pytest.raises(InvalidValueError, match="unknown metric"):
+        Usher(metric="memory")
+
+
+@pytest.mark.parametrize(("total_rps", "optimum"),
+                         [(3000, 2989.78), (4000, 3612.17), (5000, 4043.76)])
+def test_the_program_by_utilisation(
+    v100: SharingProfile, total_rps: float, optimum: float
+) -> None:
+    found = plan("wsm-milp", _models(v100, VISION, total_rps / 5, 250), gpus_of(4))
+    assert found.goodput_rps == pytest.approx(optimum, abs=0.005)
+
+
+def test_wao_usher_shares_gpus_that_usher_does_not(v100: SharingProfile) -> None:
+    names = ("resnet50", "mobilenet_v2", "bert", "gpt2")
+    found = plan("wao-usher", _models(v100, names, 300, 300), gpus_of(4))
+    assert len({r.gpu for r in found.replicas}) == 3  # and bert beside gpt2 on each, as printed
+    for gpu in ("gpu-0", "gpu-1", "gpu-2"):
+        held = {r.model: r.batch for r in found.replicas if r.gpu == gpu}
+        assert {"bert": 4, "gpt2": 4}.items() <= held.items()
+
+
+def test_igniter_raises_shares_until_all_are_in_time() -> None:
+    """By hand: alone each needs 30 %; beside the other the cache makes it 10 % slower."""
+    rows = _rows("a", (1, 10, 0.1, 0.3)) | {}
+    a = SharedModel("a", 80, 40, rows)
+    b = SharedModel("b", 80, 40, _rows("b", (1, 10, 0.1, 0.3)))
+    calm = Igniter(scaling=1, scheduling=SchedulingTerm(0), cache=CacheTerm(0))
+    alone = plan("", [a], gpus_of(2), calm).replicas
+    # 80 a second in 12.5 ms: a share of 24 %, rounded up to the next step.
+    assert [(r.batch, r.mps_share) for r in alone] == [(1, pytest.approx(0.25))]
+    both = plan("", [a, b], gpus_of(2), calm).replicas
+    assert [r.gpu for r in both] == ["gpu-0", "gpu-0"]
+    disturbed = Igniter(scaling=1, scheduling=SchedulingTerm(0), cache=CacheTerm(0.5))
+    shares = [r.mps_share or 0 for r in plan("", [a, b], gpus_of(2), disturbed).replicas]
+    # 1 + 0.5 x 0.275 slower: 10 ms x 1.1375 x 0.3 / share within 12.5 ms takes 27.3 %.
+    assert shares == [pytest.approx(0.275)] * 2
+    apart = Igniter(scheduling=SchedulingTerm(20))
+    assert {r.gpu for r in plan("", [a, b], gpus_of(2), apart).replicas} == {"gpu-0", "gpu-1"}
+    assert PowerTerm(limit_w=200)([]) == 1.0
+
+
+def test_igniter_keeps_the_first_gpus_of_its_plan(v100: SharingProfile) -> None:
+    models = _models(v100, VISION, 600, 350)
+    replicas, needed = Igniter().everything(models, gpus_of(8))
+    assert needed == 5
+    fewer = plan("igniter", models, gpus_of(3)).replicas
+    assert list(fewer) == [r for r in replicas if r.gpu in {"gpu-0", "gpu-1", "gpu-2"}]
+    divided = plan("igniter", _models(v100, ("efficientnet_b7",), 187.5, 200), gpus_of(1))
+    assert [r.batch for r in divided.replicas] == [9]  # as printed
+
+
+def test_a_policy_of_ones_own_by_name(tmp_path: Path) -> None:
+    def one_each(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
+        return [Replica(m.name, gpu.name, 4) for m, gpu in zip(models, gpus, strict=False)]
+
+    register("one-each", one_each)
+    models = [SharedModel(name, 100, 50, _rows(name, (4, 10, 0.5, 0.5))) for name in "ab"]
+    assert plan("one-each", models, gpus_of(2)).goodput_rps == 200
+    with pytest.raises(InputFileError, match="policy name is in use"):
+        register("usher", one_each)
+    path = tmp_path / "mine.py"
+    path.write_text("from placement_milp.sharing import Replica\n"
+                    "def all_on_one(models, gpus):\n"
+                    "    return [Replica(m.name, gpus[0].name, 4) for m in models]\n")
+    found = plan(f"{path}:all_on_one", models, gpus_of(2))
+    assert {r.gpu for r in found.replicas} == {"gpu-0"}
+    for name, message in (("mine", "unknown policy"), (f"{path}:other", "cannot be imported")):
+        with pytest.raises(InputFileError, match=message):
+            plan(name, models, gpus_of(2))
+
+
+@pytest.mark.parametrize(("replica", "message"), [
+    (Replica("a", "gpu-7", 4), "GPU does not exist: got 'gpu-7'"),
+    (Replica("x", "gpu-0", 4), "model does not exist: got 'x'"),
+    (Replica("a", "gpu-0", 64), "batch does not fit the GPU: got 64"),
+    (Replica("a", "gpu-0", 4, 1.2), "not a share: got 1.2"),
+    (Replica("a", "gpu-0", 4, 0.6), "gpu-0: shares above 100 %: got 110.0"),
+])
+def test_what_gpus_cannot_hold_is_refused(replica: Replica, message: str) -> None:
+    models = [SharedModel("a", 100, 50, _rows("a", (4, 10, 0.4, 0.5)))]
+    with pytest.raises(InputFileError) as caught:
+        check_replicas(models, gpus_of(2), [Replica("a", "gpu-0", 4, 0.5), replica])
+    assert message in str(caught.value)
+    assert caught.value.exit_code == 3
+
+
+def test_other_bad_input_is_refused_in_a_line() -> None:
+    models = [SharedModel("a", 100, 50, _rows("a", (4, 10, 0.6, 0.5)))]
+    with pytest.raises(InputFileError, match="memory above 100 %"):
+        check_replicas(models, gpus_of(2), [Replica("a", "gpu-0", 4)] * 2)
+    with pytest.raises(InputFileError, match="a: model fits no GPU"):
+        plan("usher", models, gpus_of(2, "other"))
+    with pytest.raises(InputFileError, match="no GPUs"):
+        gpus_of(0)
+    with pytest.raises(InputFileError, match=r"iGniter: cache\.per_utilisation: negative"):
+        Igniter(cache=CacheTerm(-1))
+    with pytest.raises(InputFileError, match="model is not in the profile"):
+        models_of(SharingProfile(()), {"a": 1.0}, 1)
+    with pytest.raises(InputFileError, match="a: rate_rps: not positive"):
+        SharedModel("a", 0, 1, {})
+
+
+def test_presets_read_problems(v100: SharingProfile) -> None:
+    models = _models(v100, ("alexnet", "gpt2", "resnet50", "t5"), 400, 200)
+    asked = problem_of(models, gpus_of(4))
+    found = usher(problem_from_document(asked.to_document()))
+    assert sum(f.served_qps for f in found.families) == pytest.approx(800)
+    assert "alexnet is not served" in found.notes[0]
+    assert next(use.mps_share for g in found.groups for use in g.uses) == pytest.approx(0.9749)
+    for preset in (wao_usher, igniter):
+        placement = preset(asked)
+        assert all(use.mps_share for group in placement.groups for use in group.uses)
+    bare = problem(variants=[{
+        "name": m, "family": m, "accuracy": 1, "memory_mb": 10, "latency": [
+            {"worker_type": "gpu", "batch": 4, "latency_ms": 10, "compute_share": 0.4}]}
+        for m in ("vision", "text")], families=[
+            {"name": m, "demand_qps": 100, "slo_ms": 100} for m in ("vision", "text")])
+    assert isinstance(bare.variants[0].latency[0], Latency)
+    (group,) = usher(bare).groups
+    assert [use.mps_share for use in group.uses] == [0.4, 0.4]
+    with pytest.raises(InvalidValueError, match="family has several variants"):
+        usher(problem())
