@@ -1,9 +1,9 @@
-"""Compiled loops of the bound on requests in time: cheapest places, runs of requests, nested batches.
+"""Compiled loops of the bound on requests in time: cheapest places, runs, nested batches.
 
 Times are in ms after the bound's origin, requests sorted by group and within a group by release,
-with deadlines that do not fall. ``duration`` is (types, models, batch), by rising batch not falling,
-infinite where a batch cannot be run. Prices are constant in bins of ``width`` ms: ``price`` is
-(types, bins) by ms, ``total`` (types, bins + 1) their integral up to each edge.
+with deadlines that do not fall. ``duration`` is (types, models, batch), infinite where a batch
+cannot be run; it does not fall with the batch. Prices are constant in bins of ``width`` ms:
+``price`` is (types, bins) by ms, ``total`` (types, bins + 1) their integral up to each edge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["best_nested", "best_runs", "cell_costs", "integral", "nested_work"]
+__all__ = ["best_nested", "best_runs", "cell_costs", "cheapest", "nested_work"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -22,14 +22,14 @@ _EVEN = 1e-12  # costs nearer than this are ties
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def integral(at: float, price: FloatArray, total: FloatArray, width: float) -> float:
+def _integral(at: float, price: FloatArray, total: FloatArray, width: float) -> float:
     """The integral of one type's price up to a time."""
     k = int(at / width)
     if k < 0:
         return 0.0
     if k >= price.size:
-        return total[price.size]
-    return total[k] + price[k] * (at - k * width)
+        return float(total[price.size])
+    return float(total[k] + price[k] * (at - k * width))
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -41,9 +41,9 @@ def _cheapest(
 
     The cost is linear between starts at which the first or the last ms crosses an edge.
     """
-    best = integral(low + length, price, total, width) - integral(low, price, total, width)
+    best = _integral(low + length, price, total, width) - _integral(low, price, total, width)
     start = low
-    cost = integral(high + length, price, total, width) - integral(high, price, total, width)
+    cost = _integral(high + length, price, total, width) - _integral(high, price, total, width)
     if cost < best - _EVEN or (cost <= best + _EVEN and coin % 2 == 0):
         best, start = min(best, cost), high
     if best <= 0.0:
@@ -70,6 +70,15 @@ def _cheapest(
         if cost < best - _EVEN:
             best, start = cost, k * width - length
     return best, min(max(start, low), high)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def cheapest(
+    low: float, high: float, length: float, price: FloatArray, total: FloatArray, width: float,
+) -> float:
+    """Least cost of ``length`` ms that start in [low, high], on one type."""
+    cost, _ = _cheapest(low, high, length, price, total, width, 1)
+    return cost
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -150,7 +159,7 @@ def _least_cost(
                 level += 1
             best = min(best, least[u, level, first + 1],
                        least[u, level, last - (1 << level)])
-    return best
+    return float(best)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -172,8 +181,8 @@ def best_runs(
     at_deadline = np.empty((types, release.size))
     for t in range(types):
         for i in range(release.size):
-            at_release[t, i] = integral(release[i], price[t], total[t], width)
-            at_deadline[t, i] = integral(deadline[i], price[t], total[t], width)
+            at_release[t, i] = _integral(release[i], price[t], total[t], width)
+            at_deadline[t, i] = _integral(deadline[i], price[t], total[t], width)
     for g in range(model.size):
         first, m = offsets[g], model[g]
         count = offsets[g + 1] - first
@@ -334,4 +343,4 @@ def best_nested(
         best[i] = best[i + 1]
         for j in range(1, reach + 1):
             best[i] = max(best[i], one[i, j] + best[i + j])
-    return best[0]
+    return float(best[0])

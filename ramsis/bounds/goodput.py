@@ -6,8 +6,8 @@ model m takes l_t(m, b) there, which does not fall with b. As many requests as p
 in time.
 
 *The bound.* Let λ_t(τ) >= 0 be a price of a worker's time, by type. Of any schedule take the
-batches that answer requests in time, each with those requests alone: it takes no longer. Let n_k be
-their numbers and c_k the integral of the price while they run. No worker runs two at once, so
+batches that answer requests in time, each with those requests alone: it takes no longer. Let n_k
+be their numbers and c_k the integral of the price while they run. No worker runs two at once, so
 
     Σ_k n_k  =  Σ_k (n_k − c_k) + Σ_k c_k  <=  Σ_m V_m(λ) + Σ_t W_t ∫ λ_t,
 
@@ -15,46 +15,47 @@ with V_m the largest Σ (n − c) over sets of disjoint batches of model m, each
 cheapest within its window from its last release to its first deadline. Places in V_m may clash:
 workers are a matter of prices alone. So V_m is a problem of each model by itself.
 
-*Runs.* Let the deadlines of a model be in the order of releases, as they are with one SLO. Two
-batches of n and n' requests *cross* if each has a first and a last request before the other's. Sort
-their requests and give the first n to the batch whose first request is earlier. Its last request is
-then no later than before, and the other's first no earlier: both windows have grown. If one lies
-within the gaps of the other, but not its execution around the other's, the same exchange works, by
-order of starts. And a request that is left out may take the place of a later one of the batch that
-goes around it. What remains are consecutive runs, which a dynamic programme finds,
+*Runs.* Let the deadlines of a model be in the order of releases, as they are with one SLO. Take
+two batches of n and n' requests. If the first request and the last of the one are before those of
+the other, sort the requests of both, and give the first n to the one and the last n' to the other.
+Its last request is then no later than before, and the other's first no earlier: both windows have
+grown, and the batches no longer mix. If the requests of the one lie between those of the other,
+let the one that starts first have the first requests. That is possible unless the inner one starts
+before the other and ends after it. What is left then are runs of consecutive requests, which a
+dynamic programme finds,
 
     V(j) = max(V(j − 1), max_n V(j − n) + n − c(n; r_j, d_{j−n+1})),
 
-and batches that lie in gaps of shorter ones that run meanwhile. (A batch of 5 for 2 ms may answer
-what came before and after the requests of a batch of 10 that runs for 20 ms.) Those are rare, and
-runs alone would not be a bound. So prices are sought with runs, and the bound at these prices is
+and batches that lie in gaps of shorter ones, which run meanwhile: with 2 in 3 ms and 3 in 5 ms,
+the first and last of five requests may be answered while the others are. This is rare, but without
+it V_m would be too low. So prices are sought with runs, and the bound at these prices is
 computed with gaps: w(i, j), the best of requests i to j, and u(i, j), the best batch with first
-request i and last j and with w in its gaps, by falling i. It needs steps in the cube of how many
+request i and last j and with w in its gaps, by falling i. It takes steps in the cube of how many
 requests are within an SLO.
 
 *Parts.* Where that is too much (``_MOST_WORK``), and where deadlines are not in the order of
-releases, each request of a batch of n is charged c / n: the parts of a batch that are consecutive
+releases, each request of a batch of n is charged c / n. The parts of a batch that are consecutive
 among the answers pay x/n of the cost of a batch in a window that is no smaller. So
 
     V_m <= the best set of runs, of x requests each, of Σ (x − min_{n >= x} x/n·c(n; window)),
 
-for each of the fewest sets of requests of the model that have deadlines in order. The alternative
-is to move deadlines up to the latest of the requests released before. The lower of both is taken.
+summed over the fewest sets of requests of the model that have deadlines in order. Where they are
+more than ``_MOST_CHAINS``, each deadline is moved up to the latest one of the requests before.
 
 *Loading.* A model that no worker holds at the start is not run before it can be loaded. Where
-loading blocks the worker, one load is paid for by its price, if the model answers anything.
-Memory, evictions, and loads of further copies are left out, as are network and slow-down by
-neighbours: all of them can only lower what a schedule reaches. A worker of several lanes counts as
-as many workers.
+loading blocks the worker, one load is paid for at its cheapest place, if the model answers
+anything. Memory, evictions, further copies, network and slow-down by neighbours are left out: all
+of them can only lower what a schedule reaches. A worker counts once for each of its lanes.
 
-*Prices* are constant in bins. The bound is convex in them, W_t − (workers in use by the best runs)
-is a subgradient, and steps are Polyak's towards the best bound less a gap that is halved
-whenever ``_PATIENCE`` rounds do not get anywhere, from the best price that is constant. It stops
-after ``rounds``, or when the gap is below 1e-5 of the requests. Any prices give a bound, so that no
+*Prices* are constant in bins. The bound is convex in them, and W_t − (workers in use by the best
+runs) is a subgradient. From the best price that is constant, steps go against the mean of the last
+subgradients, smoothed over neighbouring bins, as long as Polyak's: to the best bound less a gap,
+which falls whenever ``_PATIENCE`` rounds get nowhere. It stops after ``rounds``, after ``_TRIAL``
+rounds without any gain, or when the gap is below 1e-5 of the requests. Any prices give a bound; no
 result depends on convergence.
 
-*Rounding.* Windows are wider by 2e-6 ms, what is counted as in time elsewhere. Sums are enlarged by
-what their rounding can cost, and then rounded down to a whole number of requests.
+*Rounding.* Windows are wider by 2e-6 ms, twice what is counted as in time elsewhere. Sums are
+enlarged by what their rounding can cost, and then rounded down to a whole number of requests.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ _MEMORY = 0.8  # weight of the slopes before
 _NEAR = 9  # bins
 _FIRST_GAP, _LAST_GAP = 0.003, 1e-5  # of the requests
 _TRIAL = 60  # rounds without any gain
-_CONSTANT = np.linspace(0.0, 2.4, 13)  # prices tried first, in requests in the fastest batch's time
+_CONSTANT = np.linspace(0.0, 2.4, 13)  # prices tried first, in requests per batch of one
 _MOST_BINS = 16384
 _BINS_IN_WINDOW = 24
 _MOST_WORK = 4e8
@@ -120,16 +121,16 @@ class Servers:
     load_ms : ndarray, shape (T, M), optional
         Shortest time to load a model; by default none.
     loaded : ndarray of bool, shape (M,), optional
-        Whether a worker holds the model at the start; by default all are held.
-    blocking : bool
-        Whether a worker that loads runs no batch.
+        Whether a worker holds the model at the start, at 0 ms; by default all are held.
+    blocking : ndarray of bool, shape (T,), optional
+        Whether a worker that loads runs no batch; by default it does.
     """
 
     batch_ms: FloatArray
     workers: FloatArray
     load_ms: FloatArray | None = None
     loaded: NDArray[np.bool_] | None = None
-    blocking: bool = False
+    blocking: NDArray[np.bool_] | None = None
 
     def first_load_ms(self) -> FloatArray:
         """Load time of each model on each type, 0 where it is loaded at the start, (T, M)."""
@@ -165,7 +166,7 @@ class GoodputBound:
     rounds: int
 
 
-def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 250) -> GoodputBound:
+def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 150) -> GoodputBound:
     """The largest number of requests that any scheduler can answer in time, at most.
 
     Parameters
@@ -234,16 +235,17 @@ class _Priced:
         self.workers = servers.workers.astype(float)
         self.duration[self.workers == 0] = np.inf
         load = servers.first_load_ms()
-        origin = float(requests.release_ms.min())
-        release = requests.release_ms - origin - SLACK_TOLERANCE_MS
-        release = np.maximum(release, load.min(axis=0)[requests.model] + release.min())
-        deadline = requests.deadline_ms - origin + SLACK_TOLERANCE_MS
+        release = np.maximum(requests.release_ms, load.min(axis=0)[requests.model])
+        release, deadline = release - SLACK_TOLERANCE_MS, requests.deadline_ms + SLACK_TOLERANCE_MS
         shortest = self.duration[:, :, 0].min(axis=0)
         kept = release + shortest[requests.model] <= deadline
-        shift = float(release[kept].min()) if kept.any() else 0.0
-        self.release, self.deadline = release[kept] - shift, deadline[kept] - shift
+        origin = float(release[kept].min()) if kept.any() else 0.0
+        if (load > 0).any():
+            origin = min(origin, 0.0)
+        self.release, self.deadline = release[kept] - origin, deadline[kept] - origin
         self.model = requests.model[kept].astype(np.int64)
-        self.load = load if servers.blocking else np.zeros_like(load)
+        blocking = np.zeros(len(load), bool) if servers.blocking is None else servers.blocking
+        self.fee_ms = np.where(blocking[:, None], load, np.where(np.isfinite(load), 0.0, np.inf))
         if len(self.release):
             self._bins()
             self._lengths()
@@ -283,8 +285,20 @@ class _Priced:
     def value(self, price: FloatArray, seed: int) -> tuple[float, FloatArray]:
         """Σ V with runs alone plus the price of all workers, and a subgradient in ms."""
         used = np.zeros((len(price), self.bins))
-        worth = float(self._runs(self.groups, price, seed, used).sum())
+        worth = self._of_models(self._runs(self.groups, price, seed, used), price)
         return worth + float((self.ms * price).sum()), self.ms - used
+
+    def _of_models(self, worth: FloatArray, price: FloatArray) -> float:
+        """Σ V over models, less the first load of each, from V of the groups."""
+        of_model = np.bincount(self.groups.model, worth, minlength=self.fee_ms.shape[1])
+        total, horizon = self.total(price), float(self.deadline.max())
+        for m in np.nonzero((self.fee_ms > 0).all(axis=0) & (of_model > 0))[0].tolist():
+            fee = min((kernels.cheapest(0.0, horizon - length, length, price[t], total[t],
+                                        self.width)
+                       for t, length in enumerate(self.fee_ms[:, m].tolist()) if length < horizon),
+                      default=np.inf)
+            of_model[m] = max(of_model[m] - fee, 0.0)
+        return float(of_model.sum())
 
     def _runs(
         self, groups: _Groups, price: FloatArray, seed: int, used: FloatArray
@@ -305,16 +319,16 @@ class _Priced:
         work = kernels.nested_work(groups.release, groups.deadline, groups.offsets, groups.model,
                                    self.duration, least)
         work[groups.parts] = 0.0
-        heavy = work > _MOST_WORK / max(1, int((work > 0).sum()))
+        total_work = np.cumsum(np.sort(work))
+        limit = np.append(np.sort(work), np.inf)[np.searchsorted(total_work, _MOST_WORK, "right")]
         for g in np.nonzero(work)[0].tolist():
             one = groups.only(g)
-            if heavy[g] and work.sum() > _MOST_WORK:
+            if work[g] >= limit:
                 worth[g] = self._runs(one.in_parts(), price, 0, np.zeros_like(price))[0]
             else:
                 worth[g] = kernels.best_nested(one.release, one.deadline, int(one.model[0]),
                                                self.duration, price, self.total(price), self.width)
-        of_model = np.bincount(groups.model, worth, minlength=self.duration.shape[1])
-        return self._enlarged(float(of_model.sum()), price)
+        return self._enlarged(self._of_models(worth, price), price)
 
     def _enlarged(self, worth: float, price: FloatArray) -> float:
         """The bound, enlarged by what rounding can have cost."""
@@ -323,8 +337,8 @@ class _Priced:
         eps, count = float(np.finfo(float).eps), len(self.release)
         of_cost = 4.0 * eps * (self.bins * float(total.max())
                                + float(price.max()) * float(self.deadline.max()))
-        return (worth + all_workers
-                + count * (of_cost + 2e-12) + 4.0 * eps * (count + self.bins) * (worth + all_workers))
+        found = worth + all_workers
+        return found + count * (of_cost + 2e-12) + 4.0 * eps * (count + self.bins) * found
 
 
 @dataclass(frozen=True, eq=False)
