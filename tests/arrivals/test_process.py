@@ -12,7 +12,6 @@ import pytest
 from ramsis.arrivals import (
     ArrivalProcess,
     Arrivals,
-    Arrivals,
     MarkovModulated,
     NegativeBinomial,
     Poisson,
