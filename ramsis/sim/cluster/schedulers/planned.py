@@ -1,0 +1,422 @@
+"""Late decisions: batches by latest start, with those put off that cost most; loads by rates.
+
+*When.* A batch is decided on only when a worker is free, so that what has arrived until then can
+still join it.
+
+*Which.* The *batch of a model* is that of its oldest requests with least time per request among
+the sizes that can still be in time; its latest start is the oldest one's deadline less what it
+takes. A worker looks at the batches of the models that it holds by their latest starts. With h
+holders of each model, the i-th can start once those before it are done, after ``crowding``·Σ p_j /
+h_j with p_j what they take. Where that is too late for one, of all batches up to it the one with
+most time per request is put off (Moore 1968, Hodgson's rule, for weights): it stays, and may have
+more requests by the time that it is looked at again. The first that is not put off is run. No more
+than ``look_ahead`` batches are looked at. A request that no batch can answer in time is dropped.
+
+*Loads.* A waiting model that no worker holds is loaded at once, onto the worker with least work by
+the rates seen so far. Every ``every_ms`` the work of the workers is compared, each model's shared
+among its holders, and the busiest one's models of most work are loaded onto the least busy ones
+too, as long as that evens the work out by a share of ``worth``. Room is made by the models of least
+rate per MB that have nothing to do, the only copies last. Rates are means of exponential weight
+over ``memory_ms``: nothing that is yet to come is known.
+
+An event costs a search in sorted lists (logarithmic, but for moving what follows in memory) and
+``look_ahead`` steps where a worker is free.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from heapq import nlargest
+from math import exp
+
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import Scheduler
+
+__all__ = ["Planned"]
+
+_EPSILON_MS = 1e-9
+_MOST_LOADS = 8  # on the way for copies
+
+Batch = tuple[float, int, int, float, int]
+"""Latest start, model, size, what it takes, and the version of the model's queue."""
+
+
+class Planned(Scheduler):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    look_ahead : int
+        Most batches that are looked at.
+    crowding : float
+        How much longer the work before a batch is taken to be, for what is yet to arrive.
+    every_ms : float
+        Time between two looks at the work of the workers.
+    memory_ms : float
+        Mean age of the arrivals that rates are computed from.
+    worth : float
+        Least share of a worker's time that one more copy has to take over.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, look_ahead: int = 16, crowding: float = 1.1,
+        every_ms: float = 100.0, memory_ms: float = 1000.0, worth: float = 0.005,
+    ) -> None:
+        super().__init__(engine)
+        self.look_ahead, self.crowding = look_ahead, crowding
+        self.every_ms, self.memory_ms, self.worth = every_ms, memory_ms, worth
+        workers, models = engine.workers, len(engine.arrays.models)
+        count = len(workers)
+        self.queues: list[deque[int]] = [deque() for _ in range(models)]
+        self.version = [0] * models
+        self.deadline_ms, self.model_of = engine.requests.deadline_ms, engine.requests.model
+        self.rows = [engine.times.rows[kind] for kind in workers.type]
+        self.best: list[list[list[int]]] = _efficient_sizes(engine)
+        self.alike = len(set(workers.type)) == 1
+        self.holders: list[list[int]] = [workers.holders(model) for model in range(models)]
+        self.common: list[Batch] = []
+        self.own: list[list[Batch]] = [[] for _ in range(count)]
+        self.free: list[int] = [worker for worker in range(count)
+                                if workers.free_lanes[worker] > 0]
+        self.settled = self.alike and all(len(held) == count for held in self.holders)
+        self.coming = [0] * models
+        self.cold: dict[int, None] = {}
+        self.rate, self.seen_ms = [0.0] * models, [0.0] * models
+        self.busy = [0.0] * count  # share of each worker's time, by the rates
+        self.look_ms = 0.0
+
+    # Events.
+
+    def on_arrival(self, request: int) -> None:
+        """Queue it, and run it where a worker is free."""
+        model = self.model_of[request]
+        queue = self.queues[model]
+        if queue and self.deadline_ms[queue[-1]] > self.deadline_ms[request]:
+            self.insert(queue, request)
+        else:
+            queue.append(request)
+        if not self.settled and not self.known(model):
+            return
+        self.enter(model)
+        if self.free:
+            for worker in self.free:
+                if self.settled or model in self.engine.workers.loaded[worker]:
+                    self.serve(worker)
+                    return
+
+    def on_ready(self, request: int) -> None:
+        """As an arrival."""
+        self.on_arrival(request)
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """The worker is free."""
+        if self.engine.workers.free_lanes[worker] == 1:
+            self.free.append(worker)
+        if self.cold:
+            self.load_cold()
+        self.serve(worker)
+
+    def on_loaded(self, worker: int, model: int) -> None:
+        """Use the model, and load the next."""
+        self.coming[model] -= 1
+        everywhere = self.everywhere(model)
+        self.holders[model].append(worker)
+        if self.queues[model]:
+            if everywhere != self.everywhere(model):
+                self.enter(model)
+            else:
+                self.enter(model, (worker,))
+        if self.engine.workers.free_lanes[worker] > 0 and worker not in self.free:
+            self.free.append(worker)
+        if self.cold:
+            self.load_cold()
+        self.serve(worker)
+
+    def on_scaled(self, worker: int) -> None:
+        """One more worker."""
+        self.free.append(worker)
+        self.load_cold()
+
+    def on_timer(self, token: object) -> None:
+        """Look at the loads again."""
+        self.load_cold()
+
+    # Batches.
+
+    def insert(self, queue: deque[int], request: int) -> None:
+        """Put a request before those that are due later."""
+        place, due_ms = len(queue), self.deadline_ms[request]
+        while place and self.deadline_ms[queue[place - 1]] > due_ms:
+            place -= 1
+        queue.insert(place, request)
+
+    def everywhere(self, model: int) -> bool:
+        """Whether all workers hold the model, and are alike."""
+        return self.alike and len(self.holders[model]) == len(self.own)
+
+    def enter(self, model: int, holders: tuple[int, ...] | None = None) -> None:
+        """Enter the batch of a model for its holders; the one entered before is void."""
+        queue = self.queues[model]
+        if holders is None:
+            self.version[model] += 1
+        if not queue:
+            return
+        due_ms, now_ms, version = self.deadline_ms[queue[0]], self.engine.now_ms, self.version[model]
+        if self.settled or (holders is None and self.everywhere(model)):
+            batch = self.batch(0, model, len(queue), due_ms, now_ms, version)
+            if batch is not None:
+                insort(self.common, batch)
+            return
+        for worker in self.holders[model] if holders is None else holders:
+            batch = self.batch(worker, model, len(queue), due_ms, now_ms, version)
+            if batch is not None:
+                insort(self.own[worker], batch)
+
+    def batch(
+        self, worker: int, model: int, most: int, due_ms: float, now_ms: float, version: int
+    ) -> Batch | None:
+        """The batch of a model on a worker; too late already where even a batch of one is."""
+        row, best = self.rows[worker][model], self.best[worker][model]
+        size = best[min(most, len(best) - 1)]
+        if not size:
+            return None
+        latest_ms = due_ms - row[size - 1]
+        while latest_ms < now_ms - _EPSILON_MS and size > 1:
+            size = best[size - 1] or 1
+            latest_ms = due_ms - row[size - 1]
+        return latest_ms, model, size, row[size - 1], version
+
+    def serve(self, worker: int) -> None:
+        """Start batches on a worker as long as it is free."""
+        engine = self.engine
+        free_lanes = engine.workers.free_lanes
+        while free_lanes[worker] > 0:
+            batch = self.choose(worker)
+            if batch is None:
+                return
+            _, model, size, _, _ = batch
+            queue = self.queues[model]
+            requests = [queue.popleft() for _ in range(size)]
+            engine.run(worker, model, requests)
+            self.version[model] += 1
+            if queue:
+                self.enter(model)
+        if worker in self.free:
+            self.free.remove(worker)
+
+    def choose(self, worker: int) -> Batch | None:
+        """The batch to run now; see the module."""
+        now_ms, version = self.engine.now_ms, self.version
+        common, own = self.common, self.own[worker]
+        accepted: list[Batch] = []
+        cheapest: Batch | None = None
+        at = own_at = 0
+        left_ms = 0.0  # until the batches before are done
+        count = len(self.own)
+        for _ in range(self.look_ahead):
+            while True:
+                if own_at < len(own) and (at >= len(common) or own[own_at] < common[at]):
+                    entries, place = own, own_at
+                elif at < len(common):
+                    entries, place = common, at
+                else:
+                    entries = None
+                    break
+                batch = entries[place]
+                model = batch[1]
+                if version[model] != batch[4]:
+                    del entries[place]
+                elif batch[0] < now_ms - _EPSILON_MS:
+                    del entries[place]
+                    self.smaller(worker, batch, entries)
+                else:
+                    break
+            if entries is None:
+                break
+            holders = count
+            if entries is own:
+                own_at += 1
+                holders = len(self.holders[model])
+            else:
+                at += 1
+            accepted.append(batch)
+            late = left_ms > batch[0] - now_ms
+            left_ms += self.crowding * batch[3] / holders
+            if late:
+                worst = max(accepted, key=_time_per_request)
+                accepted.remove(worst)
+                left_ms -= self.crowding * worst[3] / (
+                    count if self.settled else len(self.holders[worst[1]]))
+                if cheapest is None or _time_per_request(worst) < _time_per_request(cheapest):
+                    cheapest = worst
+        return accepted[0] if accepted else cheapest
+
+    def smaller(self, worker: int, batch: Batch, entries: list[Batch]) -> None:
+        """Enter what can still be in time in the place of a batch that cannot."""
+        model, now_ms = batch[1], self.engine.now_ms
+        queue = self.queues[model]
+        shortest_ms = min(self.rows[holder][model][0] for holder in self.holders[model])
+        dropped = False
+        while queue and self.deadline_ms[queue[0]] < now_ms + shortest_ms - _EPSILON_MS:
+            self.engine.drop(queue.popleft())
+            dropped = True
+        if dropped:
+            self.enter(model)
+            return
+        found = self.batch(worker, model, len(queue), self.deadline_ms[queue[0]], now_ms,
+                           self.version[model])
+        if found is not None and found[0] >= now_ms - _EPSILON_MS:
+            insort(entries, found)
+
+    # Loads.
+
+    def known(self, model: int) -> bool:
+        """Count an arrival; whether a worker holds the model."""
+        now_ms = self.engine.now_ms
+        gone_ms = now_ms - self.seen_ms[model]
+        self.rate[model] = self.rate[model] * exp(-gone_ms / self.memory_ms) + 1 / self.memory_ms
+        self.seen_ms[model] = now_ms
+        if now_ms >= self.look_ms:
+            self.look_ms = now_ms + self.every_ms
+            self.even_out()
+        if self.holders[model]:
+            return True
+        if not self.coming[model]:
+            self.cold[model] = None
+            self.load_cold()
+        return False
+
+    def rate_now(self, model: int) -> float:
+        """Arrivals per ms, as seen so far."""
+        gone_ms = self.engine.now_ms - self.seen_ms[model]
+        return self.rate[model] * exp(-gone_ms / self.memory_ms)
+
+    def load_cold(self) -> None:
+        """Load models that no worker holds and requests wait for, the most urgent first."""
+        engine, workers = self.engine, self.engine.workers
+        for model in sorted(self.cold, key=lambda one: self.deadline_ms[self.queues[one][-1]]
+                            if self.queues[one] else 0.0):
+            able = sorted((worker for worker in range(len(workers)) if workers.may_load(worker)),
+                          key=self.busy.__getitem__)
+            if not able:
+                return
+            queue = self.queues[model]
+            worker = next((one for one in able if self.room(one, model)), None)
+            if worker is None:
+                continue
+            ready_ms = (engine.now_ms + engine.load_ms(worker, model)
+                        + self.rows[worker][model][0])
+            while queue and self.deadline_ms[queue[0]] < ready_ms:
+                engine.drop(queue.popleft())
+            del self.cold[model]
+            if queue:
+                self.load(worker, model)
+
+    def load(self, worker: int, model: int) -> None:
+        """Begin to load a model where there is room."""
+        self.engine.load(worker, model)
+        self.coming[model] += 1
+        if self.engine.workers.free_lanes[worker] <= 0 and worker in self.free:
+            self.free.remove(worker)
+
+    def room(self, worker: int, model: int) -> bool:
+        """Make room for a model; whether that could be done, nothing is unloaded if not."""
+        workers, engine = self.engine.workers, self.engine
+        if not engine.times.runs(workers.type[worker], model):
+            return False
+        if workers.fits(worker, model):
+            return True
+        free_mb, most = workers.free_mb[worker], workers.max_models[worker]
+        held = len(workers.loaded[worker]) + len(workers.loading[worker])
+        gone: list[int] = []
+        for other in sorted(workers.loaded[worker], key=self.value):
+            if self.queues[other] or engine.runs_now(worker, other):
+                continue
+            gone.append(other)
+            free_mb += workers.model_mb[other]
+            if free_mb >= workers.model_mb[model] and held - len(gone) < most:
+                for one in gone:
+                    self.unload(worker, one)
+                return True
+        return False
+
+    def value(self, model: int) -> float:
+        """Rate per MB; a copy beside others counts less."""
+        of_copy = self.rate_now(model) / max(self.engine.workers.model_mb[model], 1e-9)
+        return of_copy * (0.01 if len(self.holders[model]) > 1 else 1.0)
+
+    def unload(self, worker: int, model: int) -> None:
+        """Give a model up."""
+        self.engine.unload(worker, model)
+        everywhere = self.everywhere(model)
+        self.holders[model].remove(worker)
+        if everywhere or self.settled:
+            self.settled = False
+            self.enter(model)
+
+    def even_out(self) -> None:
+        """Compare the work of the workers, and load models of the busiest onto others too."""
+        workers = self.engine.workers
+        work: list[float] = [0.0] * len(self.rate)
+        self.busy = busy = [0.0] * len(workers)
+        for model, holders in enumerate(self.holders):
+            if holders and self.rate[model]:
+                work[model] = self.rate_now(model) * _least_per_request(self.rows[holders[0]][model])
+                for worker in holders:
+                    busy[worker] += work[model] / len(holders)
+        for _ in range(_MOST_LOADS):
+            able = [worker for worker in range(len(workers)) if workers.may_load(worker)]
+            if not able or len(workers) < 2:
+                return
+            idlest = min(able, key=busy.__getitem__)
+            busiest = max(range(len(workers)), key=busy.__getitem__)
+            model = self.copy_of(busiest, idlest, work)
+            if model is None:
+                return
+            holders = self.holders[model]
+            self.load(idlest, model)
+            for worker in holders:
+                busy[worker] -= work[model] / len(holders) / (len(holders) + 1)
+            busy[idlest] += work[model] / (len(holders) + 1)
+
+    def copy_of(self, busiest: int, idlest: int, work: list[float]) -> int | None:
+        """A model of the busiest worker that the idlest one should hold too, with room made."""
+        held = self.engine.workers.loaded
+        missing = [model for model in held[busiest]
+                   if model not in held[idlest] and not self.coming[model]]
+        for model in nlargest(3, missing, key=lambda one: work[one] / len(self.holders[one])):
+            gain = work[model] / len(self.holders[model]) / (len(self.holders[model]) + 1)
+            if gain >= self.worth and self.room(idlest, model):
+                return model
+        return None
+
+
+def _time_per_request(batch: Batch) -> float:
+    return batch[3] / batch[2]
+
+
+def _least_per_request(row: list[float]) -> float:
+    """Least time per request of all sizes up to 4: larger batches are seldom gathered."""
+    return min(took_ms / size for size, took_ms in enumerate(row[:4], start=1))
+
+
+def _efficient_sizes(engine: ClusterEngine) -> list[list[list[int]]]:
+    """For each worker, model and number of requests, the size of least time per request."""
+    found: dict[int, list[list[int]]] = {}
+    for kind in set(engine.workers.type):
+        known: dict[int, list[int]] = {}
+        found[kind] = []
+        for model, row in enumerate(engine.times.rows[kind]):
+            kept = known.get(engine.times.kind[model])
+            if kept is None:
+                kept = [0]
+                for size, took_ms in enumerate(row, start=1):
+                    before = kept[-1]
+                    better = took_ms < float("inf") and (
+                        not before or took_ms / size <= row[before - 1] / before)
+                    kept.append(size if better else before)
+                known[engine.times.kind[model]] = kept
+            found[kind].append(kept)
+    return [found[kind] for kind in engine.workers.type]
