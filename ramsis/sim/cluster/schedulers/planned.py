@@ -5,12 +5,13 @@ still join it.
 
 *Which.* The *batch of a model* is that of its oldest requests with least time per request among
 the sizes that can still be in time; its latest start is the oldest one's deadline less what it
-takes. A worker looks at the batches of the models that it holds by their latest starts. With h
-holders of each model, the i-th can start once those before it are done, after ``crowding``·Σ p_j /
-h_j with p_j what they take. Where that is too late for one, of all batches up to it the one with
-most time per request is put off (Moore 1968, Hodgson's rule, for weights): it stays, and may have
-more requests by the time that it is looked at again. The first that is not put off is run. No more
-than ``look_ahead`` batches are looked at. A request that no batch can answer in time is dropped.
+takes. A worker looks at the batches of the models that it holds by their latest starts, and plans
+each on the worker that is free first. Where that is too late for one, of all batches up to it the
+one with most time per request is put off (Moore 1968, Hodgson's rule, for weights): it stays, and
+may have more requests by the time that it is looked at again. The first that is not put off is
+run. No more than ``look_ahead`` batches are looked at. Where workers hold different models, a batch
+of a model with h holders is taken to keep each of them busy for an h-th of its time. A request that
+no batch can answer in time is dropped.
 
 *Loads.* A waiting model that no worker holds is loaded at once, onto the worker with least work by
 the rates seen so far. Every ``every_ms`` the work of the workers is compared, each model's shared
@@ -28,7 +29,7 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from heapq import nlargest
-from math import exp
+from math import exp, inf
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
@@ -50,8 +51,6 @@ class Planned(Scheduler):
     engine : ClusterEngine
     look_ahead : int
         Most batches that are looked at.
-    crowding : float
-        How much longer the work before a batch is taken to be, for what is yet to arrive.
     every_ms : float
         Time between two looks at the work of the workers.
     memory_ms : float
@@ -61,12 +60,11 @@ class Planned(Scheduler):
     """
 
     def __init__(
-        self, engine: ClusterEngine, look_ahead: int = 16, crowding: float = 1.1,
-        every_ms: float = 100.0, memory_ms: float = 1000.0, worth: float = 0.005,
+        self, engine: ClusterEngine, look_ahead: int = 12, every_ms: float = 100.0, memory_ms: float = 1000.0, worth: float = 0.005,
     ) -> None:
         super().__init__(engine)
-        self.look_ahead, self.crowding = look_ahead, crowding
-        self.every_ms, self.memory_ms, self.worth = every_ms, memory_ms, worth
+        self.look_ahead, self.every_ms = look_ahead, every_ms
+        self.memory_ms, self.worth = memory_ms, worth
         workers, models = engine.workers, len(engine.arrays.models)
         count = len(workers)
         self.queues: list[deque[int]] = [deque() for _ in range(models)]
@@ -208,49 +206,95 @@ class Planned(Scheduler):
 
     def choose(self, worker: int) -> Batch | None:
         """The batch to run now; see the module."""
-        now_ms, version = self.engine.now_ms, self.version
+        if self.settled:
+            return self.first_of_all(worker)
+        return self.first_of_own(worker)
+
+    def first_of_all(self, worker: int) -> Batch | None:
+        """Where all workers hold all models: batches are planned on the workers one by one."""
+        now_ms, version, entries = self.engine.now_ms, self.version, self.common
+        busy_ms = [at_ms if at_ms > now_ms else now_ms
+                   for at_ms in self.engine.workers.busy_until_ms]
+        free_ms = busy_ms.copy()
+        accepted: list[Batch] = []
+        costs: list[float] = []
+        cheapest: Batch | None = None
+        lowest, place = inf, 0
+        while place < self.look_ahead and place < len(entries):
+            batch = entries[place]
+            latest_ms, model, size, took_ms, made = batch
+            if version[model] != made:
+                del entries[place]
+                continue
+            if latest_ms < now_ms - _EPSILON_MS:
+                del entries[place]
+                self.smaller(worker, batch, entries)
+                continue
+            place += 1
+            accepted.append(batch)
+            costs.append(took_ms / size)
+            start_ms = min(free_ms)
+            if start_ms <= latest_ms:
+                free_ms[free_ms.index(start_ms)] = start_ms + took_ms
+                continue
+            worst = max(costs)
+            at = costs.index(worst)
+            del costs[at]
+            out = accepted.pop(at)
+            if worst < lowest:
+                lowest, cheapest = worst, out
+            if out is not batch:
+                free_ms = busy_ms.copy()
+                for one in accepted:
+                    start_ms = min(free_ms)
+                    free_ms[free_ms.index(start_ms)] = start_ms + one[3]
+        return accepted[0] if accepted else cheapest
+
+    def first_of_own(self, worker: int) -> Batch | None:
+        """Where workers hold different models: the work of a model is shared by its holders."""
+        now_ms, version, count = self.engine.now_ms, self.version, len(self.own)
         common, own = self.common, self.own[worker]
         accepted: list[Batch] = []
+        costs: list[float] = []
+        shares_ms: list[float] = []
         cheapest: Batch | None = None
+        lowest, left_ms = inf, 0.0  # until the batches before are done
         at = own_at = 0
-        left_ms = 0.0  # until the batches before are done
-        count = len(self.own)
-        for _ in range(self.look_ahead):
-            while True:
-                if own_at < len(own) and (at >= len(common) or own[own_at] < common[at]):
-                    entries, place = own, own_at
-                elif at < len(common):
-                    entries, place = common, at
-                else:
-                    entries = None
-                    break
-                batch = entries[place]
-                model = batch[1]
-                if version[model] != batch[4]:
-                    del entries[place]
-                elif batch[0] < now_ms - _EPSILON_MS:
-                    del entries[place]
-                    self.smaller(worker, batch, entries)
-                else:
-                    break
-            if entries is None:
+        while at + own_at < self.look_ahead:
+            if own_at < len(own) and (at >= len(common) or own[own_at] < common[at]):
+                entries, place = own, own_at
+            elif at < len(common):
+                entries, place = common, at
+            else:
                 break
-            holders = count
+            batch = entries[place]
+            latest_ms, model, size, took_ms, made = batch
+            if version[model] != made:
+                del entries[place]
+                continue
+            if latest_ms < now_ms - _EPSILON_MS:
+                del entries[place]
+                self.smaller(worker, batch, entries)
+                continue
             if entries is own:
                 own_at += 1
-                holders = len(self.holders[model])
+                share_ms = took_ms / len(self.holders[model])
             else:
                 at += 1
+                share_ms = took_ms / count
             accepted.append(batch)
-            late = left_ms > batch[0] - now_ms
-            left_ms += self.crowding * batch[3] / holders
+            costs.append(took_ms / size)
+            shares_ms.append(share_ms)
+            late = left_ms > latest_ms - now_ms
+            left_ms += share_ms
             if late:
-                worst = max(accepted, key=_time_per_request)
-                accepted.remove(worst)
-                left_ms -= self.crowding * worst[3] / (
-                    count if self.settled else len(self.holders[worst[1]]))
-                if cheapest is None or _time_per_request(worst) < _time_per_request(cheapest):
-                    cheapest = worst
+                worst = max(costs)
+                gone = costs.index(worst)
+                left_ms -= shares_ms.pop(gone)
+                del costs[gone]
+                out = accepted.pop(gone)
+                if worst < lowest:
+                    lowest, cheapest = worst, out
         return accepted[0] if accepted else cheapest
 
     def smaller(self, worker: int, batch: Batch, entries: list[Batch]) -> None:
@@ -391,10 +435,6 @@ class Planned(Scheduler):
             if gain >= self.worth and self.room(idlest, model):
                 return model
         return None
-
-
-def _time_per_request(batch: Batch) -> float:
-    return batch[3] / batch[2]
 
 
 def _least_per_request(row: list[float]) -> float:
