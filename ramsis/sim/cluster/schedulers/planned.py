@@ -16,7 +16,8 @@ no batch can answer in time is dropped.
 *Loads.* A waiting model that no worker holds is loaded at once, onto the worker with least work by
 the rates seen so far. Every ``every_ms`` the work of the workers is compared, each model's shared
 among its holders, and the busiest one's models of most work are loaded onto the least busy ones
-too, as long as that evens the work out by a share of ``worth``. Room is made by the models of least
+too, as long as that evens the work out by a share of ``worth``. Work is the rate times what a
+request took of its worker in the last batches. Room is made by the models of least
 rate per MB that have nothing to do, the only copies last. Rates are means of exponential weight
 over ``memory_ms``: nothing that is yet to come is known.
 
@@ -38,6 +39,7 @@ __all__ = ["Planned"]
 
 _EPSILON_MS = 1e-9
 _MOST_LOADS = 8  # on the way for copies
+_NEW = 0.2  # weight of the last batch in the time per request
 
 Batch = tuple[float, int, int, float, int]
 """Latest start, model, size, what it takes, and the version of the model's queue."""
@@ -82,6 +84,7 @@ class Planned(Scheduler):
         self.coming = [0] * models
         self.cold: dict[int, None] = {}
         self.rate, self.seen_ms = [0.0] * models, [0.0] * models
+        self.cost_ms = [min(rows[model][0] for rows in self.rows) for model in range(models)]
         self.busy = [0.0] * count  # share of each worker's time, by the rates
         self.look_ms = 0.0
 
@@ -194,7 +197,8 @@ class Planned(Scheduler):
             batch = self.choose(worker)
             if batch is None:
                 return
-            _, model, size, _, _ = batch
+            _, model, size, took_ms, _ = batch
+            self.cost_ms[model] += _NEW * (took_ms / size - self.cost_ms[model])
             queue = self.queues[model]
             requests = [queue.popleft() for _ in range(size)]
             engine.run(worker, model, requests)
@@ -407,7 +411,7 @@ class Planned(Scheduler):
         self.busy = busy = [0.0] * len(workers)
         for model, holders in enumerate(self.holders):
             if holders and self.rate[model]:
-                work[model] = self.rate_now(model) * _least_per_request(self.rows[holders[0]][model])
+                work[model] = self.rate_now(model) * self.cost_ms[model]
                 for worker in holders:
                     busy[worker] += work[model] / len(holders)
         for _ in range(_MOST_LOADS):
@@ -435,11 +439,6 @@ class Planned(Scheduler):
             if gain >= self.worth and self.room(idlest, model):
                 return model
         return None
-
-
-def _least_per_request(row: list[float]) -> float:
-    """Least time per request of all sizes up to 4: larger batches are seldom gathered."""
-    return min(took_ms / size for size, took_ms in enumerate(row[:4], start=1))
 
 
 def _efficient_sizes(engine: ClusterEngine) -> list[list[list[int]]]:
