@@ -39,16 +39,20 @@ class Nothing:
 
     @property
     def path(self) -> Path:
+        """A name that nothing is written to."""
         return Path(str(self.number))
 
     @property
     def needs(self) -> Sequence[Any]:
+        """None."""
         return ()
 
     def done(self) -> bool:
+        """Never."""
         return False
 
     def run(self) -> None:
+        """Nothing."""
         return None
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 # The matrices are small: threads of the linear algebra cost more than they bring, above all where
 # several tests run at once. As in the command line, they are set before NumPy is loaded.
@@ -32,12 +35,48 @@ settings.load_profile("ramsis")
 _REFERENCE = Path(__file__).resolve().parents[1].parent / "shared" / "reference"
 
 
+_NO_REFERENCE = "reference data are not on this machine"
+_MEANS = {
+    "torchvision": "pip install 'ramsis[torch]'", "transformers": "pip install 'ramsis[torch]'",
+    "ray": "pip install 'ramsis[ray]'", "zstandard": "pip install 'ramsis[zstd]'",
+    "matplotlib": "pip install 'ramsis[plot]'", "quantecon": "pip install 'ramsis[bench]'",
+    "quantecon.markov": "pip install 'ramsis[bench]'", "tritonclient.http":
+    "pip install 'tritonclient[http]'", "onnx": "pip install 'ramsis[measure]'",
+    "PIL.Image": "pip install pillow", "yaml": "pip install pyyaml",
+    **dict.fromkeys(("aiohttp", "onnxruntime", "orjson", "prometheus_client", "starlette",
+                     "uvicorn"), "pip install 'ramsis[serve]'"),
+    _NO_REFERENCE: "they compare with published data that are not ours to ship",
+}
+"""What lets a skipped test run, by its missing package or its reason."""
+
+
 @pytest.fixture(scope="session")
 def reference_dir() -> Path:
     """Folder of outside data to compare with; tests that need it skip when it is absent."""
     if not _REFERENCE.is_dir():
-        pytest.skip("reference data are not on this machine")
+        pytest.skip(_NO_REFERENCE)
     return _REFERENCE
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say at the end why tests were skipped, and what lets them run."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        terminalreporter.write_sep("=", "why tests were skipped")
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"{count:5d}  {reason}")
+
+
+def _reason(report: Any) -> str:
+    """Why a test was skipped."""
+    place = report.longrepr
+    text = str(place[2] if isinstance(place, tuple) else place).removeprefix("Skipped: ")
+    missing = re.match(r"could not import '([\w.]+)'", text)
+    if missing:
+        package = missing[1]
+        means = _MEANS.get(package, f"pip install {package.partition('.')[0]}")
+        return f"without the package {package.partition('.')[0]}: {means}"
+    return f"{text}: {_MEANS[text]}" if text in _MEANS else text
 
 
 @pytest.fixture(scope="session")

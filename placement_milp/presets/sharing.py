@@ -20,15 +20,9 @@ from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from placement_milp.recipe import families
 from placement_milp.result import Group, Placement, Use
 from placement_milp.sharing.igniter import Igniter
-from placement_milp.sharing.plan import (
-    Gpu,
-    Replica,
-    SharedModel,
-    SharingPolicy,
-    check_replicas,
-    why_unserved,
-)
+from placement_milp.sharing.plan import SharingPolicy, check_replicas, why_unserved
 from placement_milp.sharing.usher import Usher
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.profiles.sharing import SharedBatch
 

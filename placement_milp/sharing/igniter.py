@@ -33,9 +33,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placement_milp.sharing.plan import Gpu, Replica, SharedModel, between
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.sharing import SharedBatch
+from ramsis.profiles.sharing import SharedBatch, between
 
 __all__ = ["CacheTerm", "Igniter", "PowerTerm", "SchedulingTerm", "Workload"]
 
@@ -122,7 +122,7 @@ class Igniter:
     load_ms: float = 0.0
     feedback_ms: float = 0.0
     measured_batches: bool = False
-    scaling: float = 1.0
+    scaling: float = 1.62
     scheduling: Callable[[int], float] = SchedulingTerm()
     cache: Callable[[Sequence[Workload]], float] = CacheTerm()
     power: Callable[[Sequence[Workload]], float] = PowerTerm()

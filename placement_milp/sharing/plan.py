@@ -9,81 +9,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.sharing import SharedBatch, SharingProfile
+from ramsis.profiles.sharing import SharingProfile
 
-__all__ = ["Gpu", "Replica", "SharedModel", "SharingPlan", "SharingPolicy", "between",
-           "check_replicas", "gpus_of", "models_of", "planned_rps", "why_unserved"]
+__all__ = ["SharingPlan", "SharingPolicy", "check_replicas", "gpus_of", "models_of", "planned_rps",
+           "why_unserved"]
 
 _RELATIVE = 1e-9
-
-
-@dataclass(frozen=True)
-class SharedModel:
-    """A model with its load.
-
-    Attributes
-    ----------
-    name
-        Unique.
-    rate_rps
-        Requests per second that it is sent, > 0.
-    slo_ms
-        Deadline after arrival, > 0.
-    batches
-        GPU type → its batches there, by batch size; what is missing does not fit.
-    """
-
-    name: str
-    rate_rps: float
-    slo_ms: float
-    batches: Mapping[str, tuple[SharedBatch, ...]]
-
-    def __post_init__(self) -> None:
-        for what in ("rate_rps", "slo_ms"):
-            value = getattr(self, what)
-            if not 0 < value < math.inf:
-                raise InputFileError(describe("not positive", where=f"{self.name}: {what}",
-                                              value=value, allowed="a finite number > 0"))
-
-    def batch(self, gpu_type: str, batch: int) -> SharedBatch | None:
-        """A batch of a size, on the line between measured sizes; ``None`` if it does not fit."""
-        return between(self.batches.get(gpu_type, ()), batch)
-
-    def in_time(self, gpu_type: str) -> tuple[SharedBatch, ...]:
-        """The measured batches that are no longer than the SLO."""
-        return tuple(b for b in self.batches.get(gpu_type, ()) if b.latency_ms <= self.slo_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU; ``gpu_type`` is one of the profile's."""
-
-    name: str
-    gpu_type: str = "gpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Replica:
-    """A model on a GPU.
-
-    Attributes
-    ----------
-    model, gpu
-        Names.
-    batch
-        Requests that the router gathers for it, from 1.
-    mps_share
-        Share of the multiprocessors that it is held to; ``None`` is no limit.
-    """
-
-    model: str
-    gpu: str
-    batch: int
-    mps_share: float | None = None
 
 
 class SharingPolicy(Protocol):
@@ -152,27 +88,6 @@ def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
     if count < 1:
         raise InputFileError(describe("no GPUs", value=count, allowed="1 or more"))
     return tuple(Gpu(f"gpu-{i}", gpu_type) for i in range(count))
-
-
-def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
-    """A row for a batch size: measured, or on the line between two that are.
-
-    A batch below the smallest measured one takes as much as that one; there is none above the
-    largest.
-    """
-    if not rows or batch > rows[-1].batch:
-        return None
-    if batch <= rows[0].batch:
-        return replace(rows[0], batch=batch)
-    i = next(i for i, row in enumerate(rows) if row.batch >= batch)
-    low, high = rows[i - 1], rows[i]
-    if high.batch == batch:
-        return high
-    part = (batch - low.batch) / (high.batch - low.batch)
-    values = {name: (1 - part) * getattr(low, name) + part * getattr(high, name)
-              for name in ("latency_ms", "memory", "occupancy", "weighted_occupancy",
-                           "utilisation")}
-    return replace(low, batch=batch, **values)
 
 
 def check_replicas(

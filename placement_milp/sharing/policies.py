@@ -17,8 +17,6 @@ from pathlib import Path
 
 from placement_milp.sharing.igniter import Igniter
 from placement_milp.sharing.plan import (
-    Gpu,
-    SharedModel,
     SharingPlan,
     SharingPolicy,
     check_replicas,
@@ -26,7 +24,9 @@ from placement_milp.sharing.plan import (
     why_unserved,
 )
 from placement_milp.sharing.programs import Program
+from placement_milp.sharing.queue_aware import QueueAware
 from placement_milp.sharing.usher import Usher
+from ramsis.cluster.shared_gpu import Gpu, SharedModel
 from ramsis.errors import InputFileError, describe
 
 __all__ = ["plan", "policy_names", "register", "sharing_policy"]
@@ -39,6 +39,7 @@ _POLICIES: dict[str, Callable[[], SharingPolicy]] = {
     "wsm-milp": Program.wsm_milp,
     "alpaserve": Program.alpaserve,
     "nexus": Program.nexus,
+    "queue-aware": QueueAware,
 }
 
 

@@ -15,7 +15,7 @@ from placement_milp.presets.gpu_sharing import gpu_sharing
 from placement_milp.presets.nexus import nexus
 from placement_milp.problem import Family, Latency, Problem, Rules, Variant, WorkerType
 from placement_milp.result import Placement
-from placement_milp.sharing.plan import Gpu, Replica, SharedModel
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 
 __all__ = ["Program", "problem_of", "replicas_of"]
 

@@ -40,9 +40,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from placement_milp.sharing.plan import Gpu, Replica, SharedModel, between
+from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InvalidValueError, describe
-from ramsis.profiles.sharing import SharedBatch
+from ramsis.profiles.sharing import SharedBatch, between
 
 __all__ = ["METRICS", "Usher", "groups_of"]
 

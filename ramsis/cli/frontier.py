@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from ramsis import profiles
-from ramsis.cli.options import like_workers_options, load_option
-from ramsis.cli.params import FIGURE, OUT_FILE
+from ramsis.cli.clusters import profiles_of
+from ramsis.cli.options import cluster_options, load_option
+from ramsis.cli.params import FIGURE, OUT_FILE, ByType
 from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows, progress
+from ramsis.cluster import SloClass
 from ramsis.errors import InvalidValueError, describe
 from ramsis.files import write_atomic
 from ramsis.synthesis import SynthesisSettings
 
 __all__ = ["frontier_command"]
+
+T = TypeVar("T")
 
 _COLUMNS = (
     Column("load_qps", "load (QPS)", "g"),
@@ -35,7 +39,7 @@ _FEWEST = 1000  # queries of a simulation
 
 
 @click.command("frontier")
-@like_workers_options
+@cluster_options
 @load_option()
 @policy_options("late", "service", "overhead_ms", "padding", "max_queue")
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,
@@ -48,9 +52,9 @@ _FEWEST = 1000  # queries of a simulation
               help="Draw the frontiers (png, pdf or svg; needs the extra 'plot').")
 @json_option
 def frontier_command(
-    profile_name: str,
-    slo_ms: float,
-    workers: int,
+    profile_names: ByType[str],
+    slo_ms: tuple[SloClass, ...],
+    workers: ByType[int],
     loads: tuple[float, ...],
     settings: dict[str, Any],
     points: int,
@@ -77,8 +81,10 @@ def frontier_command(
     if 0 < queries < _FEWEST:
         raise InvalidValueError(describe("too few to simulate with", where="--queries",
                                          value=queries, allowed=f"0, or from {_FEWEST}"))
-    chosen = SynthesisSettings(slo_ms=slo_ms, workers=workers, **settings)
-    profile = profiles.load(profile_name)
+    chosen = SynthesisSettings(
+        slo_ms=_only("--slo-ms", [one.slo_ms for one in slo_ms]),
+        workers=_only("--workers", list(workers.values.values())), **settings)
+    profile = _only("--profiles", list(profiles_of(profile_names, None).values()))
     rows: list[dict[str, Any]] = []
     with progress("frontiers", len(loads)) as advance:
         for load_qps in loads:
@@ -98,6 +104,16 @@ def frontier_command(
         print_json(rows)
     else:
         print_rows(_COLUMNS, rows)
+
+
+def _only(option: str, given: Sequence[T]) -> T:
+    """The value for like workers and one SLO."""
+    if len(given) > 1:
+        raise InvalidValueError(describe(
+            "a frontier is of one station: how several divide the load changes with the price",
+            where=option, value=len(given), allowed="one worker type and one SLO; trace each by "
+            "itself"))
+    return given[0]
 
 
 def _simulated(policy: Any, queries: int) -> dict[str, Any]:

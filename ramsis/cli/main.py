@@ -8,12 +8,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 # The matrices are small: threads of the linear algebra would cost more than they bring.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import click  # noqa: E402 - the threads are set first
+from click.shell_completion import CompletionItem  # noqa: E402
 
 from ramsis import __version__  # noqa: E402
 from ramsis.errors import RamsisError  # noqa: E402
@@ -42,6 +44,9 @@ _COMMANDS = {
     "serve": ("ramsis.cli.serve:serve_command", "Serve models by policies, over HTTP."),
     "validate": ("ramsis.cli.validate:validate_command", "Check files against their formats."),
     "verify": ("ramsis.cli.verify:verify", "Re-derive the claims of policy files."),
+    "help": ("ramsis.cli.help:help_command", "Explain a command, or the words that they take."),
+    "completion": ("ramsis.cli.completion:completion_command",
+                   "What makes a shell complete commands and options."),
 }
 
 
@@ -61,6 +66,12 @@ class _LazyGroup(click.Group):
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        """The commands that begin so, without importing them."""
+        return [CompletionItem(name, help=text) for name, (_, text) in _COMMANDS.items()
+                if name.startswith(incomplete)] + click.Command.shell_complete(
+                    self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

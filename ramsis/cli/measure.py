@@ -77,7 +77,9 @@ def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
     MODEL is an .onnx file; a torchvision classifier by its name (--backend torchvision); a BERT
     (bert-tiny, -mini, -small, -medium, -base) or the folder of a configuration (--backend
     transformers); or a function as module:function, called with the batch size (--backend
-    callable). Weights of named models are random, and nothing is downloaded.
+    callable). Weights of named models are random, and nothing is downloaded. A model's name, also
+    in --accuracy, is that of its file without the ending, or that of the function: mine:small is
+    small.
 
     Each batch size is run until its percentile is stable or its time is up; the error that remains
     is stated. What is finished is kept in FILE.partial, so that the same command goes on after an

@@ -21,7 +21,6 @@ from ramsis.sim.fleet import SERVICES
 __all__ = [
     "cluster_options",
     "engine_options",
-    "like_workers_options",
     "load_option",
     "models_option",
     "overhead_option",
@@ -32,19 +31,6 @@ __all__ = [
 ]
 
 _Command = Callable[..., Any]
-
-
-def like_workers_options(command: _Command) -> _Command:
-    """``--profiles``, ``--slo-ms`` and ``--workers``: like workers, one SLO."""
-    for option in (
-        click.option("--workers", type=int, required=True, help="Workers that share the load."),
-        click.option("--slo-ms", type=float, required=True,
-                     help="Deadline after arrival, in ms."),
-        click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
-                     help="Profile file, or the name of a shipped profile set."),
-    ):
-        command = option(command)
-    return command
 
 
 def cluster_options(command: _Command, *, required: bool = True) -> _Command:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ramsis.cli.own_modules import see_own_modules
 from ramsis.cluster.words import (
@@ -39,8 +40,9 @@ else:
     _ParamType = click.ParamType
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
-           "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "OWN_ARRIVALS", "PROFILES",
-           "SCHEME", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
+           "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "OWN_ARRIVALS",
+           "PROFILES", "SCHEME", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
+           "NamedScheme", "TraceName"]
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,28 @@ class Word(_ParamType):
         What it is, in help texts without a metavar of their own.
     parse : callable
         Takes the text and the option's name; raises InvalidValueError for a bad text.
+    known : callable, optional
+        Names that a shell offers to complete a word with.
+    files : bool
+        Whether a word may also be a file, which a shell then offers.
     """
 
-    def __init__(self, name: str, parse: Callable[[str, str], object]) -> None:
+    def __init__(
+        self, name: str, parse: Callable[[str, str], object],
+        known: Callable[[], Iterable[str]] | None = None, files: bool = False,
+    ) -> None:
         self.name = name
         self._parse = parse
+        self._known = known
+        self._files = files
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem[Any]]:
+        """What a shell offers; names go before files."""
+        names = [CompletionItem(name) for name in (self._known() if self._known else ())
+                 if name.startswith(incomplete)]
+        return names or [CompletionItem(incomplete, type="file")] * self._files
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -105,7 +124,7 @@ class OutFolder(click.Path):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """The path."""
-        _check_name(value, self.name, param)
+        _check_name(value, "folder", param)
         return super().convert(value, param, ctx)
 
 
@@ -281,9 +300,34 @@ def _slow_spells(text: str, where: str) -> SlowSpells | str:
     return text if text == "profile" else SlowSpells.parse(text, where)
 
 
+def _profile_names() -> Iterable[str]:
+    from ramsis.profiles.file import shipped_names
+
+    return shipped_names()
+
+
+def _trace_names() -> Iterable[str]:
+    from ramsis.arrivals.rate_file import shipped_traces
+
+    return shipped_traces()
+
+
+def _scheme_names() -> Iterable[str]:
+    from ramsis.policy import DISPATCHES
+    from ramsis.sim import SCHEMES
+
+    return (*DISPATCHES, *SCHEMES)
+
+
+def _process_names() -> Iterable[str]:
+    from ramsis.arrivals.registry import SHIPPED
+
+    return SHIPPED
+
+
 LOADS = Word("loads", _loads)
 """``400``, ``400,800`` or ``from:to:step``: a tuple of loads in queries per second."""
-ARRIVALS = Word("process", _arrivals)
+ARRIVALS = Word("process", _arrivals, _process_names)
 """An arrival process: :class:`~ramsis.arrivals.Arrivals`. A module that it names is imported."""
 OWN_ARRIVALS = Word("module:name", _own_arrivals)
 """The one process of the user's own that may be imported: its name."""
@@ -291,7 +335,7 @@ SLOS = Word("slos", read_slos)
 """``100``, or ``100:0.3,150:0.7``: a tuple of :class:`~ramsis.cluster.slo_class.SloClass`."""
 WORKERS = Word("workers", read_workers)
 """``4``, or ``gpu=4,cpu=40``: :class:`ByType` of whole numbers."""
-PROFILES = Word("profiles", read_profiles)
+PROFILES = Word("profiles", read_profiles, _profile_names, files=True)
 """``NAME``, or ``gpu=FILE,cpu=FILE``: :class:`ByType` of files or names."""
 COSTS = Word("costs", _numbers)
 """``gpu=3,cpu=0.5``: :class:`ByType` of numbers > 0."""
@@ -299,9 +343,9 @@ LIMITS = Word("limits", _limits)
 """``gpu=8``: :class:`ByType` of whole numbers >= 1."""
 GRID = Word("grid", _grid)
 """``fixed:D`` or ``model``, as :func:`~ramsis.worker.grid.slack_grid` takes it."""
-TRACE = Word("trace", _trace)
+TRACE = Word("trace", _trace, _trace_names, files=True)
 """A trace's file or name: :class:`TraceName`."""
-SCHEME = Word("scheme", _scheme)
+SCHEME = Word("scheme", _scheme, _scheme_names)
 """A scheme of :mod:`ramsis.sim` with its parameters, or policies to make: :class:`NamedScheme`."""
 OUT_FOLDER = OutFolder()
 """A folder to write to: a path."""

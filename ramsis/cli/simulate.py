@@ -21,7 +21,6 @@ from ramsis.cli.options import (
     overhead_option,
     padding_option,
     seed_options,
-    simulated_service_option,
     workload_options,
 )
 from ramsis.cli.params import FIGURE, OUT_FILE, SCHEME, SLOW_SPELLS, ByType, NamedScheme
@@ -47,6 +46,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.experiment import largest_batch
+from ramsis.sim.fleet import SERVICES
 from ramsis.sim.timeline import write_timeline
 from ramsis.synthesis.schemes import ComparedScheme, Ready
 
@@ -95,7 +95,9 @@ class _Entry:
               "central-queue:violation_price=0; repeat to compare.")
 @workload_options
 @seed_options(1)
-@simulated_service_option
+@click.option("--service", type=click.Choice(SERVICES),
+              help="Statistic that batches take, or drawn from the distribution.  [default: that "
+              "of the policies replayed, where they agree, else p95]")
 @click.option("--network-ms", type=float, default=0.0, show_default=True,
               help="Delay of each batch on its way.")
 @overhead_option
@@ -133,7 +135,7 @@ def simulate_command(
     workload: WorkloadOptions,
     seed: int,
     seeds: int,
-    service: str,
+    service: str | None,
     network_ms: float,
     overhead_ms: float,
     slow_spells: SlowSpells | str | None,
@@ -177,12 +179,13 @@ def simulate_command(
         raise click.UsageError("--request-log is for a single --policy or --scheme.")
     workload.check()
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
+    sets = [Policies.load(path) for path in policies]
+    service = service or _service_of(sets)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
         slow_spells=_spells(slow_spells, cluster),
         seeds=range(seed, seed + seeds))
-    sets = [Policies.load(path) for path in policies]
     largest = max([largest_batch(sets), *(one.spec.largest_batch for one in schemes)])
     fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest)
     workloads = workload.workloads(fleets)
@@ -200,6 +203,7 @@ def simulate_command(
     rows = [{**_row(entry, result, bound), **cluster_terms_if_several(cluster)}
             for entry, result in results]
     _warn_above_highest(results)
+    _warn_of_service(entries, service)
     _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
     if request_log is not None:
         write_request_log(request_log, requests_of_run(next(iter(first.values()))))
@@ -209,6 +213,12 @@ def simulate_command(
                                  for one in cluster.worker_types})
     else:
         print_rows(_COLUMNS, rows)
+
+
+def _service_of(sets: Sequence[Policies]) -> str:
+    """The service times that all policies were made for."""
+    made_for = {policy.service for one in sets for policy in one.policies}
+    return made_for.pop() if len(made_for) == 1 else SERVICES[0]
 
 
 def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | None:
@@ -300,6 +310,16 @@ def _warn_above_highest(results: _Results) -> None:
             told.add(entry.label)
             click.echo(f"note: {entry.label}: a load of {load_qps:g} QPS is above the "
                        f"highest level, {entry.policies.highest_qps:g}, which is used", err=True)
+
+
+def _warn_of_service(entries: Sequence[_Entry], service: str) -> None:
+    for entry in entries:
+        made_for = {policy.service for policy in entry.policies.policies
+                    } if entry.policies else {service}
+        if made_for != {service}:
+            click.echo(f"note: {entry.label}: made for --service {', '.join(sorted(made_for))}, "
+                       f"simulated with {service}: its promise is for other service times",
+                       err=True)
 
 
 def _write_files(

@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles.importers.rows import Row, read_rows
 
-__all__ = ["SharedBatch", "SharingProfile", "read_sharing_profile"]
+__all__ = ["SharedBatch", "SharingProfile", "between", "read_sharing_profile"]
 
 _REQUIRED = ("model", "batch", "latency_s", "throughput_rps", "mem_cap_pct", "ach_occ_pct",
              "wavg_ach_occ_pct", "wavg_sm_util_pct")
@@ -131,6 +132,27 @@ class SharingProfile:
             return curve[i][1]
         (s0, l0), (s1, l1) = curve[i - 1], curve[i]
         return l0 + (l1 - l0) * (mps_share - s0) / (s1 - s0)
+
+
+def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
+    """A row for a batch size: measured, or on the line between two that are.
+
+    A batch below the smallest measured one takes as much as that one; there is none above the
+    largest.
+    """
+    if not rows or batch > rows[-1].batch:
+        return None
+    if batch <= rows[0].batch:
+        return replace(rows[0], batch=batch)
+    i = next(i for i, row in enumerate(rows) if row.batch >= batch)
+    low, high = rows[i - 1], rows[i]
+    if high.batch == batch:
+        return high
+    part = (batch - low.batch) / (high.batch - low.batch)
+    values = {name: (1 - part) * getattr(low, name) + part * getattr(high, name)
+              for name in ("latency_ms", "memory", "occupancy", "weighted_occupancy",
+                           "utilisation")}
+    return replace(low, batch=batch, **values)
 
 
 def read_sharing_profile(path: str | os.PathLike[str]) -> SharingProfile:

@@ -39,10 +39,12 @@ def label_points(
     names: Sequence[str],
     colours: Sequence[str],
     obstacles: Sequence[tuple[float, float]] = (),
+    radii: Sequence[float] = (),
 ) -> list[str]:
     """Write each name beside its point (data coordinates); the first have the first choice.
 
-    ``obstacles`` are further, smaller points that names keep off, such as those of a line.
+    ``obstacles`` are further, smaller points that names keep off, such as those of a line;
+    ``radii`` the sizes of the points' markers, in points.
 
     Returns
     -------
@@ -55,9 +57,11 @@ def label_points(
     # The layout is settled: a later one would move the points under the names.
     figure.set_layout_engine("none")
     scale = figure.dpi / 72
+    clearances = [*(max(_CLEARANCE, radius) for radius in radii or [_CLEARANCE] * len(points)),
+                  *[_SMALL_CLEARANCE] * len(obstacles)]
     taken = [Bbox.from_bounds(x, y, 0, 0).padded(clearance * scale)
-             for group, clearance in ((points, _CLEARANCE), (obstacles, _SMALL_CLEARANCE))
-             for x, y in axes.transData.transform([*group, points[0]])[:len(group)]]
+             for clearance, (x, y) in zip(
+                 clearances, axes.transData.transform([*points, *obstacles]), strict=True)]
     legend = axes.get_legend()
     if legend is not None:
         taken.append(legend.get_window_extent())

@@ -79,6 +79,8 @@ class Row:
         Whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there.
     whole : bool
         Whether the axis is of counts: only whole numbers are marked.
+    from_zero : bool
+        Whether the axis begins at 0; where all values are 0 the panels say so.
     """
 
     quantity: str
@@ -86,8 +88,13 @@ class Row:
     height: float = 1.0
     log_like: bool = False
     whole: bool = False
+    from_zero: bool = False
 
 
+_MOST_MARKED = 60
+"""Points of a line that has markers at most."""
+_BELOW = 0.06
+"""Share of an axis from 0 that lies below it."""
 _LEGEND_MARK, _LEGEND_LETTER = 0.7, 0.06  # inches that an entry of the legend takes
 
 
@@ -135,6 +142,10 @@ def plot_panels(
                                     rotation_mode="anchor")
             if row.log_like:  # once all is drawn: the panels share the axis
                 _log_like(axes_row[0])
+            if (row.log_like or row.from_zero) and not _any_above_zero(row):
+                _flat(axes_row)
+            if row.from_zero:
+                _from_zero(axes_row[0])
             if row.whole:
                 axes_row[0].yaxis.get_major_locator().set_params(integer=True)
         for axes, panel in zip(grid[0], rows[0].panels, strict=True):
@@ -169,12 +180,36 @@ def _looks(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
 def _draw(axes: Axes, line: Line, look: dict[str, Any]) -> None:
     if not len(line.x):
         return  # else its error bars would stand at the figure's corner
+    if len(line.x) > _MOST_MARKED:
+        look = look | {"marker": ""}
     y = [float("nan") if value is None else value for value in line.y]
     if line.half_width is None:
         axes.plot(line.x, y, label=line.label, **look)
     else:
         axes.errorbar(line.x, y, yerr=line.half_width, label=line.label, capsize=2,
                       elinewidth=0.8, **look)
+
+
+def _any_above_zero(row: Row) -> bool:
+    """Whether a value is above 0; without any value there is nothing to say either."""
+    values = [value for panel in row.panels for line in panel.lines for value in line.y
+              if value is not None and value == value]
+    return not values or max(values) > 0.0
+
+
+def _from_zero(axes: Axes) -> None:
+    """An axis that begins just below 0, so that markers at 0 stand on it whole."""
+    top = axes.get_ylim()[1]
+    axes.set_ylim(-_BELOW * top, top)
+
+
+def _flat(axes_row: Sequence[Axes]) -> None:
+    """Say in each panel that all values are 0: an axis with a scale would show nothing."""
+    axes_row[0].set_ylim(top=1.0)
+    axes_row[0].set_yticks([0.0])
+    for axes in axes_row:
+        axes.text(0.5, 0.5, "all 0", transform=axes.transAxes, ha="center", va="center",
+                  fontsize=8, color="0.35")
 
 
 def _finish(axes: Axes, log_x: bool) -> None:

@@ -29,6 +29,7 @@ from ramsis.report.labels import label_points
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 __all__ = ["plot_profile"]
 
@@ -37,6 +38,8 @@ _DARK = "#222222"
 _MARKERS = "osD^vPX<>p*h"
 _MOST_NAMES = 80
 """Of more models than this, only those on the front are named."""
+_TOUCHING, _RING = 6.0, 4.0
+"""Points on paper up to which markers touch, and by which a ring around one is larger."""
 _PIECES = 40
 """Points on each level and each rise of the front's line."""
 
@@ -85,8 +88,8 @@ def plot_profile(
         left, right = figure.subplots(1, 2, width_ratios=[3, 2])
         looks = _looks(front)
         left.set_title(profile.name, fontsize=10, loc="left")
-        _by_batch(right, profile, table.select(front), looks)
-        _trade_off(figure, left, table, batch, looks, between)
+        by_batch = _by_batch(right, profile, table.select(front), looks)
+        _trade_off(figure, left, table, batch, looks, between, by_batch)
     return front
 
 
@@ -104,35 +107,53 @@ def _looks(front: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 
 def _trade_off(
     figure: Figure, axes: Axes, table: LatencyTable, batch: int,
-    looks: dict[str, dict[str, Any]], between: LatencyTable | None,
+    looks: dict[str, dict[str, Any]], between: LatencyTable | None, by_batch: dict[str, Line2D],
 ) -> None:
+    """The models at one batch size; rings around others are rings in ``by_batch`` too."""
     latency = dict(zip(table.models, table.latency_ms[:, batch - 1].tolist(), strict=True))
     accuracy = dict(zip(table.models, table.accuracy.tolist(), strict=True))
     behind = [name for name in table.models if name not in looks]
     stairs = _stairs([(latency[name], accuracy[name]) for name in looks])
     axes.plot(*zip(*stairs, strict=True), color=_DARK, linewidth=1, zorder=1,
               label="Pareto front")
-    if behind:
-        axes.plot([latency[name] for name in behind], [accuracy[name] for name in behind], "x",
-                  color=_GREY, markersize=4, label="dominated", zorder=2)
+    marks: dict[str, Line2D] = {}
+    for name in behind:
+        (marks[name],) = axes.plot(latency[name], accuracy[name], "x", color=_GREY, markersize=4,
+                                   zorder=2, label="" if marks else "dominated")
     extra = [] if between is None else list(zip(between.latency_ms[:, batch - 1].tolist(),
                                                 between.accuracy.tolist(), strict=True))
     if extra:
         axes.plot(*zip(*extra, strict=True), ".", color="#D55E00", markersize=3.5, zorder=2,
                   label=f"interpolated: {len(extra)} models in all")
     for name, look in looks.items():
-        axes.plot(latency[name], accuracy[name], linestyle="none", markersize=6,
-                  markeredgecolor="white", markeredgewidth=0.5, zorder=3, **look)
+        (marks[name],) = axes.plot(latency[name], accuracy[name], linestyle="none", markersize=6,
+                                   markeredgecolor="white", markeredgewidth=0.5, zorder=3, **look)
     axes.set_xscale("log")
     axes.set_xlabel(f"{table.statistic} latency at batch {batch} (ms)")
     axes.set_ylabel("accuracy")
     axes.margins(x=0.2, y=0.1)
     axes.legend(loc="lower right", frameon=False, fontsize=8)
     _finish(axes)
-    names = [*looks, *behind] if len(table.models) <= _MOST_NAMES else [*looks]
+    names = [*looks, *behind]
+    rings = dict(zip(names, _rings(figure, axes, [marks[name] for name in names]), strict=True))
+    for name, ring in rings.items():
+        for mark in (marks[name], by_batch.get(name)):
+            if ring and mark is not None:
+                mark.set(markersize=mark.get_markersize() + _RING * ring, markerfacecolor="none",
+                         markeredgecolor=mark.get_color(), markeredgewidth=1.2)
+    names = names if len(table.models) <= _MOST_NAMES else [*looks]
     colours = [_DARK if name in looks else _GREY for name in names]
     label_points(figure, axes, [(latency[name], accuracy[name]) for name in names], names,
-                 colours, [*stairs, *extra])
+                 colours, [*stairs, *extra],
+                 radii=[marks[name].get_markersize() / 2 for name in names])
+
+
+def _rings(figure: Figure, axes: Axes, marks: list[Line2D]) -> list[int]:
+    """How many markers each would lie on, of those before it."""
+    figure.draw_without_rendering()  # so that places on paper are known
+    places = axes.transData.transform(np.concatenate([mark.get_xydata() for mark in marks]))
+    return [int((np.hypot(*(places[:i] - place).T) * 72 / figure.dpi < _TOUCHING).sum())
+            for i, place in enumerate(places)]
 
 
 def _stairs(front: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -146,14 +167,16 @@ def _stairs(front: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _by_batch(
     axes: Axes, profile: ProfileSet, table: LatencyTable, looks: dict[str, dict[str, Any]]
-) -> None:
+) -> dict[str, Line2D]:
+    marks: dict[str, Line2D] = {}
     sizes = {model.name: [item.batch for item in model.batches] for model in profile.models}
     for name, row, origin in zip(table.models, table.latency_ms, table.origin, strict=True):
         measured = [b for b in sizes[name] if origin[b - 1] == Origin.MEASURED]
         last = sizes[name][-1]
         axes.plot(range(1, last + 1), row[:last], color=looks[name]["color"], linewidth=1)
-        axes.plot(measured, row[[b - 1 for b in measured]], linestyle="none", markersize=4,
-                  markeredgecolor="white", markeredgewidth=0.4, **looks[name])
+        (marks[name],) = axes.plot(measured, row[[b - 1 for b in measured]], linestyle="none",
+                                   markersize=4, markeredgecolor="white", markeredgewidth=0.4,
+                                   **looks[name])
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter("{x:.0f}")
@@ -161,15 +184,22 @@ def _by_batch(
     axes.set_ylabel(f"{table.statistic} latency of a batch (ms)")
     axes.set_title("models on the front, marked as on the left", fontsize=9, loc="left")
     _finish(axes)
+    return marks
 
 
 def _finish(axes: Axes) -> None:
     from matplotlib.ticker import LogFormatter, NullFormatter
 
+    class Plain(LogFormatter):
+        """Numbers without powers of ten, at the places that LogFormatter chooses."""
+
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
     for axis in (axes.xaxis, axes.yaxis):
         if axis.get_scale() == "log" and not axis.get_label_text().startswith("batch"):
             axis.set_major_formatter("{x:g}")
-            axis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+            axis.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))
     if axes.get_xlabel().startswith("batch"):
         axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(which="both", labelsize=8)

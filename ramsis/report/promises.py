@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import Policy
-from ramsis.report.figure import COLOURS, saved_figure
+from ramsis.report.panels import Line, Panel, Row, plot_panels
 
 __all__ = ["plot_promises"]
 
@@ -39,21 +39,11 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
     ordered = sorted(policies, key=lambda p: p.load_qps)
     loads = [p.load_qps for p in ordered]
     expected = [p.expectations for p in ordered]
-    bound = [float("nan") if e.upper_bound is None else e.upper_bound for e in expected]
-    with saved_figure(path, figsize=(6.4, 5.2)) as figure:
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        top.plot(loads, bound, "--", color=COLOURS[1], marker="v", markersize=4,
-                 label="upper bound of any scheme")
-        top.plot(loads, [e.effective_accuracy for e in expected], color=COLOURS[0], marker="o",
-                 markersize=4, label="policy, expected")
-        top.set_ylabel("effective accuracy")
-        top.set_title(f"{workers} workers, SLO {slo_ms:g} ms", loc="left", fontsize=10)
-        top.legend(loc="lower left", frameon=False)
-        bottom.plot(loads, [100.0 * e.violation_rate for e in expected], color=COLOURS[0],
-                    marker="o", markersize=4)
-        bottom.set_ylabel("violations (%)")
-        bottom.set_xlabel("load (queries/s)")
-        bottom.set_ylim(bottom=0.0)
-        for axes in (top, bottom):
-            axes.grid(alpha=0.3, linewidth=0.5)
-            axes.spines[["top", "right"]].set_visible(False)
+    accuracy = [Line("upper bound of any scheme", loads, [e.upper_bound for e in expected],
+                     reference=True),
+                Line("policy, expected", loads, [e.effective_accuracy for e in expected])]
+    late = [Line("policy, expected", loads, [100.0 * e.violation_rate for e in expected])]
+    plot_panels([
+        Row("effective accuracy",
+            [Panel(f"{workers} workers, SLO {slo_ms:g} ms", accuracy)], 1.4),
+        Row("violations (%)", [Panel("", late)], 0.6, from_zero=True)], path, "load (queries/s)")

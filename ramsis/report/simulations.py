@@ -6,16 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-
-from ramsis.report.figure import COLOURS, saved_figure
+from ramsis.report.panels import Line, Panel, Row, plot_panels
 from ramsis.sim import TimeSeries
 
 __all__ = ["plot_loads", "plot_over_time"]
-
-_MARKERS = "osv^Dx"
-_DASHES = ("-", "--", "-.", ":")
 
 
 def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
@@ -36,27 +30,21 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
     OutputError
         The file cannot be written.
     """
-    labels = list(dict.fromkeys(row["label"] for row in rows))
-    with saved_figure(path, figsize=(6.4, 5.2)) as figure:
-        top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-        bounds = {row["load_qps"]: row["upper_bound"] for row in rows
-                  if row["upper_bound"] is not None}
-        if bounds:
-            top.plot(sorted(bounds), [bounds[load] for load in sorted(bounds)], color="0.35",
-                     linewidth=1.0, linestyle=(0, (1, 1)), label="upper bound of any scheme")
-        for i, label in enumerate(labels):
-            own = sorted((r for r in rows if r["label"] == label), key=lambda r: r["load_qps"])
-            load = [row["load_qps"] for row in own]
-            _line(top, i, load, [row["effective_accuracy"] for row in own], label, marked=True)
-            _line(bottom, i, load, [100.0 * row["violation_rate"] for row in own], None,
-                  marked=True)
-        top.set_ylabel("effective accuracy")
-        top.set_title(f"{rows[0]['workers']} workers, SLO {rows[0]['slo_ms']:g} ms", loc="left",
-                      fontsize=10)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-        bottom.set_ylabel("violations (%)")
-        bottom.set_xlabel("load (queries/s)")
-        _finish(top, bottom)
+    accuracy, late = [], []
+    bounds = {row["load_qps"]: row["upper_bound"] for row in rows
+              if row["upper_bound"] is not None}
+    if bounds:
+        accuracy.append(Line("upper bound of any scheme", sorted(bounds),
+                             [bounds[load] for load in sorted(bounds)], reference=True))
+    for label in dict.fromkeys(row["label"] for row in rows):
+        own = sorted((r for r in rows if r["label"] == label), key=lambda r: r["load_qps"])
+        load = [row["load_qps"] for row in own]
+        accuracy.append(Line(label, load, [row["effective_accuracy"] for row in own]))
+        late.append(Line(label, load, [100.0 * row["violation_rate"] for row in own]))
+    title = f"{rows[0]['workers']} workers, SLO {rows[0]['slo_ms']:g} ms"
+    plot_panels([Row("effective accuracy", [Panel(title, accuracy)], 1.4),
+                 Row("violations (%)", [Panel("", late)], 0.6, from_zero=True)],
+                path, "load (queries/s)")
 
 
 def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str]) -> None:
@@ -69,34 +57,18 @@ def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str
     OutputError
         The file cannot be written.
     """
-    with saved_figure(path, figsize=(7.2, 6.0)) as figure:
-        load, accuracy, late = figure.subplots(3, 1, sharex=True, height_ratios=[1, 2, 1])
-        for i, (label, one) in enumerate(series.items()):
-            seconds = one.start_ms / 1000.0
-            if i == 0:
-                load.plot(seconds, one.load_qps, color="0.35", linewidth=1.0)
-            _line(accuracy, i, seconds, one.accuracy, label)
-            _line(late, i, seconds, 100.0 * one.violation_rate, None)
-        load.set_ylabel("load (queries/s)")
-        accuracy.set_ylabel("accuracy in time")
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-        late.set_ylabel("violations (%)")
-        late.set_xlabel("time (s)")
-        _finish(load, accuracy, late)
+    first = next(iter(series.values()))
+    load = [Line("load", _seconds(first), first.load_qps.tolist(), reference=True)]
+    accuracy = [Line(label, _seconds(one), one.accuracy.tolist())
+                for label, one in series.items()]
+    late = [Line(label, _seconds(one), (100.0 * one.violation_rate).tolist())
+            for label, one in series.items()]
+    plot_panels([Row("load (queries/s)", [Panel("", load)], 0.5),
+                 Row("accuracy in time", [Panel("", accuracy)]),
+                 Row("violations (%)", [Panel("", late)], 0.5, from_zero=True)],
+                path, "time (s)")
 
 
-def _line(
-    axes: Any, i: int, x: ArrayLike, y: ArrayLike, label: str | None, *, marked: bool = False
-) -> None:
-    """A scheme's line, told apart by colour, dashes and, for few points, markers."""
-    axes.plot(np.asarray(x), np.asarray(y), color=COLOURS[i % len(COLOURS)], label=label,
-              linewidth=1.2, linestyle=_DASHES[i % len(_DASHES)], markersize=4,
-              marker=_MARKERS[i % len(_MARKERS)] if marked else None)
-
-
-def _finish(*panels: Any) -> None:
-    for axes in panels:
-        axes.margins(x=0.02)
-        axes.grid(alpha=0.3, linewidth=0.5)
-        axes.spines[["top", "right"]].set_visible(False)
-    panels[-1].set_ylim(bottom=0.0)
+def _seconds(series: TimeSeries) -> list[float]:
+    seconds: list[float] = (series.start_ms / 1000.0).tolist()
+    return seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,6 +52,7 @@ def test_generate_keeps_to_a_budget_and_says_how(run: Run, profile: str, tmp_pat
     assert "within a budget of 0.03" in run("policy", "show", row["file"]).out
 
 
+@pytest.mark.slow
 def test_a_budget_out_of_reach_ends_with_the_lowest_rate(
     run: Run, profile: str, tmp_path: Path
 ) -> None:
@@ -128,3 +130,14 @@ def test_a_central_queue_has_no_other_late_rule(run: Run, profile: str) -> None:
     done = run("frontier", "--profiles", profile, *FLEET, "--late", "serve")
     assert done.code == 2
     assert done.err.startswith("error: --late: not allowed with dispatch central-queue")
+
+
+@pytest.mark.parametrize("words", [("--slo-ms", "15:0.3,25:0.7", "--workers", 2),
+                                   ("--slo-ms", 25, "--workers", "a=1,b=1")])
+def test_a_frontier_of_several_stations_is_refused_with_the_reason(
+    run: Run, words: tuple[Any, ...]
+) -> None:
+    ran = run("frontier", "--profiles", "digits-cpu", *words, "--load", 900)
+    assert ran.code == 2
+    assert "a frontier is of one station" in ran.err
+    assert ran.err.count("\n") == 1

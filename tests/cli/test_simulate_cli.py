@@ -298,3 +298,22 @@ def test_former_names_of_policies_say_the_new_ones(
     ran = run(*base, "--load", 300, "--scheme", scheme)
     assert ran.code == 2
     assert word in ran.err
+
+
+def test_policies_are_played_with_the_service_times_that_they_were_made_for(
+    run: Run, tmp_path: Path
+) -> None:
+    base = ["--profiles", "digits-cpu", "--workers", 4, "--slo-ms", 25]
+    made = run("generate", *base, "--load", 800, "--max-queue", 8, "--out", tmp_path / "set")
+    assert made.code == 0
+    command = ["simulate", *base, "--load", 800, "--duration-s", 20, "--policy", tmp_path / "set",
+               "--json"]
+    played = run(*command)
+    (row,) = rows(played.out)
+    assert row["service"] == "distribution"
+    assert row["effective_accuracy"] == pytest.approx(row["expected_effective_accuracy"],
+                                                      abs=0.001)
+    assert "service" not in played.err
+    other = run(*command, "--service", "p95")
+    assert rows(other.out)[0]["service"] == "p95"
+    assert "made for --service distribution, simulated with p95" in other.err

@@ -135,13 +135,13 @@ def test_igniter_raises_shares_until_all_are_in_time() -> None:
     rows = _rows("a", (1, 10, 0.1, 0.3)) | {}
     a = SharedModel("a", 80, 40, rows)
     b = SharedModel("b", 80, 40, _rows("b", (1, 10, 0.1, 0.3)))
-    calm = Igniter(scheduling=SchedulingTerm(0), cache=CacheTerm(0))
+    calm = Igniter(scaling=1, scheduling=SchedulingTerm(0), cache=CacheTerm(0))
     alone = plan("", [a], gpus_of(2), calm).replicas
     # 80 a second in 12.5 ms: a share of 24 %, rounded up to the next step.
     assert [(r.batch, r.mps_share) for r in alone] == [(1, pytest.approx(0.25))]
     both = plan("", [a, b], gpus_of(2), calm).replicas
     assert [r.gpu for r in both] == ["gpu-0", "gpu-0"]
-    disturbed = Igniter(scheduling=SchedulingTerm(0), cache=CacheTerm(0.5))
+    disturbed = Igniter(scaling=1, scheduling=SchedulingTerm(0), cache=CacheTerm(0.5))
     shares = [r.mps_share or 0 for r in plan("", [a, b], gpus_of(2), disturbed).replicas]
     # 1 + 0.5 x 0.275 slower: 10 ms x 1.1375 x 0.3 / share within 12.5 ms takes 27.3 %.
     assert shares == [pytest.approx(0.275)] * 2

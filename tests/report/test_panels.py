@@ -83,6 +83,29 @@ def test_a_log_like_axis_is_not_stretched_over_nothing(
     assert drawn[0].axes[0].get_ylim() == (0.0, 1.0)
 
 
+def test_a_panel_whose_values_are_all_zero_says_so(drawn: list[Any], tmp_path: Path) -> None:
+    def row(top: float) -> Row:
+        lines = [Line("a", [1.0, 2.0], [0.0, None]), Line("b", [1.0, 2.0], [0.0, top])]
+        return Row("violations (%)", [Panel("", lines)] * 2, from_zero=True)
+
+    plot_panels([row(0.0), row(0.001)], tmp_path / "a.png", "load")
+    flat, _, risen, _ = drawn[0].axes
+    assert [[text.get_text() for text in axes.texts] for axes in drawn[0].axes] == [
+        ["all 0"], ["all 0"], [], []]
+    assert flat.get_yticks().tolist() == [0.0]
+    for axes in (flat, risen):  # markers at 0 stand above the axis, and nothing cuts them
+        low, high = axes.get_ylim()
+        assert -0.1 * high < low < -0.03 * high
+        assert not any(line.get_clip_on() for line in axes.lines)
+
+
+def test_many_points_have_no_markers(drawn: list[Any], tmp_path: Path) -> None:
+    few, many = ([float(x) for x in range(n)] for n in (60, 61))
+    panel = Panel("", [Line("few", few, few), Line("many", many, many)])
+    plot_panels([Row("y", [panel])], tmp_path / "a.png", "load")
+    assert [line.get_marker() for line in drawn[0].axes[0].lines] == ["o", ""]
+
+
 def test_a_log_like_axis_reaches_over_the_points_of_all_panels(
     drawn: list[Any], tmp_path: Path
 ) -> None:

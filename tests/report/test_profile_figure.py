@@ -69,6 +69,28 @@ def test_names_meet_neither_each_other_nor_the_frame(points: list[tuple[float, f
         assert axes.bbox.y0 <= box.y0 <= box.y1 <= axes.bbox.y1
 
 
+def test_markers_that_would_lie_on_each_other_are_rings_around_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures: list[Figure] = []
+    real = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *args, **given: (
+        figures.append(self), real(self, *args, **given))[1])
+    near = [model(f"m{i}", 0.8 + i / 10_000, {1: 10.0 + i / 1000, 4: 20.0 + i / 1000})
+            for i in range(3)]
+    equal = [model("far", 0.9, {1: 50.0}), model("dominated", 0.9, {1: 50.0})]
+    plot_profile(profile_set(*near, *equal), tmp_path / "near.png")
+    left, right = figures[0].axes
+    sizes = {round(line.get_xdata()[0], 3): [] for line in left.lines[1:]}  # type: ignore[index, var-annotated]
+    for line in left.lines[1:]:
+        sizes[round(line.get_xdata()[0], 3)].append(line.get_markersize())  # type: ignore[index]
+    assert [sizes[10.0 + i / 1000] for i in range(3)] == [[6.0], [10.0], [14.0]]
+    assert sorted(sizes[50.0]) == [6.0, 8.0]  # the cross of the dominated one around the other
+    hollow = [line.get_markersize() for line in right.lines if line.get_linestyle() == "None"
+              and line.get_markerfacecolor() == "none"]
+    assert hollow == [8.0, 12.0]
+
+
 def test_all_names_of_the_image_models_find_a_place(reference_dir: Path, tmp_path: Path) -> None:
     images = import_profile(reference_dir / "ramsis_image_profiles.csv")
     plot_profile(images, tmp_path / "images.svg", step=0.005)

@@ -115,7 +115,7 @@ def test_a_job_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
 
 
 def test_nodes_without_the_program_are_named(tmp_path: Path) -> None:
-    with pytest.raises(RamsisError, match="a node cannot run the jobs .*No module named 'ramsis'"):
+    with pytest.raises(RamsisError, match=r"cannot run the jobs .*No module named"):
         list(_Cluster(Cluster(broken=True)).run([Written(tmp_path / "0")]))
 
 

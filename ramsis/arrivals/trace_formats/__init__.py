@@ -32,7 +32,7 @@ from ramsis.arrivals.trace_formats.rates import (
 )
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
-__all__ = ["TRACE_FORMATS", "Trace", "detect_trace", "read_trace"]
+__all__ = ["DESCRIPTIONS", "TRACE_FORMATS", "Trace", "detect_trace", "read_trace"]
 
 FloatArray = NDArray[np.float64]
 
@@ -89,6 +89,20 @@ TRACE_FORMATS: tuple[str, ...] = (
     *_TABLES, "azure-functions-2019", "mooncake", "jsonl", "per-second-rates",
 )
 """Names of the formats; the last is never told by a file, and ``jsonl`` needs the key's name."""
+
+
+DESCRIPTIONS = {
+    "azure-llm": "Azure LLM inference, 2023 and later: a request a line",
+    "azure-functions-2021": "Azure Functions 2021: an invocation a line, from end and duration",
+    "burstgpt": "BurstGPT: a request a line",
+    "vidur": "Vidur, and what uses its layout: a request a line",
+    "alibaba-gentd26": "Alibaba GenTD26, lora_request_trace.csv: a request a line",
+    "azure-functions-2019": "Azure Functions 2019: invocations by function and minute, added up",
+    "mooncake": "Mooncake: a request a line, in JSON",
+    "jsonl": "JSON lines; --time-column names the key of the time, --unit that of numbers",
+    "per-second-rates": "a rate a line for each second in turn, or the column of --time-column",
+}
+"""What each format is, in a few words."""
 
 
 def detect_trace(path: str | os.PathLike[str]) -> str | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -33,7 +34,7 @@ from ramsis.profiles.importers.runs import Given, gather
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.values import ProfileError
 
-__all__ = ["FORMATS", "Given", "detect", "import_profile"]
+__all__ = ["FORMATS", "Given", "about_format", "detect", "import_profile"]
 
 _TABLES: dict[str, Callable[[Path], dict[str, Measured]]] = {
     "stats-csv": stats_csv.read,
@@ -47,6 +48,13 @@ _TABLES: dict[str, Callable[[Path], dict[str, Measured]]] = {
 
 FORMATS: tuple[str, ...] = (*_TABLES, *RUN_FORMATS)
 """Names of the formats."""
+
+
+def about_format(format: str) -> str:
+    """What one of :data:`FORMATS` is, in a few words."""
+    doc = (sys.modules[_TABLES[format].__module__].__doc__ if format in _TABLES
+           else RUN_FORMATS[format].__doc__)
+    return (doc or "").partition("\n")[0].partition(": ")[2].replace("`", "").rstrip(".")
 
 
 def import_profile(

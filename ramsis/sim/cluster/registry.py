@@ -25,12 +25,24 @@ from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
+from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
+from ramsis.sim.cluster.schedulers.sigmaos_colocation import (
+    SigmaOSColocation,
+    SigmaOSColocationQueue,
+)
+from ramsis.sim.cluster.schedulers.sigmaos_dynamic import SigmaOSDynamic
+from ramsis.sim.cluster.schedulers.sigmaos_registry import SigmaOSRegistry
 
 __all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
 
 SCHEDULERS: Mapping[str, type[Scheduler]] = {
     "lru": LeastRecentlyUsed,
     "random": RandomScheduler,
+    "sigmaos": SigmaOS,
+    "sigmaos-colocation": SigmaOSColocation,
+    "sigmaos-colocation-queue": SigmaOSColocationQueue,
+    "sigmaos-dynamic": SigmaOSDynamic,
+    "sigmaos-registry": SigmaOSRegistry,
 }
 """What ``--scheduler`` names; parameters are those of the constructor."""
 

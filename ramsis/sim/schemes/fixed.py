@@ -1,4 +1,4 @@
-"""One model, whatever the load; an idle worker takes what waits, up to a batch limit."""
+"""Fixed: one model, whatever the load; an idle worker takes what waits, up to a batch limit."""
 
 from __future__ import annotations
 

@@ -1,0 +1,146 @@
+"""Compiled recurrences of the queue-aware planner: router, workers, requests in time.
+
+The router gathers one batch of a model at a time, for its replicas in turn; so what a replica is
+sent depends on the model's replicas alone. On a GPU each replica runs its batches in the order in
+which they come. The speed of a batch is 1 / ((1 + Σ_{j≠i} a_ij) max(1, Σ_j e_j)), and changes as
+batches start and end. ``tests/placement/test_sharing_estimate.py`` holds these against the plain
+engine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+__all__ = ["copied", "gathered", "in_time", "run_gpu"]
+
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+_TOLERANCE_MS = 1e-6
+
+
+@njit(cache=True)
+def gathered(
+    arrivals: _Floats, targets: _Ints, waiting_ms: float, lazy: bool, last_ms: float
+) -> tuple[_Ints, _Ints, _Ints, _Floats]:
+    """First request, size, replica and time of sending of each batch of a model.
+
+    ``last_ms`` is the last arrival of all models, at which a lazy router sends what is open.
+    """
+    n = len(arrivals)
+    first = np.empty(n, np.int64)
+    size = np.empty(n, np.int64)
+    replica = np.empty(n, np.int64)
+    sent = np.empty(n, np.float64)
+    count = 0
+    turn = 0
+    i = 0
+    while i < n:
+        target = targets[turn]
+        due = arrivals[i] + waiting_ms
+        j = i + 1
+        if lazy:
+            while j < n and j - i < target and arrivals[j - 1] < due:
+                j += 1
+            full = j - i >= target or arrivals[j - 1] >= due
+            at = arrivals[j - 1] if full else last_ms
+        else:
+            while j < n and j - i < target and arrivals[j] <= due:
+                j += 1
+            at = arrivals[j - 1] if j - i >= target else due
+        first[count] = i
+        size[count] = j - i
+        replica[count] = turn
+        sent[count] = at
+        count += 1
+        turn = (turn + 1) % len(targets)
+        i = j
+    return first[:count], size[:count], replica[:count], sent[:count]
+
+
+@njit(cache=True)
+def copied(at_gpu: _Floats, copies: _Floats) -> _Floats:
+    """When the batches of a replica are on the GPU; their copies run one after the other."""
+    found = np.empty(len(at_gpu), np.float64)
+    free = -np.inf
+    for k in range(len(at_gpu)):
+        free = max(free, at_gpu[k]) + copies[k] if copies[k] > 0 else at_gpu[k]
+        found[k] = free
+    return found
+
+
+@njit(cache=True)
+def run_gpu(
+    begin: _Ints, ready: _Floats, work: _Floats, used: _Floats, size: _Ints, model: _Ints,
+    beside: _Floats, per_utilisation: float, saturates: bool,
+) -> _Floats:
+    """Ends of the batches on a GPU.
+
+    Replica r, of ``model``[r], has the batches begin[r] to begin[r + 1], in the order of
+    ``ready``; ``work`` is their time alone, ``used`` their e. A row of ``beside`` is a measured
+    pair: model, size, other model, its size, a.
+    """
+    replicas = len(begin) - 1
+    ends = np.empty(len(ready), np.float64)
+    place = begin[:-1].copy()
+    left = np.full(replicas, -1.0)
+    speed = np.ones(replicas)
+    now = 0.0
+    while True:
+        # Speeds of what runs.
+        total = 0.0
+        for r in range(replicas):
+            if left[r] >= 0:
+                total += used[place[r]]
+        shared = max(1.0, total) if saturates else 1.0
+        at = np.inf
+        which = -1
+        ending = False
+        for r in range(replicas):
+            if left[r] >= 0:
+                added = 0.0
+                mine = place[r]
+                for q in range(replicas):
+                    if q != r and left[q] >= 0:
+                        other = place[q]
+                        one = per_utilisation * used[other]
+                        for k in range(len(beside)):
+                            if (beside[k, 0] == model[r] and beside[k, 1] == size[mine]
+                                    and beside[k, 2] == model[q] and beside[k, 3] == size[other]):
+                                one = beside[k, 4]
+                        added += one
+                speed[r] = 1.0 / ((1.0 + added) * shared)
+                end = now + left[r] / speed[r]
+                if end < at:
+                    at, which, ending = end, r, True
+        for r in range(replicas):
+            if left[r] < 0 and place[r] < begin[r + 1]:
+                start = max(now, ready[place[r]])
+                if start < at:
+                    at, which, ending = start, r, False
+        if which < 0:
+            return ends
+        for r in range(replicas):
+            if left[r] >= 0:
+                left[r] = max(0.0, left[r] - speed[r] * (at - now))
+        now = at
+        if ending:
+            ends[place[which]] = now
+            place[which] += 1
+            left[which] = -1.0
+        else:
+            left[which] = work[place[which]]
+
+
+@njit(cache=True)
+def in_time(
+    arrivals: _Floats, first: _Ints, size: _Ints, ends: _Floats, slo_ms: float
+) -> int:
+    """Requests of batches that end within the SLO of their arrival."""
+    found = 0
+    for k in range(len(first)):
+        for i in range(first[k], first[k] + size[k]):
+            if ends[k] - arrivals[i] <= slo_ms + _TOLERANCE_MS:
+                found += 1
+    return found

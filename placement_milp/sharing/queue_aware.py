@@ -1,0 +1,310 @@
+"""A planner that counts on queueing: replicas by what the engine would make of them.
+
+A plan is worth the requests that it answers in time, by the planner's own estimate
+(:mod:`placement_milp.sharing.estimate`): batches as the router gathers them at the model's rate,
+within the waiting limit; queues at the GPUs; times that depend on what runs beside. It is not
+worth batch / latency. Among plans within 0.01 % of each other the one with fewer replicas, then
+smaller batches, is better.
+
+The search changes a plan while that makes it better, from several starts:
+
+1. *reassign* a model: all its replicas are given up, and c new ones of batch b placed, for all b
+   and c; each on the GPU with the least load, or with the most load that still leaves room;
+2. *adjust* a replica: another batch, another GPU, exchange with another one, give up, add one;
+3. *give up* a model, or reassign it, and reassign another at once.
+
+Changes are compared by the first seed's arrivals, and those that look best by all of them. It
+stops where none is better. Starts place the models one after the other, the lightest or the
+heaviest first, and from nothing. No plan of another policy is looked at.
+
+*Fair*: the largest share of requests in time of the model that has the least comes first, then
+goodput. *Replanning*: with ``keep``, replicas that are there are worth a little more than others
+like them, so that they stay, and keep their queues, where nothing is lost.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from placement_milp.sharing.estimate import Estimator, Item, State
+from ramsis.cluster.interference import THESIS, Interference
+from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["QueueAware"]
+
+_PER_REPLICA = 5e-4
+_PER_BATCH = 1e-8
+_PER_CHANGE = 1e-4
+_BETTER = 1e-6
+_FULL = 0.9
+"""Load up to which a GPU counts as having room."""
+
+
+@dataclass(frozen=True)
+class QueueAware:
+    """The queue-aware planner.
+
+    Attributes
+    ----------
+    router
+        How batches are gathered.
+    interference
+        How batches slow each other down.
+    duration_s
+        Of the arrivals by which plans are compared; what is overloaded loses more the longer.
+    seeds
+        Sets of arrivals.
+    fair
+        Whether the model with the smallest share in time comes first.
+    compute_limit
+        Most that the utilisations on a GPU may add up to; ``None`` leaves it to interference.
+    keep
+        Replicas that are there now.
+    rounds
+        Changes at most from each start.
+    """
+
+    router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
+    interference: Interference = THESIS
+    duration_s: float = 8.0
+    seeds: int = 4
+    fair: bool = False
+    compute_limit: float | None = None
+    keep: tuple[Replica, ...] = ()
+    rounds: int = 60
+
+    def __post_init__(self) -> None:
+        if self.duration_s <= 0 or self.seeds < 1:
+            raise InputFileError(describe("no arrivals to compare plans by",
+                                          value=(self.duration_s, self.seeds),
+                                          allowed="duration_s > 0, seeds >= 1"))
+
+    def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
+        """Replicas of the models on the GPUs."""
+        search = _Search(self, models, gpus)
+        state = max((search.improve(start) for start in search.starts()), key=search.worth)
+        return search.replicas(state)
+
+    def served(
+        self, models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
+    ) -> dict[str, float]:
+        """Model → requests per second that replicas answer in time, by the estimate."""
+        search = _Search(self, models, gpus)
+        shares = search.estimator.served(search.state_of(replicas))
+        return {model.name: float(share) * model.rate_rps
+                for model, share in zip(models, shares, strict=True)}
+
+    def again(self, replicas: Sequence[Replica]) -> QueueAware:
+        """The planner for another load, which keeps replicas where nothing is lost by it."""
+        return replace(self, keep=tuple(replicas))
+
+
+class _Search:
+    def __init__(
+        self, settings: QueueAware, models: Sequence[SharedModel], gpus: Sequence[Gpu]
+    ) -> None:
+        self.settings, self.models, self.gpus = settings, models, gpus
+        self.estimator = Estimator(
+            models, gpus, settings.router, settings.interference, 1000 * settings.duration_s,
+            range(900_000, 900_000 + settings.seeds))
+        self.total = sum(model.rate_rps for model in models)
+        kinds = list(dict.fromkeys(gpu.gpu_type for gpu in gpus))
+        self.batches = [sorted({row.batch for kind in kinds for row in model.in_time(kind)})
+                        for model in models]
+        self.kept = self.state_of(
+            [r for r in settings.keep if any(r.gpu == gpu.name for gpu in gpus)
+             and any(r.model == model.name for model in models)])
+
+    # Worth.
+
+    def worth(self, state: State, seeds: int | None = None) -> float:
+        """Goodput as a share of the load, with small terms that decide between equals."""
+        shares = self.estimator.served(state, seeds)
+        rates = [model.rate_rps for model in self.models]
+        value = sum(float(s) * r for s, r in zip(shares, rates, strict=True)) / self.total
+        if self.settings.fair:
+            value += 1000.0 * float(min(shares))
+        items = [item for there in state for item in there]
+        value -= _PER_REPLICA * len(items) + _PER_BATCH * sum(item.batch for item in items)
+        if self.settings.keep:
+            value -= _PER_CHANGE * sum(
+                (Counter(there) - Counter(before)).total()
+                for there, before in zip(state, self.kept, strict=True))
+        return value
+
+    # From replicas to states and back.
+
+    def state_of(self, replicas: Sequence[Replica]) -> State:
+        number = {model.name: m for m, model in enumerate(self.models)}
+        return tuple(tuple(Item(number[r.model], r.batch, r.mps_share) for r in replicas
+                           if r.gpu == gpu.name) for gpu in self.gpus)
+
+    def replicas(self, state: State) -> list[Replica]:
+        return [Replica(self.models[item.model].name, gpu.name, item.batch, item.mps_share)
+                for gpu, there in zip(self.gpus, state, strict=True) for item in there]
+
+    # The search.
+
+    def starts(self) -> Iterator[State]:
+        """Plans to begin with."""
+        empty: State = ((),) * len(self.gpus)
+        heavy = sorted(range(len(self.models)), key=self._heaviness)
+        for order in ((), heavy, heavy[::-1]):
+            state = empty
+            for m in order:
+                state = self._best(state, self._reassigned(state, m)) or state
+            yield state
+        if any(self.kept):
+            yield self.kept
+
+    def _heaviness(self, m: int) -> float:
+        model = self.models[m]
+        return model.rate_rps / max((row.rate_rps for rows in model.batches.values()
+                                     for row in rows), default=1.0)
+
+    def improve(self, state: State) -> State:
+        """The plan at the end of all changes that make it better."""
+        for _ in range(self.settings.rounds):
+            for changes in (self._reassigned_any, self._adjusted, self._exchanged):
+                found = self._best(state, changes(state))
+                if found is not None:
+                    state = found
+                    break
+            else:
+                return state
+        return state
+
+    def _best(self, state: State, changed: Iterable[State]) -> State | None:
+        """The best of some plans, if it is better than the present one."""
+        first = self.worth(state, 1)
+        scored = {one: self.worth(one, 1) for one in changed}
+        likely = sorted((one for one in scored if scored[one] > first + _BETTER),
+                        key=lambda one: -scored[one])[:4]
+        if not likely:
+            return None
+        best = max(likely, key=self.worth)
+        return best if self.worth(best) > self.worth(state) + _BETTER else None
+
+    # Changes.
+
+    def _reassigned_any(self, state: State) -> Iterator[State]:
+        for m in range(len(self.models)):
+            yield from self._reassigned(state, m)
+
+    def _reassigned(self, state: State, m: int) -> Iterator[State]:
+        """All replicas of a model given up, and c of batch b placed."""
+        bare = _without(state, m)
+        yield bare
+        rate = self.models[m].rate_rps
+        for batch in self.batches[m]:
+            fastest = max(row.rate_rps for gpu in self.gpus
+                          if (row := self.models[m].batch(gpu.gpu_type, batch)) is not None)
+            most = min(2 * len(self.gpus), int(rate / fastest) + 3)
+            for spread in (True, False):
+                found: State | None = bare
+                for count in range(1, most + 1):
+                    assert found is not None
+                    found = self._placed(found, m, batch, most=count, spread=spread)
+                    if found is None:
+                        break
+                    yield found
+
+    def _placed(
+        self, state: State, m: int, batch: int, *, most: int, spread: bool
+    ) -> State | None:
+        """One more replica, on the GPU with the least load, or the most that leaves room."""
+        room = [g for g in range(len(self.gpus)) if self._fits(state, g, Item(m, batch))]
+        if not room:
+            return None
+        there = {g: sum(item.model == m for item in state[g]) for g in room}
+        fewest = min(there.values())
+        room = [g for g in room if there[g] == fewest]
+        loads = {g: self._load(state, g) for g in room}
+        if spread:
+            g = min(room, key=lambda g: (loads[g], g))
+        else:
+            row = self.models[m].batch(self.gpus[room[0]].gpu_type, batch)
+            assert row is not None
+            mine = row.utilisation * min(1.0, self.models[m].rate_rps / most / row.rate_rps)
+            fitting = [g for g in room if loads[g] + mine <= _FULL]
+            g = max(fitting, key=lambda g: (loads[g], -g)) if fitting else min(
+                room, key=lambda g: (loads[g], g))
+        return _with(state, g, (*state[g], Item(m, batch)))
+
+    def _adjusted(self, state: State) -> Iterator[State]:
+        """Another batch or GPU for one replica, one less, one more."""
+        for g, i in [(g, i) for g, there in enumerate(state) for i in range(len(there))]:
+            item = state[g][i]
+            rest = _with(state, g, state[g][:i] + state[g][i + 1:])
+            yield rest
+            for batch in self.batches[item.model]:
+                changed = item._replace(batch=batch, mps_share=None)
+                if changed != item and self._fits(rest, g, changed):
+                    yield _with(rest, g, (*state[g][:i], changed, *state[g][i + 1:]))
+            for other in range(len(state)):
+                if other != g and self._fits(rest, other, item):
+                    yield _with(rest, other, (*rest[other], item))
+                for j, second in enumerate(state[other] if other > g else ()):
+                    both = _with(rest, other, state[other][:j] + state[other][j + 1:])
+                    if self._fits(both, g, second):
+                        both = _with(both, g, (*both[g], second))
+                        if self._fits(both, other, item):
+                            yield _with(both, other, (*both[other], item))
+        for m, g in itertools.product(range(len(self.models)), range(len(state))):
+            for batch in self.batches[m]:
+                if self._fits(state, g, Item(m, batch)):
+                    yield _with(state, g, (*state[g], Item(m, batch)))
+
+    def _exchanged(self, state: State) -> Iterator[State]:
+        """A model given up, and another reassigned; or one of its replicas for another's."""
+        held = {item.model for there in state for item in there}
+        for m in sorted(held):
+            bare = _without(state, m)
+            for other in range(len(self.models)):
+                if other != m:
+                    yield from self._reassigned(bare, other)
+        for g, i in [(g, i) for g, there in enumerate(state) for i in range(len(there))]:
+            rest = _with(state, g, state[g][:i] + state[g][i + 1:])
+            for m in range(len(self.models)):
+                if m != state[g][i].model:
+                    for batch in self.batches[m]:
+                        if self._fits(rest, g, Item(m, batch)):
+                            yield _with(rest, g, (*rest[g], Item(m, batch)))
+
+    def _fits(self, state: State, g: int, item: Item) -> bool:
+        """Whether a GPU has the memory, and the multiprocessors where these are limited."""
+        kind = self.gpus[g].gpu_type
+        rows = [self.models[one.model].batch(kind, one.batch) for one in (*state[g], item)]
+        if any(row is None or row.latency_ms > self.models[one.model].slo_ms
+               for row, one in zip(rows, (*state[g], item), strict=True)):
+            return False
+        limit = self.settings.compute_limit
+        return (sum(row.memory for row in rows if row) <= 1 and (
+            limit is None or sum(row.utilisation for row in rows if row) <= limit + 1e-9))
+
+    def _load(self, state: State, g: int) -> float:
+        """Multiprocessors of a GPU that its replicas keep busy, at full batches."""
+        gathered: Counter[int] = Counter()
+        for there in state:
+            for item in there:
+                gathered[item.model] += item.batch
+        load = 0.0
+        for item in state[g]:
+            model = self.models[item.model]
+            row = model.batch(self.gpus[g].gpu_type, item.batch)
+            assert row is not None
+            mine = model.rate_rps * item.batch / gathered[item.model]
+            load += row.utilisation * min(1.0, mine / row.rate_rps)
+        return load
+
+
+def _with(state: State, g: int, there: tuple[Item, ...]) -> State:
+    return (*state[:g], there, *state[g + 1:])
+
+
+def _without(state: State, m: int) -> State:
+    return tuple(tuple(item for item in there if item.model != m) for there in state)

@@ -1,0 +1,30 @@
+"""``ramsis completion``: what a shell needs to complete commands, options and names."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+__all__ = ["completion_command"]
+
+_SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", metavar="SHELL", type=click.Choice(_SHELLS))
+@click.pass_context
+def completion_command(context: click.Context, shell: str) -> None:
+    """Print what makes SHELL complete commands, options and their values.
+
+    Let the shell read it when it starts, in ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
+    eval "$(ramsis completion bash)", the same with zsh, or `ramsis completion fish | source`.
+
+    \b
+    Examples:
+      $ ramsis completion zsh
+    """
+    found = get_completion_class(shell)
+    assert found is not None
+    made = found(context.find_root().command, {}, "ramsis", "_RAMSIS_COMPLETE")
+    # The script alone: `source` would also start the shell, to look at its version.
+    click.echo(made.source_template % made.source_vars())

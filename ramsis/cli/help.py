@@ -1,0 +1,137 @@
+"""``ramsis help TOPIC``: the help of a command, or what words and formats there are."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
+
+import click
+
+__all__ = ["TOPICS", "help_command"]
+
+
+def _profiles() -> Iterable[tuple[str, str]]:
+    from ramsis.profiles.importers import FORMATS, about_format
+
+    yield "", "What `ramsis profile import` reads; --format names it where files do not tell it."
+    for name in FORMATS:
+        yield name, about_format(name)
+
+
+def _traces() -> Iterable[tuple[str, str]]:
+    from ramsis.arrivals.rate_file import shipped_traces
+    from ramsis.arrivals.trace_formats import DESCRIPTIONS
+
+    yield "", ("What --trace takes: lines of seconds and QPS, timestamps, a shipped trace ("
+               + ", ".join(shipped_traces()) + "), or a data set by its --trace-format; text, "
+               ".gz or .zst.")
+    yield from DESCRIPTIONS.items()
+
+
+def _schemes() -> Iterable[tuple[str, str]]:
+    from ramsis.policy import DISPATCHES
+    from ramsis.sim import SCHEMES
+
+    yield "", ("What --scheme takes: policies made for the load, by their dispatch ("
+               + ", ".join(DISPATCHES) + "), or a scheme with its parameters as "
+               "NAME:parameter=value,...")
+    for name, kind in SCHEMES.items():
+        given = ",".join(one.name if one.default is MISSING else f"{one.name}={one.default}"
+                         for one in fields(kind) if one.default != "")
+        doc = (sys.modules[kind.__module__].__doc__ or "").partition("\n")[0]
+        about = doc.partition(": ")[2].rstrip(".;:")
+        yield name, f"{about}. Parameters: {given or 'none'}"
+
+
+def _processes() -> Iterable[tuple[str, str]]:
+    from ramsis.arrivals.registry import OWN, patterns
+
+    yield "", "What --arrivals takes; those with counts can have policies made for them."
+    counts = patterns(counts=True)
+    for pattern in patterns():
+        yield pattern, "simulated, and policies" if pattern in counts else "simulated only"
+    yield OWN, "a callable of your own that takes the load in queries per second"
+
+
+def _exit_codes() -> Iterable[tuple[str, str]]:
+    yield "", "What a command leaves with."
+    yield from (("0", "ok"), ("2", "usage: a wrong option or word"),
+                ("3", "bad input file"), ("4", "infeasible: nothing can do what was asked for"),
+                ("5", "not converged"), ("6", "verification failed"),
+                ("130", "interrupted; finished files are whole and stay"))
+
+
+def _files() -> Iterable[tuple[str, str]]:
+    yield "", "Files of ramsis; `ramsis validate` checks them against their formats."
+    yield from (
+        ("profile", "accuracy and latency of models by batch size: docs/profiles.md"),
+        ("policy", "a decision table with its promise: docs/policy-file.md"),
+        ("policy set", "a folder of policies with manifest.json: docs/policy-file.md"),
+        ("placement", "which models run on which workers: docs/placement.md"),
+        ("sweep", "a grid of simulations, in TOML: docs/sweep.md"),
+        ("request log", "what became of each request, as CSV: docs/simulate.md"))
+
+
+TOPICS: Mapping[str, tuple[str, Callable[[], Iterable[tuple[str, str]]]]] = {
+    "profiles": ("formats of measurements that can be imported", _profiles),
+    "traces": ("formats of traces", _traces),
+    "schemes": ("serving schemes that can be simulated", _schemes),
+    "processes": ("arrival processes", _processes),
+    "files": ("files that ramsis writes and reads", _files),
+    "exit-codes": ("what a command leaves with", _exit_codes),
+}
+"""Name of each topic, what it is about, and its lines: a word and what it means."""
+
+
+@click.command("help")
+@click.argument("topic", nargs=-1)
+@click.pass_context
+def help_command(context: click.Context, topic: tuple[str, ...]) -> None:
+    """Explain a command, or one of the words that commands take.
+
+    TOPIC is a command, as `profile import`, or one of the topics that `ramsis help` lists.
+
+    \b
+    Examples:
+      $ ramsis help
+      $ ramsis help schemes
+      $ ramsis help profile import
+    """
+    root = context.find_root()
+    if not topic:
+        click.echo(root.get_help())
+        click.echo()
+        click.echo(_listed("Topics (ramsis help TOPIC)",
+                           [(name, about) for name, (about, _) in TOPICS.items()], root))
+    elif len(topic) == 1 and topic[0] in TOPICS:
+        (_, about), *lines = TOPICS[topic[0]][1]()
+        click.echo(_listed(about, lines, root))
+    else:
+        click.echo(_command_help(root, topic))
+
+
+def _listed(about: str, lines: Iterable[tuple[str, str]], context: click.Context) -> str:
+    formatter = context.make_formatter()
+    formatter.write_text(about)
+    with formatter.indentation():
+        formatter.write_dl(list(lines))
+    return formatter.getvalue().rstrip("\n")
+
+
+def _command_help(root: click.Context, words: tuple[str, ...]) -> str:
+    """The help page of a command."""
+    context = root
+    for word in words:
+        group = context.command
+        names = group.list_commands(context) if isinstance(group, click.Group) else []
+        found = (group.get_command(context, word) if isinstance(group, click.Group)
+                 and word in names else None)
+        if found is None:
+            known = [*names, *(TOPICS if context is root else ())]
+            near = difflib.get_close_matches(word, known, n=3) or known
+            raise click.UsageError(f"No such topic or command: {' '.join(words)!r}; allowed: "
+                                   + (", ".join(near) or "no further word"), root)
+        context = click.Context(found, info_name=word, parent=context)
+    return context.get_help()

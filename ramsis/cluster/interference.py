@@ -1,0 +1,116 @@
+"""Interference: how batches that run on one GPU at once slow each other down.
+
+Batches that run on one GPU have utilisations u_i of its multiprocessors (the
+profile's, at their size), held to shares s_i where there are any: e_i = min(u_i, s_i). A batch
+that would take l_i alone on all of the GPU runs at speed 1 / slow_i, with
+
+    slow_i = max(1, u_i / s_i)^k_i · (1 + Σ_{j≠i} a_ij) · max(1, Σ_j e_j),
+
+the last factor if it ``saturates``. a_ij is what a measured pair says, latency beside j / latency
+alone - 1, or else ``per_utilisation`` x e_j. So Σ_i e_i / slow_i <= 1: no more work is done than
+there are multiprocessors. Without coefficients every batch takes its isolated latency.
+
+:data:`THESIS` is fitted to the cases that the thesis prints. ``per_utilisation`` = 0.375: resnet50
+at batch 4 takes 8 ms instead of 6.8 beside alexnet at batch 4, which uses 47.07 %. It then also
+says that densenet121 at batch 16 beside efficientnet_b7 at batch 8 serves 716 requests per second;
+as printed, that is enough for 600 and not for 800. Exponents k: resnet50 at batch 4 takes 4 times
+as long on 17.55 % of the multiprocessors (it uses 36.26 %), bert at batch 4 takes 180 ms instead
+of 34.1 on 31.83 % (96.82 %); the other models get the exponent that fits both best.
+
+Source: P. Elvinger, ETH Zurich, MSc thesis, 2024, section 6.2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ramsis.checks import check_arguments
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["NO_INTERFERENCE", "THESIS", "Interference", "Load"]
+
+_Key = tuple[str, int]
+
+
+class Load(NamedTuple):
+    """A batch that runs, as interference sees it."""
+
+    model: str
+    size: int
+    utilisation: float
+    mps_share: float | None = None
+
+    @property
+    def used(self) -> float:
+        """e_i: the share of the multiprocessors in use, on all of the GPU's speed."""
+        return min(self.utilisation, 1.0 if self.mps_share is None else self.mps_share)
+
+
+@dataclass(frozen=True)
+class Interference:
+    """How batches on one GPU slow each other down.
+
+    Attributes
+    ----------
+    per_utilisation
+        a_ij per e_j, >= 0.
+    saturates
+        Whether batches share the multiprocessors where these do not suffice for all.
+    share_exponent
+        k of models without one of their own, >= 0.
+    exponents
+        Model → k.
+    pairs
+        (model, size) and (other model, its size) → latency of the first beside the second over
+        its latency alone, >= 1.
+    """
+
+    per_utilisation: float = 0.0
+    saturates: bool = True
+    share_exponent: float = 1.0
+    exponents: Mapping[str, float] = field(default_factory=dict)
+    pairs: Mapping[tuple[_Key, _Key], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        numbers = {"per_utilisation": self.per_utilisation, "share_exponent": self.share_exponent,
+                   **{f"exponents[{name}]": k for name, k in self.exponents.items()},
+                   **{f"pairs[{pair}]": ratio - 1 for pair, ratio in self.pairs.items()}}
+        for name, value in numbers.items():
+            if not 0 <= value < math.inf:
+                raise InputFileError(describe("negative coefficient", value=value,
+                                              where=f"interference: {name}",
+                                              allowed="a finite number >= 0"))
+
+    def on_share(self, model: str, utilisation: float, mps_share: float | None) -> float:
+        """Factor on the latency of a batch that is held to a share, alone on the GPU."""
+        if mps_share is None or utilisation <= mps_share:
+            return 1.0
+        exponent = self.exponents.get(model, self.share_exponent)
+        return float((utilisation / mps_share) ** exponent)
+
+    def beside(self, loads: Sequence[Load]) -> list[float]:
+        """Factors on the latencies of batches that run together, shares aside."""
+        used = [load.used for load in loads]
+        shared = max(1.0, math.fsum(used)) if self.saturates else 1.0
+        factors = []
+        for i, mine in enumerate(loads):
+            added = 0.0
+            for j, other in enumerate(loads):
+                if i != j:
+                    ratio = self.pairs.get(((mine.model, mine.size), (other.model, other.size)))
+                    added += self.per_utilisation * used[j] if ratio is None else ratio - 1.0
+            factors.append((1.0 + added) * shared)
+        return factors
+
+
+NO_INTERFERENCE = Interference(saturates=False, share_exponent=1.62)
+"""Isolated latencies, whatever runs beside; shares still hold a batch back."""
+THESIS = Interference(per_utilisation=0.375, share_exponent=1.62,
+                      exponents={"resnet50": 1.91, "bert": 1.495})
+"""Fitted to the printed cases; see above."""
+
+
+check_arguments(globals(), __all__)

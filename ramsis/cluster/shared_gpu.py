@@ -1,0 +1,158 @@
+"""Several models at once on one GPU: models, GPUs, replicas, and the router that feeds them.
+
+Source: P. Elvinger, ETH Zurich, MSc thesis, 2024, sections 4.3 and 4.6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ramsis.checks import check_arguments
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.sharing import SharedBatch, between
+
+__all__ = ["Gpu", "NetworkTime", "Replica", "RouterSettings", "SharedModel"]
+
+
+@dataclass(frozen=True)
+class SharedModel:
+    """A model with its load.
+
+    Attributes
+    ----------
+    name
+        Unique.
+    rate_rps
+        Requests per second that it is sent, > 0.
+    slo_ms
+        Deadline after arrival, > 0.
+    batches
+        GPU type → its batches there, by batch size; what is missing does not fit.
+    """
+
+    name: str
+    rate_rps: float
+    slo_ms: float
+    batches: Mapping[str, tuple[SharedBatch, ...]]
+
+    def __post_init__(self) -> None:
+        for what in ("rate_rps", "slo_ms"):
+            value = getattr(self, what)
+            if not 0 < value < math.inf:
+                raise InputFileError(describe("not positive", where=f"{self.name}: {what}",
+                                              value=value, allowed="a finite number > 0"))
+
+    def batch(self, gpu_type: str, batch: int) -> SharedBatch | None:
+        """A batch of a size, on the line between measured sizes; ``None`` if it does not fit."""
+        return between(self.batches.get(gpu_type, ()), batch)
+
+    def in_time(self, gpu_type: str) -> tuple[SharedBatch, ...]:
+        """The measured batches that are no longer than the SLO."""
+        return tuple(b for b in self.batches.get(gpu_type, ()) if b.latency_ms <= self.slo_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU; ``gpu_type`` is one of the profile's."""
+
+    name: str
+    gpu_type: str = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A model on a GPU.
+
+    Attributes
+    ----------
+    model, gpu
+        Names.
+    batch
+        Requests that the router gathers for it, from 1.
+    mps_share
+        Share of the multiprocessors that it is held to; ``None`` is no limit.
+    """
+
+    model: str
+    gpu: str
+    batch: int
+    mps_share: float | None = None
+
+
+@dataclass(frozen=True)
+class NetworkTime:
+    """Time of a batch from the router to a GPU: a x^b + c ms for x bytes.
+
+    Attributes
+    ----------
+    bytes_per_request
+        >= 0.
+    a, b, c
+        >= 0. The defaults go through the printed anchor, 8.7 ms for 9,633,792 bytes, in a line
+        from the printed round trip, 0.322 ms.
+    """
+
+    bytes_per_request: float = 602112.0
+    a: float = (8.7 - 0.322) / 9633792.0
+    b: float = 1.0
+    c: float = 0.322
+
+    def __post_init__(self) -> None:
+        for name in ("bytes_per_request", "a", "b", "c"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputFileError(describe("negative coefficient", where=f"network: {name}",
+                                              value=getattr(self, name),
+                                              allowed="a finite number >= 0"))
+
+    def ms(self, size: int) -> float:
+        """Time of a batch of a size."""
+        return float(self.a * (self.bytes_per_request * size) ** self.b + self.c)
+
+
+@dataclass(frozen=True)
+class RouterSettings:
+    """The router: one open batch per model, replicas in turn.
+
+    Attributes
+    ----------
+    waiting_ms
+        After which a batch is sent that is not full, > 0.
+    lazy
+        Whether that is looked at only when the model's next request arrives, and at the end.
+    network
+        Of models without an entry in ``networks``.
+    networks
+        Model → its network time.
+    copy_ms
+        Of a request, to the GPU; a part of the batch's latency, >= 0.
+    overlaps
+        Whether the copies of a batch run beside the batch before it (a stream of their own).
+    """
+
+    waiting_ms: float = 100.0
+    lazy: bool = False
+    network: NetworkTime = NetworkTime()
+    networks: Mapping[str, NetworkTime] = field(default_factory=dict)
+    copy_ms: float = 0.0
+    overlaps: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.copy_ms < math.inf:
+            raise InputFileError(describe("negative coefficient", where="copy_ms",
+                                          value=self.copy_ms, allowed="a finite number >= 0"))
+        if not 0 < self.waiting_ms < math.inf:
+            raise InputFileError(describe("not positive", where="waiting_ms",
+                                          value=self.waiting_ms, allowed="a finite number > 0"))
+
+    def network_of(self, model: str) -> NetworkTime:
+        """The network time of a model."""
+        return self.networks.get(model, self.network)
+
+    def copies_ms(self, size: int) -> float:
+        """Copies of a batch that run beside the one before it."""
+        return self.copy_ms * size if self.overlaps else 0.0
+
+
+check_arguments(globals(), __all__)

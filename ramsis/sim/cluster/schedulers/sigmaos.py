@@ -1,0 +1,267 @@
+"""How σOS serves requests: queues of tenants, machines with cores, a proxy on each.
+
+A request waits in the queue of its tenant. Tenants are looked at in turn; of a tenant's requests
+the first one goes that can be placed: on a *machine*, of which it holds cores from then on, and
+whose processor prepares it, and at a *proxy*, the inference server of the same or of another
+machine. A proxy runs the requests for a model one at a time, in the order in which they come, and
+loads the model when the first of them comes and it does not hold it. Where a model will be is
+registered when the request is sent there. Requests of streams without processing need no cores;
+their machine is that of their proxy.
+
+The schedulers of the family differ in where they place a request: ``sigmaos`` (any machine),
+:mod:`~ramsis.sim.cluster.schedulers.sigmaos_colocation`,
+:mod:`~ramsis.sim.cluster.schedulers.sigmaos_registry` and
+:mod:`~ramsis.sim.cluster.schedulers.sigmaos_dynamic`.
+
+Source: K. Liu, Enabling Efficient ML Inference in SigmaOS with Model-Aware Scheduling, MIT, 2025.
+Its step list registers a model when a request exits; then its two colocation schedulers would be
+one, and its measured times say otherwise. There, nothing is ever unloaded. Here, where memory
+ends, models that no request is on the way to make room, those first that were sent none for
+longest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.workers import ACTIVE
+
+__all__ = ["Copy", "Place", "SigmaOS"]
+
+Place = tuple[int, int]
+"""A machine, and the worker whose proxy does the inference."""
+
+
+@dataclass(slots=True)
+class Copy:
+    """A model at a proxy, loaded or not.
+
+    Attributes
+    ----------
+    worker, model : int
+    sent_ms : float
+        When the last request was sent there.
+    ongoing : int
+        Requests that were sent there and have not left their machine.
+    ahead : int
+        Those of them whose inference has not ended.
+    waiting : deque of int
+        Those of them that are there and wait.
+    """
+
+    worker: int
+    model: int
+    sent_ms: float = 0.0
+    ongoing: int = 0
+    ahead: int = 0
+    waiting: deque[int] = field(default_factory=deque)
+
+
+class SigmaOS(Scheduler):
+    """The default scheduler: any machine with enough free cores and room for the model.
+
+    Subclasses say otherwise in :meth:`place` or :meth:`choose`.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    """
+
+    def __init__(self, engine: ClusterEngine) -> None:
+        super().__init__(engine)
+        self.rng = np.random.default_rng(engine.seed)
+        self.streams = engine.scenario.streams
+        tenants = list(dict.fromkeys(one.tenant for one in self.streams))
+        self.tenant = [tenants.index(one.tenant) for one in self.streams]
+        # Requests of one stream for one model can be placed alike: a queue of each such class.
+        self.queues: list[dict[tuple[int, int], deque[int]]] = [{} for _ in tenants]
+        self.turn = 0
+        self.copies: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
+        self.registered: dict[int, list[Copy]] = {}
+        self.sent: dict[int, Copy] = {}
+        self.at_proxy: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
+        # Models that will be loaded once a request reaches the proxy: they have their room.
+        self.promised: list[set[int]] = [set() for _ in range(len(engine.workers))]
+        for worker, held in enumerate(engine.workers.loaded):
+            for model in sorted(held):
+                self.register(worker, model)
+
+    # Where a request goes.
+
+    def place(self, request: int) -> Place | None:
+        """Where a request goes now; ``None``: it waits."""
+        return self.anywhere(request)
+
+    def choose(self, queue: Sequence[int]) -> tuple[int, Place] | None:
+        """Which request of a queue goes where now; all of it can be placed alike."""
+        place = self.place(queue[0])
+        return None if place is None else (0, place)
+
+    def anywhere(self, request: int) -> Place | None:
+        """Any machine that has free cores, and holds the model or has room for it."""
+        model = self.engine.requests.model[request]
+        able = [worker for worker in self.free(request) if self.hosts(worker, model)]
+        if not able:
+            return None
+        worker = self.any_of(able)
+        return worker, worker
+
+    def free(self, request: int) -> list[int]:
+        """The machines with enough free cores for a request."""
+        workers, state = self.engine.workers, self.engine.requests
+        cores = self.streams[state.stream[request]].cores
+        return [worker for worker, status in enumerate(workers.status)
+                if status == ACTIVE and workers.free_cores[worker] >= cores]
+
+    def any_of(self, among: Sequence[int]) -> int:
+        """One of them, each as likely."""
+        return among[0] if len(among) == 1 else among[int(self.rng.integers(len(among)))]
+
+    def hosts(self, worker: int, model: int) -> bool:
+        """Whether the proxy of a worker has the model, or could load it."""
+        workers = self.engine.workers
+        if model in self.copies[worker]:
+            return True
+        if (workers.status[worker] != ACTIVE
+                or not self.engine.times.runs(workers.type[worker], model)):
+            return False
+        idle = [one for one in self.copies[worker].values() if not one.ongoing]
+        return self.room(worker, model, idle)
+
+    def room(self, worker: int, model: int, without: Sequence[Copy] = ()) -> bool:
+        """Whether a model fits beside those held, coming and promised, but for some."""
+        workers, promised = self.engine.workers, self.promised[worker]
+        free_mb = (workers.free_mb[worker] - sum(workers.model_mb[one] for one in promised)
+                   + sum(workers.model_mb[one.model] for one in without))
+        held = (len(workers.loaded[worker]) + len(workers.loading[worker]) + len(promised)
+                - len(without))
+        return (workers.model_mb[model] <= free_mb * (1 + 1e-12) + 1e-9
+                and held < workers.max_models[worker])
+
+    # What follows from it.
+
+    def register(self, worker: int, model: int) -> Copy:
+        """A copy of a model at a proxy, which every request is told of from now on."""
+        copy = Copy(worker, model)
+        self.copies[worker][model] = copy
+        self.registered.setdefault(model, []).append(copy)
+        return copy
+
+    def new_copy(self, worker: int, model: int) -> Copy:
+        """Promise the load of a model, and make room for it."""
+        idle = sorted((one for one in self.copies[worker].values() if not one.ongoing),
+                      key=lambda one: (one.sent_ms, one.model))
+        for one in idle:
+            if self.room(worker, model):
+                break
+            self.engine.unload(worker, one.model)
+            del self.copies[worker][one.model]
+            self.registered[one.model].remove(one)
+        self.promised[worker].add(model)
+        return self.register(worker, model)
+
+    def send(self, request: int, place: Place) -> None:
+        """Start a request on a machine; its inference is done at a proxy."""
+        engine = self.engine
+        machine, worker = place
+        model = engine.requests.model[request]
+        copy = self.copies[worker].get(model) or self.new_copy(worker, model)
+        copy.sent_ms = engine.now_ms
+        copy.ongoing += 1
+        copy.ahead += 1
+        self.sent[request] = copy
+        if self.streams[engine.requests.stream[request]].processed:
+            engine.process(request, machine, worker)
+        else:
+            self.on_ready(request)
+
+    def send_all(self) -> None:
+        """Take tenants in turn until no request can be placed."""
+        count, idle = len(self.queues), 0
+        while idle < count:
+            idle = 0 if self.send_one(self.queues[self.turn]) else idle + 1
+            self.turn = (self.turn + 1) % count
+
+    def send_one(self, queues: dict[tuple[int, int], deque[int]]) -> bool:
+        """Send the first request of a tenant that can be placed."""
+        for key in sorted(queues, key=lambda one: queues[one][0]) if len(queues) > 1 else queues:
+            queue = queues[key]
+            found = self.choose(queue)
+            if found is not None:
+                which, place = found
+                request = queue[which]
+                del queue[which]
+                if not queue:
+                    del queues[key]
+                self.send(request, place)
+                return True
+        return False
+
+    def serve(self, worker: int) -> None:
+        """Let a proxy load and run what it can."""
+        engine, workers, here = self.engine, self.engine.workers, self.at_proxy[worker]
+        missing = [model for model in here if model not in workers.loaded[worker]]
+        for model in missing:
+            if model not in workers.loading[worker] and workers.may_load(worker):
+                self.promised[worker].discard(model)
+                engine.load(worker, model)
+        if missing and workers.blocking[worker]:
+            return
+        for model, copy in list(here.items()):
+            if workers.free_lanes[worker] <= 0:
+                return
+            if model in workers.loaded[worker] and not engine.runs_now(worker, model):
+                engine.run(worker, model, [copy.waiting.popleft()])
+                del here[model]  # and to the end: models of a proxy take turns
+                if copy.waiting:
+                    here[model] = copy
+
+    # What happens.
+
+    def on_arrival(self, request: int) -> None:
+        """Queue the request of its tenant, and send what can go."""
+        state = self.engine.requests
+        stream = state.stream[request]
+        queues = self.queues[self.tenant[stream]]
+        queues.setdefault((stream, state.model[request]), deque()).append(request)
+        self.send_all()
+
+    def on_ready(self, request: int) -> None:
+        """The request has reached its proxy."""
+        copy = self.sent[request]
+        copy.waiting.append(request)
+        self.at_proxy[copy.worker].setdefault(copy.model, copy)
+        self.serve(copy.worker)
+
+    def on_loaded(self, worker: int, model: int) -> None:
+        """Run what waited for the model."""
+        self.serve(worker)
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """Run the next request; one without processing has left."""
+        state = self.engine.requests
+        for request in self.engine.members(batch):
+            self.sent[request].ahead -= 1
+            if not self.streams[state.stream[request]].processed:
+                self.left(request)
+        self.serve(worker)
+        self.send_all()
+
+    def on_processed(self, request: int) -> None:
+        """The request's cores are free again."""
+        self.left(request)
+        self.send_all()
+
+    def on_scaled(self, worker: int) -> None:
+        """There is one more machine."""
+        self.send_all()
+
+    def left(self, request: int) -> None:
+        """A request is done."""
+        self.sent.pop(request).ongoing -= 1

@@ -1,0 +1,47 @@
+"""σOS: a central registry of the copies of each model.
+
+A request goes to any machine with free cores. Its inference is done by the first copy of the model
+that was registered and has fewer than ``target`` ongoing requests, over the network if that is on
+another machine. If there is none, the machine's own proxy does it, and loads the model if it
+has to. A copy counts a request until it leaves its machine.
+
+Source: see :mod:`~ramsis.sim.cluster.schedulers.sigmaos`, section 4.6, which counts by machine;
+there each runs one replica.
+"""
+
+from __future__ import annotations
+
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.schedulers.sigmaos import Place, SigmaOS
+
+__all__ = ["SigmaOSRegistry"]
+
+
+class SigmaOSRegistry(SigmaOS):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    target : int
+        Fewer ongoing requests than this make a copy take one more (``targetOngoingRequests``).
+    """
+
+    def __init__(self, engine: ClusterEngine, target: int = 3) -> None:
+        super().__init__(engine)
+        self.target = target
+
+    def place(self, request: int) -> Place | None:
+        """Any machine, and the first copy that has not enough to do."""
+        model = self.engine.requests.model[request]
+        for copy in self.registered.get(model, ()):
+            if copy.ongoing < self.target:
+                return self.through(request, copy.worker)
+        return self.anywhere(request)
+
+    def through(self, request: int, worker: int) -> Place | None:
+        """Any machine with free cores, and the proxy of a worker."""
+        if not self.streams[self.engine.requests.stream[request]].processed:
+            return worker, worker
+        free = self.free(request)
+        return (self.any_of(free), worker) if free else None

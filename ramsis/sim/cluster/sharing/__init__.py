@@ -1,0 +1,19 @@
+"""Several models at once on one GPU, on the cluster engine: router, interference, figures."""
+
+from __future__ import annotations
+
+from ramsis.checks import check_arguments
+from ramsis.sim.cluster.sharing.metrics import (
+    ModelFigures,
+    ReplicaFigures,
+    SharingFigures,
+    measure_sharing,
+)
+from ramsis.sim.cluster.sharing.play import Played, SharedCluster, play
+from ramsis.sim.cluster.sharing.router import Router, SentBatch
+from ramsis.sim.cluster.sharing.slowdown import InterferenceSlowdown
+
+__all__ = ["InterferenceSlowdown", "ModelFigures", "Played", "ReplicaFigures", "Router",
+           "SentBatch", "SharedCluster", "SharingFigures", "measure_sharing", "play"]
+
+check_arguments(globals(), __all__)

@@ -1,0 +1,162 @@
+"""Figures of a plan that was played: goodput, segments of a request's way, headroom, fairness.
+
+The way of a request has three segments: *router to node*, from its arrival to its batch's arrival
+at the GPU (batch building and network); *node to worker*, its batch's wait for the replica; and
+*processing*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.sim.cluster.sharing.play import Played
+from ramsis.sim.cluster.sharing.router import Placed
+
+__all__ = ["ModelFigures", "ReplicaFigures", "SharingFigures", "measure_sharing"]
+
+_Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFigures:
+    """What became of the requests of a model.
+
+    Attributes
+    ----------
+    name
+        Of the model.
+    target_rps, achieved_rps
+        Requests per second asked for, and sent.
+    in_time
+        Share of the requests answered in time.
+    goodput_rps, throughput_rps
+        Of the target, in time; answered, per second from the first arrival to the last answer.
+    router_to_node_p95_ms, node_to_worker_p95_ms, processing_p95_ms, response_p95_ms
+        Of the answered requests; ``None`` without any.
+    """
+
+    name: str
+    target_rps: float
+    achieved_rps: float
+    in_time: float
+    goodput_rps: float
+    throughput_rps: float
+    router_to_node_p95_ms: float | None
+    node_to_worker_p95_ms: float | None
+    processing_p95_ms: float | None
+    response_p95_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaFigures:
+    """What a replica did.
+
+    Attributes
+    ----------
+    model, gpu, batch
+        The replica.
+    share_of_requests
+        Of its model's.
+    mean_batch, full_share
+        Of its batches: mean size, and the share that was full.
+    arrivals_rps
+        Requests per second that it was sent.
+    capacity_rps
+        That it could take, by the time that full batches took, or all where none was full.
+    headroom
+        1 - arrivals / capacity; below 0 it is overloaded.
+    """
+
+    model: str
+    gpu: str
+    batch: int
+    share_of_requests: float
+    mean_batch: float
+    full_share: float
+    arrivals_rps: float
+    capacity_rps: float
+    headroom: float
+
+
+@dataclass(frozen=True, slots=True)
+class SharingFigures:
+    """Figures of a run.
+
+    Attributes
+    ----------
+    models, replicas
+        One entry each.
+    goodput_rps, throughput_rps
+        Of all models.
+    fairness
+        Jain's index of the shares in time: 1 where all are alike, 1 / models where one has all.
+    smallest_share
+        The smallest share in time of a model.
+    """
+
+    models: tuple[ModelFigures, ...]
+    replicas: tuple[ReplicaFigures, ...]
+    goodput_rps: float
+    throughput_rps: float
+    fairness: float
+    smallest_share: float
+
+
+def measure_sharing(played: Played) -> SharingFigures:
+    """The figures of a run."""
+    models = tuple(_model(played, m) for m in range(len(played.cluster.models)))
+    shares = np.array([model.in_time for model in models])
+    squares = float((shares**2).sum())
+    return SharingFigures(
+        models, _replicas(played), sum(model.goodput_rps for model in models),
+        sum(model.throughput_rps for model in models),
+        float(shares.sum()) ** 2 / (len(shares) * squares) if squares > 0 else 1.0,
+        float(shares.min()))
+
+
+def _model(played: Played, m: int) -> ModelFigures:
+    run, model = played.run, played.cluster.models[m]
+    mine = run.model == m
+    answered = np.flatnonzero(mine & run.answered)
+    batch = run.batch_of[answered]
+    at_gpu = np.full(len(run.size), np.nan)
+    at_gpu[[one.batch for one in played.sent]] = [one.at_gpu_ms for one in played.sent]
+    asked = int(mine.sum())
+    share = float(run.in_time[mine].sum()) / asked if asked else 1.0
+    first = float(run.arrival_ms[mine].min()) if asked else 0.0
+    last = float(run.answered_ms[answered].max()) if len(answered) else first
+    return ModelFigures(
+        model.name, model.rate_rps, asked / played.cluster.duration_s, share,
+        share * model.rate_rps, 1000 * len(answered) / (last - first) if last > first else 0.0,
+        _p95(at_gpu[batch] - run.arrival_ms[answered]), _p95(run.start_ms[batch] - at_gpu[batch]),
+        _p95(run.finish_ms[batch] - run.start_ms[batch]), _p95(run.response_ms[answered]))
+
+
+def _p95(values: _Floats) -> float | None:
+    return float(np.quantile(values, 0.95)) if len(values) else None
+
+
+def _replicas(played: Played) -> tuple[ReplicaFigures, ...]:
+    run, cluster = played.run, played.cluster
+    total = np.bincount(run.model, minlength=len(cluster.models))
+    by_replica: dict[Placed, list[int]] = {}
+    for one in played.sent:
+        by_replica.setdefault(one.replica, []).append(one.batch)
+    found = []
+    for placed, numbers in by_replica.items():
+        sizes = run.size[numbers]
+        took_ms = run.finish_ms[numbers] - run.start_ms[numbers]
+        full = sizes == placed.batch
+        counted = full if full.any() else np.ones(len(sizes), dtype=bool)
+        capacity = 1000 * float(sizes[counted].sum() / took_ms[counted].sum())
+        arrivals = float(sizes.sum()) / cluster.duration_s
+        found.append(ReplicaFigures(
+            cluster.models[placed.model].name,
+            cluster.gpus[placed.worker].name, placed.batch,
+            float(sizes.sum()) / max(1, int(total[placed.model])),
+            float(sizes.mean()), float(full.mean()), arrivals, capacity,
+            1 - arrivals / capacity))
+    return tuple(found)

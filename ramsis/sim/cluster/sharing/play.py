@@ -1,0 +1,188 @@
+"""Play a plan of sharing on the cluster engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ramsis.cluster.interference import THESIS, Interference
+from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles.sharing import between
+from ramsis.scenario import (
+    Latency,
+    LoadOf,
+    Requests,
+    Scenario,
+    ScenarioModel,
+    ScenarioWorkerType,
+    StartState,
+    Stream,
+    TimesOf,
+)
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.progress import Slowdown
+from ramsis.sim.cluster.record import ClusterRun
+from ramsis.sim.cluster.sharing.router import Placed, Router, Routing, SentBatch
+from ramsis.sim.cluster.sharing.slowdown import InterferenceSlowdown
+
+__all__ = ["Played", "SharedCluster", "play"]
+
+_LANES = 1000
+
+
+@dataclass(frozen=True)
+class SharedCluster:
+    """Models with their loads, and the GPUs that serve them.
+
+    Attributes
+    ----------
+    models
+        Each is sent Poisson requests at its rate.
+    gpus
+        Their names are unique.
+    router
+        How batches are gathered and sent.
+    interference
+        How batches slow each other down; :attr:`slowdown` goes before it.
+    slowdown
+        A function of one's own.
+    duration_s
+        Of the arrivals; what has come by then is finished.
+    times_ms
+        Model → given times of its requests, in the place of Poisson ones.
+    """
+
+    models: tuple[SharedModel, ...]
+    gpus: tuple[Gpu, ...]
+    router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
+    interference: Interference = THESIS
+    slowdown: Slowdown | None = None
+    duration_s: float = 8.0
+    times_ms: dict[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def scenario(self, replicas: Sequence[Replica] = ()) -> Scenario:
+        """The scenario of the engine: a worker type for each GPU, a stream for each model."""
+        types = tuple(ScenarioWorkerType(gpu.name, 1, lanes=_LANES) for gpu in self.gpus)
+        models = tuple(ScenarioModel(model.name, tuple(
+            Latency(gpu.name, row.batch, row.latency_ms) for gpu in self.gpus
+            for row in model.batches.get(gpu.gpu_type, ()))) for model in self.models)
+        streams = tuple(
+            Stream(model.name, model.name,
+                   TimesOf(self.times_ms[model.name]) if model.name in self.times_ms
+                   else LoadOf(model.rate_rps), model.slo_ms) for model in self.models)
+        held: dict[str, dict[str, None]] = {}
+        for replica in replicas:
+            held.setdefault(replica.gpu, {})[replica.model] = None
+        start = tuple(StartState(f"{gpu}-1", tuple(models)) for gpu, models in held.items())
+        return Scenario("sharing", self.duration_s, types, models, streams, start)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A run, and the batches that the router sent.
+
+    Attributes
+    ----------
+    cluster
+        What was played on.
+    replicas
+        The plan at the start.
+    run
+        The engine's record.
+    sent
+        The batches that ran, in the order of the record.
+    """
+
+    cluster: SharedCluster
+    replicas: tuple[Replica, ...]
+    run: ClusterRun
+    sent: tuple[SentBatch, ...]
+
+
+def play(
+    cluster: SharedCluster, replicas: Sequence[Replica], seed: int = 0, *,
+    changes: Sequence[tuple[float, Sequence[Replica]]] = (), requests: Requests | None = None,
+) -> Played:
+    """Play a plan.
+
+    Parameters
+    ----------
+    cluster : SharedCluster
+    replicas : sequence of Replica
+        That the GPUs can hold.
+    seed : int
+        Of the arrivals.
+    changes : sequence of (time in ms, replicas)
+        Plans that take effect later.
+    requests : Requests, optional
+        In the place of those that the seed draws.
+
+    Raises
+    ------
+    InputFileError
+        A replica of a model or on a GPU that does not exist, or of a batch that does not fit.
+    """
+    everything = [*replicas, *(one for _, plan in changes for one in plan)]
+    scenario = cluster.scenario(everything)
+    largest = max((rows[-1].batch for model in cluster.models
+                   for rows in model.batches.values()), default=1)
+    network = [[0.0] + [cluster.router.network_of(model.name).ms(n)
+                        for n in range(1, largest + 1)] for model in cluster.models]
+    copies = [cluster.router.copies_ms(n) for n in range(largest + 1)]
+    routing = Routing(
+        tuple(_placed(cluster, one) for one in replicas), cluster.router.waiting_ms,
+        cluster.router.lazy, network, copies,
+        tuple((at_ms, tuple(_placed(cluster, one) for one in plan)) for at_ms, plan in changes))
+    engine = ClusterEngine(scenario, seed, requests=requests,
+                           slowdown=cluster.slowdown or _slowdown(cluster, largest))
+    made: list[Router] = []
+
+    def start(of: ClusterEngine) -> Router:
+        made.append(Router(of, routing))
+        return made[0]
+
+    run = engine.serve(start)
+    return Played(cluster, tuple(replicas), run, tuple(made[0].sent))
+
+
+def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
+    """A replica by number, with the time of each size of a batch."""
+    names = [model.name for model in cluster.models]
+    gpus = [gpu.name for gpu in cluster.gpus]
+    if replica.model not in names or replica.gpu not in gpus:
+        raise InputFileError(describe("replica of what does not exist",
+                                      value=(replica.model, replica.gpu),
+                                      allowed=f"{', '.join(names)}; {', '.join(gpus)}"))
+    m, g = names.index(replica.model), gpus.index(replica.gpu)
+    rows = cluster.models[m].batches.get(cluster.gpus[g].gpu_type, ())
+    work = [0.0]
+    for n in range(1, replica.batch + 1):
+        row = between(rows, n)
+        if row is None:
+            raise InputFileError(describe("batch does not fit the GPU", where=replica.model,
+                                          value=replica.batch))
+        alone = row.latency_ms * cluster.interference.on_share(
+            replica.model, row.utilisation, replica.mps_share)
+        if cluster.router.copies_ms(n) >= alone:
+            raise InputFileError(describe("copies take longer than the batch that they are of",
+                                          where="copy_ms", value=cluster.router.copy_ms))
+        work.append(alone)
+    return Placed(m, g, replica.batch, replica.mps_share, tuple(work))
+
+
+def _slowdown(cluster: SharedCluster, largest: int) -> InterferenceSlowdown:
+    """The interference as the engine asks for it."""
+    by_type: dict[tuple[str, str], list[float]] = {}
+    for model in cluster.models:
+        for kind, rows in model.batches.items():
+            found = [between(rows, n) for n in range(1, largest + 1)]
+            by_type[model.name, kind] = [0.0] + [
+                np.nan if row is None else row.utilisation for row in found]
+    nothing = [np.nan] * (largest + 1)
+    return InterferenceSlowdown(
+        cluster.interference, [model.name for model in cluster.models],
+        [[by_type.get((model.name, gpu.gpu_type), nothing) for model in cluster.models]
+         for gpu in cluster.gpus])

@@ -1,0 +1,207 @@
+"""Router and workers of a GPU cluster on which models share GPUs.
+
+The router gathers one batch of a model at a time. It is sent when it has as many requests as the
+replica that is next in turn takes, or when the waiting limit has passed since its first request:
+at that moment, or, ``lazy``, with the next request, and at the latest with the last of all. So of
+b replicas' requests one gets the part batch / sum of batches. A batch is on its way for its
+network time. Each replica runs its batches one after the other, in the order in which they come,
+and never makes new ones of them; replicas of a GPU run at the same time. With overlapping copies a
+batch is copied while the one before it runs.
+
+Requests of a model without replicas are dropped. A changed plan takes effect at once: replicas
+that are in both keep their queues and their turn, those that go finish what they have been sent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import Scheduler
+
+__all__ = ["Batch", "Placed", "Router", "Routing", "SentBatch"]
+
+
+class Placed(NamedTuple):
+    """A replica by number, with its times by size of a batch."""
+
+    model: int
+    worker: int
+    batch: int
+    mps_share: float | None
+    work_ms: tuple[float, ...]
+
+
+class Routing(NamedTuple):
+    """What the router goes by; ``network_ms[m][n]`` and ``copy_ms[n]`` are by size of a batch.
+
+    ``changes`` are plans that take effect later, by time.
+    """
+
+    replicas: tuple[Placed, ...]
+    waiting_ms: float
+    lazy: bool
+    network_ms: Sequence[Sequence[float]]
+    copy_ms: Sequence[float]
+    changes: tuple[tuple[float, tuple[Placed, ...]], ...] = ()
+
+
+class Batch(NamedTuple):
+    """A batch on its way: its requests, and when it was sent and reached the GPU."""
+
+    requests: list[int]
+    sent_ms: float
+    at_gpu_ms: float
+
+
+class SentBatch(NamedTuple):
+    """A batch that ran: by which replica, and the engine's number."""
+
+    batch: int
+    replica: Placed
+    sent_ms: float
+    at_gpu_ms: float
+
+
+class _Replica:
+    """A replica at work."""
+
+    def __init__(self, placed: Placed) -> None:
+        self.placed = placed
+        self.queue: deque[Batch] = deque()
+        self.running: int | None = None
+        self.copied_ms = 0.0
+
+
+class Router(Scheduler):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    routing : Routing
+
+    Attributes
+    ----------
+    sent : list of SentBatch
+        The batches that ran, in the order of their start.
+    """
+
+    def __init__(self, engine: ClusterEngine, routing: Routing) -> None:
+        super().__init__(engine)
+        self.routing = routing
+        self.sent: list[SentBatch] = []
+        self.open: dict[int, list[int]] = {}
+        self.due_ms: dict[int, float] = {}
+        self.serial: dict[int, int] = {}
+        self.turn: dict[int, int] = {}
+        self.of: dict[int, list[_Replica]] = {}
+        self.by_batch: dict[int, _Replica] = {}
+        self.last = len(engine.requests) - 1
+        self.use(routing.replicas)
+
+    def on_start(self) -> None:
+        """Ask for the times at which the plan changes."""
+        for at_ms, replicas in self.routing.changes:
+            self.engine.wake_at(at_ms, ("plan", replicas))
+
+    def use(self, replicas: Sequence[Placed]) -> None:
+        """Go by a plan from now on."""
+        there = {model: list(mine) for model, mine in self.of.items()}
+        found: dict[int, list[_Replica]] = {}
+        for placed in replicas:
+            mine = there.get(placed.model, [])
+            same = next((one for one in mine if one.placed == placed), None)
+            if same is not None:
+                mine.remove(same)
+            found.setdefault(placed.model, []).append(same or _Replica(placed))
+        for model, mine in found.items():
+            if mine != self.of.get(model):
+                self.turn[model] = 0
+        self.of = found
+
+    def on_arrival(self, request: int) -> None:
+        """Put it into the open batch of its model, and send that if it is due."""
+        engine = self.engine
+        model = engine.requests.model[request]
+        if model not in self.of:
+            engine.drop(request)
+        else:
+            batch = self.open.get(model)
+            if batch is None:
+                batch = self.open[model] = []
+                due_ms = self.due_ms[model] = engine.now_ms + self.routing.waiting_ms
+                serial = self.serial[model] = self.serial.get(model, 0) + 1
+                if not self.routing.lazy:
+                    engine.wake_at(due_ms, ("due", model, serial))
+            batch.append(request)
+            target = self.of[model][self.turn[model]].placed.batch
+            late = self.routing.lazy and engine.now_ms >= self.due_ms[model]
+            if len(batch) >= target or late:
+                self.send(model)
+        if request == self.last and self.routing.lazy:
+            for waiting in list(self.open):
+                self.send(waiting)
+
+    def send(self, model: int) -> None:
+        """Send the open batch of a model to the replica that is next."""
+        engine = self.engine
+        requests = self.open.pop(model)
+        if model not in self.of:
+            for request in requests:
+                engine.drop(request)
+            return
+        mine = self.of[model]
+        replica = mine[self.turn[model]]
+        self.turn[model] = (self.turn[model] + 1) % len(mine)
+        at_gpu_ms = engine.now_ms + self.routing.network_ms[model][len(requests)]
+        batch = Batch(requests, engine.now_ms, at_gpu_ms)
+        engine.wake_at(at_gpu_ms, ("there", replica, batch))
+
+    def on_timer(self, token: Any) -> None:
+        """A batch is due, or has reached its GPU, or the plan changes."""
+        kind, *rest = token
+        if kind == "due":
+            model, serial = rest
+            if model in self.open and self.serial[model] == serial:
+                self.send(model)
+        elif kind == "there":
+            self.arrived(*rest)
+        elif kind == "copied":
+            replica, batch = rest
+            replica.queue.append(batch)
+            self.start(replica)
+        else:
+            self.use(rest[0])
+
+    def arrived(self, replica: _Replica, batch: Batch) -> None:
+        """A batch has reached its GPU."""
+        copy_ms = self.routing.copy_ms[len(batch.requests)]
+        if copy_ms > 0:
+            replica.copied_ms = max(replica.copied_ms, self.engine.now_ms) + copy_ms
+            self.engine.wake_at(replica.copied_ms, ("copied", replica, batch))
+            return
+        replica.queue.append(batch)
+        self.start(replica)
+
+    def start(self, replica: _Replica) -> None:
+        """Start the next batch of a replica that runs none."""
+        if replica.running is not None or not replica.queue:
+            return
+        batch = replica.queue.popleft()
+        placed = replica.placed
+        size = len(batch.requests)
+        number = self.engine.run(
+            placed.worker, placed.model, batch.requests,
+            work_ms=placed.work_ms[size] - self.routing.copy_ms[size], share=placed.mps_share)
+        replica.running = number
+        self.by_batch[number] = replica
+        self.sent.append(SentBatch(number, placed, batch.sent_ms, batch.at_gpu_ms))
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """Start the next batch of the same replica."""
+        replica = self.by_batch.pop(batch)
+        replica.running = None
+        self.start(replica)

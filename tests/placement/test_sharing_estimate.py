@@ -1,0 +1,145 @@
+"""The queue-aware planner: its estimates against the engine, its plans against all plans."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from placement_milp.sharing import QueueAware, gpus_of, models_of, plan
+from placement_milp.sharing.bound import goodput_bound_rps
+from placement_milp.sharing.estimate import Estimator, Item
+from ramsis.cluster.interference import NO_INTERFERENCE, THESIS, Interference
+from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
+from ramsis.errors import InputFileError
+from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.sim.cluster.sharing import SharedCluster, measure_sharing, play
+
+_VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
+
+
+@pytest.fixture(scope="module")
+def v100(reference_dir: Path) -> SharingProfile:
+    return read_sharing_profile(reference_dir / "eth_v100_profile.csv")
+
+
+def _model(name: str, rate_rps: float, slo_ms: float, used: float) -> SharedModel:
+    return SharedModel(name, rate_rps, slo_ms, {"gpu": tuple(
+        SharedBatch(name, "gpu", n, 4 + 2.5 * n, 0.2, used, used, used * (0.5 + n / 16))
+        for n in (2, 4, 8))})
+
+
+@given(st.data())
+@settings(max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+def test_estimates_are_what_the_engine_does(data: st.DataObject) -> None:
+    """The same arrivals give the same requests in time, of each model."""
+    models = tuple(_model(f"m{i}", data.draw(st.floats(50, 500)), data.draw(st.floats(20, 80)),
+                          data.draw(st.floats(0.1, 0.6))) for i in range(3))
+    gpus = tuple(Gpu(f"gpu-{i}") for i in range(2))
+    items = data.draw(st.lists(st.tuples(
+        st.integers(0, 1), st.integers(0, 2), st.sampled_from([1, 2, 3, 5, 8]),
+        st.sampled_from([None, 0.15])), min_size=1, max_size=6))
+    router = RouterSettings(data.draw(st.floats(3, 40)), lazy=data.draw(st.booleans()),
+                            copy_ms=0.5, overlaps=data.draw(st.booleans()))
+    interference = Interference(data.draw(st.floats(0, 0.6)), data.draw(st.booleans()), 1.5,
+                                pairs={(("m0", 3), ("m1", 5)): 1.7})
+    state = tuple(tuple(Item(m, b, s) for g, m, b, s in items if g == gpu) for gpu in range(2))
+    replicas = [Replica(f"m{item.model}", f"gpu-{g}", item.batch, item.mps_share)
+                for g, there in enumerate(state) for item in there]
+    cluster = SharedCluster(models, gpus, router, interference, duration_s=0.7)
+    run = play(cluster, replicas, data.draw(st.integers(0, 99))).run
+    estimator = Estimator(models, gpus, router, interference, 700.0, [0])
+    estimator.see([[run.arrival_ms[run.model == m] for m in range(3)]])
+    shares = estimator.served(state)
+    for m in range(3):
+        mine = run.model == m
+        assert shares[m] * mine.sum() == pytest.approx(run.in_time[mine].sum())
+
+
+def test_the_planner_chooses_batches_that_are_in_time(v100: SharingProfile) -> None:
+    models = models_of(v100, {"efficientnet_b7": 430}, 200)
+    found = plan("queue-aware", models, gpus_of(2))
+    assert [(r.gpu, r.batch) for r in found.replicas] == [("gpu-0", 8), ("gpu-1", 8)]
+
+
+def test_the_planner_against_all_plans() -> None:
+    """Two models on two GPUs; every plan with at most one replica of a model on a GPU."""
+    models = (_model("a", 330, 60, 0.5), _model("b", 420, 45, 0.4))
+    planner = QueueAware(duration_s=2, seeds=2)
+    found = planner.served(models, gpus_of(2), planner(models, gpus_of(2)))
+    best = 0.0
+    for choice in itertools.product((0, 2, 4, 8), repeat=4):
+        replicas = [Replica(name, gpu, batch) for (name, gpu), batch in zip(
+            itertools.product("ab", ("gpu-0", "gpu-1")), choice, strict=True) if batch]
+        best = max(best, sum(planner.served(models, gpus_of(2), replicas).values()))
+    assert sum(found.values()) >= 0.998 * best
+
+
+def test_fairness_serves_who_has_least() -> None:
+    """One GPU: most requests are served by giving up the slow model, fairness keeps both."""
+    fast = SharedModel("fast", 400, 60, {"gpu": (SharedBatch("fast", "gpu", 4, 8, .1, 1, 1, 1),)})
+    slow = SharedModel("slow", 60, 60, {"gpu": (SharedBatch("slow", "gpu", 1, 15, .1, 1, 1, 1),)})
+    one = gpus_of(1)
+    served = {fair: (planner := QueueAware(duration_s=3, seeds=2, fair=fair)).served(
+        [fast, slow], one, planner([fast, slow], one)) for fair in (False, True)}
+    assert served[False]["slow"] == 0
+    assert min(served[True]["fast"] / 400, served[True]["slow"] / 60) > 0
+    assert sum(served[False].values()) > sum(served[True].values())
+
+
+def test_replicas_that_are_there_stay(v100: SharingProfile) -> None:
+    planner = QueueAware(seeds=2, duration_s=4)
+    models = models_of(v100, {"resnet50": 400, "alexnet": 400}, 200)
+    before = [Replica("alexnet", "gpu-2", 8), Replica("resnet50", "gpu-1", 8)]
+    more = models_of(v100, {"resnet50": 400, "alexnet": 400, "vgg19": 200}, 200)
+    kept = planner.again(before)(more, gpus_of(4))
+    assert set(before) <= set(kept)
+    assert {r.model for r in kept} == {"resnet50", "alexnet", "vgg19"}
+    assert set(planner.again(before)(models, gpus_of(4))) == set(before)
+
+
+def test_no_plan_passes_the_bound(v100: SharingProfile) -> None:
+    models = models_of(v100, dict.fromkeys(_VISION, 1000.0), 250)
+    gpus = gpus_of(4)
+    bound = goodput_bound_rps(models, gpus, THESIS, duration_s=4)
+    # By hand: the models that take least go first; the share of the last one fits what is left.
+    work = sorted(min(row.utilisation * row.latency_ms / n for n in range(1, 129)
+                      if (row := model.batch("gpu", n)) and row.latency_ms <= 250)
+                  for model in models)
+    assert bound < 5000
+    left, by_hand = 4 * 1000 * (1 + 250 / 4000), 0.0
+    for one in work:
+        taken = min(1000.0, left / one)
+        by_hand, left = by_hand + taken, left - taken * one
+    assert bound == pytest.approx(by_hand)
+    for policy in ("usher", "wsm-milp"):
+        replicas = plan(policy, models, gpus).replicas
+        figures = measure_sharing(play(SharedCluster(models, gpus, duration_s=4), replicas))
+        assert figures.goodput_rps <= bound
+    assert goodput_bound_rps(models, gpus, NO_INTERFERENCE, duration_s=4) == 5000
+
+
+def test_a_limit_on_utilisation_is_kept(v100: SharingProfile) -> None:
+    models = models_of(v100, {"resnet50": 500, "alexnet": 500, "vgg19": 300}, 200)
+    planner = QueueAware(compute_limit=1.0, seeds=2, duration_s=2)
+    replicas = planner(models, gpus_of(2))
+    by_name = {model.name: model for model in models}
+    for gpu in gpus_of(2):
+        rows = [by_name[r.model].batch("gpu", r.batch) for r in replicas if r.gpu == gpu.name]
+        assert sum(row.utilisation for row in rows if row) <= 1
+    with pytest.raises(InputFileError, match="no arrivals to compare plans by"):
+        QueueAware(seeds=0)
+
+
+def test_arrivals_of_the_planner_are_its_own() -> None:
+    models = (_model("a", 1000, 60, 0.5),)
+    estimator = Estimator(models, gpus_of(1), RouterSettings(), THESIS, 10_000, [1, 2])
+    first, second = (mine[0] for mine in estimator.arrivals)
+    assert len(first) == pytest.approx(10_000, abs=400)
+    assert not np.array_equal(first[:50], second[:50])
+    with pytest.raises(ValueError, match="arrivals"):
+        estimator.see([])
