@@ -23,6 +23,7 @@ from typing import Any
 from ramsis.errors import InputFileError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
 from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
@@ -36,6 +37,7 @@ from ramsis.sim.cluster.schedulers.sigmaos_registry import SigmaOSRegistry
 __all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
 
 SCHEDULERS: Mapping[str, type[Scheduler]] = {
+    "clockwork": Clockwork,
     "lru": LeastRecentlyUsed,
     "random": RandomScheduler,
     "sigmaos": SigmaOS,
@@ -75,7 +77,7 @@ def scheduler(
 ) -> SchedulerSpec:
     """The scheduler that a text names; see the module's description.
 
-    >>> scheduler("random:ahead_ms=10").parameters
+    >>> scheduler("clockwork:ahead_ms=10").parameters
     {'ahead_ms': 10.0}
 
     Raises

@@ -1,0 +1,116 @@
+"""Schedulers side by side on one scenario, with the same requests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ramsis.scenario import Scenario, draw_requests
+from ramsis.sim import Estimate
+from ramsis.sim.cluster import (
+    ClusterEngine,
+    ClusterMetrics,
+    ClusterRun,
+    SchedulerSpec,
+    Slowdown,
+    measure_cluster,
+)
+
+__all__ = ["Compared", "compare"]
+
+ShareBound = Callable[[ClusterRun], float]
+"""The largest share of a run's requests that any scheduler can answer in time, at most."""
+
+_SUMS = ("requests", "late", "dropped", "never_answered", "batches", "loads", "cold_starts")
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """A scheduler on a scenario, a run for each seed.
+
+    Attributes
+    ----------
+    scheduler : str
+    seeds : tuple of int
+    metrics : tuple of ClusterMetrics
+        Of each seed.
+    bounds : tuple of float
+        Share of the requests that can be in time at most, of each seed; empty where it was not
+        asked for.
+    first : ClusterRun
+        Of the first seed.
+    """
+
+    scheduler: str
+    seeds: tuple[int, ...]
+    metrics: tuple[ClusterMetrics, ...]
+    bounds: tuple[float, ...]
+    first: ClusterRun
+
+    def row(self) -> dict[str, Any]:
+        """Means over the seeds; counts are sums. Shares are fractions, ``None`` without any."""
+        shares = [one.in_time_share for one in self.metrics if one.in_time_share is not None]
+        share = Estimate.of(shares)
+        row: dict[str, Any] = {
+            "scheduler": self.scheduler, "seeds": len(self.seeds),
+            "in_time": share.mean if shares else None, "in_time_half_width": share.half_width,
+        }
+        if self.bounds:
+            bound = sum(self.bounds) / len(self.bounds)
+            row["bound"] = bound
+            row["share_of_bound"] = share.mean / bound if shares and bound else None
+        for item in fields(ClusterMetrics):
+            values = [getattr(one, item.name) for one in self.metrics]
+            known = [value for value in values if value is not None]
+            if item.name in _SUMS:
+                row[item.name] = sum(known)
+            elif item.name not in ("in_time", "in_time_share"):
+                row[item.name] = sum(known) / len(known) if known else None
+        return row
+
+
+def compare(
+    scenario: Scenario, schedulers: Sequence[SchedulerSpec], seeds: Sequence[int], *,
+    bound: ShareBound | None = None, slowdown: Slowdown | None = None,
+    on_run: Callable[[], object] = lambda: None,
+) -> tuple[Compared, ...]:
+    """Run schedulers on the same requests.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    schedulers : sequence of SchedulerSpec
+    seeds : sequence of int
+        One or more.
+    bound : callable, optional
+        Computed once for a seed, or for each run where requests depend on the answers.
+    slowdown : Slowdown, optional
+    on_run : callable
+        Called after each run.
+
+    Raises
+    ------
+    SchedulerError
+        A scheduler did what cannot be done.
+    """
+    depends = any(one.after is not None or one.workload.loop is not None
+                  for one in scenario.streams)
+    metrics: list[list[ClusterMetrics]] = [[] for _ in schedulers]
+    bounds: list[list[float]] = [[] for _ in schedulers]
+    firsts: list[ClusterRun] = []
+    for seed in seeds:
+        requests, known = draw_requests(scenario, seed), None
+        for i, spec in enumerate(schedulers):
+            run = ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown).serve(spec)
+            metrics[i].append(measure_cluster(run))
+            if bound is not None:
+                if known is None or depends:
+                    known = bound(run)
+                bounds[i].append(known)
+            if len(firsts) <= i:
+                firsts.append(run)
+            on_run()
+    return tuple(
+        Compared(spec.text, tuple(seeds), tuple(metrics[i]), tuple(bounds[i]), firsts[i])
+        for i, spec in enumerate(schedulers))
