@@ -20,6 +20,7 @@ from tests.cli.command import Ran, Run
 from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import problem
 from tests.profiles.samples import write_sources
+from tests.profiles.test_kernels import LONG, TRACE
 from tests.scenario.samples import document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +68,8 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "gateway.csv").write_text(
         "received,done,net\n2026-03-02T10:00:00Z,2026-03-02T10:00:00.012Z,svm-poly-6400\n"
         "2026-03-02T10:00:00.1Z,2026-03-02T10:00:00.141Z,svm-poly-6400\n")
+    (tmp_path / "nsys.csv").write_text(TRACE)
+    (tmp_path / "ncu.csv").write_text(LONG)
     (tmp_path / "scenario.json").write_text(json.dumps(document()))
     (tmp_path / "own.py").write_text(
         "from ramsis.sim.cluster import Scheduler\n\n\nclass Mine(Scheduler):\n"
