@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.scenario import Scenario, scenario_from_document
+from ramsis.bounds import scenario_bound
+from ramsis.scenario import Scenario, draw_requests, scenario_from_document
 from ramsis.sim.cluster import ClusterEngine, ClusterRun, Scheduler, measure_cluster
 from ramsis.sim.cluster.requests import DROPPED
 
@@ -159,6 +160,8 @@ class Chance(Scheduler):
     def run_some(self) -> None:
         engine, workers, rng = self.engine, self.engine.workers, self.rng
         for request in list(self.to_run):
+            if request not in self.to_run:  # it went with another
+                continue
             model = engine.requests.model[request]
             where = engine._at_machine.get(request, (0, -1))[1]
             for worker in [where] if where >= 0 else rng.permutation(len(workers)).tolist():
@@ -213,6 +216,8 @@ def check(seed: int) -> ClusterRun:
     assert np.isfinite(run.finish_ms).all()
     assert set(np.flatnonzero(run.batch_of == DROPPED)) == set(run.drop_request.tolist())
     assert (run.response_ms > 0).all()
+    bound = scenario_bound(made, draw_requests(made, seed))
+    assert bound is None or found.in_time <= bound.in_time
     _check_loaded(run)
     _check_lanes(run)
     return run

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from ramsis.scenario import Requests, Scenario
-from ramsis.sim import ConstantLoad, SimulationSettings, run_plan, scheme
+from ramsis.sim import ConstantLoad, run_plan, scheme
 from ramsis.sim.cluster import ClusterEngine
 from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler, fleet_of
 from tests.scenario.samples import scenario, stream
@@ -37,7 +35,7 @@ def test_every_batch_is_the_same(name: str, load_qps: float | None) -> None:
     plan = scheme(name).prepare(fleet)
     load = ConstantLoad(250.0, made.duration_ms)
     plain = run_plan(fleet, plan, load, seed=3, monitored=load_qps is None,
-                     **({"engine": "plain"} if "engine" in settings() else {}))
+                     engine="plain")
     given = Requests(plain.arrival_ms, np.zeros(plain.queries, dtype=np.int64),
                      np.zeros(plain.queries, dtype=np.int64), plain.arrival_ms,
                      plain.arrival_ms + 60.0)
@@ -58,7 +56,3 @@ def test_every_batch_is_the_same(name: str, load_qps: float | None) -> None:
         np.testing.assert_array_equal(mine[order], its[other])
     np.testing.assert_array_equal(run.in_time, plain.in_time)
     np.testing.assert_array_equal(np.sort(run.drop_request), np.sort(plain.drop_query))
-
-
-def settings() -> dict[str, Any]:
-    return SimulationSettings.__dataclass_fields__
