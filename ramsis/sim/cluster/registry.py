@@ -26,6 +26,7 @@ from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
+from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler
 from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
 from ramsis.sim.cluster.schedulers.sigmaos_colocation import (
     SigmaOSColocation,
@@ -40,6 +41,7 @@ SCHEDULERS: Mapping[str, type[Scheduler]] = {
     "clockwork": Clockwork,
     "lru": LeastRecentlyUsed,
     "random": RandomScheduler,
+    "scheme": SchemeScheduler,
     "sigmaos": SigmaOS,
     "sigmaos-colocation": SigmaOSColocation,
     "sigmaos-colocation-queue": SigmaOSColocationQueue,
