@@ -27,6 +27,7 @@ from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
 from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
+from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler
 from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
 from ramsis.sim.cluster.schedulers.sigmaos_colocation import (
     SigmaOSColocation,
@@ -42,6 +43,7 @@ SCHEDULERS: Mapping[str, type[Scheduler]] = {
     "lru": LeastRecentlyUsed,
     "planned": Planned,
     "random": RandomScheduler,
+    "scheme": SchemeScheduler,
     "sigmaos": SigmaOS,
     "sigmaos-colocation": SigmaOSColocation,
     "sigmaos-colocation-queue": SigmaOSColocationQueue,
