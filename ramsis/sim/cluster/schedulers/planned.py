@@ -9,17 +9,16 @@ takes. A worker looks at the batches of the models that it holds by their latest
 each on the worker that is free first. Where that is too late for one, of all batches up to it the
 one with most time per request is put off (Moore 1968, Hodgson's rule, for weights): it stays, and
 may have more requests by the time that it is looked at again. The first that is not put off is
-run. No more than ``look_ahead`` batches are looked at. Where workers hold different models, a batch
-of a model with h holders is taken to keep each of them busy for an h-th of its time. A request that
-no batch can answer in time is dropped.
+run. No more than ``look_ahead`` batches are looked at. Where workers hold different models, a
+batch of a model with h holders is taken to keep each of them busy for an h-th of its time. A
+request that no batch can answer in time is dropped.
 
 *Loads.* A waiting model that no worker holds is loaded at once, onto the worker with least work by
-the rates seen so far. Every ``every_ms`` the work of the workers is compared, each model's shared
-among its holders, and the busiest one's models of most work are loaded onto the least busy ones
-too, as long as that evens the work out by a share of ``worth``. Work is the rate times what a
-request took of its worker in the last batches. Room is made by the models of least
-rate per MB that have nothing to do, the only copies last. Rates are means of exponential weight
-over ``memory_ms``: nothing that is yet to come is known.
+the rates seen so far. Every ``every_ms``, the models of most work by holder, of at least a share
+``worth`` of a worker's time, are loaded onto workers with less work too. Work is the rate times
+what a request took of its worker in the last batches. Room is made by the models of least rate per
+MB that have nothing to do, the only copies last. Rates are means of exponential weight over
+``memory_ms``: nothing that is yet to come is known.
 
 An event costs a search in sorted lists (logarithmic, but for moving what follows in memory) and
 ``look_ahead`` steps where a worker is free.
@@ -58,11 +57,12 @@ class Planned(Scheduler):
     memory_ms : float
         Mean age of the arrivals that rates are computed from.
     worth : float
-        Least share of a worker's time that one more copy has to take over.
+        Least share of a worker's time that a model with one more copy takes of each holder.
     """
 
     def __init__(
-        self, engine: ClusterEngine, look_ahead: int = 12, every_ms: float = 100.0, memory_ms: float = 1000.0, worth: float = 0.005,
+        self, engine: ClusterEngine, look_ahead: int = 12, every_ms: float = 100.0,
+        memory_ms: float = 1000.0, worth: float = 0.005,
     ) -> None:
         super().__init__(engine)
         self.look_ahead, self.every_ms = look_ahead, every_ms
@@ -164,7 +164,8 @@ class Planned(Scheduler):
             self.version[model] += 1
         if not queue:
             return
-        due_ms, now_ms, version = self.deadline_ms[queue[0]], self.engine.now_ms, self.version[model]
+        due_ms, now_ms = self.deadline_ms[queue[0]], self.engine.now_ms
+        version = self.version[model]
         if self.settled or (holders is None and self.everywhere(model)):
             batch = self.batch(0, model, len(queue), due_ms, now_ms, version)
             if batch is not None:
@@ -414,31 +415,25 @@ class Planned(Scheduler):
                 work[model] = self.rate_now(model) * self.cost_ms[model]
                 for worker in holders:
                     busy[worker] += work[model] / len(holders)
-        for _ in range(_MOST_LOADS):
-            able = [worker for worker in range(len(workers)) if workers.may_load(worker)]
-            if not able or len(workers) < 2:
-                return
-            idlest = min(able, key=busy.__getitem__)
-            busiest = max(range(len(workers)), key=busy.__getitem__)
-            model = self.copy_of(busiest, idlest, work)
-            if model is None:
-                return
-            holders = self.holders[model]
-            self.load(idlest, model)
-            for worker in holders:
-                busy[worker] -= work[model] / len(holders) / (len(holders) + 1)
-            busy[idlest] += work[model] / (len(holders) + 1)
+        self.spread(work)
 
-    def copy_of(self, busiest: int, idlest: int, work: list[float]) -> int | None:
-        """A model of the busiest worker that the idlest one should hold too, with room made."""
-        held = self.engine.workers.loaded
-        missing = [model for model in held[busiest]
-                   if model not in held[idlest] and not self.coming[model]]
-        for model in nlargest(3, missing, key=lambda one: work[one] / len(self.holders[one])):
-            gain = work[model] / len(self.holders[model]) / (len(self.holders[model]) + 1)
-            if gain >= self.worth and self.room(idlest, model):
-                return model
-        return None
+    def spread(self, work: list[float]) -> None:
+        """Load the models of most work for each of their holders onto more workers."""
+        workers, busy = self.engine.workers, self.busy
+        wanted = [(work[model] / len(holders), model) for model, holders in enumerate(self.holders)
+                  if holders and len(holders) < len(workers) and not self.coming[model]
+                  and work[model] > self.worth * len(holders)]
+        for share, model in nlargest(_MOST_LOADS, wanted):
+            able = [worker for worker in range(len(workers))
+                    if workers.may_load(worker) and model not in workers.loaded[worker]]
+            holders = self.holders[model]
+            for worker in sorted(able, key=busy.__getitem__)[:2]:
+                if busy[worker] < max(busy[one] for one in holders) and self.room(worker, model):
+                    self.load(worker, model)
+                    for one in holders:
+                        busy[one] -= share / (len(holders) + 1)
+                    busy[worker] += work[model] / (len(holders) + 1)
+                    break
 
 
 def _efficient_sizes(engine: ClusterEngine) -> list[list[list[int]]]:
