@@ -30,9 +30,10 @@ from typing import Any
 
 import numpy as np
 
+from ramsis.bounds import scenario_bound
 from ramsis.files import write_atomic
 from ramsis.planning import SCHEDULERS, compare, scheduler_named
-from ramsis.scenario import Scenario, scenario_from_document
+from ramsis.scenario import Scenario, draw_requests, scenario_from_document
 
 BATCH_MS = {1: 3.322, 2: 5.271, 4: 7.495, 8: 12.439, 16: 21.729}
 """ResNet50 on a V100, as published with Clockwork."""
@@ -102,16 +103,22 @@ def _held(rates: Any, batch_ms: Any, memory_mb: Any) -> list[dict[str, Any]]:
     return [{"worker": f"gpu-{gpu + 1}", "models": names} for gpu, names in enumerate(held)]
 
 
-def rows_of(scenario: Scenario, schedulers: Sequence[str], seeds: int) -> list[dict[str, Any]]:
-    """A row for each scheduler."""
-    rows = []
+def rows_of(
+    scenario: Scenario, schedulers: Sequence[str], seeds: int, bound: bool
+) -> list[dict[str, Any]]:
+    """A row for each scheduler; the bound is that of the requests, which all of them get."""
+    rows: list[dict[str, Any]] = []
+    shares: dict[str, Any] = {}
     for name in schedulers:
         begin = time.process_time()
         found, = compare(scenario, [scheduler_named(name)], range(seeds))
-        row = found.row()
         took_s = time.process_time() - begin
+        row = found.row()
         rows.append({**row, "requests_per_cpu_s": round(row["requests"] / took_s)})
-    return rows
+    if bound:
+        found = [scenario_bound(scenario, draw_requests(scenario, seed)) for seed in range(seeds)]
+        shares["bound"] = sum(one.share for one in found if one is not None) / seeds
+    return [{**row, **shares} for row in rows]
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -125,6 +132,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--scheduler", action="append",
                         help=f"repeat to compare; by default {', '.join(COMPARED)}")
+    parser.add_argument("--no-bound", action="store_true", help="leave out what none can beat")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args(arguments)
 
@@ -141,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             scenario = grid(options.rate, options.instances, slo_ms, options.duration_s)
             terms = {"rate_qps": options.rate, "instances": options.instances}
-        for row in rows_of(scenario, schedulers, options.seeds):
+        for row in rows_of(scenario, schedulers, options.seeds, not options.no_bound):
             rows.append({**terms, "slo_ms": slo_ms, **row})
             bound = "" if row.get("bound") is None else f"  bound {row['bound']:.4f}"
             print(f"{terms['rate_qps']:g} x {terms['instances']}, {slo_ms:g} ms  "

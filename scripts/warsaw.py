@@ -1,6 +1,6 @@
 """Thirty minutes on a Kubernetes cluster: the schedulers of the Warsaw thesis, and a planned one.
 
-python scripts/warsaw.py [--overhead-ms X] [--seed S] [--no-bound] [--json FILE]
+python scripts/warsaw.py [--overhead-ms X] [--seed S] [--no-bound] [--json FILE] [--scenario FILE]
 
 The workload is that of P. Blinowski, S. Mrozicki, S. Potrzebowski, K. Wąsowski: *Measuring and
 improving resource utilization in a Kubernetes cluster serving AI inference tasks*, BSc thesis,
@@ -12,20 +12,25 @@ the minutes next to them by is given to VGG-19, whose requests would otherwise n
 
 All of this is 6.7 % of what the machines can do: the violations that the thesis prints come from
 overheads of its microservices, which it does not print. ``--overhead-ms`` adds a time to each
-inference, during which the machine is taken.
+inference, during which the machine is taken. ``bound`` is the share of the requests that no
+scheduler can exceed. ``--scenario`` writes the scenario, for ``ramsis cluster``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ramsis.scenario import Scenario, scenario_from_document
+from ramsis.bounds import scenario_bound
+from ramsis.files import write_atomic
+from ramsis.scenario import Scenario, draw_requests, scenario_from_document, write_scenario
 from ramsis.sim.cluster import ClusterEngine, ClusterRun, measure_cluster, scheduler
 
 MINUTES = (
@@ -54,16 +59,25 @@ PRINTED = {  # violations in % and loading time in s; figures 6.14 and 6.15
     "modified-baseline": (32.53, 1931.51),
     "clockwork-adjusted": (17.69, 1061.24),
     "round-robin": (16.36, 857.81),
-    "round-robin:variant=a": (14.25, 774.86),
-    "round-robin:variant=b": (15.21, 909.45),
-    "round-robin:variant=c": (13.64, 1177.02),
-    "round-robin:variant=d": (3.49, 828.24),
+    "round-robin-a": (14.25, 774.86),
+    "round-robin-b": (15.21, 909.45),
+    "round-robin-c": (13.64, 1177.02),
+    "round-robin-d": (3.49, 828.24),
 }
-SCHEDULERS = (
-    "baseline", "modified-baseline", "modified-baseline:load_when=no-idle", "clockwork-adjusted",
-    "round-robin", "round-robin:variant=a", "round-robin:variant=b", "round-robin:variant=c",
-    "round-robin:variant=d", "planned-loading", "planned-loading:hindsight=true",
-)
+SCHEDULERS: Mapping[str, str] = {
+    "baseline": "baseline",
+    "modified-baseline": "modified-baseline",
+    "modified-baseline, no idle holder": "modified-baseline:load_when=no-idle",
+    "clockwork-adjusted": "clockwork-adjusted",
+    "round-robin": "round-robin",
+    "round-robin-a": "round-robin:variant=a",
+    "round-robin-b": "round-robin:variant=b",
+    "round-robin-c": "round-robin:variant=c",
+    "round-robin-d": "round-robin:variant=d",
+    "planned": "planned-loading",
+    "planned, hindsight": "planned-loading:hindsight=true",
+}
+"""Rows, and how ``ramsis cluster --scheduler`` names what they show."""
 
 
 def minutes_by_model() -> dict[str, list[int]]:
@@ -106,40 +120,56 @@ def violations_by_minute(run: ClusterRun) -> list[float]:
     return list((late / np.bincount(minute, minlength=len(MINUTES))).tolist())
 
 
-def rows(overhead_ms: float, seed: int, names: tuple[str, ...]) -> list[dict[str, Any]]:
+def rows(
+    overhead_ms: float, seed: int, names: Mapping[str, str], bound: bool = True
+) -> list[dict[str, Any]]:
     """A row for each scheduler."""
     scenario = warsaw_scenario(overhead_ms, seed)
+    requests = draw_requests(scenario, seed)
+    known = scenario_bound(scenario, requests) if bound else None
     found = []
-    for name in names:
-        begun = time.process_time()
-        run = ClusterEngine(scenario, seed).serve(scheduler(name))
-        took_s = time.process_time() - begun
+    for name, spec in names.items():
+        begun_s = time.process_time()
+        run = ClusterEngine(scenario, seed, requests=requests).serve(scheduler(spec))
+        took_s = time.process_time() - begun_s
         metrics = measure_cluster(run)
-        printed = PRINTED.get(name, (None, None))
+        violations, loading_s = PRINTED.get(name, (None, None))
         found.append({
-            "scheduler": name, "overhead_ms": overhead_ms, "seed": seed,
+            "scheduler": name, "spec": spec, "overhead_ms": overhead_ms, "seed": seed,
             "violation_rate": metrics.violation_rate, "loading_s": metrics.loading_s,
-            "loads": metrics.loads, "longest_s": (metrics.response_longest_ms or 0.0) / 1000,
+            "bound": None if known is None else known.share, "loads": metrics.loads,
+            "longest_s": (metrics.response_longest_ms or 0.0) / 1000.0,
             "violations_by_minute": violations_by_minute(run),
-            "printed_violation_rate": None if printed[0] is None else printed[0] / 100,
-            "printed_loading_s": printed[1], "processor_s": took_s,
+            "printed_violation_rate": None if violations is None else violations / 100.0,
+            "printed_loading_s": loading_s, "requests_per_cpu_s": round(len(requests) / took_s),
         })
-        print(f"{name:38} {metrics.violation_rate:8.4%} {metrics.loading_s:9.1f} s "
-              f"{metrics.loads:6} {took_s:6.2f} s", flush=True)
+        least = "" if known is None else f"  at least {1.0 - known.share:8.4%}"
+        print(f"{name:34} {metrics.violation_rate:9.4%} in violation{least}  "
+              f"{metrics.loading_s:8.1f} s of {metrics.loads} loads", flush=True)
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--overhead-ms", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--scheduler", action="append")
+    parser.add_argument("--scheduler", action="append", metavar="NAME",
+                        help="only these rows, or others that `ramsis cluster` knows")
+    parser.add_argument("--no-bound", action="store_true")
     parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    found = rows(args.overhead_ms, args.seed, tuple(args.scheduler or SCHEDULERS))
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    parser.add_argument("--scenario", type=Path)
+    options = parser.parse_args(arguments)
+    if not 0.0 <= options.overhead_ms < float("inf") or options.seed < 0:
+        parser.error("--overhead-ms and --seed have to be 0 or more")
+    if options.scenario is not None:
+        write_scenario(warsaw_scenario(options.overhead_ms, options.seed), options.scenario)
+    names = SCHEDULERS if options.scheduler is None else {
+        name: SCHEDULERS.get(name, name) for name in options.scheduler}
+    found = rows(options.overhead_ms, options.seed, names, not options.no_bound)
+    if options.json is not None:
+        write_atomic(options.json, json.dumps({"rows": found}, indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

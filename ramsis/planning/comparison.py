@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ramsis.bounds import scenario_bound
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim import Estimate
 from ramsis.sim.cluster import (
@@ -18,9 +19,6 @@ from ramsis.sim.cluster import (
 )
 
 __all__ = ["Compared", "compare"]
-
-ShareBound = Callable[[ClusterRun], float]
-"""The largest share of a run's requests that any scheduler can answer in time, at most."""
 
 _SUMS = ("requests", "late", "dropped", "never_answered", "batches", "loads", "cold_starts")
 
@@ -36,8 +34,8 @@ class Compared:
     metrics : tuple of ClusterMetrics
         Of each seed.
     bounds : tuple of float
-        Share of the requests that can be in time at most, of each seed; empty where it was not
-        asked for.
+        Share of the requests that any scheduler can answer in time at most, of each seed; empty
+        where it was not asked for, or is not known.
     first : ClusterRun
         Of the first seed.
     """
@@ -72,7 +70,7 @@ class Compared:
 
 def compare(
     scenario: Scenario, schedulers: Sequence[SchedulerSpec], seeds: Sequence[int], *,
-    bound: ShareBound | None = None, slowdown: Slowdown | None = None,
+    bound: bool = False, slowdown: Slowdown | None = None,
     on_run: Callable[[], object] = lambda: None,
 ) -> tuple[Compared, ...]:
     """Run schedulers on the same requests.
@@ -83,8 +81,9 @@ def compare(
     schedulers : sequence of SchedulerSpec
     seeds : sequence of int
         One or more.
-    bound : callable, optional
-        Computed once for a seed, or for each run where requests depend on the answers.
+    bound : bool
+        Whether to compute what no scheduler can beat, once for a seed; it is not known where
+        requests depend on the answers, or batches are continuous.
     slowdown : Slowdown, optional
     on_run : callable
         Called after each run.
@@ -94,23 +93,20 @@ def compare(
     SchedulerError
         A scheduler did what cannot be done.
     """
-    depends = any(one.after is not None or one.workload.loop is not None
-                  for one in scenario.streams)
     metrics: list[list[ClusterMetrics]] = [[] for _ in schedulers]
-    bounds: list[list[float]] = [[] for _ in schedulers]
+    bounds: list[float] = []
     firsts: list[ClusterRun] = []
     for seed in seeds:
-        requests, known = draw_requests(scenario, seed), None
+        requests = draw_requests(scenario, seed)
+        known = scenario_bound(scenario, requests) if bound else None
+        if known is not None and len(requests):
+            bounds.append(known.share)
         for i, spec in enumerate(schedulers):
             run = ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown).serve(spec)
             metrics[i].append(measure_cluster(run))
-            if bound is not None:
-                if known is None or depends:
-                    known = bound(run)
-                bounds[i].append(known)
             if len(firsts) <= i:
                 firsts.append(run)
             on_run()
     return tuple(
-        Compared(spec.text, tuple(seeds), tuple(metrics[i]), tuple(bounds[i]), firsts[i])
+        Compared(spec.text, tuple(seeds), tuple(metrics[i]), tuple(bounds), firsts[i])
         for i, spec in enumerate(schedulers))

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from placement_milp import place, write_placement
+from placement_milp.presets import usher
 from ramsis import profiles
 from ramsis.cli.main import cli
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import Ran, Run
 from tests.cli.test_main_cli import COMMANDS
-from tests.placement.samples import problem
+from tests.placement.samples import problem, shared_problem
 from tests.profiles.samples import write_sources
+from tests.profiles.test_kernels import LONG, TRACE
 from tests.scenario.samples import document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +62,7 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
         'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
         'scheme = ["round-robin", "greedy"]\n')
     write_placement(place(problem()), tmp_path / "placement.json")
+    write_placement(usher(shared_problem()), tmp_path / "shared.json")
     (tmp_path / "requests.csv").write_text(
         "arrival_s,start_s,finish_s,deadline_ms,outcome,model,batch,run_as,worker,correct\n"
         + "".join(f"{t:.3f},{t:.3f},{t + 0.006:.3f},25,served,svm-poly-6400,1,1,0,1\n"
@@ -67,6 +70,8 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "gateway.csv").write_text(
         "received,done,net\n2026-03-02T10:00:00Z,2026-03-02T10:00:00.012Z,svm-poly-6400\n"
         "2026-03-02T10:00:00.1Z,2026-03-02T10:00:00.141Z,svm-poly-6400\n")
+    (tmp_path / "nsys.csv").write_text(TRACE)
+    (tmp_path / "ncu.csv").write_text(LONG)
     (tmp_path / "scenario.json").write_text(json.dumps(document()))
     (tmp_path / "own.py").write_text(
         "from ramsis.sim.cluster import Scheduler\n\n\nclass Mine(Scheduler):\n"

@@ -31,11 +31,24 @@ def _queue(load: float) -> float:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _sorted(places: NDArray[np.int64], values: FloatArray) -> NDArray[np.int64]:
+    """Places by rising values there, for few of them."""
+    order = places.copy()
+    for i in range(1, order.size):
+        one, j = order[i], i
+        while j > 0 and values[order[j - 1]] > values[one]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = one
+    return order
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _spread(
     where: NDArray[np.int64], count: int, alone: FloatArray, loads: FloatArray, part: FloatArray,
 ) -> None:
     """Add one model's demand to its holders' loads, so that those that take some are level."""
-    order = where[:count][np.argsort(loads[where[:count]])]
+    order = _sorted(where[:count], loads)
     speed, filled, level = 0.0, 0.0, 0.0
     for i in range(count):
         base = loads[order[i]]
@@ -116,6 +129,7 @@ def best_change(
     now = balanced(held, work, loads)
     best, worker, model = 0.0, -1, -1
     state = held.copy()
+    every = np.arange(models)
     going = np.zeros(models, np.bool_)
     for w in range(workers):
         if not movable[w]:
@@ -125,7 +139,7 @@ def best_change(
             if held[w, m]:
                 free_mb -= memory_mb[m]
                 free -= 1
-        order = np.argsort(work[w])
+        order = _sorted(every, work[w])
         for m in range(models):
             if held[w, m] or not wanted[m] or work[w, m] == np.inf or memory_mb[m] > room_mb[w]:
                 continue

@@ -55,7 +55,7 @@ class ClockworkAdjusted(Scheduler):
         self.late: list[deque[int]] = [deque() for _ in range(models)]
         self.busy_with: dict[int, None] = {}  # models with requests that wait
         mean_ms = engine.arrays.latency_ms[:, :, 0]
-        self.each_ms = [min(row) for row in mean_ms[:, engine.arrays.kind].T.tolist()]
+        self.each_ms: list[float] = [min(row) for row in mean_ms[:, engine.arrays.kind].T.tolist()]
         self.awake = False
 
     # Inference.

@@ -4,10 +4,12 @@
 arrived (:class:`~ramsis.sim.cluster.schedulers.replanning.Demand`), with a margin of ``margin``
 times its square root, in workers. As long as one change of what workers hold saves more waiting
 than it costs (:func:`~ramsis.sim.cluster.schedulers.replanning.next_change`), it is made: a worker
-that is chosen starts nothing more, and loads when it is idle. At the start, when nothing is known,
-all models are taken to be wanted alike, so that each place holds one. ``hindsight`` takes the
-requests of the next ``lasts_s`` from the future in the place of the estimate: not a scheduler that
-could run, but a measure of what the estimate costs.
+that is chosen starts nothing more, and loads when it is idle. A model that no worker holds is
+loaded as soon as a request waits for it, in the place of what fewest requests wait for and, of
+equal ones, has the lowest rate; not of what has not run since it was loaded and is waited for. At
+the start, when nothing is known, all models are taken to be wanted alike, so that each place holds
+one. ``hindsight`` takes the requests of the next ``lasts_s`` from the future in the place of the
+estimate: not a scheduler that could run, but a measure of what the estimate costs.
 
 *Inference.* Nothing is given to a worker before it is idle. It then runs the request, for any of
 the models that it holds, whose last moment to start comes first; those that can no longer be in
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import inf
 
@@ -73,6 +76,7 @@ class PlannedLoading(Scheduler):
         self.pending: dict[int, Change] = {}
         self.each_ms = [[rows[m][0] for m in range(models)] for rows in
                         (engine.times.rows[t] for t in workers.type)]
+        self.used: list[set[int]] = [set() for _ in workers.type]  # since they were loaded
         arrays = engine.arrays
         self.load_s = arrays.load_ms[arrays.worker_type] / 1000.0
         self.awake = False
@@ -96,6 +100,8 @@ class PlannedLoading(Scheduler):
         free = [worker for worker in engine.workers.holders(model) if self.free(worker)]
         if free:
             self.serve(min(free, key=lambda worker: (self._missed(worker, model), worker)))
+        else:
+            self.load_missing((model,))
         self.stay_awake()
 
     def free(self, worker: int) -> bool:
@@ -129,6 +135,7 @@ class PlannedLoading(Scheduler):
             for other in change.given_up:
                 self.engine.unload(worker, other)
             self.engine.load(worker, change.model)
+            self.used[worker].discard(change.model)
 
     def serve(self, worker: int) -> None:
         """Run requests on a worker, as it has free lanes."""
@@ -144,6 +151,7 @@ class PlannedLoading(Scheduler):
                 arrival_ms = self.engine.requests.arrival_ms
                 found = min((arrival_ms[self.late[m][0]], m) for m in late)
                 request = self.late[found[1]].popleft()
+            self.used[worker].add(found[1])
             self.engine.run(worker, found[1], [request])
 
     def _latest_ms(self, worker: int, model: int) -> float:
@@ -198,17 +206,58 @@ class PlannedLoading(Scheduler):
     def plan(self) -> None:
         """Make the changes that save more than they cost."""
         self.fill()
+        self.load_missing([m for m, queue in enumerate(self.queues) if queue or self.late[m]])
         holding = self.holding()
         for _ in self.queues:
             loads = loads_in_balance(holding)
             least = np.where(holding.held, loads[:, None], inf).min(axis=0)
-            wanted = (least >= self.enough) & (holding.work > 0).any(axis=0)
+            wanted = (least >= self.enough) & (least < inf) & (holding.work > 0).any(axis=0)
             change = next_change(holding, wanted, self.lasts_s) if wanted.any() else None
             if change is None:
                 return
             self.pending[change.worker] = change
             holding.make(change)
             self.proceed(change.worker)
+
+    def load_missing(self, models: Sequence[int]) -> None:
+        """Load models that no worker holds, in the place of what is least needed."""
+        workers = self.engine.workers
+        for model in models:
+            if (any(model in held for held in workers.loaded)
+                    or any(model in coming for coming in workers.loading)
+                    or any(change.model == model for change in self.pending.values())):
+                continue
+            ways = [(way[0], len(workers.running[worker]), worker, way[1])
+                    for worker in range(len(workers))
+                    if (way := self._way(worker, model)) is not None]
+            if ways:
+                _, _, worker, given_up = min(ways)
+                self.pending[worker] = Change(worker, model, given_up)
+                self.proceed(worker)
+
+    def _way(self, worker: int, model: int) -> tuple[tuple[int, float], tuple[int, ...]] | None:
+        """What would give way to a model on a worker, and how much it is needed."""
+        workers, now_ms = self.engine.workers, self.engine.now_ms
+        if (workers.status[worker] != "active" or workers.loading[worker] or worker in self.pending
+                or self.each_ms[worker][model] == inf):
+            return None
+        free_mb = workers.free_mb[worker]
+        places = workers.max_models[worker] - len(workers.loaded[worker])
+        given_up: list[int] = []
+        waits, rate = 0, 0.0
+        for held in sorted(
+                (len(self.queues[m]) + len(self.late[m]), self.demand.per_ms(m, now_ms), m)
+                for m in workers.loaded[worker]):
+            if workers.model_mb[model] <= free_mb and places >= 1:
+                break
+            if held[0] and held[2] not in self.used[worker]:
+                return None
+            given_up.append(held[2])
+            free_mb, places = free_mb + workers.model_mb[held[2]], places + 1
+            waits, rate = waits + held[0], rate + held[1]
+        if workers.model_mb[model] > free_mb or places < 1:
+            return None
+        return (waits, rate), tuple(given_up)
 
     def per_ms(self, model: int) -> float:
         """The rate of requests for a model."""

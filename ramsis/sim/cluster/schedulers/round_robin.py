@@ -112,6 +112,7 @@ class RoundRobin(PhasedScheduler):
         """A quantum has passed, unless it was renewed."""
         assert isinstance(token, tuple)
         worker, model, slot = token
+        assert isinstance(slot, _Slot)
         if self.slots[worker].get(model) is not slot:
             return
         if slot.until_ms > self.engine.now_ms:
