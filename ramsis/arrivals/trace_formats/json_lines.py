@@ -16,6 +16,11 @@ from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants
 from ramsis.errors import InputFileError, describe
 
+try:  # three times as fast; what it refuses, the standard library reads line by line
+    from orjson import loads as _loads
+except ImportError:
+    from json import loads as _loads
+
 __all__ = ["read_json_lines"]
 
 
@@ -83,7 +88,7 @@ def _at_once(text: str, key: str) -> list[Any] | None:
     """The value of the key in each line of a block; None: go line by line."""
     body = text.removesuffix("\n")
     try:
-        found = json.loads("[" + body.replace("\n", ",") + "]")
+        found = _loads("[" + body.replace("\n", ",") + "]")
         if len(found) == body.count("\n") + 1:
             values = [item[key] for item in found]
             if {type(value) for value in values} <= {int, float, str}:
