@@ -1,6 +1,8 @@
-"""Upper bounds on effective accuracy, lower bounds on workers: what no scheme can beat."""
+"""What no scheme can beat: bounds on effective accuracy, requests in time and workers."""
 
 from ramsis.bounds.fluid import FluidBound, fluid_bound, realised_bound
+from ramsis.bounds.goodput import GoodputBound, Requests, Servers, goodput_bound
+from ramsis.bounds.scenario import scenario_bound
 from ramsis.bounds.targets import Targets
 from ramsis.bounds.workers import (
     CheapestWorkers,
@@ -9,7 +11,8 @@ from ramsis.bounds.workers import (
 )
 from ramsis.checks import check_arguments
 
-__all__ = ["CheapestWorkers", "FluidBound", "Targets", "fewest_workers_bound",
-           "fewest_workers_bound_over_time", "fluid_bound", "realised_bound"]
+__all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "Requests", "Servers", "Targets",
+           "fewest_workers_bound", "fewest_workers_bound_over_time", "fluid_bound",
+           "goodput_bound", "realised_bound", "scenario_bound"]
 
 check_arguments(globals(), __all__)

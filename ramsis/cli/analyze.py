@@ -8,9 +8,12 @@ from typing import Any
 
 import click
 
+from ramsis.analysis.server_run import Held, hold_against
 from ramsis.cli.params import FIGURE
 from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows
+from ramsis.errors import VerificationError
 from ramsis.policy import Policy, read, read_set
+from ramsis.profiles.importers.mlperf import read_server
 
 __all__ = ["analyze"]
 
@@ -36,12 +39,20 @@ _COLUMNS = (
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw accuracy, bound and violations against the load (png, pdf or svg; "
                    "needs the extra 'plot').")
-def analyze(sources: tuple[str, ...], as_json: bool, plot: Path | None) -> None:
+@click.option("--loadgen", type=click.Path(dir_okay=False), metavar="FILE",
+              help="Hold the promise against a measurement: the summary of MLPerf's loadgen, "
+                   "Server scenario.")
+def analyze(
+    sources: tuple[str, ...], as_json: bool, plot: Path | None, loadgen: str | None
+) -> None:
     """Show what policies promise: expectations, quantiles and certificate.
 
     Each argument is a policy file, or a folder with a manifest. Batch sizes are those that
     queries are served in; queue and slack are those found at a decision. The certificate gives
     how far the gain can be from the optimum of its model.
+
+    With --loadgen the policy of the lowest load that meets that of the run is held against it:
+    exit code 6 when more queries were late than its promise lets expect, at a level of 1 %.
 
     \b
     Examples:
@@ -55,10 +66,16 @@ def analyze(sources: tuple[str, ...], as_json: bool, plot: Path | None) -> None:
 
         plot_promises(policies, plot)
         click.echo(f"figure in {plot}", err=True)
+    held = None if loadgen is None else hold_against(policies, read_server(loadgen))
     if as_json:
-        print_json(rows)
+        print_json(rows, **({} if held is None else {"loadgen": asdict(held)}))
     else:
         print_rows(_COLUMNS, [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
+    if held is not None:
+        if not as_json:
+            click.echo(f"\n{_in_words(held)}")
+        if not held.kept:
+            raise VerificationError("the promise was not kept in this run")
 
 
 def _policies(source: str) -> tuple[Policy, ...]:
@@ -66,6 +83,15 @@ def _policies(source: str) -> tuple[Policy, ...]:
         return (read(source),)
     return tuple(station.policy for level in read_set(source).levels
                  for station in level.stations)
+
+
+def _in_words(held: Held) -> str:
+    run = held.run
+    late = (f"{run.late_low:.2%}" if run.late_low == run.late_high
+            else f"{run.late_low:.2%} to {run.late_high:.2%}")
+    return (f"loadgen, Server: {run.queries} queries at {run.load_qps:g} QPS, {late} later than "
+            f"{run.slo_ms:g} ms (result {run.result}); the policy for {held.policy_qps:g} QPS "
+            f"promises {held.promised:.4%}: {'kept' if held.kept else 'NOT KEPT'}")
 
 
 def _row(policy: Policy) -> dict[str, Any]:

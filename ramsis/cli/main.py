@@ -31,6 +31,8 @@ _COMMANDS = {
     "generate": ("ramsis.cli.generate:generate", "Make policy files for load levels."),
     "analyze": ("ramsis.cli.analyze:analyze", "What policies promise, a row for each."),
     "simulate": ("ramsis.cli.simulate:simulate_command", "What schemes do on a workload."),
+    "cluster": ("ramsis.cli.cluster:cluster_command",
+                "What schedulers do where models come and go."),
     "load": ("ramsis.cli.load:load_command", "Send a workload to a server."),
     "export": ("ramsis.cli.export:export", "What other serving systems take."),
     "audit": ("ramsis.cli.audit:audit", "How far a request log is from the best possible."),

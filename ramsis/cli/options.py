@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -19,6 +20,7 @@ from ramsis.sim.fleet import SERVICES
 
 __all__ = [
     "cluster_options",
+    "engine_options",
     "load_option",
     "models_option",
     "overhead_option",
@@ -111,6 +113,38 @@ models_option = click.option(
     "--models", type=MODELS, metavar="A,B,...",
     help="Models of the profile to use; of several worker types each uses those that it has.  "
          "[default: all]")
+
+def engine_options(command: _Command) -> _Command:
+    """``--engine``, ``--address`` and ``--processes``; the command gets one ``engine``."""
+
+    @functools.wraps(command)
+    def gathered(*positional: Any, engine: str, address: str | None, processes: int | None,
+                 **given: Any) -> Any:
+        from ramsis.sweep import Engine
+
+        if address is not None and processes is not None:
+            raise click.UsageError("--processes is for this machine; a cluster has its own.")
+        return command(*positional, engine=Engine(engine, processes or _cores(), address), **given)
+
+    made: _Command = gathered
+    for option in (
+        click.option("--processes", type=click.IntRange(min=1), metavar="N",
+                     help="Processes to compute in.  [default: one for each core]"),
+        click.option("--address", metavar="HOST:PORT",
+                     help="Ray cluster to compute on.  [default: Ray on this machine]"),
+        click.option("--engine", type=click.Choice(("processes", "ray")), default="processes",
+                     show_default=True, help="Where to compute: processes of this machine, or "
+                     "Ray (extra 'ray')."),
+    ):
+        made = option(made)
+    return made
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
+
 
 overhead_option = click.option(
     "--overhead-ms", type=float, default=0.0, show_default=True, metavar="MS",

@@ -40,8 +40,9 @@ else:
     _ParamType = click.ParamType
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
-           "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OWN_ARRIVALS", "PROFILES", "SCHEME",
-           "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheme", "TraceName"]
+           "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "OWN_ARRIVALS",
+           "PROFILES", "SCHEME", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
+           "NamedScheme", "TraceName"]
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,20 @@ class OutFolder(click.Path):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """The path."""
-        _check_name(value, self.name, param)
+        _check_name(value, "folder", param)
         return super().convert(value, param, ctx)
+
+
+class OutPlace(OutFolder):
+    """The name of a folder to write to, or a URL, which is taken as it is."""
+
+    name = "place"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """The path, or the URL as a text."""
+        return value if "://" in str(value) else super().convert(value, param, ctx)
 
 
 class OutFile(click.Path):
@@ -336,6 +349,8 @@ SCHEME = Word("scheme", _scheme, _scheme_names)
 """A scheme of :mod:`ramsis.sim` with its parameters, or policies to make: :class:`NamedScheme`."""
 OUT_FOLDER = OutFolder()
 """A folder to write to: a path."""
+OUT_PLACE = OutPlace()
+"""A folder to write to, or a URL: a path or a text."""
 OUT_FILE = OutFile()
 """A path to write to."""
 FIGURE = FigureFile()

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ramsis.cli.kernels import kernels_command
 from ramsis.cli.measure import measure_command
 from ramsis.cli.params import MODELS, OUT_FILE
 from ramsis.cli.profile_plot import plot_command
@@ -40,6 +41,7 @@ def profile() -> None:
 
 profile.add_command(measure_command)
 profile.add_command(plot_command)
+profile.add_command(kernels_command)
 
 
 @profile.command("check")

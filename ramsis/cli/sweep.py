@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
 
-from ramsis.cli.params import OUT_FOLDER, OWN_ARRIVALS
+from ramsis.cli.options import engine_options
+from ramsis.cli.params import OUT_PLACE, OWN_ARRIVALS
 from ramsis.cli.rows import json_option, print_json, progress
-from ramsis.sweep import Failure, Sweep, SweepSpec
+from ramsis.sweep import Engine, Failure, Sweep, SweepSpec
 
 __all__ = ["sweep_command"]
 
@@ -18,15 +18,15 @@ _SHOWN = 10
 
 @click.command("sweep")
 @click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path))
-@click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
-              help="Folder for results and tables; results that are there are reused.")
-@click.option("--processes", type=click.IntRange(min=1), metavar="N",
-              help="Processes to compute in.  [default: one for each core]")
+@click.option("--out", required=True, metavar="DIR|URL", type=OUT_PLACE,
+              help="Folder for results and tables, or a URL that fsspec opens; results that are "
+              "there are reused.")
+@engine_options
 @click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
               help="Arrival process of your own that SPEC names; no other is imported.")
 @json_option
 def sweep_command(
-    spec: Path, out: Path, processes: int | None, arrivals: str | None, as_json: bool
+    spec: Path, out: Path | str, engine: Engine, arrivals: str | None, as_json: bool
 ) -> int:
     """Simulate every combination of profiles, workers, SLOs, loads and schemes that SPEC names.
 
@@ -37,6 +37,9 @@ def sweep_command(
     policies promise. A cell that fails does not stop the others; the exit code is then that of
     the first one.
 
+    With --engine ray the cells run on a Ray cluster, or on processes that Ray starts here; lost
+    processes and nodes are made up for. docs/scaling.md says what that takes.
+
     \b
     Examples:
       $ ramsis sweep sweep.toml --out sweep_out --processes 1
@@ -44,7 +47,7 @@ def sweep_command(
     """
     sweep = Sweep(SweepSpec.load(spec, own_arrivals=arrivals), out)
     with progress("sweep", sweep.todo) as advance:
-        result = sweep.run(processes or _cores(), advance)
+        result = sweep.run(engine, advance)
     counts = {"computed": result.computed, "reused": result.reused,
               "failed": len(result.failures)}
     if as_json:
@@ -67,8 +70,3 @@ def _tell(failures: tuple[Failure, ...]) -> None:
     if len(failures) > _SHOWN:
         click.echo(f"failed: {len(failures) - _SHOWN} more; failures.csv has all", err=True)
 
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1

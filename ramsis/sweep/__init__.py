@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ramsis.checks import check_arguments
+from ramsis.sweep.engines import Engine
 from ramsis.sweep.run import Failure, Sweep, SweepResult, run_sweep
 from ramsis.sweep.spec import Cell, SweepSpec
 from ramsis.sweep.value_table import (
@@ -14,6 +15,7 @@ from ramsis.sweep.value_table import (
 __all__ = [
     "VALUE_TABLE_FORMAT",
     "Cell",
+    "Engine",
     "Failure",
     "Sweep",
     "SweepResult",

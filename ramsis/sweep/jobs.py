@@ -7,6 +7,7 @@ of ModelSwitching are jobs of their own, since many cells use the same one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -59,6 +60,15 @@ class Job(Protocol):
         """The file that it makes."""
         ...
 
+    @property
+    def needs(self) -> Sequence[Job]:
+        """Jobs whose files it reads."""
+        ...
+
+    def done(self) -> bool:
+        """Whether it is there."""
+        ...
+
     def run(self) -> object:
         """Make it."""
         ...
@@ -98,6 +108,11 @@ class PolicyJob:
     load_qps: float
     settings: SynthesisSettings
 
+    @property
+    def needs(self) -> tuple[Job, ...]:
+        """None."""
+        return ()
+
     @cached_property
     def path(self) -> Path:
         """Of the policy file, or the set's manifest."""
@@ -109,6 +124,10 @@ class PolicyJob:
         })
         policies = self.folder / "policies"
         return policies / name if simple else policies / Path(name).stem / MANIFEST_NAME
+
+    def done(self) -> bool:
+        """Whether there is such a file."""
+        return self.path.exists()
 
     def run(self) -> Level[Policy]:
         """Make the policies, unless they are there and whole."""
@@ -143,6 +162,11 @@ class ResponseJob:
     cell: Cell
     scheme: ModelSwitching
 
+    @property
+    def needs(self) -> tuple[Job, ...]:
+        """None."""
+        return ()
+
     @cached_property
     def path(self) -> Path:
         """Of the response profile."""
@@ -155,6 +179,10 @@ class ResponseJob:
     def stored(self) -> ModelSwitching:
         """The scheme, reading what this job makes."""
         return replace(self.scheme, store=str(self.path))
+
+    def done(self) -> bool:
+        """Whether there is such a file."""
+        return self.path.exists()
 
     def run(self) -> None:
         """Profile the models."""
@@ -213,6 +241,10 @@ class CellJob:
             return None
         good = document.get("format") == CELL_FORMAT and document.get("inputs") == self.inputs
         return document if good else None
+
+    def done(self) -> bool:
+        """Whether there is a whole file of these inputs."""
+        return self.result() is not None
 
     def run(self) -> None:
         """Simulate, and write what came of it."""

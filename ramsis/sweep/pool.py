@@ -12,17 +12,21 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from typing import NamedTuple
 
-from ramsis.errors import RamsisError, describe
+from ramsis.errors import OutputError, RamsisError, describe
 from ramsis.sweep.jobs import Job
 
-__all__ = ["Outcome", "Runner", "runner"]
+__all__ = ["Outcome", "Runner", "outcome_of", "process_runner"]
 
 
 class Outcome(NamedTuple):
-    """How a job ended: without an error, or with a line and an exit code."""
+    """How a job ended: without an error, or with a line and an exit code.
+
+    ``store`` says that the place of the results could not be written.
+    """
 
     error: str | None = None
     exit_code: int = 0
+    store: bool = False
 
 
 Runner = Callable[[Sequence[Job]], Iterator[tuple[int, Outcome]]]
@@ -30,7 +34,7 @@ Runner = Callable[[Sequence[Job]], Iterator[tuple[int, Outcome]]]
 
 
 @contextlib.contextmanager
-def runner(processes: int) -> Iterator[Runner]:
+def process_runner(processes: int) -> Iterator[Runner]:
     """A runner with that many processes; leaving the block early ends them at once."""
     if processes == 1:
         yield _in_this_process
@@ -49,13 +53,13 @@ def runner(processes: int) -> Iterator[Runner]:
 
 def _in_this_process(jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
     for index, job in enumerate(jobs):
-        yield index, _outcome(job)
+        yield index, outcome_of(job)
 
 
 def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
     try:
         futures: dict[Future[Outcome], int] = {
-            pool.submit(_outcome, job): index for index, job in enumerate(jobs)}
+            pool.submit(outcome_of, job): index for index, job in enumerate(jobs)}
         for future in as_completed(futures):
             yield futures[future], future.result()
     except BrokenProcessPool:
@@ -66,12 +70,12 @@ def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[i
         ) from None
 
 
-def _outcome(job: Job) -> Outcome:
+def outcome_of(job: Job) -> Outcome:
     """Run a job; what goes wrong is its own outcome and nobody else's."""
     try:
         job.run()
     except RamsisError as error:
-        return Outcome(_line(str(error)), error.exit_code)
+        return Outcome(_line(str(error)), error.exit_code, isinstance(error, OutputError))
     except Exception as error:
         return Outcome(_line(f"{type(error).__name__}: {error}"), 1)
     return Outcome()

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ramsis import __version__, profiles
 from ramsis.arrivals.rate_file import read_rates
-from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
+from ramsis.errors import InputFileError, OutputError, describe
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.jobs import CellJob, Job, SweepCluster
-from ramsis.sweep.pool import Outcome, Runner, runner
+from ramsis.sweep.engines import Engine, runner
+from ramsis.sweep.jobs import CellJob, Job, PolicyJob, ResponseJob, SweepCluster
+from ramsis.sweep.pool import Outcome, Runner
 from ramsis.sweep.spec import Cell, SweepSpec
+from ramsis.sweep.store import store_at
 from ramsis.sweep.tables import cell_row, write_tables
 from ramsis.sweep.value_table import value_rows
 
@@ -59,8 +61,8 @@ class SweepResult:
         specification.
     values : tuple of dict
         Rows of the value table; see :func:`ramsis.sweep.value_rows`.
-    files : tuple of Path
-        The tables written.
+    files : tuple of Path or str
+        The tables written; URLs as texts.
     """
 
     computed: int
@@ -68,7 +70,7 @@ class SweepResult:
     failures: tuple[Failure, ...]
     rows: tuple[dict[str, Any], ...]
     values: tuple[dict[str, Any], ...]
-    files: tuple[Path, ...]
+    files: tuple[Path | str, ...]
 
     def to_frame(self) -> pd.DataFrame:
         """The rows."""
@@ -84,7 +86,7 @@ class Sweep:
     ----------
     spec : SweepSpec
     folder : path
-        Of results; files that are there already are reused.
+        Of results, or a URL that fsspec opens; what is there already is reused.
 
     Attributes
     ----------
@@ -100,24 +102,29 @@ class Sweep:
     """
 
     def __init__(self, spec: SweepSpec, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InvalidValueError(describe("not a folder", where="out", value=str(folder)))
+        self._leaving = ExitStack()
+        self._store = self._leaving.enter_context(store_at(folder))
+        self.folder = self._store.folder
         inputs = _Inputs(spec)
         self._spec, self._inputs = spec, inputs
         self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
                      for cell in spec.cells]
-        self._open = [job for job in _unique(self.jobs) if job.result() is None]
+        distinct = _unique(self.jobs)
+        self._store.fetch(job.path for job in distinct if self._store.has(job.path))
+        self._open = [job for job in distinct if job.result() is None]
+        self._store.forget(job.path for job in self._open)
         self._shared = [need for need in _unique(n for job in self._open for n in job.needs)
-                        if not need.path.exists()]
+                        if not self._store.has(need.path)]
         self.todo = len(self._open) + len(self._shared)
 
-    def run(self, processes: int = 1, on_step: OnStep | None = None) -> SweepResult:
+    def run(
+        self, processes: int | Engine = 1, on_step: OnStep | None = None
+    ) -> SweepResult:
         """Compute what is missing, and write the tables.
 
         Parameters
         ----------
-        processes : int
+        processes : int or Engine
             >= 1. With more than one, a program that calls this must be importable (``if __name__
             == "__main__"``), as for every use of :mod:`multiprocessing`.
         on_step : callable, optional
@@ -126,45 +133,75 @@ class Sweep:
         Raises
         ------
         InvalidValueError
-            Not a number of processes.
+            Not a number of processes, or Ray cannot be used.
         OutputError
-            The folder cannot be written.
+            The folder cannot be written, or what was written is gone.
         """
-        check_number_of("processes", processes)
+        engine = processes if isinstance(processes, Engine) else Engine(workers=processes)
         failed: dict[Path, Outcome] = {}
-        if self.todo:
-            with runner(min(processes, self.todo)) as run:
-                _run_all(run, self._shared, failed, on_step)
-                _run_all(run, self._open, failed, on_step)
-        return self._finish(failed)
+        with self._leaving:
+            if self.todo:
+                with runner(engine, self.todo) as run:
+                    self._run_all(run, self._shared, failed, on_step)
+                    self._run_all(run, self._open, failed, on_step)
+            return self._finish(failed)
+
+    def _run_all(
+        self, run: Runner, jobs: Sequence[CellJob | PolicyJob | ResponseJob],
+        failed: dict[Path, Outcome], on_step: OnStep | None,
+    ) -> None:
+        """Run the jobs; one that needs what failed fails with it."""
+        ready = []
+        for job in jobs:
+            missing = next((failed[need.path] for need in job.needs if need.path in failed), None)
+            if missing is None:
+                ready.append(job)
+            else:
+                failed[job.path] = missing
+        for index, outcome in run([self._store.job(job) for job in ready]):
+            if outcome.store:
+                raise OutputError(str(outcome.error))
+            if outcome.error is not None:
+                failed[ready[index].path] = outcome
+            if on_step is not None:
+                on_step()
 
     def _finish(self, failed: dict[Path, Outcome]) -> SweepResult:
         failures = tuple(Failure(job.cell, str(failed[job.path].error),
                                  failed[job.path].exit_code)
                          for job in self.jobs if job.path in failed)
-        done = [(job.cell, document) for job in self.jobs if job.path not in failed
-                and (document := job.result()) is not None]
+        self._store.fetch(job.path for job in self._open if job.path not in failed)
+        done = [(job.cell, self._kept(job)) for job in self.jobs if job.path not in failed]
         values = value_rows(done)
         files = write_tables(self.folder, done, [(f.cell, f.error) for f in failures], values)
         write_atomic(self.folder / RECORD_NAME, canonical_json(self._record()))
+        self._store.keep((*files, self.folder / RECORD_NAME))
         computed = sum(job.path not in failed for job in self._open)
         distinct = {job.path for job in self.jobs}
         return SweepResult(
             computed=computed, reused=len(distinct) - len(self._open), failures=failures,
             rows=tuple(cell_row(cell, document) for cell, document in done),
-            values=tuple(values), files=files,
+            values=tuple(values), files=tuple(map(self._store.name, files)),
         )
+
+    def _kept(self, job: CellJob) -> dict[str, Any]:
+        """A result that was computed; refused where it is gone."""
+        found = job.result()
+        if found is None:
+            raise OutputError(describe(
+                "a result that was finished is gone", where=str(self._store.name(job.path)),
+                allowed="results stay where they are until the sweep has ended; run it again"))
+        return found
 
     def _record(self) -> dict[str, Any]:
         """What was asked for, and what it was computed from."""
-        command = ["ramsis", "sweep", self._spec.source, "--out", str(self.folder)]
         return {"format": RECORD_FORMAT, "created_by": f"ramsis {__version__}",
-                "command": shlex.join(command), "spec": dict(self._spec.document),
+                "source": self._spec.source, "spec": dict(self._spec.document),
                 "profiles": self._inputs.fingerprints}
 
 
 def run_sweep(
-    spec: SweepSpec, folder: str | os.PathLike[str], *, processes: int = 1,
+    spec: SweepSpec, folder: str | os.PathLike[str], *, processes: int | Engine = 1,
     on_step: OnStep | None = None,
 ) -> SweepResult:
     """Run a sweep into a folder; see :class:`Sweep`."""
@@ -174,25 +211,6 @@ def run_sweep(
 def _unique(jobs: Iterable[_J]) -> list[_J]:
     """The first job for each file."""
     return list({job.path: job for job in reversed(list(jobs))}.values())[::-1]
-
-
-def _run_all(
-    run: Runner, jobs: list[Any], failed: dict[Path, Outcome], on_step: OnStep | None
-) -> None:
-    """Run the jobs; one that needs what failed fails with it."""
-    ready = []
-    for job in jobs:
-        missing = next((failed[need.path] for need in getattr(job, "needs", ())
-                        if need.path in failed), None)
-        if missing is None:
-            ready.append(job)
-        else:
-            failed[job.path] = missing
-    for index, outcome in run(ready):
-        if outcome.error is not None:
-            failed[ready[index].path] = outcome
-        if on_step is not None:
-            on_step()
 
 
 class _Inputs:

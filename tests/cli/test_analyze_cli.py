@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -161,3 +164,57 @@ def test_a_set_that_was_changed_by_hand_is_refused(
     refused(run("analyze", tmp_path), 3, "fingerprint", "round-robin-00050qps.json has changed")
     path.unlink()
     refused(run("analyze", tmp_path), 3, "round-robin-00050qps.json", "missing")
+
+
+SERVER = (Path(__file__).parents[1] / "profiles/tool_files/loadgen/Server.txt").read_text()
+
+
+def loadgen(file: Path, load_qps: float, slo_ms: float, latency_ms: Mapping[str, float]) -> Path:
+    """The summary of loadgen's with other figures."""
+    text = re.sub(r"(Scheduled samples per second :) .*", rf"\1 {load_qps}", SERVER)
+    text = re.sub(r"(target_latency \(ns\):) .*", rf"\1 {slo_ms * 1e6:.0f}", text)
+    for label, value in latency_ms.items():
+        text = re.sub(rf"({label}[^:]*\(ns\) *:) .*", rf"\1 {value * 1e6:.0f}", text)
+    file.write_text(text)
+    return file
+
+
+def test_a_promise_is_held_against_a_run_of_loadgen(
+    run: Run, folder: Path, tmp_path: Path
+) -> None:
+    policies = [item.policy for item in read_set(folder).levels[0].stations]
+    slo_ms, load_qps = policies[0].slo_ms, policies[0].load_qps
+    levels = ("Max", "50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
+    quick = dict.fromkeys(levels, slo_ms / 10)
+    file = loadgen(tmp_path / "s.txt", load_qps - 1, slo_ms, quick)
+    ran = run("analyze", folder, "--loadgen", file)
+    assert ran.code == 0, ran.err
+    assert f"288 queries at {load_qps - 1:g} QPS, 0.00% later than {slo_ms:g} ms" in ran.out
+    assert f"the policy for {load_qps:g} QPS promises" in ran.out
+    assert ran.out.rstrip().endswith(": kept")
+
+    late = quick | dict.fromkeys(("Max", "95.00", "97.00", "99.00", "99.90"), 2 * slo_ms)
+    ran = run("analyze", folder, "--json", "--loadgen",
+              loadgen(tmp_path / "s.txt", load_qps - 1, slo_ms, late))
+    assert (ran.code, ran.err) == (6, "error: the promise was not kept in this run\n")
+    held = json.loads(ran.out)["loadgen"]
+    assert (held["run"]["late_low"], held["run"]["late_high"]) == pytest.approx((0.05, 0.1))
+    assert held["run"]["queries"] == 288
+    # 15 of 288 were late at least: 14.4 are 5 %.
+    promised = held["promised"]
+    assert held["probability"] == pytest.approx(
+        1.0 - sum(math.comb(288, k) * promised**k * (1 - promised) ** (288 - k)
+                  for k in range(15)), abs=1e-12)
+
+
+def test_runs_that_fit_no_policy_are_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+    slo_ms = read_set(folder).levels[0].stations[0].policy.slo_ms
+    for load_qps, slo, words in ((1.0, 3.0, "for the run's target latency"),
+                                 (1e6, slo_ms, "a load as high as the run's")):
+        file = loadgen(tmp_path / "s.txt", load_qps, slo, {})
+        refused(run("analyze", folder, "--loadgen", file), 2, "--loadgen", words)
+    for name in ("SingleStream", "Offline"):
+        file = Path(__file__).parents[1] / f"profiles/tool_files/loadgen/{name}.txt"
+        refused(run("analyze", folder, "--loadgen", file), 3, "not a summary of loadgen's Server")
+    (tmp_path / "s.txt").write_text("hello: 3\n")
+    refused(run("analyze", folder, "--loadgen", tmp_path / "s.txt"), 3, "not a summary")

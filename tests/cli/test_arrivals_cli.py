@@ -59,6 +59,7 @@ def test_the_figure_is_written(run: Run, trace: Path, tmp_path: Path) -> None:
     refused(run("arrivals", "fit", trace, "--plot", tmp_path / "fit.doc"), 2, "kind of figure")
 
 
+@pytest.mark.slow
 def test_a_trace_that_nothing_fits_is_said_to_be_one(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "even.txt"
     path.write_text("".join(f"{i}\n" for i in range(5000)))

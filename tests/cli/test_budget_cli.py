@@ -52,6 +52,7 @@ def test_generate_keeps_to_a_budget_and_says_how(run: Run, profile: str, tmp_pat
     assert "within a budget of 0.03" in run("policy", "show", row["file"]).out
 
 
+@pytest.mark.slow
 def test_a_budget_out_of_reach_ends_with_the_lowest_rate(
     run: Run, profile: str, tmp_path: Path
 ) -> None:

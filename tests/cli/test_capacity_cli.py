@@ -50,6 +50,7 @@ def test_the_table_has_promise_simulation_and_bound_side_by_side(
     assert row.split()[-1] in ("yes", "no")
 
 
+@pytest.mark.slow
 def test_a_trace_gives_one_row(run: Run, tiny_file: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace.txt"
     trace.write_text("0 200\n1 900\n2 200\n")
@@ -137,6 +138,7 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
     assert all(f"{name}={count}" in line for name, count in row["worker_types"].items() if count)
 
 
+@pytest.mark.slow
 def test_queries_of_several_slos(run: Run, tiny: ProfileSet, tiny_file: Path) -> None:
     ran = run("capacity", *options(tiny_file, "--scheme", f"{FLEET},headroom=0", "--min-accuracy",
                                    0.7, "--json", slo_ms="60:0.5,100:0.5"))

@@ -20,6 +20,7 @@ def folder(run: Run, tiny_file: Path, tmp_path: Path) -> Path:
     return tmp_path / "set"
 
 
+@pytest.mark.slow
 def test_every_command_takes_a_fleet_set(run: Run, folder: Path, tiny_file: Path) -> None:
     rows = json.loads(run("analyze", folder, "--json").out)["rows"]
     assert [row["scheme"] for row in rows] == ["central-queue", "central-queue"]

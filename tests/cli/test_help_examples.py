@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shlex
 import shutil
@@ -19,6 +20,8 @@ from tests.cli.command import Ran, Run
 from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import problem
 from tests.profiles.samples import write_sources
+from tests.profiles.test_kernels import LONG, TRACE
+from tests.scenario.samples import document
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {(): cli, **COMMANDS}
@@ -65,6 +68,12 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "gateway.csv").write_text(
         "received,done,net\n2026-03-02T10:00:00Z,2026-03-02T10:00:00.012Z,svm-poly-6400\n"
         "2026-03-02T10:00:00.1Z,2026-03-02T10:00:00.141Z,svm-poly-6400\n")
+    (tmp_path / "nsys.csv").write_text(TRACE)
+    (tmp_path / "ncu.csv").write_text(LONG)
+    (tmp_path / "scenario.json").write_text(json.dumps(document()))
+    (tmp_path / "own.py").write_text(
+        "from ramsis.sim.cluster import Scheduler\n\n\nclass Mine(Scheduler):\n"
+        "    def __init__(self, engine, alpha: float):\n        super().__init__(engine)\n")
     (tmp_path / "answering.py").write_text("def zero(x):\n    return x[:, 0]\n")
     names = [model.name for model in profiles.load("digits-cpu").models]
     (tmp_path / "variants.toml").write_text("".join(

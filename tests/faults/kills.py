@@ -66,7 +66,7 @@ WRITERS: dict[str, Writer] = {
                         "--scheme", "jellyfish-plus", "--seeds", "1", "--max-violation", "0.5",
                         "--plot", "{work}/c.png"]),
     "frontier": Writer(["frontier", *CLUSTER, "--load", "100", "--points", "2", "--queries",
-                        "100", "--max-queue", "4", "--out", "{work}/f.csv", "--plot",
+                        "1000", "--max-queue", "4", "--out", "{work}/f.csv", "--plot",
                         "{work}/f.png"]),
     "place": Writer(["place", "{kit}/problem.json", "--out", "{work}/p.json", "--plot",
                      "{work}/p.png"], before=["place", "{kit}/problem.json", "--out",

@@ -116,7 +116,7 @@ def test_no_plan_passes_the_bound(v100: SharingProfile) -> None:
         taken = min(1000.0, left / one)
         by_hand, left = by_hand + taken, left - taken * one
     assert bound == pytest.approx(by_hand)
-    for policy in ("usher", "wsm-milp"):
+    for policy in ("usher", "igniter"):
         replicas = plan(policy, models, gpus).replicas
         figures = measure_sharing(play(SharedCluster(models, gpus, duration_s=4), replicas))
         assert figures.goodput_rps <= bound

@@ -22,7 +22,7 @@ from ramsis.profiles.kernels import (
     utilisation,
 )
 
-_TRACE = """\
+TRACE = """\
 Processing [run.sqlite] with [cuda_gpu_trace.py]...
 Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),\
 Bytes (MB),Throughput (MB/s),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name
@@ -30,7 +30,7 @@ Bytes (MB),Throughput (MB/s),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name
 1000000,2000000,2,1000,1,1,256,1,1,32,0.000,0.000,,,,,V100,1,,7,"void conv<float, (int)4>(float *)"
 2000000,2000000,3,20,1,1,128,2,1,64,0.016,0.000,,,,,V100,1,,8,"at::native::relu(float *)"
 """
-_LONG = """\
+LONG = """\
 ==PROF== Connected to process 1
 "ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size",\
 "Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"
@@ -84,10 +84,10 @@ def test_multiprocessors_of_a_launch() -> None:
         GpuLimits(0, 1, 1, 1, 1)
 
 
-@pytest.mark.parametrize("metrics", [_LONG, _RAW])
+@pytest.mark.parametrize("metrics", [LONG, _RAW])
 def test_both_profilers_give_the_metrics_of_a_model(tmp_path: Path, metrics: str) -> None:
     trace, other = tmp_path / "trace.csv", tmp_path / "ncu.csv"
-    trace.write_text(_TRACE)
+    trace.write_text(TRACE)
     other.write_text(metrics)
     kernels = read_kernel_trace(trace, other)
     assert [(k.start_ms, k.end_ms, k.occupancy) for k in kernels] == [(1, 3, 0.4), (2, 4, 0.3)]
@@ -101,13 +101,13 @@ def test_both_profilers_give_the_metrics_of_a_model(tmp_path: Path, metrics: str
 
 
 @pytest.mark.parametrize(("trace", "metrics", "message"), [
-    (_TRACE, _LONG.replace("conv", "gemm"), "kernel of the trace has no metrics: got 'conv'"),
-    (_TRACE, _LONG.replace("(256, 1, 1)", "(128, 1, 1)"), "kernel of the trace has no metrics"),
-    (_TRACE, _LONG.replace(OCCUPANCY_METRIC, "dram"), "no kernel has the metric"),
-    (_TRACE, _LONG.replace('"40"', '"140"'), "not a percentage"),
-    (_TRACE.split("1000000,")[0], _LONG, "trace has no kernels"),
-    ("a,b\n1,2\n", _LONG, "no header with the columns of a kernel trace"),
-    (_TRACE.replace("Start (ns)", "Start (h)"), _LONG, "unknown unit"),
+    (TRACE, LONG.replace("conv", "gemm"), "kernel of the trace has no metrics: got 'conv'"),
+    (TRACE, LONG.replace("(256, 1, 1)", "(128, 1, 1)"), "kernel of the trace has no metrics"),
+    (TRACE, LONG.replace(OCCUPANCY_METRIC, "dram"), "no kernel has the metric"),
+    (TRACE, LONG.replace('"40"', '"140"'), "not a percentage"),
+    (TRACE.split("1000000,")[0], LONG, "trace has no kernels"),
+    ("a,b\n1,2\n", LONG, "no header with the columns of a kernel trace"),
+    (TRACE.replace("Start (ns)", "Start (h)"), LONG, "unknown unit"),
 ])
 def test_traces_that_do_not_match_are_refused(
     tmp_path: Path, trace: str, metrics: str, message: str

@@ -1,8 +1,8 @@
 """Importers of tools that write a file for each run.
 
-The files in ``tool_files`` were written by the tools themselves: AIPerf 0.13 against a local
-server, MLPerf's loadgen 6.0, and Prometheus' Python client. The others follow the published
-formats.
+The files in ``tool_files`` were written by the tools themselves: AIPerf 0.13 and perf_analyzer
+2.41 against a local server, MLPerf's loadgen 6.0, and Prometheus' Python client. The others follow
+the published formats.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def test_a_run_of_aiperf_gives_samples_and_its_summary_model() -> None:
 def test_runs_of_a_folder_are_joined_by_pattern() -> None:
     found = read(FILES, {"*b1/*": 1, "aiperf-b4/*": 4}, format="aiperf")
     assert [item.batch for item in only(found).batches] == [1, 4]
-    assert "other files of the folder, left out: 5" in notes(found)
+    assert "other files of the folder, left out: 6" in notes(found)
 
 
 def test_a_folder_of_several_formats_is_not_guessed() -> None:
@@ -180,6 +180,16 @@ def test_batch_sizes_are_not_for_tables(tmp_path: Path) -> None:
     path = written(tmp_path, "s.csv", "model,accuracy,batch,p95_s\na,70,1,0.01\n")
     with pytest.raises(InvalidValueError, match="this format states models and batch sizes"):
         read(path, batch=1)
+
+
+def test_a_file_of_perf_analyzer_gives_what_it_printed() -> None:
+    found = read(FILES / "perf-analyzer", batch=1, model="small")
+    (batch,) = only(found).batches
+    assert batch.n == 123
+    assert batch.mean_ms == pytest.approx(48.578, abs=0.001)  # "Avg latency: 48578 usec"
+    assert batch.p50_ms == pytest.approx(48.015, abs=0.001)
+    assert batch.p95_ms == pytest.approx(52.018, abs=0.002)
+    assert "experiments at other loads, left out: 1" in notes(found)
 
 
 def test_perf_analyzer_latencies_are_up_to_the_last_response(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.sweep import SweepSpec
+from ramsis.sweep.run import RECORD_NAME
 
 WORKER = "round-robin:grid=fixed:10,max_queue=8"
 
@@ -22,5 +23,6 @@ def spec(profile: Path | str, **changes: Any) -> SweepSpec:
 
 
 def tables(folder: Path) -> dict[str, bytes]:
-    """The tables of a sweep, by name."""
-    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.is_file()}
+    """The tables of a sweep, by name; not the record of what was asked for."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())
+            if path.is_file() and path.name != RECORD_NAME}

@@ -192,7 +192,7 @@ def test_tables_do_not_depend_on_the_order_of_completion(
         order = list(range(len(jobs)))
         random.Random(1).shuffle(order)
         for index in order:
-            yield index, pool._outcome(jobs[index])
+            yield index, pool.outcome_of(jobs[index])
 
     monkeypatch.setattr(pool, "_in_this_process", shuffled)
     run_sweep(wanted, tmp_path / "shuffled")

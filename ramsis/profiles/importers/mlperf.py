@@ -5,7 +5,8 @@
 - MultiStream: one query of N samples at a time (``samples_per_query``): batch size N, when the
   system under test runs a query as one batch.
 - Server: queries arrive as a Poisson process, and waiting is in the latencies. That is a check of
-  capacity, not a profile: the error says of which load and deadline.
+  capacity, not a profile: the error says of which load and deadline. :func:`read_server` reads it
+  as that, and ``ramsis analyze --loadgen`` holds it against what a policy promises.
 - Offline: all samples at once, so there are no latencies.
 
 Latencies are in **ns**, as their labels say; those of SingleStream are confirmed by Little's law.
@@ -17,7 +18,10 @@ Source: mlcommons/inference, ``loadgen``; files that loadgen 6.0 wrote.
 from __future__ import annotations
 
 import math
+import os
 import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
@@ -30,7 +34,7 @@ from ramsis.profiles.importers.runs import (
     in_flight_refused,
 )
 
-__all__ = ["read", "recognises"]
+__all__ = ["ServerRun", "read", "read_server", "recognises"]
 
 _TITLE = "MLPerf Results Summary"
 _STATISTICS = {"Mean latency": "mean_ms", "Min latency": "min_ms", "Max latency": "max_ms",
@@ -38,6 +42,31 @@ _STATISTICS = {"Mean latency": "mean_ms", "Min latency": "min_ms", "Max latency"
                "95.00 percentile latency": "p95_ms", "99.00 percentile latency": "p99_ms"}
 _LINE = re.compile(r"^([^:\n]*\S) *: *(\S.*?)\s*$", re.M)
 _QUERIES = re.compile(r"rocessed at least \d+ queries \((\d+)\)")
+_PROCESSED = re.compile(r"Processed (\d+) queries")
+_PERCENTILE = re.compile(r"(\d+\.\d+) percentile latency \(ns\)")
+
+
+@dataclass(frozen=True)
+class ServerRun:
+    """A run of the Server scenario: how many queries were late, as far as percentiles tell.
+
+    Attributes
+    ----------
+    load_qps, slo_ms : float
+        As scheduled, and as aimed at.
+    queries : int
+    late_low, late_high : float
+        Between these the share of late queries lies.
+    result : str
+        What loadgen says by its own rules.
+    """
+
+    load_qps: float
+    slo_ms: float
+    queries: int
+    late_low: float
+    late_high: float
+    result: str
 
 
 def recognises(source: Source) -> bool:
@@ -68,6 +97,39 @@ def read(source: Source, given: Given) -> list[Run]:
         per_s = _number(source, lines, "QPS w/ loadgen overhead")
         in_flight_refused(source.where, per_s, statistics["mean_ms"])
     return [Run(statistics, batch=batch, notes=_notes(lines, scenario))]
+
+
+def read_server(path: str | os.PathLike[str]) -> ServerRun:
+    """The run of the Server scenario in a summary.
+
+    Raises
+    ------
+    InputFileError
+        A file of something else, of another scenario, or that lacks a figure.
+    """
+    source = Source(Path(path))
+    lines = dict(_LINE.findall(source.text))
+    for label, wanted in (("Scenario", "Server"), ("Mode", "PerformanceOnly")):
+        if not recognises(source) or lines.get(label) != wanted:
+            raise InputFileError(
+                describe("not a summary of loadgen's Server scenario",
+                         where=f"{source.where}: {label}", value=lines.get(label), allowed=wanted)
+            )
+    counted = _QUERIES.search(source.text) or _PROCESSED.search(source.text)
+    if counted is None:
+        raise InputFileError(describe("missing", where=f"{source.where}: Processed N queries"))
+    queries = max(1, int(counted[1]))
+    slo_ns = _number(source, lines, "target_latency (ns)")
+    levels = [(float(found[1]) / 100.0, _number(source, lines, label)) for label in lines
+              if (found := _PERCENTILE.fullmatch(label))]
+    some_late = _number(source, lines, "Max latency (ns)") > slo_ns
+    above = [level for level, latency_ns in levels if latency_ns > slo_ns]
+    within = [level for level, latency_ns in levels if latency_ns <= slo_ns]
+    return ServerRun(
+        _number(source, lines, "Scheduled samples per second"), slo_ns / 1e6, queries,
+        max([1.0 - level for level in above] + [1.0 / queries]) if some_late else 0.0,
+        min([1.0 - level for level in within] + [1.0]) if some_late else 0.0,
+        lines.get("Result is", "unknown"))
 
 
 def _statistics(source: Source, lines: dict[str, str]) -> dict[str, Any]:
@@ -123,5 +185,6 @@ def _capacity(source: Source, lines: dict[str, str]) -> str:
         f"the Server scenario is a check of capacity, not a profile: at {rate} samples per s "
         f"and {deadline} the result is {result}; waiting is in its latencies",
         where=f"{source.where}: Scenario",
-        allowed="SingleStream or MultiStream; compare this one with `ramsis capacity`",
+        allowed="SingleStream or MultiStream; hold this one against a promise with `ramsis "
+                "analyze POLICIES --loadgen FILE`, or find workers with `ramsis capacity`",
     )

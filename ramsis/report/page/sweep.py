@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,7 +77,8 @@ def sweep_section(folder: Path) -> Section:
             if rows and key not in varying and rows[0].get(key) not in (None, "")]
     spans = [(_AXES[key], _span([row.get(key) for row in rows])) for key in varying]
     document = _record(folder)
-    command = document.get("command")
+    source = document.get("source")
+    command = ["ramsis", "sweep", str(source), "--out", str(folder)]
     prints = document.get("profiles")
     asked = [("cells", f"{len(rows)}" + (f", and {len(failures)} that failed" if failures
                                          else "")), *spans, *same]
@@ -84,7 +86,7 @@ def sweep_section(folder: Path) -> Section:
     if isinstance(prints, Mapping):
         origin += [(f"fingerprint of {name}", str(value)) for name, value in prints.items()]
     return Section("Sweep", folder.name, asked, parts,
-                   (command,) if isinstance(command, str) else (), origin)
+                   (shlex.join(command),) if source else (), origin)
 
 
 def _record(folder: Path) -> dict[str, Any]:

@@ -99,6 +99,8 @@ class ClusterEngine:
         self._waiting = 0  # requests that wait for inference or a machine
         self._event: tuple[object, ...] = ("start",)
         self._record = Recorder()
+        self._rows = [self.times.rows[kind] for kind in self.workers.type]
+        self._plain = self.times.plain
         self._members: dict[int, Sequence[int]] = {}
         self._at_machine: dict[int, tuple[int, int]] = {}
         self._loaded_once: set[int] = {m for held in arrays.start for m in held}
@@ -119,8 +121,8 @@ class ClusterEngine:
 
     def runs_now(self, worker: int, model: int) -> bool:
         """Whether a batch of a model runs on a worker."""
-        models = self._record.model
-        return any(models[batch] == model for batch in self.workers.running[worker])
+        batches = self._record.batches
+        return any(batches[batch][3] == model for batch in self.workers.running[worker])
 
     def machine_of(self, request: int) -> int | None:
         """The machine that processes a request, if one does."""
@@ -167,28 +169,27 @@ class ClusterEngine:
             if model not in workers.loaded[worker]:
                 self._refuse("a batch of a model that is not loaded", self._pair(worker, model),
                              f"loaded there: {self._names(workers.loaded[worker])}")
-            times = self.times.rows[workers.type[worker]][model]
-            alone_ms = times[(run_as or size) - 1] if size else inf
+            alone_ms = self._rows[worker][model][(run_as or size) - 1] if size else inf
         except IndexError:
             alone_ms = inf
         if alone_ms == inf or (run_as is not None and run_as < size):
             self._refuse("no such batch", f"worker {worker}, {size} requests run as {run_as}",
                          "a worker's number, sizes that the model is run at")
-        if self.times.plain and work_ms is None:
-            took_ms = alone_ms
-        else:
+        took_ms = alone_ms
+        if work_ms is not None or not self._plain:
             took_ms = self._drawn_ms(worker, model, requests, run_as or size, work_ms)
         if self.progress is not None:
             return self._run_shared(worker, model, requests, took_ms, share)
-        batch = len(self._record.start_ms)
+        now_ms, batches = self.now_ms, self._record.batches
+        batch = len(batches)
         self._take(requests, worker, model, batch)
-        finish_ms = self.now_ms + took_ms
+        finish_ms = now_ms + took_ms
         workers.free_lanes[worker] -= 1
         workers.running[worker].append(batch)
-        workers.busy_until_ms[worker] = self.now_ms + alone_ms
+        workers.busy_until_ms[worker] = now_ms + alone_ms
         self._members[batch] = requests
-        self._record.batch(self.now_ms, finish_ms, worker, model, size)
-        heappush(self._events, (finish_ms, _END, batch, 0, 0))
+        batches.append((now_ms, finish_ms, worker, model, size))
+        heappush(self._events, (finish_ms, _END, batch, 0, worker))
         return batch
 
     def join(self, batch: int, requests: Sequence[int]) -> None:
@@ -368,7 +369,7 @@ class ClusterEngine:
         on_arrival, on_end = scheduler.on_arrival, scheduler.on_end
         events, timers, state, workers = self._events, self._timers, self.requests, self.workers
         coming, states, members = state.coming, state.batch, self._members
-        free_lanes, running, worker_of = workers.free_lanes, workers.running, self._record.worker
+        free_lanes, running = workers.free_lanes, workers.running
         arrivals, streams, processed = state.arrival_ms, state.stream, state.processed
         simple = self.progress is None and not state.reacts and not any(processed)
         place, known, in_a_row = 0, self._come, 0
@@ -393,10 +394,9 @@ class ClusterEngine:
                 if event[1]:
                     self._happen(scheduler, event)
                     continue
-                batch = event[2]
-                if not simple and not self._end(batch, event[3]):
+                batch, worker = event[2], event[4]
+                if not simple and not self._end(worker, batch, event[3]):
                     continue
-                worker = worker_of[batch]
                 if simple:
                     free_lanes[worker] += 1
                     running[worker].remove(batch)
@@ -447,9 +447,8 @@ class ClusterEngine:
                 self.requests.answered(second, self.now_ms)
             scheduler.on_processed(second)
 
-    def _end(self, batch: int, version: int) -> bool:
+    def _end(self, worker: int, batch: int, version: int) -> bool:
         """The end of a batch, unless it has been set anew since."""
-        worker = self._record.worker[batch]
         free = True
         if self.progress is not None:
             if self.progress.is_stale(batch, version):
@@ -482,10 +481,12 @@ class ClusterEngine:
                     self._family[models[request]] != self._family[model]):
                 self._refuse("run of a request for another model", request,
                              f"requests for {self.arrays.models[model]}, or its family")
-            if self._at_machine and self._at_machine.get(request, (0, worker))[1] != worker:
-                self._refuse("run on another worker than the request was sent to", request,
-                             f"worker {self._at_machine[request][1]}")
             state[request] = batch
+        if self._at_machine:
+            for request in requests:
+                if self._at_machine.get(request, (0, worker))[1] != worker:
+                    self._refuse("run on another worker than the request was sent to", request,
+                                 f"worker {self._at_machine[request][1]}")
         self._waiting -= len(requests)
 
     def _drawn_ms(
@@ -511,7 +512,7 @@ class ClusterEngine:
         share: float | None,
     ) -> int:
         """Start a batch whose speed may change."""
-        batch = len(self._record.start_ms)
+        batch = len(self._record.batches)
         self.workers.free_lanes[worker] -= 1
         self.workers.busy_until_ms[worker] = self.now_ms + took_ms
         kind = self.times.kind[model]
@@ -522,7 +523,7 @@ class ClusterEngine:
         self._take(requests, worker, model, batch)
         self._members[batch] = requests
         self.workers.running[worker].append(batch)
-        self._record.batch(self.now_ms, inf, worker, model, len(requests))
+        self._record.batches.append((self.now_ms, inf, worker, model, len(requests)))
         assert self.progress is not None
         self._started([Running(batch, worker, model, len(requests), batch, share, None, took_ms,
                                self.now_ms)])
@@ -536,11 +537,11 @@ class ClusterEngine:
         tokens = self.times.tokens[self.times.kind[model]]
         new = []
         for request in requests:
-            batch = len(self._record.start_ms)
+            batch = len(self._record.batches)
             self._take((request,), worker, model, batch)
             self._members[batch] = (request,)
             self.workers.running[worker].append(batch)
-            self._record.batch(self.now_ms, inf, worker, model, 1)
+            self._record.batches.append((self.now_ms, inf, worker, model, 1))
             work_ms = steps_ms[0] * (self.requests.tokens(request, tokens) if tokens else 1.0)
             new.append(Running(batch, worker, model, 1, group, None, steps_ms, work_ms,
                                self.now_ms))

@@ -67,8 +67,8 @@ class WorkInProgress:
     slowdown : Slowdown or None
     ends : list
         The engine's heap of events, which ends are pushed to.
-    finish_ms : list of float
-        The engine's record of ends.
+    finish_ms : dict
+        The engine's record of ends, by batch.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class WorkInProgress:
 
     def __init__(
         self, slowdown: Slowdown | None, ends: list[tuple[float, int, int, int, int]],
-        finish_ms: list[float],
+        finish_ms: dict[int, float],
     ) -> None:
         self._slowdown, self._ends, self._finish_ms = slowdown, ends, finish_ms
         self._on: dict[int, list[Running]] = {}
@@ -147,4 +147,4 @@ class WorkInProgress:
                 one.version += 1
                 finish_ms = now_ms + one.left_ms / speed
                 self._finish_ms[one.batch] = finish_ms
-                heappush(self._ends, (finish_ms, 0, one.batch, one.version, 0))
+                heappush(self._ends, (finish_ms, 0, one.batch, one.version, worker))

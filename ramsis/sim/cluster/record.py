@@ -150,26 +150,14 @@ class Recorder:
     """Takes down what happens."""
 
     def __init__(self) -> None:
-        self.start_ms: list[float] = []
-        self.finish_ms: list[float] = []
-        self.worker: list[int] = []
-        self.model: list[int] = []
-        self.size: list[int] = []
+        # Start, end, worker, model and size of each batch.
+        self.batches: list[tuple[float, float, int, int, int]] = []
+        self.finish_ms: dict[int, float] = {}  # of batches whose end was set anew
         self.loads: list[tuple[float, float, int, int]] = []
         self.unloads: list[tuple[int, int, float]] = []
         self.drops: list[tuple[int, float]] = []
         self.scaling: list[tuple[int, bool, float]] = []
         self.answered: dict[int, float] = {}
-
-    def batch(
-        self, start_ms: float, finish_ms: float, worker: int, model: int, size: int
-    ) -> None:
-        """A batch starts."""
-        self.start_ms.append(start_ms)
-        self.finish_ms.append(finish_ms)
-        self.worker.append(worker)
-        self.model.append(model)
-        self.size.append(size)
 
     def load(self, start_ms: float, end_ms: float, worker: int, model: int) -> None:
         """A load begins."""
@@ -178,7 +166,10 @@ class Recorder:
     def run(self, scenario: Scenario, state: RequestState, end_ms: float) -> ClusterRun:
         """The record of the run."""
         batch_of = np.array(state.batch, dtype=np.int64)
-        finish_ms = np.array(self.finish_ms, dtype=float)
+        start, finish, worker, batch_model, size = _columns(self.batches, 5)
+        finish_ms = _floats(finish)
+        if self.finish_ms:
+            finish_ms[list(self.finish_ms)] = list(self.finish_ms.values())
         answered_ms = np.append(finish_ms, np.inf)[np.where(batch_of >= 0, batch_of, -1)]
         if any(state.processed):
             waits = np.array(state.processed)[np.array(state.stream, dtype=np.int64)]
@@ -196,8 +187,8 @@ class Recorder:
             deadline_ms=_floats(state.deadline_ms),
             model=_ints(state.model), stream=_ints(state.stream),
             batch_of=batch_of, answered_ms=answered_ms,
-            start_ms=_floats(self.start_ms), finish_ms=finish_ms, worker=_ints(self.worker),
-            batch_model=_ints(self.model), size=_ints(self.size),
+            start_ms=_floats(start), finish_ms=finish_ms, worker=_ints(worker),
+            batch_model=_ints(batch_model), size=_ints(size),
             load_start_ms=_floats(load[0]), load_end_ms=_floats(load[1]),
             load_worker=_ints(load[2]), load_model=_ints(load[3]),
             unload_worker=_ints(unload[0]), unload_model=_ints(unload[1]),

@@ -23,8 +23,10 @@ from typing import Any
 from ramsis.errors import InputFileError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
+from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler
 from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
 from ramsis.sim.cluster.schedulers.sigmaos_colocation import (
     SigmaOSColocation,
@@ -36,8 +38,10 @@ from ramsis.sim.cluster.schedulers.sigmaos_registry import SigmaOSRegistry
 __all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
 
 SCHEDULERS: Mapping[str, type[Scheduler]] = {
+    "clockwork": Clockwork,
     "lru": LeastRecentlyUsed,
     "random": RandomScheduler,
+    "scheme": SchemeScheduler,
     "sigmaos": SigmaOS,
     "sigmaos-colocation": SigmaOSColocation,
     "sigmaos-colocation-queue": SigmaOSColocationQueue,
@@ -75,7 +79,7 @@ def scheduler(
 ) -> SchedulerSpec:
     """The scheduler that a text names; see the module's description.
 
-    >>> scheduler("random:ahead_ms=10").parameters
+    >>> scheduler("clockwork:ahead_ms=10").parameters
     {'ahead_ms': 10.0}
 
     Raises

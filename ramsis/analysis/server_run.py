@@ -1,0 +1,74 @@
+"""A promise held against a run of MLPerf's load generator, Server scenario.
+
+The run states percentiles of the latency, so that the share of late queries is known up to the two
+levels between which the deadline falls. A promise of a rate v counts as broken when so many late
+queries as there were at least are improbable under it: P(Binomial(n, v) >= k) < 0.01. Late queries
+come in clusters, which this does not count; what is broken by a hair may be chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.policy import Policy
+from ramsis.profiles.importers.mlperf import ServerRun
+
+__all__ = ["Held", "hold_against"]
+
+_LEVEL = 0.01
+
+
+@dataclass(frozen=True)
+class Held:
+    """A run, and the promise that it was held against.
+
+    Attributes
+    ----------
+    run : ServerRun
+    policy_qps : float
+        Load of the policy.
+    promised : float
+        Its share of late and dropped queries.
+    probability : float
+        Of as many late queries as in the run or more, under the promise.
+    kept : bool
+    """
+
+    run: ServerRun
+    policy_qps: float
+    promised: float
+    probability: float
+    kept: bool
+
+
+def hold_against(policies: Sequence[Policy], run: ServerRun) -> Held:
+    """Hold the policy of the lowest load that meets that of the run against it.
+
+    Raises
+    ------
+    InvalidValueError
+        No policy is for this SLO, or for a load as high.
+    """
+    from scipy.stats import binom
+
+    slos = sorted({policy.slo_ms for policy in policies})
+    own = [policy for policy in policies if math.isclose(policy.slo_ms, run.slo_ms, rel_tol=1e-6)]
+    if not own:
+        raise InvalidValueError(
+            describe("no policy is for the run's target latency", where="--loadgen",
+                     value=f"{run.slo_ms:g} ms",
+                     allowed=", ".join(f"{slo:g} ms" for slo in slos)))
+    enough = [policy for policy in own if policy.load_qps >= run.load_qps]
+    if not enough:
+        highest = max(policy.load_qps for policy in own)
+        raise InvalidValueError(
+            describe("no policy is for a load as high as the run's", where="--loadgen",
+                     value=f"{run.load_qps:g} QPS", allowed=f"at most {highest:g} QPS"))
+    policy = min(enough, key=lambda one: one.load_qps)
+    promised = policy.expectations.violation_rate
+    late = math.ceil(run.late_low * run.queries - 1e-9)
+    probability = float(binom.sf(late - 1, run.queries, min(1.0, promised)))
+    return Held(run, policy.load_qps, promised, probability, probability >= _LEVEL)

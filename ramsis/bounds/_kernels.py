@@ -1,0 +1,346 @@
+"""Compiled loops of the bound on requests in time: cheapest places, runs, nested batches.
+
+Times are in ms after the bound's origin, requests sorted by group and within a group by release,
+with deadlines that do not fall. ``duration`` is (types, models, batch), infinite where a batch
+cannot be run; it does not fall with the batch. Prices are constant in bins of ``width`` ms:
+``price`` is (types, bins) by ms, ``total`` (types, bins + 1) their integral up to each edge.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import njit
+
+__all__ = ["best_nested", "best_runs", "cell_costs", "cheapest", "nested_work"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_EVEN = 1e-12  # costs nearer than this are ties
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _integral(at: float, price: FloatArray, total: FloatArray, width: float) -> float:
+    """The integral of one type's price up to a time."""
+    k = int(at / width)
+    if k < 0:
+        return 0.0
+    if k >= price.size:
+        return float(total[price.size])
+    return float(total[k] + price[k] * (at - k * width))
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _cheapest(
+    low: float, high: float, length: float, price: FloatArray, total: FloatArray, width: float,
+    coin: int,
+) -> tuple[float, float]:
+    """Least cost of ``length`` ms that start in [low, high], and a start; ties by ``coin``.
+
+    The cost is linear between starts at which the first or the last ms crosses an edge.
+    """
+    best = _integral(low + length, price, total, width) - _integral(low, price, total, width)
+    start = low
+    cost = _integral(high + length, price, total, width) - _integral(high, price, total, width)
+    if cost < best - _EVEN or (cost <= best + _EVEN and coin % 2 == 0):
+        best, start = min(best, cost), high
+    if best <= 0.0:
+        return best, start
+    bins = price.size
+    whole = int(length / width)
+    rest = length - whole * width
+    first, past = int(low / width) + 1, min(int(high / width) + 1, bins)
+    turn = coin % max(past - first, 1)  # a start for each coin, to spread what is free
+    for step in range(past - first):
+        k = first + step + turn
+        if k >= past:
+            k -= past - first
+        last = k + whole
+        end = total[last] + price[last] * rest if last < bins else total[bins]
+        cost = end - total[k]
+        if cost < best - _EVEN:
+            best, start = cost, k * width
+            if cost <= 0.0:
+                return best, min(max(start, low), high)
+    first, past = int((low + length) / width) + 1, min(int((high + length) / width) + 1, bins)
+    for k in range(max(first, whole + 1), past):
+        cost = total[k] - total[k - whole - 1] - price[k - whole - 1] * (width - rest)
+        if cost < best - _EVEN:
+            best, start = cost, k * width - length
+    return best, min(max(start, low), high)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def cheapest(
+    low: float, high: float, length: float, price: FloatArray, total: FloatArray, width: float,
+) -> float:
+    """Least cost of ``length`` ms that start in [low, high], on one type."""
+    cost, _ = _cheapest(low, high, length, price, total, width, 1)
+    return cost
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _place(
+    release: float, deadline: float, model: int, size: int, duration: FloatArray,
+    price: FloatArray, total: FloatArray, width: float,
+) -> float:
+    """Least cost of a batch in its window on any type; infinite where none fits."""
+    best = np.inf
+    for t in range(duration.shape[0]):
+        length = duration[t, model, size - 1]
+        if release + length > deadline:
+            continue
+        cost, _ = _cheapest(release, deadline - length, length, price[t], total[t], width, 1)
+        best = min(best, cost)
+    return best
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def cell_costs(
+    lengths: FloatArray, types: IntArray, levels: int, price: FloatArray, total: FloatArray,
+    width: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Costs at the starts where the cost of a length bends, and their least by powers of two.
+
+    Each bin has two such starts: its edge, and where the end is at an edge. Returns the costs
+    (lengths, bins, 2), and ``least`` (lengths, levels, bins): the least of 2^level bins from k on.
+    """
+    bins = price.shape[1]
+    bends = np.empty((lengths.size, bins, 2))
+    least = np.empty((lengths.size, levels, bins))
+    for u in range(lengths.size):
+        t = types[u]
+        whole = int(lengths[u] / width)
+        rest = lengths[u] - whole * width
+        for k in range(bins):
+            last = k + whole
+            end = total[t, last] + price[t, last] * rest if last < bins else total[t, bins]
+            bends[u, k, 0] = end - total[t, k]
+            bends[u, k, 1] = (total[t, min(last + 1, bins)] - total[t, k]
+                              - price[t, k] * (width - rest))
+            least[u, 0, k] = min(bends[u, k, 0], bends[u, k, 1])
+        for level in range(1, levels):
+            half = 1 << (level - 1)
+            for k in range(bins):
+                least[u, level, k] = min(least[u, level - 1, k],
+                                         least[u, level - 1, min(k + half, bins - 1)])
+    return bends, least
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _least_cost(
+    low: float, high: float, length: float, at_low: float, at_end: float, t: int, u: int,
+    price: FloatArray, total: FloatArray, width: float, bends: FloatArray, least: FloatArray,
+) -> float:
+    """As the cost of :func:`_cheapest`, by tables; the integrals up to low and high + length.
+
+    Views of parts of arrays would cost more than the rest.
+    """
+    bins, per_ms = price.shape[1], 1.0 / width
+    first, last = int(low * per_ms), min(int(high * per_ms), bins - 1)
+    end = min(int((low + length) * per_ms), bins - 1)
+    best = min(total[t, end] + price[t, end] * (low + length - end * width) - at_low,
+               at_end - total[t, last] - price[t, last] * (high - last * width))
+    if best <= 0.0:
+        return 0.0
+    bend = width - (length - int(length * per_ms) * width)
+    if first * width + bend >= low and first * width + bend <= high:
+        best = min(best, bends[u, first, 1])
+    if last > first:
+        best = min(best, bends[u, last, 0])
+        if last * width + bend <= high:
+            best = min(best, bends[u, last, 1])
+        inner = last - first - 1
+        if inner > 0:
+            level = 0
+            while (2 << level) <= inner:
+                level += 1
+            best = min(best, least[u, level, first + 1],
+                       least[u, level, last - (1 << level)])
+    return float(best)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def best_runs(
+    release: FloatArray, deadline: FloatArray, offsets: IntArray, model: IntArray,
+    duration: FloatArray, price: FloatArray, total: FloatArray, width: float,
+    parts: NDArray[np.bool_], which: IntArray, bends: FloatArray, least: FloatArray,
+    seed: int, used: FloatArray,
+) -> FloatArray:
+    """Best set of runs of consecutive requests, Σ (size − cost), of each group.
+
+    ``parts``: runs are parts of batches that may hold other requests too. ``which`` (types,
+    models, batch) is each duration's row in ``bends`` and ``least`` of :func:`cell_costs`.
+    ``used`` (types, bins) gets the ms for which each bin is used.
+    """
+    worth = np.zeros(model.size)
+    types, _, sizes = duration.shape
+    at_release = np.empty((types, release.size))
+    at_deadline = np.empty((types, release.size))
+    for t in range(types):
+        for i in range(release.size):
+            at_release[t, i] = _integral(release[i], price[t], total[t], width)
+            at_deadline[t, i] = _integral(deadline[i], price[t], total[t], width)
+    for g in range(model.size):
+        first, m = offsets[g], model[g]
+        count = offsets[g + 1] - first
+        best = np.zeros(count + 1)
+        taken = np.zeros(count + 1, np.int64)
+        on = np.zeros(count + 1, np.int64)
+        ran = np.zeros(count + 1, np.int64)
+        shortest = duration[:, m, 0].min()
+        for j in range(1, count + 1):
+            best[j] = best[j - 1]
+            r = release[first + j - 1]
+            for size in range(1, min(sizes, j) + 1):
+                head = first + j - size
+                if r + shortest > deadline[head]:
+                    break
+                if best[j - size] + size <= best[j]:
+                    continue
+                for whole in range(size, (sizes if parts[g] else size) + 1):
+                    for t in range(types):
+                        length = duration[t, m, whole - 1]
+                        if r + length > deadline[head]:
+                            continue
+                        u = which[t, m, whole - 1]
+                        cost = _least_cost(
+                            r, deadline[head] - length, length, at_release[t, first + j - 1],
+                            at_deadline[t, head], t, u, price, total, width, bends, least)
+                        value = best[j - size] + size - cost * size / whole
+                        if value > best[j]:
+                            best[j], taken[j], on[j], ran[j] = value, size, t, whole
+        worth[g] = best[count]
+        j = count
+        while j > 0:
+            if taken[j] == 0:
+                j -= 1
+                continue
+            t, head = on[j], first + j - taken[j]
+            length = duration[t, m, ran[j] - 1]
+            coin = (((first + j) * 7919 + seed * 104729) * 2654435761 >> 7) & 0xFFFFFF
+            _, start = _cheapest(release[first + j - 1], deadline[head] - length, length,
+                                 price[t], total[t], width, coin)
+            _use(start, length, taken[j] / ran[j], used[t], width)
+            j -= taken[j]
+    return worth
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _use(start: float, length: float, share: float, used: FloatArray, width: float) -> None:
+    """Add ``share`` of the ms from ``start`` on to the bins."""
+    k, left, at = int(start / width), length, start
+    while left > 0.0 and k < used.size:
+        step = min((k + 1) * width - at, left)
+        used[k] += share * step
+        left -= step
+        at += step
+        k += 1
+        if step <= 0.0:
+            at = k * width
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _spans(
+    release: FloatArray, deadline: FloatArray, first: int, last: int, shortest: float,
+) -> IntArray:
+    """How many requests from each one on can be within a batch that starts with it."""
+    span = np.ones(last - first, np.int64)
+    j = first
+    for i in range(first, last):
+        j = max(j, i)
+        while j < last and release[j] + shortest <= deadline[i]:
+            j += 1
+        span[i - first] = max(j - i, 1)
+    return span
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def nested_work(
+    release: FloatArray, deadline: FloatArray, offsets: IntArray, model: IntArray,
+    duration: FloatArray, least: int,
+) -> FloatArray:
+    """For each group the steps of :func:`best_nested`; 0 where no batch can lie within another."""
+    work = np.zeros(model.size)
+    sizes = duration.shape[2]
+    if sizes < 2:
+        return work
+    for g in range(model.size):
+        shortest = duration[:, model[g], 1].min()
+        if shortest == np.inf:
+            continue
+        span = _spans(release, deadline, offsets[g], offsets[g + 1], shortest)
+        if span.size == 0 or span.max() < least:
+            continue
+        for i in range(span.size):
+            work[g] += float(span[i]) ** 2 * min(sizes, span[i]) / 2 + 1
+    return work
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _gaps(duration: FloatArray) -> tuple[int, int]:
+    """Fewest requests in a gap that is used, and most in a batch with one; (types, batch).
+
+    What lies in a gap takes longer, so with one type it is larger.
+    """
+    sizes = duration.shape[1]
+    if duration.shape[0] > 1:
+        return 1, sizes
+    most = 0
+    for n in range(1, sizes):
+        if duration[0, n - 1] < duration[0, sizes - 1]:
+            most = n
+    return 3, most
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def best_nested(
+    release: FloatArray, deadline: FloatArray, model: int, duration: FloatArray,
+    price: FloatArray, total: FloatArray, width: float,
+) -> float:
+    """Best set of disjoint batches of one group, Σ (size − cost), that may lie within others.
+
+    With i falling, ``within[i, k]`` is the best of requests i to i + k − 1, and ``one[i, k]`` the
+    best batch whose first request is i and whose last is i + k − 1, with what lies in its gaps.
+    """
+    count, sizes = release.size, duration.shape[2]
+    span = _spans(release, deadline, 0, count, duration[:, model, 0].min())
+    least, most = _gaps(duration[:, model])
+    widest = int(span.max())
+    within = np.zeros((count + 1, widest + 1))
+    one = np.full((count + 1, widest + 1), -np.inf)
+    chosen = np.zeros((widest + 1, sizes + 1))  # [k, n]: n taken of the first k, k-th among them
+    best = np.zeros(count + 1)
+    for i in range(count - 1, -1, -1):
+        reach = min(int(span[i]), count - i)
+        chosen[:, :] = -np.inf
+        chosen[1, 1] = 0.0
+        for k in range(1, reach + 1):
+            for n in range(2, min(k, sizes) + 1):
+                top = chosen[k - 1, n - 1]
+                if n <= most:
+                    for before in range(n - 1, k - least):
+                        top = max(top, chosen[before, n - 1] + within[i + before, k - before - 1])
+                chosen[k, n] = top
+            top = -np.inf
+            for n in range(1, min(k, sizes) + 1):
+                top = max(top, chosen[k, n] + n)
+                if n < min(k, sizes) and (
+                        duration[:, model, n] == duration[:, model, n - 1]).all():
+                    continue  # the next size costs the same
+                if top > max(one[i, k], within[i + 1, k - 1]):
+                    cost = _place(release[i + k - 1], deadline[i], model, n, duration, price,
+                                  total, width)
+                    one[i, k] = max(one[i, k], top - cost)
+                top = -np.inf
+        for k in range(1, min(widest, count - i) + 1):
+            top = within[i + 1, k - 1]
+            for j in range(1, min(k, reach) + 1):
+                top = max(top, one[i, j] + within[i + j, k - j])
+            within[i, k] = top
+        best[i] = best[i + 1]
+        for j in range(1, reach + 1):
+            best[i] = max(best[i], one[i, j] + best[i + j])
+    return float(best[0])

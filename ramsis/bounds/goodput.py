@@ -1,0 +1,447 @@
+r"""How many requests any scheduler can answer in time, one that knows all arrivals included.
+
+*The problem.* Request i of model m_i can be started from r_i on and wants its answer by d_i. There
+are W_t workers of type t, each runs one batch at a time and aborts none; a batch of b requests of
+model m takes l_t(m, b) there, which does not fall with b. As many requests as possible are to be
+in time.
+
+*The bound.* Let λ_t(τ) >= 0 be a price of a worker's time, by type. Of any schedule take the
+batches that answer requests in time, each with those requests alone: it takes no longer. Let n_k
+be their numbers and c_k the integral of the price while they run. No worker runs two at once, so
+
+    Σ_k n_k  =  Σ_k (n_k − c_k) + Σ_k c_k  <=  Σ_m V_m(λ) + Σ_t W_t ∫ λ_t,
+
+with V_m the largest Σ (n − c) over sets of disjoint batches of model m, each run where it is
+cheapest within its window from its last release to its first deadline. Places in V_m may clash:
+workers are a matter of prices alone. So V_m is a problem of each model by itself.
+
+*Runs.* Let the deadlines of a model be in the order of releases, as they are with one SLO. Take
+two batches of n and n' requests. If the first request and the last of the one are before those of
+the other, sort the requests of both, and give the first n to the one and the last n' to the other.
+Its last request is then no later than before, and the other's first no earlier: both windows have
+grown, and the batches no longer mix. If the requests of the one lie between those of the other,
+let the one that starts first have the first requests. That is possible unless the inner one starts
+before the other and ends after it. What is left then are runs of consecutive requests, which a
+dynamic programme finds,
+
+    V(j) = max(V(j − 1), max_n V(j − n) + n − c(n; r_j, d_{j−n+1})),
+
+and batches that lie in gaps of shorter ones, which run meanwhile: with 2 in 3 ms and 3 in 5 ms,
+the first and last of five requests may be answered while the others are. This is rare, but without
+it V_m would be too low. So prices are sought with runs, and the bound at these prices is
+computed with gaps: w(i, j), the best of requests i to j, and u(i, j), the best batch with first
+request i and last j and with w in its gaps, by falling i. It takes steps in the cube of how many
+requests are within an SLO.
+
+*Parts.* Where that is too much (``_MOST_WORK``), and where deadlines are not in the order of
+releases, each request of a batch of n is charged c / n. The parts of a batch that are consecutive
+among the answers pay x/n of the cost of a batch in a window that is no smaller. So
+
+    V_m <= the best set of runs, of x requests each, of Σ (x − min_{n >= x} x/n·c(n; window)),
+
+summed over the fewest sets of requests of the model that have deadlines in order. Where they are
+more than ``_MOST_CHAINS``, each deadline is moved up to the latest one of the requests before.
+
+*Loading.* A model that no worker holds at the start is not run before it can be loaded. Where
+loading blocks the worker, one load is paid for at its cheapest place, if the model answers
+anything. Memory, evictions, further copies, network and slow-down by neighbours are left out: all
+of them can only lower what a schedule reaches. A worker counts once for each of its lanes.
+
+*Prices* are constant in bins. The bound is convex in them, and W_t − (workers in use by the best
+runs) is a subgradient. From the best price that is constant, steps go against the mean of the last
+subgradients, smoothed over neighbouring bins, as long as Polyak's: to the best bound less a gap,
+which falls whenever ``_PATIENCE`` rounds get nowhere. It stops after ``rounds``, after ``_TRIAL``
+rounds without any gain, or when the gap is below 1e-5 of the requests. Any prices give a bound; no
+result depends on convergence.
+
+*Rounding.* Windows are wider by 2e-6 ms, twice what is counted as in time elsewhere. Sums are
+enlarged by what their rounding can cost, and then rounded down to a whole number of requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter1d
+
+from ramsis.bounds import _kernels as kernels
+from ramsis.checks import check_arguments
+from ramsis.errors import InvalidValueError, describe
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+
+__all__ = ["GoodputBound", "Requests", "Servers", "goodput_bound"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_PATIENCE, _SHRINK = 8, 0.6
+_MEMORY = 0.8  # weight of the slopes before
+_NEAR = 9  # bins
+_FIRST_GAP, _LAST_GAP = 0.003, 1e-5  # of the requests
+_TRIAL = 60  # rounds without any gain
+_CONSTANT = np.linspace(0.0, 2.4, 13)  # prices tried first, in requests per batch of one
+_MOST_BINS = 16384
+_BINS_IN_WINDOW = 24
+_MOST_WORK = 4e8
+_MOST_CHAINS = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """What is to be answered; arrays of shape (n,).
+
+    Attributes
+    ----------
+    release_ms : ndarray
+        From when on a request can be run: its arrival, and what comes before inference.
+    deadline_ms : ndarray
+        When a batch with it has to end.
+    model : ndarray of int
+        Index of its model.
+    """
+
+    release_ms: FloatArray
+    deadline_ms: FloatArray
+    model: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Servers:
+    """What answers; T worker types, M models, batches up to B.
+
+    Attributes
+    ----------
+    batch_ms : ndarray, shape (T, M, B)
+        Shortest time of a batch of b = column + 1; infinite where it cannot be run.
+    workers : ndarray, shape (T,)
+        Number of workers of each type, times their lanes.
+    load_ms : ndarray, shape (T, M), optional
+        Shortest time to load a model; by default none.
+    loaded : ndarray of bool, shape (M,), optional
+        Whether a worker holds the model at the start, at 0 ms; by default all are held.
+    blocking : ndarray of bool, shape (T,), optional
+        Whether a worker that loads runs no batch; by default it does.
+    """
+
+    batch_ms: FloatArray
+    workers: FloatArray
+    load_ms: FloatArray | None = None
+    loaded: NDArray[np.bool_] | None = None
+    blocking: NDArray[np.bool_] | None = None
+
+    def first_load_ms(self) -> FloatArray:
+        """Load time of each model on each type, 0 where it is loaded at the start, (T, M)."""
+        types, models, _ = self.batch_ms.shape
+        if self.load_ms is None or self.loaded is None:
+            return np.zeros((types, models))
+        usable = np.isfinite(self.batch_ms[:, :, 0])
+        return np.where(self.loaded, 0.0, np.where(usable, self.load_ms, np.inf))
+
+
+@dataclass(frozen=True, eq=False)
+class GoodputBound:
+    """What no scheduler can beat.
+
+    Attributes
+    ----------
+    in_time : int
+        Largest number of requests in time.
+    share : float
+        The same as a share of all requests; NaN without any.
+    price_per_ms : ndarray, shape (T, bins)
+        Requests that a ms more of a worker of the type would be worth, by bin.
+    bin_ms : float
+        Width of a bin, the first one from the first release.
+    rounds : int
+        Sets of prices that were tried.
+    """
+
+    in_time: int
+    share: float
+    price_per_ms: FloatArray
+    bin_ms: float
+    rounds: int
+
+
+def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 150) -> GoodputBound:
+    """The largest number of requests that any scheduler can answer in time, at most.
+
+    Parameters
+    ----------
+    requests : Requests
+    servers : Servers
+    rounds : int
+        Most steps of the prices, >= 0.
+
+    Raises
+    ------
+    InvalidValueError
+        Arrays that do not fit each other, or numbers out of range.
+    """
+    _check(requests, servers, rounds)
+    count = len(requests.release_ms)
+    fewest = np.zeros((len(servers.workers), 1))
+    if not count:
+        return GoodputBound(0, float("nan"), fewest, 1.0, 0)
+    priced = _Priced(requests, servers)
+    if not len(priced.release):
+        return GoodputBound(0, 0.0, fewest, 1.0, 0)
+    price, tried = _cheapest_prices(priced, rounds)
+    found = priced.safe(price)
+    in_time = min(int(np.floor(found)), len(priced.release))
+    return GoodputBound(in_time, in_time / count, price, priced.width, tried)
+
+
+def _check(requests: Requests, servers: Servers, rounds: int) -> None:
+    """Refuse arrays that do not fit each other."""
+    shape = servers.batch_ms.shape
+    if len(shape) != 3 or 0 in shape or servers.workers.shape != shape[:1]:
+        raise InvalidValueError(describe("batch times and workers do not fit each other",
+                                         where="servers", value=(shape, servers.workers.shape),
+                                         allowed="(types, models, batches) and (types,)"))
+    sizes = {requests.release_ms.shape, requests.deadline_ms.shape, requests.model.shape}
+    if len(sizes) != 1 or requests.model.ndim != 1:
+        raise InvalidValueError(describe("arrays of requests do not fit each other",
+                                         where="requests", value=sorted(sizes),
+                                         allowed="one length for all"))
+    if not (np.isfinite(requests.release_ms).all() and np.isfinite(requests.deadline_ms).all()):
+        raise InvalidValueError(describe("a time of a request is not a number", where="requests",
+                                         allowed="finite times in ms"))
+    if len(requests.model) and not 0 <= requests.model.min() <= requests.model.max() < shape[1]:
+        raise InvalidValueError(describe("no such model", where="requests",
+                                         value=int(requests.model.max()),
+                                         allowed=f"0 to {shape[1] - 1}"))
+    if not (servers.batch_ms > 0).all() or not (servers.workers >= 0).all():
+        raise InvalidValueError(describe("a batch time or number of workers out of range",
+                                         where="servers", allowed="times > 0, numbers >= 0"))
+    if rounds < 0:
+        raise InvalidValueError(describe("rounds out of range", where="rounds", value=rounds,
+                                         allowed="0 or more"))
+
+
+class _Priced:
+    """The bound as a function of prices.
+
+    Requests are sorted by group; a group is a model, or a chain of it whose runs are parts.
+    """
+
+    def __init__(self, requests: Requests, servers: Servers) -> None:
+        # A batch with more requests that is faster can be run instead, so times do not fall.
+        self.duration = np.minimum.accumulate(
+            servers.batch_ms[:, :, ::-1], axis=2)[:, :, ::-1].copy()
+        self.workers = servers.workers.astype(float)
+        self.duration[self.workers == 0] = np.inf
+        load = servers.first_load_ms()
+        release = np.maximum(requests.release_ms, load.min(axis=0)[requests.model])
+        release, deadline = release - SLACK_TOLERANCE_MS, requests.deadline_ms + SLACK_TOLERANCE_MS
+        shortest = self.duration[:, :, 0].min(axis=0)
+        kept = release + shortest[requests.model] <= deadline
+        origin = float(release[kept].min()) if kept.any() else 0.0
+        if (load > 0).any():
+            origin = min(origin, 0.0)
+        self.release, self.deadline = release[kept] - origin, deadline[kept] - origin
+        self.model = requests.model[kept].astype(np.int64)
+        blocking = np.zeros(len(load), bool) if servers.blocking is None else servers.blocking
+        self.fee_ms = np.where(blocking[:, None], load, np.where(np.isfinite(load), 0.0, np.inf))
+        if len(self.release):
+            self._bins()
+            self._lengths()
+            self.groups = _Groups.of(self.release, self.deadline, self.model)
+
+    def _bins(self) -> None:
+        """Choose the bins: half the time of the shortest batches, in the middle."""
+        horizon = float(self.deadline.max())
+        shortest = self.duration[:, :, 0].min(axis=0)[self.model]
+        window = float(np.median(self.deadline - self.release))
+        self.width = max(0.5 * float(np.median(shortest)), window / _BINS_IN_WINDOW,
+                         horizon / _MOST_BINS)
+        self.bins = int(horizon / self.width) + 1
+        self.levels = int(np.log2(max((self.deadline - self.release).max() / self.width, 1.0))) + 1
+        self.ms = np.repeat(self.workers[:, None] * self.width, self.bins, axis=1)
+
+    def _lengths(self) -> None:
+        """Number the durations that differ, by type."""
+        self.which = np.zeros(self.duration.shape, dtype=np.int64)
+        lengths: list[float] = []
+        types: list[int] = []
+        models = np.unique(self.model)
+        for t, times in enumerate(self.duration[:, models]):
+            own, which = np.unique(times, return_inverse=True)
+            self.which[t, models] = which.reshape(times.shape) + len(lengths)
+            finite = own[np.isfinite(own)]
+            lengths += finite.tolist()
+            types += [t] * len(finite)
+        self.lengths, self.types = np.array(lengths), np.array(types, dtype=np.int64)
+
+    def total(self, price: FloatArray) -> FloatArray:
+        """Integral of the prices up to each edge, (T, bins + 1)."""
+        total = np.zeros((len(price), self.bins + 1))
+        np.cumsum(price * self.width, axis=1, out=total[:, 1:])
+        return total
+
+    def value(self, price: FloatArray, seed: int) -> tuple[float, FloatArray]:
+        """Σ V with runs alone plus the price of all workers, and a subgradient in ms."""
+        used = np.zeros((len(price), self.bins))
+        worth = self._of_models(self._runs(self.groups, price, seed, used), price)
+        return worth + float((self.ms * price).sum()), self.ms - used
+
+    def _of_models(self, worth: FloatArray, price: FloatArray) -> float:
+        """Σ V over models, less the first load of each, from V of the groups."""
+        of_model = np.bincount(self.groups.model, worth, minlength=self.fee_ms.shape[1])
+        total, horizon = self.total(price), float(self.deadline.max())
+        for m in np.nonzero((self.fee_ms > 0).all(axis=0) & (of_model > 0))[0].tolist():
+            fee = min((kernels.cheapest(0.0, horizon - length, length, price[t], total[t],
+                                        self.width)
+                       for t, length in enumerate(self.fee_ms[:, m].tolist()) if length < horizon),
+                      default=np.inf)
+            of_model[m] = max(of_model[m] - fee, 0.0)
+        return float(of_model.sum())
+
+    def _runs(
+        self, groups: _Groups, price: FloatArray, seed: int, used: FloatArray
+    ) -> FloatArray:
+        """V of each group, with runs alone."""
+        total = self.total(price)
+        bends, least = kernels.cell_costs(self.lengths, self.types, self.levels, price, total,
+                                          self.width)
+        return np.asarray(kernels.best_runs(
+            groups.release, groups.deadline, groups.offsets, groups.model, self.duration,
+            price, total, self.width, groups.parts, self.which, bends, least, seed, used))
+
+    def safe(self, price: FloatArray) -> float:
+        """The bound at these prices, whatever batches lie within others and rounding costs."""
+        groups = self.groups
+        worth = self._runs(groups, price, 0, np.zeros((len(price), self.bins)))
+        least = 5 if len(price) == 1 else 3  # requests, so that a batch can lie within another
+        work = kernels.nested_work(groups.release, groups.deadline, groups.offsets, groups.model,
+                                   self.duration, least)
+        work[groups.parts] = 0.0
+        total_work = np.cumsum(np.sort(work))
+        limit = np.append(np.sort(work), np.inf)[np.searchsorted(total_work, _MOST_WORK, "right")]
+        for g in np.nonzero(work)[0].tolist():
+            one = groups.only(g)
+            if work[g] >= limit:
+                worth[g] = self._runs(one.in_parts(), price, 0, np.zeros_like(price))[0]
+            else:
+                worth[g] = kernels.best_nested(one.release, one.deadline, int(one.model[0]),
+                                               self.duration, price, self.total(price), self.width)
+        return self._enlarged(self._of_models(worth, price), price)
+
+    def _enlarged(self, worth: float, price: FloatArray) -> float:
+        """The bound, enlarged by what rounding can have cost."""
+        total = self.total(price)
+        all_workers = float(self.workers @ total[:, -1])
+        eps, count = float(np.finfo(float).eps), len(self.release)
+        of_cost = 4.0 * eps * (self.bins * float(total.max())
+                               + float(price.max()) * float(self.deadline.max()))
+        found = worth + all_workers
+        return found + count * (of_cost + 2e-12) + 4.0 * eps * (count + self.bins) * found
+
+
+@dataclass(frozen=True, eq=False)
+class _Groups:
+    """Requests by group, each by release and with deadlines that do not fall."""
+
+    release: FloatArray
+    deadline: FloatArray
+    offsets: IntArray
+    model: IntArray
+    parts: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, release: FloatArray, deadline: FloatArray, model: IntArray) -> _Groups:
+        """One group for each model with deadlines in order, else its chains."""
+        order = np.lexsort((deadline, release, model))
+        release, deadline, model = release[order], deadline[order], model[order]
+        edges = np.append(np.unique(model, return_index=True)[1], len(model))
+        rows: list[tuple[FloatArray, FloatArray, int, bool]] = []
+        for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            own, due, which = release[first:last], deadline[first:last], int(model[first])
+            chains = list(_chains(due))
+            if len(chains) > _MOST_CHAINS:
+                chains, due = [np.arange(last - first)], np.maximum.accumulate(due)
+            rows += [(own[chain], due[chain], which, len(chains) > 1) for chain in chains]
+        sizes = [len(row[0]) for row in rows]
+        return cls(np.concatenate([row[0] for row in rows]),
+                   np.concatenate([row[1] for row in rows]),
+                   np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+                   np.array([row[2] for row in rows], dtype=np.int64),
+                   np.array([row[3] for row in rows], dtype=bool))
+
+    def only(self, g: int) -> _Groups:
+        """One of the groups."""
+        part = slice(self.offsets[g], self.offsets[g + 1])
+        size = int(self.offsets[g + 1] - self.offsets[g])
+        return _Groups(self.release[part], self.deadline[part], np.array([0, size]),
+                       self.model[g : g + 1], self.parts[g : g + 1])
+
+    def in_parts(self) -> _Groups:
+        """The same with runs that are parts of batches."""
+        return _Groups(self.release, self.deadline, self.offsets, self.model,
+                       np.ones_like(self.parts))
+
+
+def _chains(deadline: FloatArray) -> Iterator[IntArray]:
+    """Fewest sets of requests, by release, within which deadlines do not fall."""
+    if (np.diff(deadline) >= 0).all():
+        yield np.arange(len(deadline))
+        return
+    ends: list[float] = []
+    members: list[list[int]] = []
+    for i, due in enumerate(deadline.tolist()):
+        # the chain with the latest end that is no later; ends fall from chain to chain
+        c = next((c for c, end in enumerate(ends) if end <= due), len(ends))
+        if c == len(ends):
+            if c > _MOST_CHAINS:
+                break
+            ends.append(due)
+            members.append([])
+        ends[c] = due
+        members[c].append(i)
+    yield from (np.array(one, dtype=np.int64) for one in members)
+
+
+def _cheapest_prices(priced: _Priced, rounds: int) -> tuple[FloatArray, int]:
+    """Prices of a low bound, by Polyak's steps, and how many were tried."""
+    count = len(priced.release)
+    unit = 1.0 / float(np.median(priced.duration[:, :, 0].min(axis=0)[priced.model]))
+    best, price = np.inf, np.zeros_like(priced.ms)
+    for share in _CONSTANT.tolist():
+        flat = np.full_like(priced.ms, share * unit)
+        value, _ = priced.value(flat, 0)
+        if value < best:
+            best, price = value, flat
+    lowest, at, gap, stalled, tried = best, price, _FIRST_GAP * count, 0, 0
+    slope = np.zeros_like(price)
+    for tried in range(1, rounds + 1):
+        value, new = priced.value(at, tried)
+        stalled = 0 if value < lowest - 0.02 * gap else stalled + 1
+        if value < lowest:
+            lowest, price = value, at
+        if tried > _TRIAL and lowest == best:
+            break
+        if stalled > _PATIENCE:
+            gap, stalled = _SHRINK * gap, 0
+            if gap < _LAST_GAP * count:
+                break
+        slope = _MEMORY * slope + (1.0 - _MEMORY) * new if tried > 1 else new
+        held = (at <= 0) & (slope > 0)
+        free = np.where(held, 0.0, slope)
+        step = np.where(held, 0.0, _spread(free))
+        length = float((free * step).sum())
+        if length <= 0.0:
+            break
+        at = np.maximum(at - min(value - lowest + gap, 2.0 * gap) / length * step, 0.0)
+    return price, tried
+
+
+def _spread(slope: FloatArray) -> FloatArray:
+    """Each bin's slope with those of its neighbours: prices of a moment are much alike."""
+    near = uniform_filter1d(slope, _NEAR, axis=1, mode="constant")
+    return np.asarray(near + 0.3 * slope)
+
+
+check_arguments(globals(), __all__)

@@ -1,0 +1,92 @@
+"""The bound on requests in time for a scenario of models that come and go.
+
+What the bound on goodput asks is read off the scenario so that no run of the engine can do better:
+
+- a request can start inference after what comes before it at the soonest, and early enough that
+  the longest batch with it could still end no sooner than its earliest answer;
+- it has to end what comes after inference, at the machine itself, by its deadline;
+- a batch takes its shortest time, on the fastest model of the request's family;
+- all workers of a type are there from the start, each with all its lanes, and start to load what
+  nobody holds at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.bounds.goodput import GoodputBound, Requests, Servers, goodput_bound
+from ramsis.checks import check_arguments
+from ramsis.scenario import Requests as DrawnRequests
+from ramsis.scenario import Scenario
+
+__all__ = ["scenario_bound"]
+
+FloatArray = NDArray[np.float64]
+
+
+def scenario_bound(
+    scenario: Scenario, requests: DrawnRequests, *, rounds: int = 150
+) -> GoodputBound | None:
+    """The largest number of a scenario's requests that any scheduler can answer in time, at most.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    requests : Requests
+        As drawn with the seed of the run that is compared.
+    rounds : int
+        As for :func:`~ramsis.bounds.goodput.goodput_bound`.
+
+    Returns
+    -------
+    GoodputBound or None
+        None where requests depend on answers (closed loops, streams after others), or batches
+        are continuous: the bound is not for these.
+    """
+    if any(one.after is not None or one.workload.loop is not None for one in scenario.streams):
+        return None
+    if any(one.inference.batching == "continuous" for one in scenario.models):
+        return None
+    batch_ms = _batch_ms(scenario)
+    longest = np.where(np.isfinite(batch_ms), batch_ms, 0.0).max(axis=(0, 2))
+    before = np.array([one.pre_ms for one in scenario.streams])[requests.stream]
+    after = np.array([one.post_ms for one in scenario.streams])[requests.stream]
+    release = np.maximum(requests.arrival_ms + before,
+                         requests.earliest_ms - after - longest[requests.model])
+    return goodput_bound(Requests(release, requests.deadline_ms - after, requests.model),
+                         _servers(scenario, batch_ms), rounds=rounds)
+
+
+def _batch_ms(scenario: Scenario) -> FloatArray:
+    """Shortest time of a batch for each model's requests, (T, M, B)."""
+    arrays = scenario.arrays
+    shortest = arrays.quantiles_ms.min(axis=3)
+    for k, model in enumerate(scenario.models):
+        if model.inference.output_tokens:
+            shortest[:, k] *= min(model.inference.output_tokens)
+    of_model = shortest[:, arrays.kind]
+    if len(np.unique(arrays.family)) == len(arrays.family):
+        return np.asarray(of_model)
+    return np.stack([of_model[:, arrays.family == own].min(axis=1) for own in arrays.family],
+                    axis=1)
+
+
+def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
+    """The workers, and what has to be loaded before it is run."""
+    arrays, types = scenario.arrays, scenario.worker_types
+    lanes = np.array([one.lanes for one in types])
+    workers = np.bincount(arrays.worker_type, minlength=len(types)) * lanes
+    held = np.zeros(len(arrays.models), dtype=bool)
+    held[[m for models in arrays.start for m in models]] = True
+    load_ms = np.minimum(arrays.load_ms, arrays.first_load_ms)
+    load_ms[~np.isfinite(arrays.quantiles_ms[:, arrays.kind, 0, 0])] = np.inf
+    family = arrays.family
+    if len(np.unique(family)) < len(family):  # any model of the family will do
+        held = np.array([held[family == own].any() for own in family])
+        load_ms = np.stack([load_ms[:, family == own].min(axis=1) for own in family], axis=1)
+    blocking = np.array([one.loading == "blocking" for one in types])
+    return Servers(batch_ms, workers.astype(float), load_ms, held, blocking)
+
+
+check_arguments(globals(), __all__)

@@ -1,0 +1,8 @@
+"""Clusters on which models come and go: schedulers side by side, and those that plan."""
+
+from __future__ import annotations
+
+from ramsis.planning.comparison import Compared, compare
+from ramsis.planning.schedulers import SCHEDULERS, scheduler_named
+
+__all__ = ["SCHEDULERS", "Compared", "compare", "scheduler_named"]

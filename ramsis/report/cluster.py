@@ -1,0 +1,184 @@
+"""Runs of a cluster: machine usage, violations over time, response times, arrivals by model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.report.figure import COLOURS, saved_figure
+from ramsis.sim.cluster import ClusterRun
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["plot_cluster"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_MINUTE_MS = 60_000.0
+_FEWEST_BINS, _BINS = 3, 30
+_MOST_SLOTS = 120
+_MOST_MODELS = 6
+_MOST_BATCHES = 20_000
+_DASHES = ("-", "--", "-.", ":")
+_DARK = "#1a1a1a"
+
+
+def plot_cluster(runs: Mapping[str, ClusterRun], path: str | os.PathLike[str]) -> None:
+    """Draw the runs of some schedulers on one scenario.
+
+    Above, for each run, the use of the machines: a row for each place of a worker that a model
+    took, faint while it is loaded, hatched while it is being loaded, dark while it runs. Below,
+    violations and arrivals over time, and the distribution of response times.
+
+    Parameters
+    ----------
+    runs : mapping of str to ClusterRun
+        By the name of the scheduler; one or more.
+    path : path
+        Ends in .png, .pdf or .svg.
+
+    Raises
+    ------
+    InvalidValueError
+        A file name of another kind, or matplotlib is not installed.
+    OutputError
+        The file cannot be written.
+    """
+    slots = [_Slots(run) for run in runs.values()]
+    tall = [0.6 + 0.06 * min(max(one.rows, 6), _MOST_SLOTS) for one in slots]
+    with saved_figure(path, figsize=(9.0, sum(tall) + 7.0)) as figure:
+        axes = figure.subplots(len(runs) + 3, 1, height_ratios=[*tall, 2.0, 2.0, 2.0])
+        for place, (name, run), own in zip(axes, runs.items(), slots, strict=False):
+            _draw_usage(place, name, run, own)
+        _draw_violations(axes[-3], runs)
+        _draw_responses(axes[-2], runs)
+        _draw_arrivals(axes[-1], next(iter(runs.values())))
+
+
+class _Slots:
+    """Where the stay of each model on a worker is drawn, from the start of its load."""
+
+    def __init__(self, run: ClusterRun) -> None:
+        stays = _stays(run)
+        self.stays: list[tuple[int, int, float, float, float, int]] = []
+        self.first: list[int] = []
+        self.rows = 0
+        for worker in range(len(run.scenario.arrays.workers)):
+            self.first.append(self.rows)
+            ends: list[float] = []
+            for model, start_ms, ready_ms, end_ms in sorted(
+                    stays.get(worker, ()), key=lambda stay: stay[1]):
+                row = next((i for i, end in enumerate(ends) if end <= start_ms), len(ends))
+                ends[row:row + 1] = [end_ms]
+                self.stays.append((worker, model, start_ms, ready_ms, end_ms, self.rows + row))
+            self.rows += max(len(ends), 1)
+
+
+def _stays(run: ClusterRun) -> dict[int, list[tuple[int, float, float, float]]]:
+    """By worker: model, start of its load, its end, and when the model was given up."""
+    gone: dict[tuple[int, int], list[float]] = {}
+    leaving = [*zip(run.unload_worker.tolist(), run.unload_model.tolist(), run.unload_ms.tolist(),
+                    strict=True)]
+    for worker, model, at_ms in leaving:
+        gone.setdefault((worker, model), []).append(at_ms)
+    stopped: dict[int, list[float]] = {}
+    for worker, up, at_ms in zip(run.scaled_worker.tolist(), run.scaled_up.tolist(),
+                                 run.scaled_ms.tolist(), strict=True):
+        if not up:
+            stopped.setdefault(worker, []).append(at_ms)
+    found: dict[int, list[tuple[int, float, float, float]]] = {}
+    begun = [(worker, model, 0.0, 0.0) for worker, held in enumerate(run.scenario.arrays.start)
+             for model in held]
+    begun += zip(run.load_worker.tolist(), run.load_model.tolist(), run.load_start_ms.tolist(),
+                 run.load_end_ms.tolist(), strict=True)
+    for worker, model, start_ms, ready_ms in begun:
+        ends = [at for at in (*gone.get((worker, model), ()), *stopped.get(worker, ()))
+                if at >= ready_ms]
+        found.setdefault(worker, []).append(
+            (model, start_ms, ready_ms, min(ends, default=run.end_ms)))
+    return found
+
+
+def _draw_usage(axes: Axes, name: str, run: ClusterRun, slots: _Slots) -> None:
+    """A row for each place; batches as dark pieces of the stay of their model."""
+    by_stay: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    shown = np.argsort(run.start_ms)[:_MOST_BATCHES]
+    for worker, model, start_ms, finish_ms in zip(
+            run.worker[shown].tolist(), run.batch_model[shown].tolist(),
+            run.start_ms[shown].tolist(), run.finish_ms[shown].tolist(), strict=True):
+        by_stay.setdefault((worker, model), []).append((start_ms, finish_ms))
+    for worker, model, start_ms, ready_ms, end_ms, row in slots.stays:
+        colour = COLOURS[int(run.scenario.arrays.kind[model]) % len(COLOURS)]
+        axes.broken_barh([(ready_ms / 1000, (end_ms - ready_ms) / 1000)], (row, 0.9),
+                         facecolors=colour, alpha=0.25, linewidth=0)
+        if ready_ms > start_ms:
+            axes.broken_barh([(start_ms / 1000, (ready_ms - start_ms) / 1000)], (row, 0.9),
+                             facecolors="white", edgecolor=colour, hatch="//////", linewidth=0.3)
+        ran = [(from_ms / 1000, (to_ms - from_ms) / 1000) for from_ms, to_ms in
+               by_stay.get((worker, model), ()) if ready_ms <= from_ms and from_ms <= end_ms]
+        if ran:
+            axes.broken_barh(ran, (row, 0.9), facecolors=_DARK, linewidth=0)
+    axes.set_yticks(slots.first, run.scenario.arrays.workers, fontsize=5)
+    axes.set_xlim(0, max(run.end_ms, 1e-9) / 1000)
+    axes.set_ylim(slots.rows, 0)
+    axes.set_title(f"{name}: loaded (faint), loading (hatched), inference (dark)", fontsize=9,
+                   loc="left")
+
+
+def _bins(run: ClusterRun) -> tuple[FloatArray, str]:
+    """Edges of the bins of time, in ms, and what one is called."""
+    duration_ms = run.scenario.duration_ms
+    if duration_ms >= _FEWEST_BINS * _MINUTE_MS:
+        return np.arange(0.0, duration_ms + _MINUTE_MS, _MINUTE_MS), "minute"
+    return np.linspace(0.0, duration_ms, _BINS + 1), f"{duration_ms / 1000 / _BINS:.3g} s"
+
+
+def _draw_violations(axes: Axes, runs: Mapping[str, ClusterRun]) -> None:
+    unit = ""
+    for i, (name, run) in enumerate(runs.items()):
+        edges, unit = _bins(run)
+        late = np.histogram(run.arrival_ms[~run.in_time], edges)[0]
+        axes.stairs(late, edges / 1000, color=COLOURS[i % len(COLOURS)], label=name,
+                    linestyle=_DASHES[i % len(_DASHES)])
+    axes.set_ylabel(f"violations in a {unit}" if unit == "minute" else f"violations in {unit}")
+    axes.set_xlabel("arrival (s)")
+    axes.legend(fontsize=7)
+
+
+def _draw_responses(axes: Axes, runs: Mapping[str, ClusterRun]) -> None:
+    for i, (name, run) in enumerate(runs.items()):
+        response = np.sort(run.response_ms[run.answered])
+        if len(response):
+            at = np.unique(np.linspace(0, len(response) - 1, 2000).astype(int))
+            axes.plot(response[at], (at + 1) / run.requests, label=name,
+                      color=COLOURS[i % len(COLOURS)], linestyle=_DASHES[i % len(_DASHES)])
+    axes.set(xlabel="response time (ms)", ylabel="share of requests", ylim=(0, 1.02))
+    if axes.lines:
+        axes.legend(fontsize=7)
+
+
+def _draw_arrivals(axes: Axes, run: ClusterRun) -> None:
+    """Arrivals over time, the kinds with most of them by name."""
+    edges, unit = _bins(run)
+    arrays = run.scenario.arrays
+    kind = arrays.kind[run.model] if run.requests else np.empty(0, dtype=np.int64)
+    counts = np.bincount(kind, minlength=len(arrays.kinds))
+    most = np.argsort(-counts, kind="stable")[:_MOST_MODELS].tolist()
+    below: Any = np.zeros(len(edges) - 1)
+    parts = [(arrays.kinds[k], kind == k, COLOURS[i % len(COLOURS)]) for i, k in enumerate(most)]
+    if len(arrays.kinds) > _MOST_MODELS:
+        parts.append(("others", ~np.isin(kind, most), "#999999"))
+    for name, mine, colour in parts:
+        height = np.histogram(run.arrival_ms[mine], edges)[0]
+        axes.stairs(below + height, edges / 1000, baseline=below, fill=True, color=colour,
+                    label=name)
+        below = below + height
+    axes.set(xlabel="time (s)",
+             ylabel="arrivals in a minute" if unit == "minute" else f"arrivals in {unit}")
+    axes.legend(fontsize=7, ncols=2)

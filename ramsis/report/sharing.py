@@ -1,0 +1,56 @@
+"""Figure of policies that let models share GPUs: goodput over loads, SLOs or GPUs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ramsis.checks import check_arguments
+from ramsis.report.figure import COLOURS, saved_figure
+
+__all__ = ["plot_sharing"]
+
+_AXES = {"rps": "load of each model (requests per second)", "gpus": "GPUs", "slo_ms": "SLO (ms)"}
+
+
+def plot_sharing(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Draw simulated goodput by policy with the upper bound, a panel for each SLO.
+
+    Parameters
+    ----------
+    rows : sequence of mapping
+        With ``policy``, ``rps``, ``slo_ms``, ``gpus``, ``simulated_goodput_rps``, ``bound_rps``.
+    path : path
+        ``.png``, ``.pdf`` or ``.svg``.
+
+    Raises
+    ------
+    InvalidValueError
+        Another kind of file, or matplotlib is not installed.
+    """
+    several = {name: len({row[name] for row in rows}) for name in _AXES}
+    axis = max(("rps", "gpus"), key=several.__getitem__)
+    panels = sorted({row["slo_ms"] for row in rows})
+    policies = list(dict.fromkeys(row["policy"] for row in rows))
+    with saved_figure(path, figsize=(1.0 + 3.6 * len(panels), 3.4)) as figure:
+        for number, slo_ms in enumerate(panels):
+            part = figure.add_subplot(1, len(panels), number + 1)
+            there = [row for row in rows if row["slo_ms"] == slo_ms]
+            bounds = sorted({(row[axis], row["bound_rps"]) for row in there})
+            part.plot(*zip(*bounds, strict=True), color="black", linestyle=":", label="bound")
+            marks = itertools.cycle("os^vDPX")
+            for policy, colour, mark in zip(policies, itertools.cycle(COLOURS), marks,
+                                            strict=False):
+                mine = sorted((row[axis], row["simulated_goodput_rps"]) for row in there
+                              if row["policy"] == policy)
+                part.plot(*zip(*mine, strict=True), color=colour, marker=mark, label=policy)
+            part.set_xlabel(_AXES[axis])
+            part.set_title(f"SLO {slo_ms:g} ms")
+            part.set_ylim(bottom=0)
+        figure.axes[0].set_ylabel("goodput (requests per second)")
+        figure.axes[-1].legend(fontsize="small")
+
+
+check_arguments(globals(), __all__)

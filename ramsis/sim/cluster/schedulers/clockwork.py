@@ -1,0 +1,369 @@
+"""Clockwork's heuristic scheduler: work ahead, batches by their latest start, loads by demand.
+
+*Batches.* A strategy is a model, a batch size b, and the latest time at which such a batch must
+start: the deadline of the model's oldest request, less what the batch takes. Whenever a worker has
+less than ``ahead_ms`` of work, the strategies of the models that it holds are taken in the order
+of their latest times, until one is found whose time has not passed when the worker gets to it and
+whose batch the waiting requests fill. As larger batches take longer, they come first. Requests
+that not even a batch of the smallest size answers in time are dropped.
+
+*Loads.* The demand of a model is the time that its waiting requests take one by one. A model that
+a worker holds has its demand served up to the worker's capacity, shared among its models in
+proportion to their demands; what is left unserved is the model's priority. A worker that can load
+gets the model of highest priority that it does not hold, and that it could still serve in time.
+Models that were used least recently and have no waiting requests make room.
+
+Sources: Gujarati et al., "Serving DNNs like Clockwork", OSDI 2020; the description in the thesis
+on reinforcement learning for it (Saarland, 2022), which works 5 ms ahead.
+
+*Why one heap is enough.* A worker that has less than ``ahead_ms`` of work would begin a batch
+before every other worker that has more. So what is too late for the worker that is asked is too
+late for all, and strategies of models that all workers hold are kept once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import Scheduler
+
+__all__ = ["Clockwork"]
+
+_EPSILON_MS = 1e-9
+
+Strategy = tuple[float, int, int, int]
+"""Latest start, model, batch size, the model's oldest request when it was made."""
+
+
+class Clockwork(Scheduler):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    ahead_ms : float
+        Work that a worker is given ahead.
+    margin_ms : float
+        Batches are to end this long before the deadline.
+    capacity_ms : float
+        Work that a worker is taken to serve in time, for the priority of loads.
+    every_ms : float
+        Time between two looks for models to be loaded onto one more worker.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, ahead_ms: float = 5.0, margin_ms: float = 0.0,
+        capacity_ms: float = 100.0, every_ms: float = 20.0,
+    ) -> None:
+        super().__init__(engine)
+        self.ahead_ms, self.margin_ms, self.capacity_ms = ahead_ms, margin_ms, capacity_ms
+        self.every_ms = every_ms
+        workers, models = engine.workers, len(engine.arrays.models)
+        count = len(workers)
+        self.queues: list[deque[int]] = [deque() for _ in range(models)]
+        self.deadline_ms = engine.requests.deadline_ms
+        self.model_of = engine.requests.model
+        self.free_ms = [0.0] * count  # when each worker is done with what it was given
+        self.given: list[deque[tuple[int, list[int]]]] = [deque() for _ in range(count)]
+        self.asleep = [True] * count  # whether no timer is set for the worker
+        # The models of each worker, the least recently used first.
+        self.used = [dict.fromkeys(sorted(held)) for held in workers.loaded]
+        self.common: list[Strategy] = []
+        self.own: list[list[Strategy]] = [[] for _ in range(count)]
+        self.alike = len(set(workers.type)) == 1
+        self.rows = [engine.times.rows[kind] for kind in workers.type]
+        self.sizes = [engine.times.sizes[kind] for kind in workers.type]
+        self.timer = False  # whether one is set for the common strategies
+        self.holders: list[list[int]] = [workers.holders(model) for model in range(models)]
+        self.coming = [0] * models  # loads on the way
+        self.settled = self.alike and all(len(held) == count for held in self.holders)
+        self.waiting: dict[int, None] = {}  # models with waiting requests
+        self.cold: dict[int, None] = {}  # those of them that are neither held nor coming
+        self.look_ms = 0.0  # when models are to be loaded a second time at the earliest
+
+    def on_arrival(self, request: int) -> None:
+        """Note the strategies that the request makes possible, and use them where work is due."""
+        model = self.model_of[request]
+        queue = self.queues[model]
+        queue.append(request)
+        holders = self.holders[model]
+        size = len(queue)
+        if not self.settled:
+            self.waiting[model] = None
+            if not holders:
+                if not self.coming[model]:
+                    self.cold[model] = None
+                    self.load_cold()
+                return
+        if self.alike and len(holders) == len(self.free_ms):
+            if size in self.sizes[0][model]:
+                latest_ms = (self.deadline_ms[queue[0]] - self.margin_ms
+                             - self.rows[0][model][size - 1])
+                heappush(self.common, (latest_ms, model, size, queue[0]))
+        elif size in self.sizes[holders[0]][model] or not self.alike:
+            self.note(model, holders)
+        free_ms = self.free_ms
+        if self.settled:
+            worker = free_ms.index(min(free_ms))
+        else:
+            worker = min(holders, key=free_ms.__getitem__)
+        if free_ms[worker] < self.engine.now_ms + self.ahead_ms:
+            self.fill(worker)
+        if self.settled:
+            if self.common and not self.timer:
+                self.see_to_common()
+        elif queue and self.engine.now_ms >= self.look_ms:
+            self.load_more()
+
+    def on_timer(self, token: object) -> None:
+        """A worker has less work than it is to have."""
+        assert isinstance(token, int)
+        if token < 0:
+            self.timer = False
+            self.fill(self.free_ms.index(min(self.free_ms)))
+            if self.common and not self.timer:
+                self.see_to_common()
+            return
+        self.asleep[token] = True
+        self.fill(token)
+
+    def see_to_common(self) -> None:
+        """Have the worker that is done first looked at when it has little work left."""
+        self.timer = True
+        at_ms = min(self.free_ms) - self.ahead_ms + _EPSILON_MS
+        self.engine.wake_at(max(at_ms, self.engine.now_ms), -1)
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """Start the next batch that the worker was given."""
+        self.start(worker)
+        if not self.engine.times.plain:
+            self.foresee(worker)
+
+    def on_loaded(self, worker: int, model: int) -> None:
+        """Use the model, and load the next."""
+        self.holders[model].append(worker)
+        self.coming[model] -= 1
+        self.use(worker, model)
+        if self.alike and len(self.holders[model]) == len(self.free_ms):
+            self.note(model, ())
+        else:
+            self.note(model, (worker,))
+        self.start(worker)
+        self.fill(worker)
+        self.load_cold()
+
+    # Batches.
+
+    def note(self, model: int, holders: tuple[int, ...] | list[int]) -> None:
+        """Enter the model's best strategy for some of its holders; none stands for all of them."""
+        queue = self.queues[model]
+        if not queue:
+            return
+        due_ms = self.deadline_ms[queue[0]] - self.margin_ms
+        for worker in holders or (-1,):
+            size = self.largest(worker, model, len(queue))
+            if size:
+                latest_ms = due_ms - self.rows[worker][model][size - 1]
+                heappush(self.common if worker < 0 else self.own[worker],
+                         (latest_ms, model, size, queue[0]))
+
+    def largest(self, worker: int, model: int, most: int) -> int:
+        """The largest batch size up to a number of requests; 0 without any."""
+        found = 0
+        for size in self.sizes[worker][model]:
+            if size > most:
+                break
+            found = size
+        return found
+
+    def fill(self, worker: int) -> None:
+        """Give a worker batches until it has enough work, and see to it again in time."""
+        engine, free_ms, given = self.engine, self.free_ms, self.given[worker]
+        now_ms = engine.now_ms
+        limit_ms = now_ms + self.ahead_ms
+        if engine.workers.status[worker] != "active":
+            return
+        while (start_ms := max(free_ms[worker], now_ms)) < limit_ms:
+            strategy = self.strategy(worker, start_ms)
+            if strategy is None:
+                return
+            _, model, size, _ = strategy
+            queue = self.queues[model]
+            requests = [queue.popleft()]
+            while len(requests) < size:
+                requests.append(queue.popleft())
+            free_ms[worker] = start_ms + self.rows[worker][model][size - 1]
+            if not self.settled:
+                self.use(worker, model)
+            if queue:
+                self.renew(model)
+            elif not self.settled:
+                self.waiting.pop(model, None)
+            if not given and engine.workers.free_lanes[worker] > 0:
+                engine.run(worker, model, requests)
+            else:
+                given.append((model, requests))
+        if not self.settled and self.asleep[worker]:
+            self.asleep[worker] = False
+            engine.wake_at(max(free_ms[worker] - self.ahead_ms, now_ms) + _EPSILON_MS, worker)
+
+    def strategy(self, worker: int, start_ms: float) -> Strategy | None:
+        """The valid strategy of earliest latest start, taken out; ``None`` if there is none."""
+        queues = self.queues
+        held = self.engine.workers.loaded[worker]
+        while True:
+            heap = self.common
+            if self.own[worker] and (not heap or self.own[worker][0] < heap[0]):
+                heap = self.own[worker]
+            if not heap:
+                return None
+            found = heappop(heap)
+            latest_ms, model, size, head = found
+            queue = queues[model]
+            if not queue or queue[0] != head or len(queue) < size or model not in held:
+                continue
+            if latest_ms >= start_ms - _EPSILON_MS:
+                return found
+            smaller = self.largest(worker, model, size - 1)
+            if smaller:
+                row = self.rows[worker][model]
+                heappush(heap, (latest_ms + row[size - 1] - row[smaller - 1], model, smaller,
+                                head))
+            else:
+                self.engine.drop(queue.popleft())
+                if queue:
+                    self.renew(model)
+                else:
+                    self.waiting.pop(model, None)
+
+    def renew(self, model: int) -> None:
+        """The model has another oldest request."""
+        holders = self.holders[model]
+        self.note(model, () if self.alike and len(holders) == len(self.free_ms) else holders)
+
+    def use(self, worker: int, model: int) -> None:
+        """The model is the one that the worker has used last."""
+        used = self.used[worker]
+        used.pop(model, None)
+        used[model] = None
+
+    def start(self, worker: int) -> None:
+        """Start the next batch that the worker was given."""
+        given = self.given[worker]
+        while given and self.engine.workers.free_lanes[worker] > 0:
+            model, requests = given.popleft()
+            self.engine.run(worker, model, requests)
+
+    def foresee(self, worker: int) -> None:
+        """Where times are drawn: when the worker will be done, as it stands now."""
+        engine, kind = self.engine, self.engine.workers.type[worker]
+        ahead_ms = sum(engine.times.rows[kind][model][len(requests) - 1]
+                       for model, requests in self.given[worker])
+        running = engine.workers.running[worker]
+        begin_ms = engine.workers.busy_until_ms[worker] if running else engine.now_ms
+        self.free_ms[worker] = max(begin_ms, engine.now_ms) + ahead_ms
+
+    # Loads.
+
+    def able(self) -> list[int]:
+        """The workers that can begin a load, the one with least work first."""
+        workers = self.engine.workers
+        found = [worker for worker in range(len(workers)) if workers.may_load(worker)]
+        return sorted(found, key=self.free_ms.__getitem__)
+
+    def load_cold(self) -> None:
+        """Load models that no worker holds, those of highest demand first."""
+        able = self.able() if self.cold else []
+        while able and (model := self.most_wanted_cold(able[0])) is not None:
+            for worker in able:
+                if self.load(worker, model):
+                    able.remove(worker)
+                    break
+            else:
+                return
+
+    def most_wanted_cold(self, worker: int) -> int | None:
+        """The model of highest demand that no worker holds and that can still be in time."""
+        engine, row = self.engine, self.rows[worker]
+        deadline_ms, best, found = self.deadline_ms, 0.0, None
+        for model in list(self.cold):
+            queue = self.queues[model]
+            ready_ms = engine.now_ms + engine.load_ms(worker, model) + row[model][0]
+            while queue and deadline_ms[queue[0]] < ready_ms:
+                engine.drop(queue.popleft())
+            if not queue:
+                del self.cold[model], self.waiting[model]
+            elif len(queue) * row[model][0] > best:
+                best, found = len(queue) * row[model][0], model
+        return found
+
+    def load_more(self) -> None:
+        """Load models whose holders cannot serve all of their demand onto others, too."""
+        self.look_ms = self.engine.now_ms + self.every_ms
+        able = self.able()
+        if not able:
+            return
+        shares_ms: list[tuple[float, int, list[int]]] = []
+        load_on = [0.0] * len(self.free_ms)
+        for model in self.waiting:
+            holders = self.holders[model]
+            if holders:
+                share_ms = len(self.queues[model]) * self.rows[holders[0]][model][0] / len(holders)
+                shares_ms.append((share_ms, model, holders))
+                for holder in holders:
+                    load_on[holder] += share_ms
+        unserved = [max(0.0, 1.0 - self.capacity_ms / max(load, _EPSILON_MS)) for load in load_on]
+        if not any(unserved):
+            return
+        wanted = [(-share_ms * sum([unserved[holder] for holder in holders]), model)
+                  for share_ms, model, holders in shares_ms if not self.coming[model]]
+        heapify(wanted)
+        while able and wanted and wanted[0][0] < -_EPSILON_MS:
+            _, model = heappop(wanted)
+            for worker in able:
+                if self.useful(worker, model) and self.load(worker, model):
+                    able.remove(worker)
+                    break
+
+    def useful(self, worker: int, model: int) -> bool:
+        """Whether the worker lacks a model, and would have it in time for the last request."""
+        engine = self.engine
+        ready_ms = engine.now_ms + engine.load_ms(worker, model) + self.rows[worker][model][0]
+        return (model not in engine.workers.loaded[worker]
+                and self.deadline_ms[self.queues[model][-1]] >= ready_ms)
+
+    def load(self, worker: int, model: int) -> bool:
+        """Load a model where there is room for it, or can be made; whether that is so."""
+        engine = self.engine
+        if not engine.times.runs(engine.workers.type[worker], model) or not (
+                self.make_room(worker, model)):
+            return False
+        engine.load(worker, model)
+        self.coming[model] += 1
+        self.cold.pop(model, None)
+        return True
+
+    def make_room(self, worker: int, model: int) -> bool:
+        """Unload least recently used models without waiting requests, as many as it takes."""
+        engine, workers = self.engine, self.engine.workers
+        if workers.fits(worker, model):
+            return True
+        busy = {given for given, _ in self.given[worker]}
+        for other in list(self.used[worker]):
+            if self.queues[other] or other in busy or engine.runs_now(worker, other):
+                continue
+            engine.unload(worker, other)
+            self.forget(worker, other)
+            if workers.fits(worker, model):
+                return True
+        return False
+
+    def forget(self, worker: int, model: int) -> None:
+        """The worker does not hold the model any more."""
+        everywhere = self.alike and len(self.holders[model]) == len(self.free_ms)
+        self.holders[model].remove(worker)
+        del self.used[worker][model]
+        if everywhere:
+            self.note(model, self.holders[model])

@@ -1,0 +1,158 @@
+"""Schemes and policies of ``ramsis simulate`` on a cluster that holds all variants of a task.
+
+A scheme decides which of several variants answers, in which batches, and loads nothing. So the
+workers have to be alike, with one lane, and hold all models at the start, and all models have to
+be of one family. Latencies are those of the scenario, accuracies too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ramsis.errors import InputFileError, describe
+from ramsis.profiles import LatencyTable
+from ramsis.runtime import LoadMonitor
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.engine import Scheme, coins
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.sim.schemes import Policies, scheme
+
+__all__ = ["SchemeScheduler", "fleet_of"]
+
+
+def fleet_of(engine: ClusterEngine) -> Fleet:
+    """The workers of a scenario as a fleet.
+
+    Raises
+    ------
+    InputFileError
+        Workers that differ, have several lanes or do not hold all models, models of several
+        families, or times that are not those of whole batches.
+    """
+    arrays, workers, times = engine.arrays, engine.workers, engine.times
+    everything = set(range(len(arrays.models)))
+    fits = {
+        "workers of one type": len(arrays.types) == 1,
+        "workers with one lane": set(workers.lanes) == {1},
+        "all models loaded on all workers at the start": all(
+            held == everything for held in workers.loaded),
+        "models of one family": len(set(arrays.family.tolist())) == 1,
+        "one-shot inference in static batches": not (
+            times.any_continuous or any(times.tokens)),
+    }
+    for wanted, holds in fits.items():
+        if not holds:
+            raise InputFileError(describe("a scheme cannot serve this scenario",
+                                          where=f"scenario {engine.scenario.name}",
+                                          allowed=wanted))
+    kinds = arrays.kind
+    most = int(np.isfinite(arrays.quantiles_ms[0, kinds, :, 0]).sum(axis=1).min())
+    quantiles = arrays.quantiles_ms[0, kinds, :most]
+    latency = np.maximum.accumulate(quantiles.mean(axis=2), axis=1)
+    table = LatencyTable.measured(arrays.models, arrays.accuracy, latency, "mean")
+    slo_ms = max(stream.slo_ms for stream in engine.scenario.streams)
+    service = "mean" if quantiles.shape[2] == 1 else "distribution"
+    return Fleet(table, quantiles, len(workers), slo_ms, service=service)
+
+
+class SchemeScheduler(Scheduler):
+    """A scheme, or policies of files, as a scheduler.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    name : str
+        A scheme, as ``ramsis simulate --scheme`` names it; parameters stand behind it with ``;``
+        between them: ``scheme:name=greedy:late=drop``.
+    policies : str
+        Instead of it: policy files, or a folder of them.
+    load_qps : float, optional
+        The load that the scheme is told; by default what the load monitor anticipates.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, name: str = "", policies: str = "",
+        load_qps: float | None = None,
+    ) -> None:
+        super().__init__(engine)
+        if bool(name) == bool(policies):
+            raise InputFileError(describe("no scheme, or two", where="scheduler scheme",
+                                          allowed="one of name=…, policies=…"))
+        fleet = fleet_of(engine)
+        spec = scheme(name.replace(";", ",")) if name else Policies.load(policies)
+        self.begin(fleet, spec.prepare(fleet), load_qps)
+
+    def begin(self, fleet: Fleet, plan: Plan, load_qps: float | None) -> None:
+        """Start the scheme."""
+        self.view = _Station(self.engine, fleet, load_qps)
+        self.scheme: Scheme = plan.start(self.view)
+
+    def on_arrival(self, request: int) -> None:
+        """Tell the scheme."""
+        self.view.monitor.record(self.engine.now_ms)
+        self.scheme.on_arrival(request)
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """Tell the scheme."""
+        self.view.idle[worker] = True
+        self.scheme.on_idle(worker)
+
+    def on_timer(self, token: object) -> None:
+        """Tell the scheme."""
+        self.scheme.on_timer(token)
+
+
+class _Station:
+    """A cluster as a scheme sees it (:class:`ramsis.sim.engine.StationEngine`)."""
+
+    def __init__(self, engine: ClusterEngine, fleet: Fleet, load_qps: float | None) -> None:
+        self.engine, self.fleet, self.stated_qps = engine, fleet, load_qps
+        self.idle = [True] * fleet.workers
+        self.monitor = LoadMonitor()
+        self._coins: list[float] = []
+
+    @property
+    def now_ms(self) -> float:
+        return self.engine.now_ms
+
+    @property
+    def monitored(self) -> bool:
+        return self.stated_qps is None
+
+    @property
+    def coins(self) -> list[float]:
+        if not self._coins:
+            self._coins = coins(np.random.default_rng(self.engine.seed),
+                                len(self.engine.requests)).tolist()
+        return self._coins
+
+    def load_qps(self) -> float:
+        if self.stated_qps is None:
+            return self.monitor.load_qps(self.engine.now_ms)
+        return self.stated_qps
+
+    def idle_workers(self) -> list[int]:
+        return [worker for worker, free in enumerate(self.idle) if free]
+
+    def in_service(self) -> list[int]:
+        return [sum(len(self.engine.members(batch)) for batch in running)
+                for running in self.engine.workers.running]
+
+    def deadline_ms(self, query: int) -> float:
+        return self.engine.requests.deadline_ms[query]
+
+    def dispatch(
+        self, worker: int, queries: Sequence[int], model: int, run_as: int | None = None
+    ) -> None:
+        self.engine.run(worker, model, tuple(queries))
+        self.idle[worker] = False
+
+    def drop(self, query: int) -> None:
+        self.engine.drop(query)
+
+    def wake_at(self, at_ms: float, token: object = None) -> None:
+        self.engine.wake_at(at_ms, token)

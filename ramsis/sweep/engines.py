@@ -1,0 +1,76 @@
+"""Where jobs run: in this process, in several of this machine, or on a Ray cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+
+from ramsis.errors import InvalidValueError, check_number_of, describe
+from ramsis.sweep.pool import Runner, process_runner
+
+__all__ = ["ENGINES", "Engine", "runner"]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Where jobs run.
+
+    Attributes
+    ----------
+    name : str
+        One of :data:`ENGINES`.
+    workers : int
+        Processes, >= 1; with ``address`` the cluster's own.
+    address : str or None
+        Of a Ray cluster, as ``ray.init`` takes it; ``None`` starts one on this machine.
+
+    Raises
+    ------
+    InvalidValueError
+        No such engine, not a number of workers, or an address without Ray.
+    """
+
+    name: str = "processes"
+    workers: int = 1
+    address: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in ENGINES:
+            raise InvalidValueError(describe("unknown engine", where="engine", value=self.name,
+                                             allowed=", ".join(ENGINES)))
+        check_number_of("processes", self.workers)
+        if self.address is not None and self.name != "ray":
+            raise InvalidValueError(describe("an address is of a Ray cluster", where="address",
+                                             value=self.address, allowed="engine ray"))
+
+
+def runner(engine: Engine, jobs: int) -> AbstractContextManager[Runner]:
+    """A runner for that many jobs; leaving the block early ends them at once.
+
+    Raises
+    ------
+    InvalidValueError
+        Ray is asked for and not installed, or cannot be reached.
+    """
+    return ENGINES[engine.name](replace(engine, workers=min(engine.workers, max(1, jobs))))
+
+
+@contextmanager
+def _processes(engine: Engine) -> Iterator[Runner]:
+    with process_runner(engine.workers) as run:
+        yield run
+
+
+@contextmanager
+def _ray(engine: Engine) -> Iterator[Runner]:
+    from ramsis.sweep.ray_engine import ray_runner
+
+    with ray_runner(engine.workers, engine.address) as run:
+        yield run
+
+
+ENGINES: dict[str, Callable[[Engine], AbstractContextManager[Runner]]] = {
+    "processes": _processes, "ray": _ray,
+}
+"""Engines by name."""

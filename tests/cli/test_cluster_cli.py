@@ -1,0 +1,144 @@
+"""``ramsis cluster``: rows, files, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from ramsis.planning import SCHEDULERS
+from tests.cli.command import Run
+from tests.scenario.samples import document, model, stream
+
+NEED_MORE = {"scheme"}  # schedulers with parameters that have no defaults
+OWN = '''
+from ramsis.sim.cluster import Scheduler
+
+class Lazy(Scheduler):
+    def __init__(self, engine, factor: float, keep: bool = True):
+        super().__init__(engine)
+        assert factor == 2.5 and keep is False
+
+class Greedy(Scheduler):
+    def on_start(self):
+        self.engine.load(0, 1)
+
+class NoScheduler:
+    pass
+'''
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(document(
+        worker_types=[{"name": "gpu", "count": 2, "memory_mb": 150}],
+        models=[model(copies=2, latency=[
+            {"worker_type": "gpu", "batch": 1, "latency_ms": 10},
+            {"worker_type": "gpu", "batch": 2, "latency_ms": 12}])],
+        streams=[stream(workload={"load_qps": 80})], duration_s=3,
+        start=[{"worker": "gpu-1", "models": ["m-1"]}])))
+    (tmp_path / "own.py").write_text(OWN)
+    return str(path)
+
+
+def test_a_row_for_each_scheduler_with_the_same_requests(run: Run, file: str) -> None:
+    names = sorted(set(SCHEDULERS) - NEED_MORE)
+    words = [word for name in names for word in ("--scheduler", name)]
+    code, out, _ = run("cluster", file, *words, "--seeds", "2", "--bound", "--json")
+    assert code == 0
+    rows = json.loads(out)["rows"]
+    assert [row["scheduler"] for row in rows] == names
+    assert len({row["requests"] for row in rows}) == 1
+    for row in rows:
+        assert row["seeds"] == 2
+        assert 0 <= row["in_time"] <= 1
+        assert row["in_time"] <= row["bound"] <= 1
+        assert row["share_of_bound"] == pytest.approx(row["in_time"] / row["bound"])
+        assert row["violation_rate"] == pytest.approx(1 - row["in_time"])
+    clockwork = rows[names.index("clockwork")]
+    assert clockwork["in_time"] > 0.9
+    assert clockwork["loads"] >= 2
+
+
+def test_the_same_seed_gives_the_same_rows_and_files(run: Run, file: str, tmp_path: Path) -> None:
+    outputs = []
+    for name in ("a", "b"):
+        made = [tmp_path / f"{name}.csv", tmp_path / f"{name}.trace"]
+        code, out, _ = run("cluster", file, "--csv", str(made[0]), "--timeline", str(made[1]))
+        assert code == 0
+        outputs.append((out, *(one.read_bytes() for one in made)))
+    assert outputs[0] == outputs[1]
+    row, = csv.DictReader((tmp_path / "a.csv").read_text().splitlines())
+    events = json.loads((tmp_path / "a.trace").read_text())["traceEvents"]
+    slices = [one for one in events if one["ph"] == "X"]
+    assert sum(one["name"].startswith("load ") for one in slices) == int(row["loads"])
+    assert sum("batch" in one["args"] for one in slices) == int(row["batches"])
+    tracks: dict[int, list[tuple[float, float]]] = {}
+    for one in slices:
+        tracks.setdefault(one["tid"], []).append((one["ts"], one["ts"] + one["dur"]))
+    for spans in tracks.values():
+        spans.sort()
+        assert all(end <= start + 0.01
+                   for (_, end), (start, _) in itertools.pairwise(spans))
+
+
+def test_the_figure_is_drawn(run: Run, file: str, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure = tmp_path / "usage.svg"
+    code, _, _ = run("cluster", file, "--scheduler", "clockwork", "--scheduler", "lru", "--plot",
+                     str(figure))
+    assert code == 0
+    text = figure.read_text()
+    assert text.count("<svg") == 1
+    assert "hatch" in text.lower() or "pattern" in text.lower()
+
+
+def test_a_scheduler_of_ones_own_with_parameters(run: Run, file: str, tmp_path: Path) -> None:
+    own = str(tmp_path / "own.py")
+    code, out, _ = run("cluster", file, "--scheduler", f"{own}:Lazy:factor=2.5,keep=no", "--json")
+    assert code == 0
+    row, = json.loads(out)["rows"]
+    assert row["in_time"] == 0
+    assert row["never_answered"] == row["requests"]
+
+
+@pytest.mark.parametrize(("name", "message"), [
+    ("clockwrk", "unknown scheduler: got 'clockwrk'; allowed: clockwork"),
+    ("clockwork:ahead=3", "not a parameter of the scheduler: got 'ahead=3'; allowed: ahead_ms=…"),
+    ("clockwork:ahead_ms=soon", "not a value of the parameter: got 'soon'; allowed: a float"),
+    ("OWN:Lazy", "parameter is missing"),
+    ("OWN:NoScheduler", "not a scheduler"),
+    ("OWN:Absent", "cannot import scheduler"),
+    ("absent.py:Absent", "cannot import scheduler"),
+])
+def test_bad_schedulers_are_refused_in_a_line(
+    run: Run, file: str, tmp_path: Path, name: str, message: str
+) -> None:
+    name = name.replace("OWN", str(tmp_path / "own.py"))
+    code, out, err = run("cluster", file, "--scheduler", name)
+    assert code == 3
+    assert message in err
+    assert err.count("\n") == 1
+    assert not out
+
+
+def test_a_scheduler_that_loads_beyond_memory_is_stopped(
+    run: Run, file: str, tmp_path: Path
+) -> None:
+    code, _, err = run("cluster", file, "--scheduler", f"{tmp_path / 'own.py'}:Greedy")
+    assert code == 2
+    assert "at 0 ms, start: load beyond the memory of a worker: got 'gpu-1 (worker 0), model " \
+        "m-2'" in err
+
+
+def test_bad_scenarios_are_refused_in_a_line(run: Run, file: str) -> None:
+    path = Path(file)
+    path.write_text(path.read_text().replace('"m"', '"n"', 1))
+    code, _, err = run("cluster", file)
+    assert code == 3
+    assert err.count("\n") == 1
+    assert run("validate", file)[0] == 3

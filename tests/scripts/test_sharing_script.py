@@ -1,0 +1,84 @@
+"""The script that compares policies of sharing: its rows, its grid, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+sys.path.append(str(SCRIPTS))
+
+import sharing  # noqa: E402
+
+_PROFILE = """\
+model,batch,latency_s,throughput_rps,mem_cap_pct,ach_occ_pct,wavg_ach_occ_pct,wavg_sm_util_pct,flag
+a,4,0.0100,400.00,10,50,20,30,ok
+a,8,0.0160,500.00,12,70,30,50,ok
+b,4,0.0200,200.00,20,80,30,60,ok
+b,8,0.0320,250.00,20,90,40,80,garbled
+"""
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> list[str]:
+    (tmp_path / "profile.csv").write_text(_PROFILE)
+    return ["--profile", str(tmp_path / "profile.csv"), "--models", "a,b", "--slo-ms", "100",
+            "--json", str(tmp_path / "rows.json"), "--duration-s", "1", "--seeds", "2"]
+
+
+@pytest.mark.slow
+def test_a_row_for_each_policy_and_cell(
+    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sharing.main([*given, "--rps", "100,250", "--gpus", "1",
+                         "--plot", str(tmp_path / "figure.svg")]) == 0
+    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
+    assert [(row["rps"], row["policy"]) for row in rows] == [
+        (rps, policy) for rps in (100, 250) for policy in sharing.POLICIES.split(",")]
+    for row in rows:
+        assert 0 <= row["simulated_goodput_rps"] <= row["bound_rps"] + 1e-9
+        assert row["planned_goodput_rps"] <= 2 * row["rps"]
+        served = {name for name, *_ in row["replicas"]}
+        assert set(row["unserved"]) == {"a", "b"} - served
+    assert rows[5]["simulated_goodput_rps"] == max(r["simulated_goodput_rps"] for r in rows[:6])
+    assert (tmp_path / "figure.svg").stat().st_size > 0
+    assert "of the bound" in capsys.readouterr().out
+    lines = (tmp_path / "rows.jsonl").read_text().splitlines()
+    assert len(lines) == 12
+    assert sharing.main([*given, "--rps", "100,250", "--gpus", "1"]) == 0
+    assert (tmp_path / "rows.jsonl").read_text().splitlines() == lines  # nothing made again
+
+
+_OWN = """\
+from placement_milp.sharing import Replica
+def both(models, gpus):
+    return [Replica(model.name, gpus[0].name, 4, SHARE) for model in models]
+"""
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (["--models", "a,c"], "model is not in the profile: got 'c'"),
+    (["--rps", "-5"], "--rps: not a list of numbers"),
+    (["--gpus", "0"], "--gpus: not a list of numbers"),
+    (["--policy", "mine"], "unknown policy: got 'mine'"),
+    (["--policy", "SHARES:both"], "gpu-0: shares above 100 %"),
+    (["--policy", "ABOVE:both"], "not a share: got 1.5"),
+    (["--seeds", "0"], "no runs"),
+    (["--waiting-ms", "-1"], "waiting_ms: not positive"),
+])
+def test_bad_input_is_refused_in_a_line_with_code_3(
+    given: list[str], tmp_path: Path, change: list[str], message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, share in (("SHARES", "0.6"), ("ABOVE", "1.5")):
+        (tmp_path / f"{name}.py").write_text(_OWN.replace("SHARE", share))
+        change = [part.replace(name, f"{tmp_path / name}.py") for part in change]
+    code = sharing.main([*given, "--rps", "100", "--gpus", "1", "--policy", "usher", *change])
+    said = capsys.readouterr().err
+    assert code == 3
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "rows.json").exists()

@@ -1,0 +1,58 @@
+"""Where everything is loaded, the cluster engine runs every batch that the plain engine runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ramsis.scenario import Requests, Scenario
+from ramsis.sim import ConstantLoad, run_plan, scheme
+from ramsis.sim.cluster import ClusterEngine
+from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler, fleet_of
+from tests.scenario.samples import scenario, stream
+
+LATENCY_MS = {"small": [5.0, 7.0, 9.0, 12.0], "large": [20.0, 26.0, 31.0, 35.0]}
+
+
+def cluster(slo_ms: float) -> Scenario:
+    return scenario(
+        duration_s=20, worker_types=[{"name": "gpu", "count": 3, "memory_mb": 500}],
+        models=[{"name": name, "family": "digits", "accuracy": 0.6 + 0.2 * i, "memory_mb": 200,
+                 "latency": [{"worker_type": "gpu", "batch": b + 1, "latency_ms": ms}
+                             for b, ms in enumerate(rows)]}
+                for i, (name, rows) in enumerate(LATENCY_MS.items())],
+        streams=[stream(model="small", slo_ms=slo_ms, workload={"load_qps": 250})],
+        start=[{"worker": "gpu", "models": ["small", "large"]}])
+
+
+@pytest.mark.parametrize("name", ["jellyfish-plus", "greedy", "greedy:late=drop",
+                                  "fixed:model=large,batch=4", "model-switching:profile_s=2"])
+@pytest.mark.parametrize("load_qps", [250.0, None])
+def test_every_batch_is_the_same(name: str, load_qps: float | None) -> None:
+    made = cluster(60.0)
+    engine = ClusterEngine(made, 3)
+    fleet = fleet_of(engine)
+    plan = scheme(name).prepare(fleet)
+    load = ConstantLoad(250.0, made.duration_ms)
+    plain = run_plan(fleet, plan, load, seed=3, monitored=load_qps is None,
+                     engine="plain")
+    given = Requests(plain.arrival_ms, np.zeros(plain.queries, dtype=np.int64),
+                     np.zeros(plain.queries, dtype=np.int64), plain.arrival_ms,
+                     plain.arrival_ms + 60.0)
+
+    def start(engine: ClusterEngine) -> SchemeScheduler:
+        own = SchemeScheduler.__new__(SchemeScheduler)
+        own.engine = engine
+        own.begin(fleet, plan, load_qps)
+        return own
+
+    run = ClusterEngine(made, 3, requests=given).serve(start)
+    assert plain.queries > 4000
+    order, other = np.lexsort((run.worker, run.start_ms)), np.lexsort((plain.worker,
+                                                                       plain.start_ms))
+    for mine, its in ((run.start_ms, plain.start_ms), (run.finish_ms, plain.finish_ms),
+                      (run.worker, plain.worker), (run.batch_model, plain.model),
+                      (run.size, plain.size)):
+        np.testing.assert_array_equal(mine[order], its[other])
+    np.testing.assert_array_equal(run.in_time, plain.in_time)
+    np.testing.assert_array_equal(np.sort(run.drop_request), np.sort(plain.drop_query))
