@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from placement_milp.problem import Problem
 from placement_milp.reading import names, texts
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.showing import figure_of
+from ramsis.tables import Column, html_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["PLACEMENT_FORMAT", "FamilyResult", "Group", "Move", "Placement", "Point", "Stage",
            "Use"]
@@ -251,6 +256,27 @@ class Placement:
     def _share(self, group: Group, use: Use) -> float:
         demand = next(f.demand_qps for f in self.families if f.name == use.family)
         return use.load_qps * (len(group.workers) // group.together) / demand
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows of :meth:`rows`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def plot(self) -> Any:
+        """The figure of `ramsis place --plot` (:class:`matplotlib.figure.Figure`)."""
+        return figure_of("placement", self)
+
+    def _repr_html_(self) -> str:
+        """What runs where as a table, for notebooks."""
+        rows = [{**row, "variants": " + ".join(row["variants"])} for row in self.rows()]
+        return html_table((Column("worker_type", "worker type"), Column("workers", "workers", "d"),
+                           Column("variants", "holds"), Column("batch", "batch", "d"),
+                           Column("family", "family"),
+                           Column("share_of_demand", "of its demand", ".1%"),
+                           Column("utilisation", "busy", ".1%")), rows,
+                          caption=f"Placement {self.name}: {self.status}, objective "
+                                  f"{self.objective:.4g}")
 
     def to_document(self) -> dict[str, Any]:
         """The JSON document of a placement file."""

@@ -34,6 +34,18 @@ _COLUMNS = (
 )
 
 
+_PLAYED = (
+    Column("family", "family"), Column("target_rps", "target (rps)", ".1f"),
+    Column("achieved_rps", "sent (rps)", ".1f"), Column("goodput_rps", "goodput (rps)", ".1f"),
+    Column("in_time", "in time", ".2%"), Column("throughput_rps", "throughput (rps)", ".1f"),
+    Column("router_to_node_p95_ms", "router to node (ms)", ".1f"),
+    Column("node_to_worker_p95_ms", "node to worker (ms)", ".1f"),
+    Column("processing_p95_ms", "processing (ms)", ".1f"),
+    Column("response_p95_ms", "p95 (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
+)
+_SHARED_S = 8.0
+
+
 @click.command("cluster")
 @click.argument("scenario_file", metavar="SCENARIO")
 @click.option("--scheduler", "schedulers", multiple=True, metavar="NAME:key=value,...",
@@ -51,21 +63,34 @@ _COLUMNS = (
               "seed (.png, .pdf, .svg).")
 @click.option("--timeline", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write batches and loads of the first seed as a trace for ui.perfetto.dev.")
+@click.option("--placement", is_flag=True,
+              help="SCENARIO is a placement of models that share GPUs, as `ramsis place` "
+              "writes it.")
+@click.option("--interference", type=click.Choice(("thesis", "none")), default="thesis",
+              show_default=True, help="How models of a placement disturb each other.")
+@click.option("--duration-s", type=click.FloatRange(min=0, min_open=True), default=_SHARED_S,
+              show_default=True, help="Of the arrivals, where a placement is played.")
 def cluster_command(
     scenario_file: str, schedulers: tuple[str, ...], seed: int, seeds: int, bound: bool,
     as_json: bool, csv_file: Path | None, plot: Path | None, timeline: Path | None,
+    placement: bool, interference: str, duration_s: float,
 ) -> None:
     """Simulate schedulers on a cluster on which models are loaded and unloaded.
 
     SCENARIO is a file of the format ramsis.scenario/1 (JSON or TOML): worker types, models,
     streams of requests. Prints a row for each scheduler: what is in time, response times, loads,
-    cold starts, and how busy the workers are.
+    cold starts, and how busy the workers are. With --placement a row for each family: goodput,
+    and what the segments of a request's way take.
 
     \b
     Examples:
       $ ramsis cluster scenario.json --scheduler clockwork --scheduler lru --seeds 5 --bound
       $ ramsis cluster scenario.json --scheduler own.py:Mine:alpha=2 --plot usage.png
+      $ ramsis cluster shared.json --placement --seeds 2
     """
+    if placement:
+        _play(scenario_file, range(seed, seed + seeds), interference, duration_s, as_json)
+        return
     from ramsis.planning import compare, scheduler_named  # here, as they take long to load
     from ramsis.scenario import read_scenario
 
@@ -92,6 +117,26 @@ def cluster_command(
     else:
         print_rows([one for one in _COLUMNS if any(row.get(one.key) is not None for row in rows)],
                    rows)
+
+
+def _play(
+    path: str, seeds: range, interference: str, duration_s: float, as_json: bool
+) -> None:
+    """Play a placement, and print a row for each family."""
+    from ramsis.cluster.interference import NO_INTERFERENCE, THESIS
+    from ramsis.planning.sharing import play_placement  # here, as it takes long to load
+
+    chosen = {"thesis": THESIS, "none": NO_INTERFERENCE}[interference]
+    with progress("runs", len(seeds)) as advance:
+        rows, total = play_placement(path, seeds, interference=chosen, duration_s=duration_s,
+                                     on_run=advance)
+    if as_json:
+        print_json(rows, placement=path, interference=interference, duration_s=duration_s,
+                   **total)
+        return
+    print_rows(_PLAYED, rows)
+    click.echo(f"\ngoodput {total['goodput_rps']:.1f} rps (at most {total['bound_rps']:.1f}), "
+               f"fairness {total['fairness']:.3f}, least in time {total['smallest_share']:.1%}")
 
 
 def _csv_text(rows: list[dict[str, Any]]) -> str:

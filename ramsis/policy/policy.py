@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,8 +27,13 @@ from ramsis.profiles.sketch import midpoint_levels
 from ramsis.runtime.fields import NON_NEGATIVE, Fields
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
-from ramsis.runtime.table import POLICY_FORMAT, DecisionTable, arrivals_label
+from ramsis.runtime.table import POLICY_FORMAT, WAIT_CODE, DecisionTable, arrivals_label
 from ramsis.runtime.table_reader import decision_table
+from ramsis.showing import figure_of
+from ramsis.tables import Column, html_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["OBJECTIVES", "SERVICES", "Policy"]
 
@@ -246,6 +251,53 @@ class Policy:
             run_as=tuple(model.run_as or () for model in self.models) if any(
                 model.run_as for model in self.models) else (),
         )
+
+    def table_rows(self) -> list[dict[str, Any]]:
+        """The table: a row for each stretch of slack with one answer.
+
+        ``idle``, ``queued``, ``slack_from_ms``, ``slack_below_ms`` (or None), ``answer`` (``run``,
+        ``wait`` or ``drop``), ``model`` and ``batch`` (or None).
+        """
+        rows, index = compressed(self.codes)
+        ends = [*self.slack_ms.tolist(), None]
+        return [{"idle": idle, "queued": queued, "slack_from_ms": ends[start],
+                 "slack_below_ms": ends[end], **self._answer(code)}
+                for idle, line in zip(self.idle_levels[1:].tolist(), index, strict=True)
+                for queued, row in zip(self.queue_levels[1:].tolist(), line, strict=True)
+                for start, end, code in zip(rows[row][::2], [*rows[row][2::2], len(ends) - 1],
+                                            rows[row][1::2], strict=True)]
+
+    def _answer(self, code: int) -> dict[str, Any]:
+        if code < 0:
+            return {"answer": "wait" if code == WAIT_CODE else "drop", "model": None,
+                    "batch": None}
+        model, batch = self.actions[code].tolist()
+        return {"answer": "run", "model": self.models[model].name, "batch": batch}
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows of :meth:`table_rows`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table_rows())
+
+    def plot(self, *, idle: int | None = None) -> Any:
+        """The table as a heat map (:class:`matplotlib.figure.Figure`)."""
+        return figure_of("policy", self, idle=idle)
+
+    def _repr_html_(self) -> str:
+        """What it promises, as a table for notebooks."""
+        expected = self.expectations
+        pairs = [("dispatch", self.dispatch), ("load (queries/s)", f"{self.load_qps:g}"),
+                 ("workers", str(self.workers)), ("SLO (ms)", f"{self.slo_ms:g}"),
+                 ("arrivals", self.arrivals_label),
+                 ("effective accuracy", f"{expected.effective_accuracy:.4f}"),
+                 ("violations", f"{expected.violation_rate:.4%}"),
+                 ("upper bound", "–" if expected.upper_bound is None
+                  else f"{expected.upper_bound:.4f}"),
+                 ("utilisation", f"{expected.utilisation:.1%}")]
+        return html_table((Column("term", ""), Column("value", "")),
+                          [{"term": term, "value": value} for term, value in pairs],
+                          caption="Policy")
 
     def to_document(self) -> dict[str, Any]:
         """The policy as the JSON object that stands in its file."""

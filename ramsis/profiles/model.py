@@ -22,6 +22,8 @@ from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import MAX_BATCH, ProfileError, number, positive, text
+from ramsis.showing import figure_of
+from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -268,6 +270,22 @@ class ProfileSet:
         at = np.searchsorted(sizes, np.arange(1, max_batch + 1))
         origin[(origin == Origin.MEASURED) & changed[at]] = Origin.SMOOTHED
         return latency_ms, origin, run_as
+
+    def _repr_html_(self) -> str:
+        """The models as a table, for notebooks."""
+        rows = [{"name": model.name, "accuracy": model.accuracy, "batches": ", ".join(
+                    str(item.batch) for item in model.batches),
+                 "p95_ms": model.batches[0].p95_ms, "memory_mb": model.memory_mb}
+                for model in self.models]
+        return html_table((Column("name", "model"), Column("accuracy", "accuracy", ".4f"),
+                           Column("p95_ms", "p95 at batch 1 (ms)", ".4g"),
+                           Column("memory_mb", "memory (MB)", ".4g"),
+                           Column("batches", "batch sizes")), rows,
+                          caption=f"Profile set {self.name}")
+
+    def plot(self, *, batch: int = 1, statistic: Statistic = "p95") -> Any:
+        """The figure of `ramsis profile plot` (:class:`matplotlib.figure.Figure`)."""
+        return figure_of("profile", self, batch=batch, statistic=statistic)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per model and batch size, every statistic a column (quantiles aside)."""

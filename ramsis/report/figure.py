@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ from ramsis.files import written_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "check_figure_name", "saved_figure"]
+__all__ = ["COLOURS", "captured", "check_figure_name", "saved_figure"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, told apart by every eye; lines differ in dashes and markers too."""
@@ -37,6 +40,36 @@ def check_figure_name(path: str | os.PathLike[str]) -> None:
         )
 
 
+_CAPTURED: ContextVar[list[Figure] | None] = ContextVar("captured", default=None)
+
+
+@contextmanager
+def captured() -> Iterator[list[Figure]]:
+    """The figures that are drawn within the block, which are not saved."""
+    found: list[Figure] = []
+    token = _CAPTURED.set(found)
+    try:
+        yield found
+    finally:
+        _CAPTURED.reset(token)
+
+
+@cache
+def _shown_figure() -> type[Figure]:
+    """A figure that shows itself in notebooks."""
+    from matplotlib.figure import Figure
+
+    class ShownFigure(Figure):
+        """A figure with an image of itself."""
+
+        def _repr_png_(self) -> bytes:
+            with io.BytesIO() as stream:
+                self.savefig(stream, format="png", dpi=110)
+                return stream.getvalue()
+
+    return ShownFigure
+
+
 @contextmanager
 def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figure]:
     """A figure to draw on, saved to ``path`` when the block ends without an error.
@@ -57,7 +90,11 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
             describe("figures need matplotlib", where="plot",
                      allowed="pip install 'ramsis[plot]'")
         ) from error
-    figure = Figure(layout="constrained", **settings)
+    kept = _CAPTURED.get()
+    figure = (Figure if kept is None else _shown_figure())(layout="constrained", **settings)
     yield figure
+    if kept is not None:
+        kept.append(figure)
+        return
     with written_whole(target, binary=True) as stream:
         figure.savefig(stream, dpi=150, format=target.suffix.lower().lstrip("."))

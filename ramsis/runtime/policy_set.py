@@ -14,8 +14,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.routing import by_shares
 from ramsis.runtime.selector import Selector
+from ramsis.showing import figure_of
+from ramsis.tables import Column, html_table
 
 __all__ = ["ALL_WORKERS", "Choice", "Level", "PolicySet", "Station", "set_of_selectors"]
+
+_COLUMNS = (
+    Column("load_qps", "load (queries/s)", "g"), Column("arrivals", "arrivals"),
+    Column("expected_accuracy", "accuracy", ".4f"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+)
 
 P = TypeVar("P")
 Q = TypeVar("Q")
@@ -220,6 +230,20 @@ class PolicySet(Generic[P]):
                   for level in self.levels]
         return PolicySet(levels, self.worker_types, self.slo_classes,
                          on_above_highest=on_above_highest)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The levels with what they promise, by arrival process and rising load."""
+        levels = sorted(self.levels, key=lambda level: (level.arrivals, level.load_qps))
+        return [{"load_qps": level.load_qps, "arrivals": level.arrivals,
+                 "stations": len(level.stations), **level.expected} for level in levels]
+
+    def plot(self) -> Any:
+        """The promises by load, of policies in memory (:class:`matplotlib.figure.Figure`)."""
+        return figure_of("policy_set", self)
+
+    def _repr_html_(self) -> str:
+        """The levels as a table, for notebooks."""
+        return html_table(_COLUMNS, self.rows(), caption="Policy set")
 
     @property
     def processes(self) -> tuple[str, ...]:

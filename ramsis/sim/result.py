@@ -10,8 +10,10 @@ import numpy as np
 from scipy.special import stdtrit
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.showing import figure_of
 from ramsis.sim.metrics import Metrics
 from ramsis.sim.run import Run
+from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,6 +147,19 @@ class SimulationResult:
         row["model_share"] = self.model_share()
         return row
 
+    def _repr_html_(self) -> str:
+        """Means and intervals as a table, for notebooks."""
+        return html_table((Column("figure", ""), Column("mean", "mean", ".5g"),
+                           Column("half_width", "±", ".2g")), [
+            {"figure": name.replace("_", " "), "mean": one.mean, "half_width": one.half_width}
+            for name in _SHOWN for one in (self.estimate(name),) if not math.isnan(one.mean)],
+            caption=f"{self.scheme}, {self.workers} workers, SLO {self.slo_ms:g} ms, "
+                    f"{len(self.seeds)} seeds")
+
+    def plot(self) -> Any:
+        """The seeds, their mean and its interval (:class:`matplotlib.figure.Figure`)."""
+        return figure_of("simulation", self)
+
     def to_frame(self) -> pd.DataFrame:
         """One row per seed: the settings, and every figure."""
         import pandas as pd
@@ -160,4 +175,5 @@ class SimulationResult:
 
 _FIGURES = tuple(item.name for item in fields(Metrics) if item.name != "model_share")
 _COUNTS = ("queries", "in_time", "late", "dropped", "never_answered", "batches")
+_SHOWN = ("effective_accuracy", "accuracy", "violation_rate", "response_p99_ms", "utilisation")
 _MAIN = ("accuracy", "violation_rate", "effective_accuracy")

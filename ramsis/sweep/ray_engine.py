@@ -12,13 +12,14 @@ the job that ends its process is found: that one fails, and the others go on.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ramsis.errors import InvalidValueError, RamsisError, describe
@@ -43,7 +44,7 @@ class _Ended(NamedTuple):
     job_s: float
 
 
-@contextmanager
+@contextlib.contextmanager
 def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
     """A runner on a Ray cluster, or on as many processes here where no address is given.
 
@@ -69,7 +70,8 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
             raise _no_cluster(address, str(error)) from None
     try:
-        yield _Cluster(ray).run
+        with contextlib.redirect_stdout(sys.stderr):  # what Ray says of lost processes
+            yield _Cluster(ray).run
     finally:
         ray.shutdown()
 

@@ -14,6 +14,7 @@ from ramsis.arrivals.rate_file import read_rates
 from ramsis.errors import InputFileError, OutputError, describe
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
+from ramsis.showing import figure_of
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.engines import Engine, runner
@@ -23,6 +24,7 @@ from ramsis.sweep.spec import Cell, SweepSpec
 from ramsis.sweep.store import store_at
 from ramsis.sweep.tables import cell_row, write_tables
 from ramsis.sweep.value_table import value_rows
+from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +37,14 @@ RECORD_FORMAT = "ramsis.sweep/1"
 
 OnStep = Callable[[], object]
 _J = TypeVar("_J", bound=Job)
+
+
+_COLUMNS = (
+    Column("scheme", "scheme"), Column("workers", "workers", "d"), Column("slo_ms", "SLO", "g"),
+    Column("load_qps", "load (queries/s)", "g"), Column("trace", "trace"),
+    Column("violation_rate", "violations", ".4%"),
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"))
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,23 @@ class SweepResult:
         import pandas as pd
 
         return pd.DataFrame(list(self.rows))
+
+    def _repr_html_(self) -> str:
+        """The cells as a table, for notebooks."""
+        return html_table(_COLUMNS, self.rows, caption=f"Sweep: {self.computed} cells computed, "
+                          f"{self.reused} reused, {len(self.failures)} failed")
+
+    def plot(
+        self, *, x: str = "load_qps", y: str = "effective_accuracy", by: str = "scheme",
+        panels: str | None = None,
+    ) -> Any:
+        """A column over another, a line for each value of a third, side by side by a fourth.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+        """
+        return figure_of("sweep", self.rows, x=x, y=y, by=by, panels=panels)
 
 
 class Sweep:

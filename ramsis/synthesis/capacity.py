@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.policy_set import ALL_WORKERS
+from ramsis.showing import figure_of
 from ramsis.sim import RateTrace, Recorded, Workload
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.cheapest import (
@@ -50,6 +51,10 @@ from ramsis.synthesis.cheapest import (
 )
 from ramsis.synthesis.schemes import policy_scheme
 from ramsis.synthesis.trial import Trial, try_workers
+from ramsis.tables import Column, html_table
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["MOST_WORKERS", "SPAN", "Capacity", "Targets", "Trial", "doubling", "fewest_by_bound",
            "fewest_workers", "fluid_mixes", "try_workers"]
@@ -133,6 +138,31 @@ class Capacity:
     def cost_bound(self) -> float:
         """No scheme on whole workers meets the targets at less."""
         return self._cost(self.counts_bound)
+
+    def trial_rows(self) -> list[dict[str, Any]]:
+        """What was tried, a row for each; ``workers`` and what was simulated and promised."""
+        return [{"workers": one.workers, "worker_types": self._named(one.counts),
+                 **(one.figures() if one.simulation is not None else {})}
+                for one in self.trials]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The rows of :meth:`trial_rows`."""
+        import pandas as pd
+
+        return pd.DataFrame(self.trial_rows())
+
+    def plot(self) -> Any:
+        """Violations of what was tried (:class:`matplotlib.figure.Figure`)."""
+        return figure_of("capacity", self)
+
+    def _repr_html_(self) -> str:
+        """What was tried as a table, for notebooks."""
+        return html_table((Column("workers", "workers", "d"),
+                           Column("violation_rate", "violations", ".4%"),
+                           Column("accuracy", "accuracy", ".4f"),
+                           Column("effective_accuracy", "effective acc.", ".4f")),
+                          self.trial_rows(), caption=f"{self.scheme}: {self.workers} workers are "
+                          f"enough, no scheme does with fewer than {self.workers_bound}")
 
     def row(self) -> dict[str, Any]:
         """The answer under the names that every command uses."""

@@ -44,6 +44,16 @@ def problem(**changes: Any) -> Problem:
     return problem_from_document(document(**changes))
 
 
+def shared_problem() -> Problem:
+    """Two families whose models can share a GPU."""
+    return problem(
+        families=[{"name": m, "demand_qps": 100, "slo_ms": 100} for m in ("vision", "text")],
+        variants=[{
+            "name": m, "family": m, "accuracy": 1, "memory_mb": 10, "latency": [
+                {"worker_type": "gpu", "batch": 4, "latency_ms": 10, "compute_share": 0.4}]}
+            for m in ("vision", "text")])
+
+
 def value_row(**changes: Any) -> dict[str, Any]:
     """A row of a value table for the family ``text``."""
     return {"worker_type": "gpu", "model_set": ["bert"], "workers": 1, "load_qps": 10,

@@ -27,7 +27,7 @@ from placement_milp.sharing import (
 from placement_milp.sharing.igniter import CacheTerm, PowerTerm, SchedulingTerm
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
-from tests.placement.samples import problem
+from tests.placement.samples import problem, shared_problem
 
 VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 
@@ -221,11 +221,7 @@ def test_presets_read_problems(v100: SharingProfile) -> None:
     for preset in (wao_usher, igniter):
         placement = preset(asked)
         assert all(use.mps_share for group in placement.groups for use in group.uses)
-    bare = problem(variants=[{
-        "name": m, "family": m, "accuracy": 1, "memory_mb": 10, "latency": [
-            {"worker_type": "gpu", "batch": 4, "latency_ms": 10, "compute_share": 0.4}]}
-        for m in ("vision", "text")], families=[
-            {"name": m, "demand_qps": 100, "slo_ms": 100} for m in ("vision", "text")])
+    bare = shared_problem()
     assert isinstance(bare.variants[0].latency[0], Latency)
     (group,) = usher(bare).groups
     assert [use.mps_share for use in group.uses] == [0.4, 0.4]

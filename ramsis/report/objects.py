@@ -1,0 +1,150 @@
+"""Figures of objects, for notebooks: what ``.plot()`` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placement_milp import Placement
+from ramsis.errors import InvalidValueError, describe
+from ramsis.policy import Policy, PolicySet
+from ramsis.profiles import ProfileSet, Statistic
+from ramsis.report.figure import COLOURS, captured, saved_figure
+from ramsis.report.panels import Line, Panel, Row, plot_panels
+from ramsis.report.placement import plot_placement
+from ramsis.report.profile import plot_profile
+from ramsis.report.promises import plot_promises
+from ramsis.sim import SimulationResult
+from ramsis.synthesis.capacity import Capacity
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["capacity", "placement", "policy", "policy_set", "profile", "simulation", "sweep"]
+
+_ANY = "figure.svg"  # of no file: what is captured is not saved
+
+
+def _captured(draw: Callable[..., object], *given: Any, **terms: Any) -> Figure:
+    with captured() as found:
+        draw(*given, **terms)
+    return found[0]
+
+
+def profile(shown: ProfileSet, *, batch: int = 1, statistic: Statistic = "p95") -> Figure:
+    """Accuracy against latency, and latency by batch size."""
+    return _captured(plot_profile, shown, _ANY, batch, statistic)
+
+
+def policy_set(shown: PolicySet[Policy]) -> Figure:
+    """What the policies of a simple set promise, by load."""
+    return _captured(plot_promises, [level.policy for level in shown.levels], _ANY)
+
+
+def placement(shown: Placement) -> Figure:
+    """Workers by family, and what families get."""
+    return _captured(plot_placement, shown, _ANY)
+
+
+def policy(shown: Policy, *, idle: int | None = None) -> Figure:
+    """The table as a heat map: the model, by queued requests and slack.
+
+    ``idle`` is the number of idle workers, by default all that the table tells apart.
+    """
+    levels = shown.idle_levels[1:].tolist()
+    if idle is not None and idle not in levels:
+        raise InvalidValueError(describe("no such number of idle workers", where="idle",
+                                         value=idle, allowed=", ".join(map(str, levels))))
+    row = len(levels) - 1 if idle is None else levels.index(idle)
+    model, batch = (one[row] for one in shown.model_and_batch())
+    colours = np.where(batch > 0, model.astype(float), np.nan)
+    edges = np.append(shown.slack_ms, 2 * shown.slack_ms[-1] - shown.slack_ms[-2]
+                      if len(shown.slack_ms) > 1 else shown.slack_ms[-1] + 1.0)
+    queued = np.append(shown.queue_levels[1:], shown.queue_levels[-1] + 1) - 0.5
+    with captured() as found, saved_figure(_ANY, figsize=(7.0, 4.2)) as figure:
+        axes = figure.subplots()
+        drawn = axes.pcolormesh(edges, queued, np.ma.masked_invalid(colours), cmap="viridis",
+                                vmin=0, vmax=max(1, len(shown.models) - 1))
+        axes.set_facecolor("0.9")
+        bar = figure.colorbar(drawn, ax=axes, ticks=range(len(shown.models)))
+        bar.ax.set_yticklabels([one.name for one in shown.models], fontsize=7)
+        axes.set_xlabel("slack of the earliest deadline (ms)")
+        axes.set_ylabel("queued requests")
+        axes.set_title(f"{shown.dispatch}, {shown.load_qps:g} queries/s; grey: wait or drop",
+                       loc="left", fontsize=10)
+    return found[0]
+
+
+def simulation(shown: SimulationResult) -> Figure:
+    """The figures of each seed, and their mean with its interval."""
+    names = {"accuracy": "accuracy in time", "effective_accuracy": "effective accuracy",
+             "violation_rate": "violations", "response_p99_ms": "p99 of the response (ms)"}
+    with captured() as found, saved_figure(_ANY, figsize=(9.0, 3.0)) as figure:
+        for axes, (name, label) in zip(figure.subplots(1, len(names)), names.items(),
+                                       strict=True):
+            estimate = shown.estimate(name)
+            values = [getattr(one, name) for one in shown.metrics]
+            axes.plot(np.zeros(len(values)), [np.nan if v is None else v for v in values], "o",
+                      color="0.6", markersize=4)
+            axes.errorbar([0], [estimate.mean], yerr=[estimate.half_width or 0.0], fmt="s",
+                          color=COLOURS[0], capsize=3)
+            axes.set_title(label, loc="left", fontsize=9)
+            axes.set_xticks([])
+            axes.set_xlim(-1, 1)
+            axes.spines[["top", "right"]].set_visible(False)
+        figure.suptitle(f"{shown.scheme}: {len(values)} seeds in grey, mean and 95 % interval",
+                        x=0.01, ha="left", fontsize=10)
+    return found[0]
+
+
+def capacity(shown: Capacity) -> Figure:
+    """Violations by number of workers, of all that was tried."""
+    tried = sorted((one.workers, one.simulation.violation_rate) for one in shown.trials
+                   if one.simulation is not None)
+    with captured() as found, saved_figure(_ANY, figsize=(6.0, 3.6)) as figure:
+        axes = figure.subplots()
+        axes.plot([x for x, _ in tried], [100.0 * y for _, y in tried], "o-", color=COLOURS[0],
+                  label="tried")
+        axes.axhline(100.0 * shown.answer.targets.max_violation, linestyle="--", linewidth=1,
+                     color=COLOURS[1], label="allowed")
+        axes.axvline(shown.workers_bound, linestyle=":", color="0.35",
+                     label="no scheme below")
+        axes.plot([shown.workers], [100.0 * dict(tried)[shown.workers]], "s", markersize=9,
+                  markerfacecolor="none", color=COLOURS[2], label="enough")
+        axes.set_xlabel("workers")
+        axes.set_ylabel("violations (%)")
+        axes.locator_params(axis="x", integer=True)
+        axes.set_title(shown.scheme, loc="left", fontsize=10)
+        axes.legend(frameon=False, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
+    return found[0]
+
+
+def sweep(
+    rows: Sequence[dict[str, Any]], *, x: str = "load_qps", y: str = "effective_accuracy",
+    by: str = "scheme", panels: str | None = None,
+) -> Figure:
+    """A quantity of a sweep's rows over an axis, a line for each value of another."""
+    if not rows:
+        raise InvalidValueError(describe("nothing to draw", where="plot", value="no rows"))
+    for where, name in (("x", x), ("y", y), ("by", by), *([("panels", panels)] if panels else [])):
+        if name not in rows[0]:
+            raise InvalidValueError(describe("no such column", where=where, value=name,
+                                             allowed=", ".join(rows[0])))
+    groups: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        if row[x] is None or row[y] is None:
+            continue
+        title = f"{panels} {row[panels]}" if panels else ""
+        lines = groups.setdefault(title, {})
+        lines.setdefault(str(row[by]), []).append((row[x], row[y]))
+    drawn = [Panel(title, [Line(name, [p[0] for p in sorted(points)],
+                                [p[1] for p in sorted(points)])
+                           for name, points in lines.items()])
+             for title, lines in groups.items()]
+    if not drawn:
+        raise InvalidValueError(describe("nothing to draw", where="plot",
+                                         value=f"no {y} over {x}"))
+    return _captured(plot_panels, [Row(y, drawn, 1.4)], _ANY, x)

@@ -1,0 +1,37 @@
+"""How objects show themselves in notebooks: what draws a kind of object, by name.
+
+What draws stands above what holds the data, so it is found by its name when a figure is asked for,
+as the commands are; nothing here imports it before.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__all__ = ["figure_of"]
+
+_DRAWS = "ramsis.report.objects"
+
+
+def figure_of(kind: str, shown: object, **terms: Any) -> Any:
+    """The figure of an object.
+
+    Parameters
+    ----------
+    kind : str
+        Name of the function that draws it.
+    shown : object
+    **terms
+        As this function takes them.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    InvalidValueError
+        matplotlib is not installed.
+    """
+    return getattr(importlib.import_module(_DRAWS), kind)(shown, **terms)

@@ -1,0 +1,118 @@
+"""Notebooks run from top to bottom, and what ends a cell shows itself.
+
+The runner is small: the cells of a notebook in one namespace, in order; of the last expression
+of a cell the representations that a notebook asks for.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramsis.errors import InvalidValueError
+from ramsis.tables import Column, html_table
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+_PNG = b"\x89PNG"
+_OPEN = {"br", "hr", "img"}
+
+
+class Balanced(HTMLParser):
+    """Reads HTML and notes the elements; refuses what is not closed in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.seen.add(tag)
+        if tag not in _OPEN:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def balanced(text: str) -> set[str]:
+    """The elements of a piece of HTML that is closed in order."""
+    reader = Balanced()
+    reader.feed(text)
+    reader.close()
+    assert reader.open == []
+    return reader.seen
+
+
+def shown(source: str, names: dict[str, Any]) -> Any:
+    """Run a cell; the value of its last expression, if it ends with one."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<cell>", "exec"), names)
+    if not isinstance(last, ast.Expr):
+        return None
+    return eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_its_objects_show_themselves(path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document["nbformat"] == 4
+    names: dict[str, Any] = {"__name__": "__main__"}
+    images = tables = 0
+    for cell in document["cells"]:
+        assert cell.get("outputs", []) == []  # kept without: they are made by running it
+        if cell["cell_type"] != "code":
+            continue
+        value = shown("".join(cell["source"]), names)
+        if hasattr(value, "_repr_png_"):
+            assert value._repr_png_().startswith(_PNG)
+            images += 1
+        elif value is not None:
+            assert "table" in balanced(value._repr_html_())
+            tables += 1
+    assert images >= 5
+    assert tables >= 5
+
+
+def test_there_is_a_notebook() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["tutorial"]
+
+
+def test_names_are_escaped_and_absent_values_dashes() -> None:
+    text = html_table([Column("name", "<model>"), Column("share", "share", ".1%")],
+                      [{"name": "<script>alert(1)</script>", "share": None}], caption="<c>")
+    assert balanced(text) == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
+    assert "&lt;script&gt;" in text
+    assert "&lt;model&gt;" in text
+    assert ">–<" in text
+
+
+def test_the_rows_of_a_policy_are_its_table(tiny: Any) -> None:
+    from ramsis.synthesis import SynthesisSettings, generate_policy
+
+    policy = generate_policy(tiny, 60.0, SynthesisSettings(
+        slo_ms=100.0, workers=2, grid="fixed:10", max_queue=8))
+    model, batch = policy.model_and_batch()
+    slack = policy.slack_ms.tolist()
+    seen = 0
+    for row in policy.table_rows():
+        n, start = row["queued"] - 1, slack.index(row["slack_from_ms"])
+        end = len(slack) if row["slack_below_ms"] is None else slack.index(row["slack_below_ms"])
+        assert (batch[0, n, start:end] == (row["batch"] or 0)).all()
+        if row["answer"] == "run":
+            names = [policy.models[m].name for m in model[0, n, start:end]]
+            assert set(names) == {row["model"]}
+        seen += end - start
+    assert seen == batch.size
+    assert len(policy.to_frame()) == len(policy.table_rows())
+    assert "effective accuracy" in policy._repr_html_()
+    with pytest.raises(InvalidValueError, match="no such number of idle workers"):
+        policy.plot(idle=7)
