@@ -8,12 +8,15 @@ its streams. What loading costs, and when to load anew, is not a matter of the p
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 from ramsis.errors import InputFileError, describe
 from ramsis.scenario import Requests, Scenario, draw_requests
 
 __all__ = ["placement_problem"]
+
+FloatArray = NDArray[np.float64]
 
 _LEAST_MB = 1e-6  # a problem has no models without memory
 
@@ -59,7 +62,7 @@ def placement_problem(
     )
 
 
-def _peak_qps(scenario: Scenario, requests: Requests, window_s: float | None) -> np.ndarray:  # type: ignore[type-arg]
+def _peak_qps(scenario: Scenario, requests: Requests, window_s: float | None) -> FloatArray:
     """Largest mean load of a window, by family; shape (M,), at the first model of each."""
     arrays = scenario.arrays
     width_ms = scenario.duration_ms if window_s is None else 1000.0 * window_s
