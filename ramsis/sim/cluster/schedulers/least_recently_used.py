@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from random import Random
 
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 
 __all__ = ["LeastRecentlyUsed"]
 
@@ -35,6 +35,7 @@ class LeastRecentlyUsed(Scheduler):
 
     def __init__(self, engine: ClusterEngine, max_ongoing: int = 5) -> None:
         super().__init__(engine)
+        check_at_least(1, "lru", max_ongoing=max_ongoing)
         self.max_ongoing = max_ongoing
         self.rng = Random(engine.seed)
         workers, kinds = engine.workers, range(len(engine.arrays.models))

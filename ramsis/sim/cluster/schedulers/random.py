@@ -19,7 +19,7 @@ from math import inf
 from random import Random
 
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 
 __all__ = ["RandomScheduler"]
 
@@ -42,6 +42,8 @@ class RandomScheduler(Scheduler):
         self, engine: ClusterEngine, every_ms: float = 1.0, slots: int = 12, ahead_ms: float = inf
     ) -> None:
         super().__init__(engine)
+        check_at_least(1e-3, "random", every_ms=every_ms, ahead_ms=ahead_ms)
+        check_at_least(1, "random", slots=slots)
         self.every_ms, self.slots, self.ahead_ms = every_ms, slots, ahead_ms
         self.rng = Random(engine.seed)
         self.queues: dict[int, deque[int]] = {}
