@@ -34,17 +34,21 @@ class RandomScheduler(Scheduler):
         Time between two decisions.
     slots : int
         Models that are looked at in a decision.
-    ahead_ms : float
+    ahead_ms : float, optional
         Workers with more work than this are given none.
     """
 
     def __init__(
-        self, engine: ClusterEngine, every_ms: float = 1.0, slots: int = 12, ahead_ms: float = inf
+        self, engine: ClusterEngine, every_ms: float = 1.0, slots: int = 12,
+        ahead_ms: float | None = None,
     ) -> None:
         super().__init__(engine)
-        check_at_least(1e-3, "random", every_ms=every_ms, ahead_ms=ahead_ms)
+        check_at_least(1e-3, "random", every_ms=every_ms)
+        if ahead_ms is not None:
+            check_at_least(1e-3, "random", ahead_ms=ahead_ms)
         check_at_least(1, "random", slots=slots)
-        self.every_ms, self.slots, self.ahead_ms = every_ms, slots, ahead_ms
+        self.every_ms, self.slots = every_ms, slots
+        self.ahead_ms = inf if ahead_ms is None else ahead_ms
         self.rng = Random(engine.seed)
         self.queues: dict[int, deque[int]] = {}
         self.given: list[deque[tuple[int, list[int]]]] = [deque() for _ in engine.workers.type]
