@@ -25,6 +25,7 @@ from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
+from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
 from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler
 from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
@@ -40,6 +41,7 @@ __all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
 SCHEDULERS: Mapping[str, type[Scheduler]] = {
     "clockwork": Clockwork,
     "lru": LeastRecentlyUsed,
+    "planned": Planned,
     "random": RandomScheduler,
     "scheme": SchemeScheduler,
     "sigmaos": SigmaOS,

@@ -1,0 +1,110 @@
+"""The planned scheduler: late decisions, what is put off, and loads by the rates seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.bounds import scenario_bound
+from ramsis.scenario import Requests, Scenario, draw_requests, scenario_from_document
+from ramsis.sim.cluster import ClusterEngine, ClusterRun, measure_cluster, scheduler
+
+BATCH_MS = {1: 2.7, 2: 4.3, 4: 6.1, 8: 10.1, 16: 17.7}
+
+
+def scenario(models: int = 1, workers: int = 1, slo_ms: float = 20.0, **changes: Any) -> Scenario:
+    return scenario_from_document({
+        "format": "ramsis.scenario/1", "name": "sample", "duration_s": 1,
+        "worker_types": [{"name": "gpu", "count": workers, "memory_mb": 1000}],
+        "models": [{"name": "m", "copies": models, "memory_mb": 100, "load_ms": 8,
+                    "latency": [{"worker_type": "gpu", "batch": batch, "latency_ms": ms}
+                                for batch, ms in BATCH_MS.items()]}],
+        "streams": [{"name": "s", "model": "m", "slo_ms": slo_ms, "workload": {"load_qps": 100}}],
+        "start": [{"worker": "gpu", "models": ["m"]}], **changes})
+
+
+def serve(one: Scenario, rows: list[tuple[float, int, float]] | None = None, seed: int = 0,
+          name: str = "planned") -> ClusterRun:
+    """With requests (arrival, model, SLO), or those of the scenario."""
+    if rows is None:
+        return ClusterEngine(one, seed).serve(scheduler(name))
+    arrival, model, slo = (np.array(column) for column in zip(*rows, strict=True))
+    requests = Requests(arrival.astype(float), model, np.zeros(len(rows), dtype=np.int64),
+                        arrival.astype(float), arrival + slo)
+    return ClusterEngine(one, seed, requests=requests).serve(scheduler(name))
+
+
+def test_what_comes_while_workers_are_busy_shares_a_batch() -> None:
+    """The second batch is decided on when the first ends: by then three more have come."""
+    run = serve(scenario(), [(at, 0, 20.0) for at in (0.0, 1.0, 2.0, 2.5, 2.6)])
+    assert run.size.tolist() == [1, 4]
+    assert run.in_time.all()
+
+
+def test_of_too_much_the_batch_of_most_time_per_request_is_put_off() -> None:
+    """After the first, model 1 has one request, due first, and model 2 four: not both in time."""
+    rows = [(0.0, 0, 20.0), (0.1, 1, 9.0), *((0.2 + k / 10, 2, 9.0) for k in range(4))]
+    run = serve(scenario(models=3), rows)
+    assert run.in_time.tolist() == [True, False, True, True, True, True]
+
+
+def test_both_are_run_by_latest_start_where_both_can_be_in_time() -> None:
+    rows = [(0.0, 0, 20.0), (0.1, 1, 12.0), *((0.2 + k / 10, 2, 20.0) for k in range(4))]
+    run = serve(scenario(models=3), rows)
+    assert run.in_time.all()
+    assert run.batch_model.tolist() == [0, 1, 2]
+
+
+def test_a_size_that_takes_less_time_per_request_is_run() -> None:
+    """Five wait: four take 6.1 ms, five as many as eight, 10.1 ms."""
+    run = serve(scenario(slo_ms=40.0), [(0.0, 0, 40.0), *[(1.0, 0, 40.0)] * 5])
+    assert run.size.tolist() == [1, 4, 1]
+
+
+def test_earlier_deadlines_of_a_model_go_first() -> None:
+    run = serve(scenario(), [(0.0, 0, 20.0), (0.5, 0, 60.0), (1.0, 0, 5.0)])
+    assert run.in_time.all()
+
+
+def test_models_that_are_nowhere_are_loaded_and_rare_ones_make_room() -> None:
+    one = scenario(models=3, worker_types=[{"name": "gpu", "count": 1, "memory_mb": 200}],
+                   start=[{"worker": "gpu", "models": ["m-1", "m-2"]}])
+    rows = [*((float(k), 0, 20.0) for k in range(0, 100, 5)), (100.0, 2, 30.0), (150.0, 0, 20.0)]
+    run = serve(one, rows)
+    assert run.in_time.all()
+    assert [int(model) for model in run.load_model] == [2]  # in the place of m-2, never wanted
+
+
+def test_a_busy_workers_model_is_loaded_onto_an_idle_one_too() -> None:
+    one = scenario(models=2, workers=2, start=[{"worker": "gpu-1", "models": ["m-1", "m-2"]}])
+    rows = [(k * 1.4, k % 2, 30.0) for k in range(700)]
+    run = serve(one, rows)
+    assert len(run.load_model) >= 1
+    assert run.in_time[350:].mean() > 0.99
+    assert run.load_start_ms.min() < 500
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"loading": "blocking"}, {"lanes": 2}, {"max_models": 1}, {"loads_at_a_time": 2}])
+def test_no_more_than_the_bound_on_workers_of_all_kinds(changes: dict[str, Any]) -> None:
+    one = scenario(
+        models=4, slo_ms=25.0, worker_types=[{"name": "gpu", "count": 2, "memory_mb": 250,
+                                              **changes}],
+        streams=[{"name": "s", "model": "m", "slo_ms": 25, "workload": {"load_qps": 900}}],
+        start=[{"worker": "gpu-1", "models": ["m-1"]}])
+    run = serve(one)
+    found = scenario_bound(one, draw_requests(one, 0), rounds=40)
+    figures = measure_cluster(run)
+    assert found is not None
+    assert 0.3 * found.in_time < figures.in_time <= found.in_time
+    assert figures.never_answered == 0
+
+
+def test_better_than_clockwork_at_a_low_slo() -> None:
+    one = scenario(models=10, workers=3, slo_ms=8.0, streams=[
+        {"name": "s", "model": "m", "slo_ms": 8, "workload": {"load_qps": 1300}}])
+    planned, clockwork = (measure_cluster(serve(one, name=name)).in_time
+                          for name in ("planned", "clockwork"))
+    assert planned > 1.02 * clockwork
