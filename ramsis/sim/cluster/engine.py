@@ -475,6 +475,10 @@ class ClusterEngine:
         state, models = self.requests.batch, self.requests.model
         for request in requests:
             if not 0 <= request < len(state) or state[request] != WAITING:
+                if 0 <= request < len(state) and state[request] == TO_PROCESS:
+                    self._refuse("run of a request that no machine has prepared", request,
+                                 "requests of streams with cores after process(), which not all "
+                                 "schedulers do: the sigmaos ones")
                 self._refuse("run of a request that does not wait", request,
                              "requests that have arrived and are prepared, each once")
             if models[request] != model and (

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 
 __all__ = ["LeastRecentlyUsed"]
 
@@ -36,6 +36,7 @@ class LeastRecentlyUsed(Scheduler):
 
     def __init__(self, engine: ClusterEngine, max_ongoing: int = 5) -> None:
         super().__init__(engine)
+        check_at_least(1, "lru", max_ongoing=max_ongoing)
         self.max_ongoing = max_ongoing
         self.rng = np.random.default_rng(engine.seed)
         count = len(engine.workers)

@@ -17,7 +17,7 @@ from collections import deque
 import numpy as np
 
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 
 __all__ = ["RandomScheduler"]
 
@@ -40,6 +40,8 @@ class RandomScheduler(Scheduler):
         self, engine: ClusterEngine, every_ms: float = 1.0, slots: int = 12, ahead_ms: float = 5.0
     ) -> None:
         super().__init__(engine)
+        check_at_least(1e-3, "random", every_ms=every_ms, ahead_ms=ahead_ms)
+        check_at_least(1, "random", slots=slots)
         self.every_ms, self.slots, self.ahead_ms = every_ms, slots, ahead_ms
         self.rng = np.random.default_rng(engine.seed)
         self.queues: dict[int, deque[int]] = {}
