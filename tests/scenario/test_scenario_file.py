@@ -157,7 +157,7 @@ def test_recorded_times_are_played(tmp_path: Path) -> None:
     ({"models": [model(latency=[{"worker_type": "gpu", "batch": 10 ** 9, "latency_ms": 1}])]},
      "models: too many times: got 1000000000; allowed: at most 100000000, for worker types x "),
     ({"streams": [stream(workload={"users": 10 ** 9})]}, "workload.users: too many users"),
-    ({"streams": [stream(workload={"times_ms": [-1]})]}, "times_ms[0]: not a valid number: got -1"),
+    ({"streams": [stream(workload={"times_ms": [-1]})]}, "times_ms[0]: not a valid number"),
     ({"streams": [stream(workload={"times_ms": [3, 1]})]}, "times_ms: times go back"),
     ({"worker_types": [{"name": "gpu", "count": 1, "active": 0}]},
      "start: worker gpu-1 is not active at the start"),
