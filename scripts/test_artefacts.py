@@ -36,7 +36,8 @@ class Installation:
         venv.create(folder, with_pip=True)
         self.folder, self.wheel = folder, wheel
         self.python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
-        (self.packages,) = folder.glob("lib*/python3*/site-packages")
+        self.packages = Path(self.run(
+            "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
 
     def install(self, extras: str = "") -> None:
         """Install the wheel with some extras."""

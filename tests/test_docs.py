@@ -31,7 +31,8 @@ from ramsis.cli.main import cli, main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
-         *sorted((ROOT / "docs" / "serving").glob("*.md"))]
+         *sorted((ROOT / "docs" / "serving").glob("*.md")),
+         *sorted((ROOT / "docs" / "evaluation").glob("*.md"))]
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "policies_out/README.md", ROOT / "profiles/README.md"]
 
 _BLOCK = re.compile(

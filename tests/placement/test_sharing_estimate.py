@@ -143,3 +143,19 @@ def test_arrivals_of_the_planner_are_its_own() -> None:
     assert not np.array_equal(first[:50], second[:50])
     with pytest.raises(ValueError, match="arrivals"):
         estimator.see([])
+
+
+@pytest.mark.slow
+def test_the_planner_serves_what_other_policies_overload(v100: SharingProfile) -> None:
+    """Two language models whose load no policy that counts batch / latency serves in time."""
+    models = models_of(v100, dict.fromkeys(("resnet50", "mobilenet_v2", "bert", "gpt2"), 300.0),
+                       300)
+    gpus = gpus_of(3)
+    goodput = {}
+    for policy in ("usher", "wao-usher", "igniter", "wsm-milp", "queue-aware"):
+        replicas = plan(policy, models, gpus).replicas
+        cluster = SharedCluster(models, gpus, duration_s=6)
+        goodput[policy] = measure_sharing(play(cluster, replicas, 5)).goodput_rps
+    best = max(value for policy, value in goodput.items() if policy != "queue-aware")
+    assert goodput["queue-aware"] > 1.2 * best
+    assert goodput["queue-aware"] <= goodput_bound_rps(models, gpus, THESIS, duration_s=6)

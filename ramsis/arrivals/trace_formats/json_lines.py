@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +81,20 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
+@cache
+def _parser() -> Callable[[str], Any]:
+    """A fast one where it is installed; what it refuses, the standard library reads by line."""
+    try:
+        return importlib.import_module("orjson").loads  # type: ignore[no-any-return]
+    except ImportError:
+        return json.loads
+
+
 def _at_once(text: str, key: str) -> list[Any] | None:
     """The value of the key in each line of a block; None: go line by line."""
     body = text.removesuffix("\n")
     try:
-        found = json.loads("[" + body.replace("\n", ",") + "]")
+        found = _parser()("[" + body.replace("\n", ",") + "]")
         if len(found) == body.count("\n") + 1:
             values = [item[key] for item in found]
             if {type(value) for value in values} <= {int, float, str}:

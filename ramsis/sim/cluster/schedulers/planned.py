@@ -426,9 +426,10 @@ class Planned(Scheduler):
         for share, model in nlargest(_MOST_LOADS, wanted):
             able = [worker for worker in range(len(workers))
                     if workers.may_load(worker) and model not in workers.loaded[worker]]
-            holders = self.holders[model]
+            holders = self.holders[model]  # none any more, where it had to make room
+            most = max((busy[one] for one in holders), default=0.0)
             for worker in sorted(able, key=busy.__getitem__)[:2]:
-                if busy[worker] < max(busy[one] for one in holders) and self.room(worker, model):
+                if busy[worker] < most and self.room(worker, model):
                     self.load(worker, model)
                     for one in holders:
                         busy[one] -= share / (len(holders) + 1)

@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
+from heapq import heappop, heappush
+from random import Random
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
@@ -36,6 +36,8 @@ __all__ = ["Copy", "Place", "SigmaOS"]
 
 Place = tuple[int, int]
 """A machine, and the worker whose proxy does the inference."""
+Queues = dict[tuple[int, int], deque[int]]
+"""Requests of a tenant by stream and model: those of one class can be placed alike."""
 
 
 @dataclass(slots=True)
@@ -75,17 +77,22 @@ class SigmaOS(Scheduler):
 
     def __init__(self, engine: ClusterEngine) -> None:
         super().__init__(engine)
-        self.rng = np.random.default_rng(engine.seed)
+        self.rng = Random(engine.seed)
         self.streams = engine.scenario.streams
         tenants = list(dict.fromkeys(one.tenant for one in self.streams))
         self.tenant = [tenants.index(one.tenant) for one in self.streams]
-        # Requests of one stream for one model can be placed alike: a queue of each such class.
-        self.queues: list[dict[tuple[int, int], deque[int]]] = [{} for _ in tenants]
+        self.least_cores = [min(one.cores for one in self.streams if one.tenant == tenant)
+                            for tenant in tenants]
+        self.queues: list[Queues] = [{} for _ in tenants]
+        # Heaps of the first request of each queue, of which some are not first any more.
+        self.heads: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in tenants]
         self.turn = 0
         self.copies: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         self.registered: dict[int, list[Copy]] = {}
         self.sent: dict[int, Copy] = {}
+        # Copies with requests at their proxy: those that are there, and those to be loaded first.
         self.at_proxy: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
+        self.to_load: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         # Models that will be loaded once a request reaches the proxy: they have their room.
         self.promised: list[set[int]] = [set() for _ in range(len(engine.workers))]
         for worker, held in enumerate(engine.workers.loaded):
@@ -95,7 +102,7 @@ class SigmaOS(Scheduler):
     # Where a request goes.
 
     def place(self, request: int) -> Place | None:
-        """Where a request goes now; ``None``: it waits."""
+        """Where a request goes now; ``None``: it waits, until something changes."""
         return self.anywhere(request)
 
     def choose(self, queue: Sequence[int]) -> tuple[int, Place] | None:
@@ -105,11 +112,15 @@ class SigmaOS(Scheduler):
 
     def anywhere(self, request: int) -> Place | None:
         """Any machine that has free cores, and holds the model or has room for it."""
-        model = self.engine.requests.model[request]
-        able = [worker for worker in self.free(request) if self.hosts(worker, model)]
-        if not able:
+        model, free = self.engine.requests.model[request], self.free(request)
+        if not free:
             return None
-        worker = self.any_of(able)
+        worker = self.any_of(free)
+        if not self.hosts(worker, model):
+            able = [one for one in free if self.hosts(one, model)]
+            if not able:
+                return None
+            worker = self.any_of(able)
         return worker, worker
 
     def free(self, request: int) -> list[int]:
@@ -121,7 +132,7 @@ class SigmaOS(Scheduler):
 
     def any_of(self, among: Sequence[int]) -> int:
         """One of them, each as likely."""
-        return among[0] if len(among) == 1 else among[int(self.rng.integers(len(among)))]
+        return among[int(len(among) * self.rng.random())]
 
     def hosts(self, worker: int, model: int) -> bool:
         """Whether the proxy of a worker has the model, or could load it."""
@@ -184,63 +195,102 @@ class SigmaOS(Scheduler):
     def send_all(self) -> None:
         """Take tenants in turn until no request can be placed."""
         count, idle = len(self.queues), 0
-        while idle < count:
-            idle = 0 if self.send_one(self.queues[self.turn]) else idle + 1
-            self.turn = (self.turn + 1) % count
+        workers = self.engine.workers
+        while idle < count and any(self.queues):
+            free = zip(workers.free_cores, workers.status, strict=True)
+            most = max((cores for cores, status in free if status == ACTIVE), default=-1)
+            tenant = self.turn
+            self.turn = (tenant + 1) % count
+            idle = 0 if self.send_one(tenant, most) else idle + 1
 
-    def send_one(self, queues: dict[tuple[int, int], deque[int]]) -> bool:
+    def send_one(self, tenant: int, most_cores: int) -> bool:
         """Send the first request of a tenant that can be placed."""
-        for key in sorted(queues, key=lambda one: queues[one][0]) if len(queues) > 1 else queues:
-            queue = queues[key]
-            found = self.choose(queue)
-            if found is not None:
-                which, place = found
-                request = queue[which]
-                del queue[which]
-                if not queue:
-                    del queues[key]
-                self.send(request, place)
-                return True
-        return False
+        if self.least_cores[tenant] > most_cores:
+            return False
+        queues, heads, stay = self.queues[tenant], self.heads[tenant], []
+        sent = False
+        while heads and not sent:
+            head, key = heads[0]
+            if key not in queues or queues[key][0] != head:
+                heappop(heads)
+                continue
+            sent = self.streams[key[0]].cores <= most_cores and self.send_of(tenant, key)
+            if not sent:
+                stay.append(heappop(heads))
+        for one in stay:
+            heappush(heads, one)
+        return sent
+
+    def send_of(self, tenant: int, key: tuple[int, int]) -> bool:
+        """Send a request of a class, if one can be placed."""
+        queue = self.queues[tenant][key]
+        found = self.choose(queue)
+        if found is None:
+            return False
+        which, place = found
+        request = queue[which]
+        del queue[which]
+        if not queue:
+            del self.queues[tenant][key]
+        elif not which:
+            heappush(self.heads[tenant], (queue[0], key))
+        self.send(request, place)
+        return True
 
     def serve(self, worker: int) -> None:
         """Let a proxy load and run what it can."""
         engine, workers, here = self.engine, self.engine.workers, self.at_proxy[worker]
-        missing = [model for model in here if model not in workers.loaded[worker]]
-        for model in missing:
-            if model not in workers.loading[worker] and workers.may_load(worker):
-                self.promised[worker].discard(model)
-                engine.load(worker, model)
-        if missing and workers.blocking[worker]:
-            return
-        for model, copy in list(here.items()):
-            if workers.free_lanes[worker] <= 0:
+        if self.to_load[worker]:
+            for model in self.to_load[worker]:
+                if model not in workers.loading[worker] and workers.may_load(worker):
+                    self.promised[worker].discard(model)
+                    engine.load(worker, model)
+            if workers.blocking[worker]:
                 return
-            if model in workers.loaded[worker] and not engine.runs_now(worker, model):
-                engine.run(worker, model, [copy.waiting.popleft()])
-                del here[model]  # and to the end: models of a proxy take turns
-                if copy.waiting:
-                    here[model] = copy
+        while here and workers.free_lanes[worker] > 0:
+            busy = workers.running[worker]
+            model = next((one for one in here if not busy or not engine.runs_now(worker, one)), -1)
+            if model < 0:
+                return
+            copy = here.pop(model)
+            engine.run(worker, model, [copy.waiting.popleft()])
+            if copy.waiting:
+                here[model] = copy  # at the end: models of a proxy take turns
 
     # What happens.
 
     def on_arrival(self, request: int) -> None:
-        """Queue the request of its tenant, and send what can go."""
+        """Queue the request of its tenant, and send it if it can go."""
         state = self.engine.requests
         stream = state.stream[request]
-        queues = self.queues[self.tenant[stream]]
-        queues.setdefault((stream, state.model[request]), deque()).append(request)
-        self.send_all()
+        tenant, key = self.tenant[stream], (stream, state.model[request])
+        queues = self.queues[tenant]
+        # For others, nothing has become free.
+        if key in queues:
+            queues[key].append(request)
+            sent = self.send_of(tenant, key)
+        else:
+            found = self.choose((request,))
+            sent = found is not None
+            if found is not None:
+                self.send(request, found[1])
+            else:
+                queues[key] = deque((request,))
+                heappush(self.heads[tenant], (request, key))
+        if sent:
+            self.turn = (tenant + 1) % len(self.queues)
 
     def on_ready(self, request: int) -> None:
         """The request has reached its proxy."""
         copy = self.sent[request]
         copy.waiting.append(request)
-        self.at_proxy[copy.worker].setdefault(copy.model, copy)
+        there = copy.model in self.engine.workers.loaded[copy.worker]
+        (self.at_proxy if there else self.to_load)[copy.worker].setdefault(copy.model, copy)
         self.serve(copy.worker)
 
     def on_loaded(self, worker: int, model: int) -> None:
         """Run what waited for the model."""
+        self.at_proxy[worker][model] = self.to_load[worker].pop(model)
         self.serve(worker)
 
     def on_end(self, worker: int, batch: int) -> None:

@@ -13,6 +13,8 @@ Source: see :mod:`~ramsis.sim.cluster.schedulers.sigmaos`, section 4.5.
 
 from __future__ import annotations
 
+from math import inf
+
 from ramsis.sim.cluster.schedulers.sigmaos import Place, SigmaOS
 
 __all__ = ["SigmaOSColocation", "SigmaOSColocationQueue"]
@@ -27,12 +29,13 @@ class SigmaOSColocation(SigmaOS):
 
     def preferred(self, request: int) -> Place | None:
         """A machine that has the model and enough free cores."""
-        model, free = self.engine.requests.model[request], set(self.free(request))
-        able = [copy for copy in self.registered.get(model, ()) if copy.worker in free]
-        if not able:
-            return None
-        worker = min(able, key=lambda copy: copy.ongoing).worker
-        return worker, worker
+        state, workers = self.engine.requests, self.engine.workers
+        cores = self.streams[state.stream[request]].cores
+        least, found = inf, -1
+        for copy in self.registered.get(state.model[request], ()):
+            if copy.ongoing < least and workers.free_cores[copy.worker] >= cores:
+                least, found = copy.ongoing, copy.worker
+        return None if found < 0 else (found, found)
 
 
 class SigmaOSColocationQueue(SigmaOSColocation):

@@ -22,14 +22,17 @@ Source: see :mod:`~ramsis.sim.cluster.schedulers.sigmaos`, section 6.5.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from math import inf
 
 from ramsis.scenario import Stream
-from ramsis.sim.cluster.schedulers.sigmaos import Copy, Place, SigmaOS
+from ramsis.sim.cluster.schedulers.sigmaos import Place, SigmaOS
 
 __all__ = ["SigmaOSDynamic"]
+
+
+_ANOTHER = -1  # any machine but the copy's
 
 
 class SigmaOSDynamic(SigmaOS):
@@ -38,74 +41,63 @@ class SigmaOSDynamic(SigmaOS):
     def choose(self, queue: Sequence[int]) -> tuple[int, Place] | None:
         """The first request for which nothing is faster than what can begin now."""
         request = queue[0]
-        state, workers = self.engine.requests, self.engine.workers
+        state = self.engine.requests
         stream, model = self.streams[state.stream[request]], state.model[request]
         free = self.free(request)
-        copies = self.registered.get(model, ())
-        begin = [*self.cold(free, model, stream), *self.remote(free, copies, stream)]
-        begin += [(self.at_home_ms(copy, stream), (copy.worker, copy.worker)) for copy in copies
-                  if copy.worker in free]
-        least_ms = min((took_ms for took_ms, _ in begin), default=inf)
-        if least_ms == inf:
+        if not free:
             return None
-        # Each that waits makes waiting longer for the next, until what can begin now is as fast.
-        wait = [(self.at_home_ms(copy, stream), self.next_ms(copy, stream)) for copy in copies
-                if copy.worker not in free and workers.cores[copy.worker] >= stream.cores]
-        heapify(wait)
-        which = 0
-        while wait and wait[0][0] < least_ms:
-            which += 1
-            if which == len(queue):
-                return None
-            took_ms, more_ms = wait[0]
-            heapreplace(wait, (took_ms + more_ms, more_ms))
-        fastest = [place for took_ms, place in begin if took_ms == least_ms]
-        return which, fastest[0 if len(fastest) == 1 else int(self.rng.integers(len(fastest)))]
+        best = _Best()
+        wait = self.at_copies(best, stream, model, len(free))
+        if len(self.registered.get(model, ())) < len(self.engine.workers):
+            self.cold(best, stream, model, free)
+        if best.took_ms == inf:
+            return None
+        which = _waiting(wait, best.took_ms, len(queue)) if wait else 0
+        if which == len(queue):
+            return None
+        machine, worker = best.places[self.any_of(range(len(best.places)))]
+        if machine == _ANOTHER:
+            machine = self.any_of([one for one in free if one != worker])
+        return which, (machine, worker)
 
-    def cold(
-        self, free: Collection[int], model: int, stream: Stream
-    ) -> Iterator[tuple[float, Place]]:
+    def at_copies(
+        self, best: _Best, stream: Stream, model: int, free: int
+    ) -> list[tuple[float, float]]:
+        """What can begin at copies; of those to wait for, time, and more for each further one."""
+        workers, rows = self.engine.workers, self.engine.times.rows
+        processing_ms = stream.pre_ms + stream.post_ms
+        far_ms = stream.network_ms + stream.network_back_ms
+        wait = []
+        for copy in self.registered.get(model, ()):
+            worker = copy.worker
+            inference_ms = rows[workers.type[worker]][model][0]
+            took_ms = (copy.ahead + 1) * inference_ms + processing_ms
+            if model not in workers.loaded[worker]:
+                took_ms += self.load_left_ms(worker, model)
+            here = workers.free_cores[worker] >= stream.cores
+            if here:
+                best.offer(took_ms, (worker, worker))
+            elif workers.cores[worker] >= stream.cores:
+                share_ms = processing_ms / (workers.cores[worker] // stream.cores)
+                wait.append((took_ms + processing_ms, inference_ms + share_ms))
+            if stream.processed and free > here:
+                best.offer(took_ms + far_ms, (_ANOTHER, worker))
+        return wait
+
+    def cold(self, best: _Best, stream: Stream, model: int, free: Sequence[int]) -> None:
         """What a cold start would take on each machine."""
+        times, types = self.engine.times, self.engine.workers.type
+        processing_ms = stream.pre_ms + stream.post_ms
         for worker in free:
-            if model not in self.copies[worker] and self.hosts(worker, model):
-                yield (self.load_left_ms(worker, model) + self.inference_ms(worker, model)
-                       + stream.pre_ms + stream.post_ms), (worker, worker)
-
-    def remote(
-        self, free: Collection[int], copies: Sequence[Copy], stream: Stream
-    ) -> Iterator[tuple[float, Place]]:
-        """What it would take with a copy on another machine."""
-        for copy in copies if stream.processed else ():
-            others = [worker for worker in free if worker != copy.worker]
-            if others:
-                yield (stream.network_ms + stream.network_back_ms + stream.pre_ms + stream.post_ms
-                       + self.at_copy_ms(copy)), (self.any_of(others), copy.worker)
-
-    def at_home_ms(self, copy: Copy, stream: Stream) -> float:
-        """What it would take at a copy's own machine, the wait for it included."""
-        rounds = 1 if self.engine.workers.free_cores[copy.worker] >= stream.cores else 2
-        return self.at_copy_ms(copy) + rounds * (stream.pre_ms + stream.post_ms)
-
-    def next_ms(self, copy: Copy, stream: Stream) -> float:
-        """How much longer each that waits makes it."""
-        share_ms = (stream.pre_ms + stream.post_ms) / self.at_a_time(copy.worker, stream)
-        return self.inference_ms(copy.worker, copy.model) + share_ms
-
-    def at_copy_ms(self, copy: Copy) -> float:
-        """Inference, after what is left of the load and of those before."""
-        return (self.load_left_ms(copy.worker, copy.model)
-                + (copy.ahead + 1) * self.inference_ms(copy.worker, copy.model))
-
-    def inference_ms(self, worker: int, model: int) -> float:
-        """Mean time of a request alone."""
-        engine = self.engine
-        return engine.times.rows[engine.workers.type[worker]][model][0]
+            if model not in self.copies[worker] and times.runs(types[worker], model):
+                took_ms = (self.load_left_ms(worker, model) + processing_ms
+                           + times.rows[types[worker]][model][0])
+                if took_ms <= best.took_ms and self.hosts(worker, model):
+                    best.offer(took_ms, (worker, worker))
 
     def load_left_ms(self, worker: int, model: int) -> float:
-        """What is left of a model's load, those before it included."""
+        """What is left of the load of a model that is not loaded, those before it included."""
         workers, now_ms = self.engine.workers, self.engine.now_ms
-        if model in workers.loaded[worker]:
-            return 0.0
         loading = workers.loading[worker]
         if model in loading:
             return loading[model] - now_ms
@@ -113,6 +105,32 @@ class SigmaOSDynamic(SigmaOS):
         wait_ms = min(loading.values()) - now_ms if full else 0.0
         return wait_ms + self.engine.load_ms(worker, model)
 
-    def at_a_time(self, worker: int, stream: Stream) -> int:
-        """Requests of a stream that a machine's cores are enough for."""
-        return max(self.engine.workers.cores[worker] // stream.cores, 1) if stream.cores else 1
+
+class _Best:
+    """The places of least time."""
+
+    def __init__(self) -> None:
+        self.took_ms = inf
+        self.places: list[Place] = []
+
+    def offer(self, took_ms: float, place: Place) -> None:
+        """One more place."""
+        if took_ms < self.took_ms:
+            self.took_ms, self.places = took_ms, [place]
+        elif took_ms == self.took_ms:
+            self.places.append(place)
+
+
+def _waiting(wait: list[tuple[float, float]], least_ms: float, most: int) -> int:
+    """How many of those in a queue do best to wait.
+
+    ``wait`` has what the first would take at each copy, and how much longer the next. Each that
+    waits makes waiting longer, until what can begin now is as fast.
+    """
+    heapify(wait)
+    which = 0
+    while which < most and wait and wait[0][0] < least_ms:
+        took_ms, more_ms = wait[0]
+        heapreplace(wait, (took_ms + more_ms, more_ms))
+        which += 1
+    return which
