@@ -9,9 +9,9 @@ takes. A worker looks at the batches of the models that it holds by their latest
 each on the worker that is free first. Where that is too late for one, of all batches up to it the
 one with most time per request is put off (Moore 1968, Hodgson's rule, for weights): it stays, and
 may have more requests by the time that it is looked at again. The first that is not put off is
-run. No more than ``look_ahead`` batches are looked at. Where workers hold different models, a
-batch of a model with h holders is taken to keep each of them busy for an h-th of its time. A
-request that no batch can answer in time is dropped.
+run. No more than ``look_ahead`` batches are looked at. Where workers hold different models, each
+plans as if it were alone, but for models that all hold, of which it plans its share. A request
+that no batch can answer in time is dropped.
 
 *Loads.* A waiting model that no worker holds is loaded at once, onto the worker with least work by
 the rates seen so far. Every ``every_ms``, the models of most work by holder, of at least a share
@@ -62,7 +62,7 @@ class Planned(Scheduler):
     """
 
     def __init__(
-        self, engine: ClusterEngine, look_ahead: int = 12, every_ms: float = 100.0,
+        self, engine: ClusterEngine, look_ahead: int = 12, every_ms: float = 20.0,
         memory_ms: float = 1000.0, worth: float = 0.005,
     ) -> None:
         super().__init__(engine)
@@ -259,7 +259,7 @@ class Planned(Scheduler):
         return accepted[0] if accepted else cheapest
 
     def first_of_own(self, worker: int) -> Batch | None:
-        """Where workers hold different models: the work of a model is shared by its holders."""
+        """Where workers hold different models: batches are planned on this worker."""
         now_ms, version, count = self.engine.now_ms, self.version, len(self.own)
         common, own = self.common, self.own[worker]
         accepted: list[Batch] = []
@@ -286,7 +286,7 @@ class Planned(Scheduler):
                 continue
             if entries is own:
                 own_at += 1
-                share_ms = took_ms / len(self.holders[model])
+                share_ms = took_ms
             else:
                 at += 1
                 share_ms = took_ms / count
@@ -298,8 +298,8 @@ class Planned(Scheduler):
             if late:
                 worst = max(costs)
                 gone = costs.index(worst)
-                left_ms -= shares_ms.pop(gone)
                 del costs[gone]
+                left_ms -= shares_ms.pop(gone)
                 out = accepted.pop(gone)
                 if worst < lowest:
                     lowest, cheapest = worst, out
