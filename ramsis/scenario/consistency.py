@@ -13,6 +13,8 @@ from ramsis.scenario.scenario import Scenario
 __all__ = ["check_consistency"]
 
 _MOST_NAMES = 10  # that a message lists
+_MOST = 1_000_000  # workers, and models
+_MOST_TIMES = 100_000_000  # of all batches, and of all loads
 
 
 def check_consistency(scenario: Scenario, where: str) -> None:
@@ -24,7 +26,9 @@ def check_consistency(scenario: Scenario, where: str) -> None:
         In one line: where, and what is wrong.
     """
     check = _Check(where)
-    check.once("worker_types", [one.name for one in scenario.worker_types])
+    _check_sizes(check, scenario)
+    check.once("worker_types", [name for one in scenario.worker_types
+                                for name in (one.name, *one.worker_names())])
     check.once("models", [name for one in scenario.models for name in
                           {one.name: 0, **dict.fromkeys(one.instance_names())}])
     check.once("streams", [one.name for one in scenario.streams])
@@ -32,6 +36,23 @@ def check_consistency(scenario: Scenario, where: str) -> None:
         _check_model(check, f"models[{i}]", model, scenario)
     _check_streams(check, scenario)
     _check_start(check, scenario)
+
+
+def _check_sizes(check: _Check, scenario: Scenario) -> None:
+    """Refuse what would fill the memory before anything else is looked at."""
+    types, models = scenario.worker_types, scenario.models
+    for place, what, count in (
+            ("worker_types", "workers", sum(one.count for one in types)),
+            ("models", "models, each copy counted", sum(one.copies for one in models))):
+        if count > _MOST:
+            raise check.refusal(place, f"too many {what}", value=count, allowed=f"at most {_MOST}")
+    largest = max(one.batch for model in models for one in model.latency)
+    width = max(len(one.quantiles_ms) or 1 for model in models for one in model.latency)
+    times = len(types) * max(len(models) * largest * width, sum(one.copies for one in models))
+    if times > _MOST_TIMES:
+        raise check.refusal(
+            "models", "too many times", value=times, allowed=f"at most {_MOST_TIMES}, for worker "
+            f"types x models x the largest batch ({largest}) x quantiles ({width})")
 
 
 class _Check:
@@ -51,7 +72,7 @@ class _Check:
         for name in names:
             if name in seen:
                 raise self.refusal(place, "a name stands twice", value=name,
-                                   allowed="each name once, those of copies included")
+                                   allowed="each name once, those of workers and copies included")
             seen.add(name)
 
     def known(self, place: str, what: str, name: str, names: Collection[str]) -> None:
@@ -77,6 +98,7 @@ def _check_model(check: _Check, place: str, model: ScenarioModel, scenario: Scen
                                 value=latency.batch, allowed="1")
     for j, load in enumerate(model.load):
         check.known(f"{place}.load[{j}].worker_type", "worker type", load.worker_type, types)
+    check.once(f"{place}.load", [load.worker_type for load in model.load])
     room = {name: types[name].memory_mb or inf for name, _ in seen}
     if model.memory_mb > max(room.values()):
         raise check.refusal(f"{place}.memory_mb", "the model fits no worker",

@@ -147,7 +147,7 @@ class Latency:
                 raise item.refusal("quantiles_ms", "quantiles fall", value=quantiles,
                                    allowed="rising numbers")
         return cls(item.text("worker_type"), item.whole("batch", 1),
-                   item.number_or_none("latency_ms", POSITIVE), quantiles)
+                   None if quantiles else item.number("latency_ms", POSITIVE), quantiles)
 
 
 @dataclass(frozen=True, slots=True)

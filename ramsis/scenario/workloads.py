@@ -46,6 +46,7 @@ IntArray = NDArray[np.int64]
 
 _MINUTE_MS = 60_000.0
 _WITHIN = ("uniform", "poisson")
+_MOST_USERS = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,7 +294,11 @@ class ClosedLoopOf:
     def from_fields(cls, item: Fields) -> ClosedLoopOf:
         """Read it."""
         item.only(("users", "think_ms", "requests", "start_ms"))
-        return cls(item.whole("users", 1), item.number_or_none("think_ms", NON_NEGATIVE) or 0.0,
+        users = item.whole("users", 1)
+        if users > _MOST_USERS:
+            raise item.refusal("users", "too many users", value=users,
+                               allowed=f"at most {_MOST_USERS}")
+        return cls(users, item.number_or_none("think_ms", NON_NEGATIVE) or 0.0,
                    item.whole_or_none("requests", 1),
                    item.number_or_none("start_ms", NON_NEGATIVE) or 0.0)
 

@@ -211,6 +211,15 @@ def test_other_bad_input_is_refused_in_a_line() -> None:
         SharedModel("a", 0, 1, {})
 
 
+@pytest.mark.parametrize("name", ["alpaserve", "nexus"])
+def test_presets_of_other_papers_are_policies_too(name: str) -> None:
+    models = [SharedModel(m, 100, 200, _rows(m, (4, 20, 0.3, 0.5), (8, 30, 0.4, 0.8)))
+              for m in "ab"]
+    found = plan(name, models, gpus_of(2))
+    assert found.goodput_rps == pytest.approx(200)
+    assert {r.model for r in found.replicas} == {"a", "b"}
+
+
 def test_presets_read_problems(v100: SharingProfile) -> None:
     models = _models(v100, ("alexnet", "gpt2", "resnet50", "t5"), 400, 200)
     asked = problem_of(models, gpus_of(4))

@@ -10,11 +10,13 @@ given on the command line (``NAME:key=value``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
+from ramsis.errors import InputFileError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.events import Listener
 
-__all__ = ["Scheduler", "SchedulerMaker"]
+__all__ = ["Scheduler", "SchedulerMaker", "check_at_least"]
 
 
 class Scheduler(Listener):
@@ -28,6 +30,20 @@ class Scheduler(Listener):
 
     def __init__(self, engine: ClusterEngine) -> None:
         self.engine = engine
+
+
+def check_at_least(least: float, where: str, **parameters: float) -> None:
+    """Refuse parameters of a scheduler that are smaller, not numbers or not finite.
+
+    Raises
+    ------
+    InputFileError
+        Naming the first of them.
+    """
+    for name, value in parameters.items():
+        if not least <= value < inf:
+            raise InputFileError(describe("parameter out of range", where=f"{where}: {name}",
+                                             value=value, allowed=f"a number >= {least:g}"))
 
 
 SchedulerMaker = Callable[[ClusterEngine], Listener]

@@ -131,7 +131,9 @@ def test_every_request_is_answered_in_random_scenarios(
 ) -> None:
     made = scenario(
         worker_types=[cluster(**worker)], duration_s=0.5, start=[],
-        models=[model("a", 5), model("b", 8, memory_mb=50), model("c", 3, first_load_ms=200)],
+        models=[model("a", 5), model("b", 8, memory_mb=50, inference={"output_tokens": [1, 3]}),
+                model("c", 3, first_load_ms=200, inference={
+                    "batching": "continuous", "output_tokens": 2})],
         streams=[stream(f"s{i}", **one) for i, one in enumerate(streams)])
     run = served(made, name, seed)
     assert run.answered.all()

@@ -12,6 +12,7 @@ there each runs one replica.
 from __future__ import annotations
 
 from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import check_at_least
 from ramsis.sim.cluster.schedulers.sigmaos import Place, SigmaOS
 
 __all__ = ["SigmaOSRegistry"]
@@ -29,6 +30,7 @@ class SigmaOSRegistry(SigmaOS):
 
     def __init__(self, engine: ClusterEngine, target: int = 3) -> None:
         super().__init__(engine)
+        check_at_least(1, "sigmaos-registry", target=target)
         self.target = target
 
     def place(self, request: int) -> Place | None:
