@@ -25,7 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ramsis.sweep import Sweep, SweepSpec
 from ramsis.sweep.engines import Engine, runner
+from ramsis.sweep.jobs import CellJob
 
 TABLES = ("results.csv", "seeds.csv", "models.csv", "failures.csv")
 _KILLS = 3
@@ -33,14 +35,14 @@ _KILLS = 3
 
 @dataclass(frozen=True)
 class Nothing:
-    """A job that does nothing."""
+    """A job that does nothing, but is as large as that of a cell."""
 
-    number: int
+    cell: CellJob
 
     @property
     def path(self) -> Path:
-        """A name that nothing is written to."""
-        return Path(str(self.number))
+        """That of the cell."""
+        return self.cell.path
 
     @property
     def needs(self) -> Sequence[Any]:
@@ -125,13 +127,15 @@ def tables(folder: Path, cells: int, workers: int) -> dict[str, Any]:
 
 def overhead(folder: Path, cells: int, workers: int) -> dict[str, Any]:
     """Milliseconds for a job that does nothing, once the engine has started."""
+    jobs = [Nothing(job) for job in Sweep(SweepSpec.load(folder / "spec.toml"),
+                                          folder / "none").jobs]
     each = {}
     for name in ("processes", "ray"):
         with runner(Engine(name, workers), cells) as run:
-            list(run([Nothing(i) for i in range(2 * workers)]))  # all processes are up
+            list(run(jobs[:2 * workers]))  # all processes are up
             begun = time.perf_counter()
-            assert len(list(run([Nothing(i) for i in range(cells)]))) == cells
-            each[name] = 1000.0 * (time.perf_counter() - begun) / cells
+            assert len(list(run(jobs))) == len(jobs)
+            each[name] = 1000.0 * (time.perf_counter() - begun) / len(jobs)
     return {"ms_per_job": each, "beyond_ms": each["ray"] - each["processes"]}
 
 

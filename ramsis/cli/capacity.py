@@ -11,7 +11,9 @@ from typing import Any
 import click
 
 from ramsis.cli.clusters import profiles_of
+from ramsis.cli.elsewhere import capacity_question, rows_of
 from ramsis.cli.options import (
+    engine_options,
     models_option,
     overhead_option,
     padding_option,
@@ -23,6 +25,7 @@ from ramsis.cli.params import (
     COSTS,
     FIGURE,
     LIMITS,
+    OUT_PLACE,
     PROFILES,
     SCHEME,
     SLOS,
@@ -35,6 +38,7 @@ from ramsis.cluster import SloClass, WorkerType, merged_classes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet
+from ramsis.sweep import Engine
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
     Capacity,
@@ -110,6 +114,9 @@ _OF_ONE_TYPE = {
 @simulated_service_option
 @overhead_option
 @padding_option
+@engine_options(processes=1)
+@click.option("--keep", type=OUT_PLACE, metavar="DIR|URL",
+              help="Keep answers there, and do not search again for those that are.")
 @json_option
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw workers over loads: .png, .pdf or .svg.")
@@ -131,6 +138,8 @@ def capacity(
     service: str,
     overhead_ms: float,
     padding: bool,
+    engine: Engine,
+    keep: Path | str | None,
     as_json: bool,
     plot: Path | None,
 ) -> None:
@@ -179,9 +188,16 @@ def capacity(
             profile, workers=MOST_WORKERS, slo_ms=terms["slo_ms"][-1].slo_ms, service=service))
         for one in workloads:
             fewest_by_bound(profile, one, targets, **terms)
+    output = _Output(as_json, plot, {one.name: one.fingerprint for one in read.values()})
+    offered: Any = types or profile
+    if engine.elsewhere or keep is not None:
+        questions = [capacity_question(offered, load, name, targets=targets, **runs)
+                     for load, name in product(workloads, names)]
+        with progress("searches", len(questions)) as advance:
+            _tell(*rows_of(questions, engine, keep, advance), output)
+        return
     _run(product(workloads, names), lambda load, name, tell: fewest_workers(
-        types or profile, load, targets, scheme=name, on_trial=tell, **runs),
-        _Output(as_json, plot, {one.name: one.fingerprint for one in read.values()}))
+        offered, load, targets, scheme=name, on_trial=tell, **runs), output)
 
 
 @dataclass(frozen=True)
@@ -208,6 +224,13 @@ def _run(
                 rows.append(search(workload, name, lambda _: advance()).row())
             except InfeasibleError as error:
                 missed.append(error)
+    _tell(rows, missed, output)
+
+
+def _tell(
+    rows: list[dict[str, Any]], missed: list[InfeasibleError], output: _Output
+) -> None:
+    """Print what was found, then what was not."""
     if rows:
         _show(rows, output)
     for row in rows:

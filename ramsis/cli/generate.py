@@ -8,12 +8,14 @@ from typing import Any
 import click
 
 from ramsis.cli.clusters import cluster_of
+from ramsis.cli.elsewhere import level_maker
 from ramsis.cli.levels import print_levels
-from ramsis.cli.options import cluster_options, load_option, models_option
+from ramsis.cli.options import cluster_options, engine_options, load_option, models_option
 from ramsis.cli.params import OUT_FOLDER, ByType
 from ramsis.cli.policy_options import policy_options
 from ramsis.cli.rows import json_option, progress
 from ramsis.cluster.slo_class import SloClass
+from ramsis.sweep import Engine
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
 from ramsis.synthesis.options import BURST
 
@@ -35,6 +37,7 @@ __all__ = ["generate"]
 @click.option("--overwrite", is_flag=True,
               help="Replace the set that DIR holds, whatever it was made from, once the new one "
                    "is whole.")
+@engine_options(processes=1)
 @json_option
 def generate(
     profile_names: ByType[str],
@@ -47,6 +50,7 @@ def generate(
     max_accuracy_step: float | None,
     burst: int,
     overwrite: bool,
+    engine: Engine,
     as_json: bool,
 ) -> None:
     """Make a model-selection policy for each load level.
@@ -86,7 +90,9 @@ def generate(
     if max_accuracy_step is not None:
         with progress("choosing load levels", 1):
             loads = choose_loads(cluster, loads[0], loads[-1], chosen, max_accuracy_step)
+    make = level_maker(cluster, chosen, burst, engine) if len(loads) > 1 else None
     with progress("loads", len(loads)) as advance:
         made = generate_set(cluster, loads, chosen, out, overwrite=overwrite,
-                            on_level=lambda _: advance(), burst=burst)
+                            on_level=lambda _: advance(), burst=burst,
+                            make=make if engine.elsewhere else None)
     print_levels(cluster, made.levels, out, as_json=as_json)

@@ -114,9 +114,15 @@ models_option = click.option(
     help="Models of the profile to use; of several worker types each uses those that it has.  "
          "[default: all]")
 
-def engine_options(command: _Command) -> _Command:
-    """``--engine``, ``--address`` and ``--processes``; the command gets one ``engine``."""
+def engine_options(processes: int | None = None) -> Callable[[_Command], _Command]:
+    """``--engine``, ``--address`` and ``--processes``; the command gets one ``engine``.
 
+    ``processes`` is their number by default; None for one for each core.
+    """
+    return functools.partial(_with_engine, default=processes)
+
+
+def _with_engine(command: _Command, default: int | None) -> _Command:
     @functools.wraps(command)
     def gathered(*positional: Any, engine: str, address: str | None, processes: int | None,
                  **given: Any) -> Any:
@@ -124,12 +130,15 @@ def engine_options(command: _Command) -> _Command:
 
         if address is not None and processes is not None:
             raise click.UsageError("--processes is for this machine; a cluster has its own.")
-        return command(*positional, engine=Engine(engine, processes or _cores(), address), **given)
+        return command(*positional, **given, engine=Engine(
+            engine, processes or (default if default and engine == "processes" else _cores()),
+            address))
 
     made: _Command = gathered
     for option in (
         click.option("--processes", type=click.IntRange(min=1), metavar="N",
-                     help="Processes to compute in.  [default: one for each core]"),
+                     help="Processes to compute in.  [default: "
+                     f"{default or 'one for each core'}]"),
         click.option("--address", metavar="HOST:PORT",
                      help="Ray cluster to compute on.  [default: Ray on this machine]"),
         click.option("--engine", type=click.Choice(("processes", "ray")), default="processes",

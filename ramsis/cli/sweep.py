@@ -21,7 +21,7 @@ _SHOWN = 10
 @click.option("--out", required=True, metavar="DIR|URL", type=OUT_PLACE,
               help="Folder for results and tables, or a URL that fsspec opens; results that are "
               "there are reused.")
-@engine_options
+@engine_options()
 @click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
               help="Arrival process of your own that SPEC names; no other is imported.")
 @json_option

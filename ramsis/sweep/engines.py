@@ -35,6 +35,11 @@ class Engine:
     workers: int = 1
     address: str | None = None
 
+    @property
+    def elsewhere(self) -> bool:
+        """Whether jobs run in other processes than this."""
+        return self.workers > 1 or self.name != "processes"
+
     def __post_init__(self) -> None:
         if self.name not in ENGINES:
             raise InvalidValueError(describe("unknown engine", where="engine", value=self.name,

@@ -69,8 +69,8 @@ class Job(Protocol):
         """Whether it is there."""
         ...
 
-    def run(self) -> object:
-        """Make it."""
+    def run(self) -> dict[str, Any] | None:
+        """Make it; or give it, where it is no file."""
         ...
 
 
@@ -129,8 +129,12 @@ class PolicyJob:
         """Whether there is such a file."""
         return self.path.exists()
 
-    def run(self) -> Level[Policy]:
+    def run(self) -> None:
         """Make the policies, unless they are there and whole."""
+        self.level()
+
+    def level(self) -> Level[Policy]:
+        """The policies, made unless they are there and whole."""
         cluster = self.cluster.cluster
         if not cluster.simple:
             return self._level()
@@ -248,7 +252,7 @@ class CellJob:
 
     def run(self) -> None:
         """Simulate, and write what came of it."""
-        levels = tuple(need.run() for need in self.needs if isinstance(need, PolicyJob))
+        levels = tuple(need.level() for need in self.needs if isinstance(need, PolicyJob))
         spec = self._ready(levels)
         fleets = _fleets(self.cluster, self.cell, max(MAX_BATCH, spec.max_batch))
         result = None

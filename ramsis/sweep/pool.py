@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ramsis.errors import OutputError, RamsisError, describe
 from ramsis.sweep.jobs import Job
@@ -21,12 +21,14 @@ __all__ = ["Outcome", "Runner", "outcome_of", "process_runner"]
 class Outcome(NamedTuple):
     """How a job ended: without an error, or with a line and an exit code.
 
-    ``store`` says that the place of the results could not be written.
+    ``store`` says that the place of the results could not be written; ``value`` is what a job
+    gives that makes no file.
     """
 
     error: str | None = None
     exit_code: int = 0
     store: bool = False
+    value: dict[str, Any] | None = None
 
 
 Runner = Callable[[Sequence[Job]], Iterator[tuple[int, Outcome]]]
@@ -73,12 +75,11 @@ def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[i
 def outcome_of(job: Job) -> Outcome:
     """Run a job; what goes wrong is its own outcome and nobody else's."""
     try:
-        job.run()
+        return Outcome(value=job.run())
     except RamsisError as error:
         return Outcome(_line(str(error)), error.exit_code, isinstance(error, OutputError))
     except Exception as error:
         return Outcome(_line(f"{type(error).__name__}: {error}"), 1)
-    return Outcome()
 
 
 def _line(text: str) -> str:

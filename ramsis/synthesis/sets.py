@@ -26,7 +26,7 @@ from ramsis.synthesis.options import BURST, MOST_BURST
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
-__all__ = ["choose_loads", "generate_set"]
+__all__ = ["choose_loads", "generate_set", "made_level"]
 
 _SMALLEST_STEP = 5e-4  # of accuracy between levels; a promise is not more precise
 _HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the rest says nothing
@@ -41,6 +41,7 @@ def generate_set(
     overwrite: bool = False,
     on_level: Callable[[Level[Policy]], object] | None = None,
     burst: int = BURST,
+    make: Callable[[Sequence[float]], Iterable[Level[Policy]]] | None = None,
 ) -> PolicySet[Policy]:
     """Write the policies of a cluster's stations for some loads, and the manifest of the folder.
 
@@ -67,6 +68,9 @@ def generate_set(
         Told each level as it is finished.
     burst : int
         Requests of the burst that the policies state their recovery from.
+    make : callable, optional
+        Makes the levels for these loads in any order, such as by :func:`made_level` in several
+        processes; by default they are made here in turn.
 
     Returns
     -------
@@ -89,22 +93,38 @@ def generate_set(
     # All of them, before anything is touched.
     prepared = [partial(_recovering, problem.prepared(load_qps), burst, settings.arrivals)
                 for load_qps in loads_qps]
+    made = (one() for one in prepared) if make is None else make(loads_qps)
     folder = Path(folder)
-    if not os.path.exists(folder / MANIFEST_NAME):
-        return _written(problem, prepared, folder, on_level)
-    if overwrite:
+    if overwrite and os.path.exists(folder / MANIFEST_NAME):
         with replaced_set(folder) as new:
-            return _written(problem, prepared, new, on_level)
-    _check_same(problem, folder)
-    return _written(problem, prepared, folder, on_level)
+            found = _written(problem, made, new, on_level)
+    else:
+        if os.path.exists(folder / MANIFEST_NAME):
+            _check_same(problem, folder)
+        found = _written(problem, made, folder, on_level)
+    by_load = {level.load_qps: level for level in found.levels}
+    return PolicySet([by_load[load_qps] for load_qps in loads_qps], *set_header(problem.cluster))
+
+
+def made_level(
+    cluster: Cluster, load_qps: float, settings: SynthesisSettings, burst: int = BURST
+) -> Level[Policy]:
+    """The level for a load, as :func:`generate_set` writes it.
+
+    Raises
+    ------
+    InvalidValueError, InfeasibleError, NotConvergedError
+        As :func:`generate_set`.
+    """
+    problem = ClusterProblem(_cluster(cluster, settings), settings)
+    return _recovering(problem.prepared(load_qps), burst, settings.arrivals)
 
 
 def _written(
-    problem: ClusterProblem, prepared: Iterable[Callable[[], Level[Policy]]], folder: Path,
+    problem: ClusterProblem, made: Iterable[Level[Policy]], folder: Path,
     on_level: Callable[[Level[Policy]], object] | None,
 ) -> PolicySet[Policy]:
-    """Make levels one after the other and add each to the set of a folder."""
-    made: Iterable[Level[Policy]] = (make() for make in prepared)
+    """Add each level to the set of a folder as it is made."""
     flat = problem.one_station
     if not flat:  # then where files stand depends on all levels
         made = list(made)

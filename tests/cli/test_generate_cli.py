@@ -87,7 +87,8 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
     ran = generate("--json", load="50,9000")
     assert (ran.code, ran.err) == (0, "")
     document = json.loads(ran.out)
-    assert set(document) == {"rows"}
+    assert set(document) == {"created_by", "command", "rows"}
+    assert document["command"].startswith("ramsis generate --profiles")
     low, high = document["rows"]
     assert set(low) >= {"scheme", "load_qps", "workers", "slo_ms", "expected_accuracy",
                         "expected_violation_rate", "expected_effective_accuracy", "upper_bound",

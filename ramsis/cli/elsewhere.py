@@ -1,0 +1,135 @@
+"""Capacity searches and levels of policy sets, in several processes or on Ray."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ramsis.cluster import Cluster, WorkerType
+from ramsis.errors import InfeasibleError, NotConvergedError, RamsisError
+from ramsis.policy import Level, Policy, Station
+from ramsis.profiles import ProfileSet
+from ramsis.sweep import Engine
+from ramsis.sweep.answers import Question, answers
+from ramsis.sweep.pool import Outcome
+from ramsis.sweep.store import Place
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.capacity import fewest_workers
+from ramsis.synthesis.schemes import settings_document
+from ramsis.synthesis.sets import made_level
+
+__all__ = ["capacity_question", "level_maker", "rows_of", "value_of"]
+
+_ERRORS = {error.exit_code: error for error in (InfeasibleError, NotConvergedError)}
+
+
+def capacity_question(
+    models: ProfileSet | Sequence[WorkerType], workload: Any, scheme: str, **terms: Any
+) -> Question:
+    """The fewest workers of a scheme on a workload, as a row."""
+    types = [("", models)] if isinstance(models, ProfileSet) else [
+        (one.name, one) for one in models]
+    return Question(
+        partial(_capacity_row, models, workload, scheme, terms),
+        {"asked": "capacity", "scheme": scheme, "workload": _plain(workload),
+         "types": [{"name": name, **_type_inputs(one)} for name, one in types],
+         **{key: _plain(value) for key, value in terms.items()}})
+
+
+def _capacity_row(
+    models: Any, workload: Any, scheme: str, terms: Mapping[str, Any]
+) -> dict[str, Any]:
+    return fewest_workers(models, workload, scheme=scheme, **terms).row()
+
+
+def _type_inputs(one: Any) -> dict[str, Any]:
+    if isinstance(one, ProfileSet):
+        return {"profile": one.fingerprint}
+    return {"profile": one.profile.fingerprint, "count": one.count, "cost": one.cost}
+
+
+def _plain(value: Any) -> Any:
+    """A value as plain JSON: records by their fields, arrays by their digests."""
+    if isinstance(value, np.ndarray):
+        return f"sha256:{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
+    if isinstance(value, range | list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {"is": type(value).__name__,
+                **{item.name: _plain(getattr(value, item.name)) for item in fields(value)}}
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def rows_of(
+    questions: Sequence[Question], engine: Engine, place: Place | None,
+    on_answer: Callable[[], object],
+) -> tuple[list[dict[str, Any]], list[InfeasibleError]]:
+    """The rows, in the order of the questions, and what has no answer.
+
+    Raises
+    ------
+    RamsisError
+        A question that failed otherwise.
+    """
+    found: dict[int, Outcome] = {}
+    for index, outcome in answers(questions, engine, place):
+        found[index] = outcome
+        on_answer()
+    rows, missed = [], []
+    for i in range(len(questions)):
+        try:
+            rows.append(value_of(found[i]))
+        except InfeasibleError as error:
+            missed.append(error)
+    return rows, missed
+
+
+def value_of(outcome: Outcome) -> dict[str, Any]:
+    """What a job gave.
+
+    Raises
+    ------
+    RamsisError
+        It failed.
+    """
+    if outcome.error is not None or outcome.value is None:
+        raise _ERRORS.get(outcome.exit_code, RamsisError)(str(outcome.error))
+    return outcome.value
+
+
+def level_maker(
+    cluster: Cluster, settings: SynthesisSettings, burst: int, engine: Engine
+) -> Callable[[Sequence[float]], Iterator[Level[Policy]]]:
+    """What makes the levels for some loads, for :func:`ramsis.synthesis.generate_set`."""
+    def make(loads_qps: Sequence[float]) -> Iterator[Level[Policy]]:
+        questions = [Question(partial(_level_document, cluster, load_qps, settings, burst),
+                              {"asked": "level", "load_qps": load_qps,
+                               "settings": settings_document(settings)})
+                     for load_qps in loads_qps]
+        for _, outcome in answers(questions, engine):
+            yield _level(value_of(outcome))
+
+    return make
+
+
+def _level_document(
+    cluster: Cluster, load_qps: float, settings: SynthesisSettings, burst: int
+) -> dict[str, Any]:
+    level = made_level(cluster, load_qps, settings, burst)
+    return {**level._asdict(), "expected": dict(level.expected), "stations": [
+        {**one._asdict(), "share": list(one.share.items()), "policy": one.policy.to_document()}
+        for one in level.stations]}
+
+
+def _level(document: Mapping[str, Any]) -> Level[Policy]:
+    stations = tuple(Station(
+        one["name"], tuple(one["worker_types"]), one["workers"], one["load_qps"],
+        dict(one["share"]), Policy.from_document(one["policy"], one["name"]))
+        for one in document["stations"])
+    return Level(document["load_qps"], document["arrivals"], stations, document["expected"])
+

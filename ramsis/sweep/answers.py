@@ -1,0 +1,116 @@
+"""Questions that are answered each by itself: capacity searches, levels of a policy set.
+
+They run like the cells of a sweep, in processes or on Ray. An answer comes back to the process
+that asked; where a place is given, it is kept there at once, under the fingerprint of all that it
+depends on, and not worked out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ramsis import __version__
+from ramsis.errors import InputFileError
+from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
+from ramsis.sweep.engines import Engine, runner
+from ramsis.sweep.jobs import Job
+from ramsis.sweep.pool import Outcome
+from ramsis.sweep.store import Place, store_at
+
+__all__ = ["ANSWER_FORMAT", "Question", "answers"]
+
+ANSWER_FORMAT = "ramsis.answer/1"
+"""The ``format`` field of an answer's file."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A call that gives plain JSON values.
+
+    Attributes
+    ----------
+    call : callable
+        Importable with its arguments, as a :func:`functools.partial` of a function of a module.
+    inputs : Mapping
+        All that the answer depends on, as plain JSON values.
+    """
+
+    call: Callable[[], dict[str, Any]]
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """Where the answer is kept, below the place of answers."""
+        digest = fingerprint({"code": f"{ANSWER_FORMAT} {__version__}", **self.inputs})
+        return Path("answers") / f"{digest.partition(':')[2][:32]}.json"
+
+    @property
+    def needs(self) -> Sequence[Job]:
+        """None."""
+        return ()
+
+    def done(self) -> bool:
+        """Never: who asks looks what is kept."""
+        return False
+
+    def run(self) -> dict[str, Any]:
+        """The answer."""
+        return self.call()
+
+
+def answers(
+    questions: Sequence[Question], engine: Engine, place: Place | None = None
+) -> Iterator[tuple[int, Outcome]]:
+    """Index and outcome of each question as it is answered; those that are kept come first.
+
+    Parameters
+    ----------
+    questions : sequence of Question
+    engine : Engine
+    place : path or URL, optional
+        Where answers are kept.
+
+    Raises
+    ------
+    InvalidValueError
+        Ray cannot be used, or the place is none.
+    OutputError
+        The place cannot be written.
+    """
+    with ExitStack() as leaving:
+        store = None if place is None else leaving.enter_context(store_at(place))
+        found: dict[int, dict[str, Any]] = {}
+        if store is not None:
+            paths = [store.folder / one.path for one in questions]
+            store.fetch(path for path in paths if store.has(path))
+            found = {i: kept for i, path in enumerate(paths)
+                     if (kept := _kept(path, questions[i])) is not None}
+        yield from ((i, Outcome(value=kept)) for i, kept in found.items())
+        wanted = [i for i in range(len(questions)) if i not in found]
+        if not wanted:
+            return
+        run = leaving.enter_context(runner(engine, len(wanted)))
+        for k, outcome in run([questions[i] for i in wanted]):
+            if store is not None and outcome.value is not None:
+                path = store.folder / questions[wanted[k]].path
+                write_atomic(path, canonical_json({
+                    "format": ANSWER_FORMAT, "inputs": dict(questions[wanted[k]].inputs),
+                    "answer": outcome.value}))
+                store.keep([path])
+            yield wanted[k], outcome
+
+
+def _kept(path: Path, question: Question) -> dict[str, Any] | None:
+    """The answer in a whole file of these inputs."""
+    try:
+        document = read_json(path)
+    except InputFileError:
+        return None
+    good = (document.get("format") == ANSWER_FORMAT
+            and document.get("inputs") == dict(question.inputs))
+    answer = document.get("answer")
+    return answer if good and isinstance(answer, dict) else None
