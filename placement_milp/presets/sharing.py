@@ -23,7 +23,7 @@ from placement_milp.sharing.igniter import Igniter
 from placement_milp.sharing.plan import SharingPolicy, check_replicas, why_unserved
 from placement_milp.sharing.usher import Usher
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
-from ramsis.errors import InfeasibleError, InvalidValueError, describe
+from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, describe
 from ramsis.profiles.sharing import SharedBatch
 
 __all__ = ["igniter", "models_of_problem", "placed_by", "usher", "wao_usher"]
@@ -60,9 +60,9 @@ def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement
     InvalidValueError
         Several variants in a family.
     InfeasibleError
-        No batch has the metric.
+        No GPUs.
     InputFileError
-        Replicas that the GPUs cannot hold.
+        A model that fits no GPU, replicas that the GPUs cannot hold.
     """
     start = time.perf_counter()
     models, gpus = models_of_problem(problem, metric)
@@ -94,9 +94,13 @@ def models_of_problem(
     by_family = {variant.family: variant for variant in problem.variants}
     models = tuple(_model(problem, family, by_family.get(family.name), metric)
                    for family in problem.families)
-    if not gpus or not any(model.batches for model in models):
-        raise InfeasibleError(describe(f"no GPUs, or no batch with {metric} or compute_share",
-                                       where=problem.name))
+    if not gpus:
+        raise InfeasibleError(describe("no GPUs", where=problem.name))
+    for model in models:
+        if not model.batches:
+            raise InputFileError(describe(
+                "model fits no GPU", where=f"{problem.name}: {model.name}",
+                allowed=f"a latency with {metric} or compute_share, within a worker's memory"))
     return models, gpus
 
 

@@ -33,6 +33,7 @@ _COMMANDS = {
     "simulate": ("ramsis.cli.simulate:simulate_command", "What schemes do on a workload."),
     "cluster": ("ramsis.cli.cluster:cluster_command",
                 "What schedulers do where models come and go."),
+    "scenario": ("ramsis.cli.scenario:scenario_group", "What scenario files are made into."),
     "load": ("ramsis.cli.load:load_command", "Send a workload to a server."),
     "export": ("ramsis.cli.export:export", "What other serving systems take."),
     "audit": ("ramsis.cli.audit:audit", "How far a request log is from the best possible."),

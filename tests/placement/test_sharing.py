@@ -236,3 +236,7 @@ def test_presets_read_problems(v100: SharingProfile) -> None:
     assert [use.mps_share for use in group.uses] == [0.4, 0.4]
     with pytest.raises(InvalidValueError, match="family has several variants"):
         usher(problem())
+    large = [replace(variant, memory_mb=10_000) if variant.name == "text" else variant
+             for variant in bare.variants]
+    with pytest.raises(InputFileError, match="sample: text: model fits no GPU"):
+        usher(replace(bare, variants=tuple(large)))

@@ -58,10 +58,10 @@ def test_a_hundred_files_are_read_in_a_moment(tmp_path: Path) -> None:
     path = tmp_path / "policy.json"
     policy.write(large_policy(), path)
     policy.read(path)
-    start = time.perf_counter()
+    start = time.process_time()  # of this process: others may be busy
     for _ in range(100):
         policy.read(path)
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0
 
 
 def test_numpy_numbers_are_written_as_plain_ones() -> None:

@@ -18,6 +18,7 @@ that names time and event. The run ends when nothing more can happen.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from math import inf
@@ -364,8 +365,19 @@ class ClusterEngine:
     # The run.
 
     def serve(self, start: Callable[[ClusterEngine], Listener]) -> ClusterRun:
-        """Let a scheduler serve the requests to the end."""
-        scheduler = start(self)
+        """Let a scheduler serve the requests to the end.
+
+        Events leave nothing that refers to itself, so Python does not look for that meanwhile.
+        """
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self._serve(start(self))
+        finally:
+            if collects:
+                gc.enable()
+
+    def _serve(self, scheduler: Listener) -> ClusterRun:
         on_arrival, on_end = scheduler.on_arrival, scheduler.on_end
         events, timers, state, workers = self._events, self._timers, self.requests, self.workers
         coming, states, members = state.coming, state.batch, self._members

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
@@ -231,12 +232,17 @@ class Clockwork(Scheduler):
                 row = self.rows[worker][model]
                 heappush(heap, (latest_ms + row[size - 1] - row[smaller - 1], model, smaller,
                                 head))
-            else:
+            elif self.alike or self.hopeless(model, head):
                 self.engine.drop(queue.popleft())
                 if queue:
                     self.renew(model)
                 else:
                     self.waiting.pop(model, None)
+
+    def hopeless(self, model: int, request: int) -> bool:
+        """Whether no worker of any type would answer a request in time, if it began now."""
+        fastest_ms = min(self.rows[worker][model][0] for worker in self.holders[model])
+        return self.deadline_ms[request] < self.engine.now_ms + fastest_ms
 
     def renew(self, model: int) -> None:
         """The model has another oldest request."""
@@ -270,7 +276,8 @@ class Clockwork(Scheduler):
     def able(self) -> list[int]:
         """The workers that can begin a load, the one with least work first."""
         workers = self.engine.workers
-        found = [worker for worker in range(len(workers)) if workers.may_load(worker)]
+        found = [worker for worker in range(len(workers)) if workers.may_load(worker)
+                 and not (workers.blocking[worker] and self.given[worker])]
         return sorted(found, key=self.free_ms.__getitem__)
 
     def load_cold(self) -> None:
@@ -289,6 +296,8 @@ class Clockwork(Scheduler):
         engine, row = self.engine, self.rows[worker]
         deadline_ms, best, found = self.deadline_ms, 0.0, None
         for model in list(self.cold):
+            if row[model][0] == inf:
+                continue
             queue = self.queues[model]
             ready_ms = engine.now_ms + engine.load_ms(worker, model) + row[model][0]
             while queue and deadline_ms[queue[0]] < ready_ms:
@@ -340,7 +349,9 @@ class Clockwork(Scheduler):
         if not engine.times.runs(engine.workers.type[worker], model) or not (
                 self.make_room(worker, model)):
             return False
-        engine.load(worker, model)
+        ready_ms = engine.load(worker, model)
+        if engine.workers.blocking[worker]:
+            self.free_ms[worker] = ready_ms
         self.coming[model] += 1
         self.cold.pop(model, None)
         return True

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-
-import numpy as np
+from random import Random
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
@@ -38,11 +37,17 @@ class LeastRecentlyUsed(Scheduler):
         super().__init__(engine)
         check_at_least(1, "lru", max_ongoing=max_ongoing)
         self.max_ongoing = max_ongoing
-        self.rng = np.random.default_rng(engine.seed)
+        self.rng = Random(engine.seed)
+        workers, kinds = engine.workers, range(len(engine.arrays.models))
+        self.able = [[worker for worker in range(len(workers))
+                      if engine.times.runs(workers.type[worker], model)
+                      and workers.model_mb[model] <= workers.memory_mb[worker]]
+                     for model in kinds]
         count = len(engine.workers)
         self.queues: list[deque[int]] = [deque() for _ in range(count)]
         self.ongoing = [0] * count
-        self.used_ms: list[dict[int, float]] = [{} for _ in range(count)]
+        # The models of each worker, the least recently used first.
+        self.used = [dict.fromkeys(sorted(held)) for held in workers.loaded]
         self.unrouted: deque[int] = deque()
 
     def on_arrival(self, request: int) -> None:
@@ -59,32 +64,32 @@ class LeastRecentlyUsed(Scheduler):
 
     def on_loaded(self, worker: int, model: int) -> None:
         """Serve on."""
+        self.used[worker][model] = None
         self.serve(worker)
 
     def route(self, request: int) -> bool:
         """Give a request to a worker with room."""
         workers, model = self.engine.workers, self.engine.requests.model[request]
-        able = [worker for worker in range(len(workers)) if workers.status[worker] == "active"
-                and self.engine.times.runs(workers.type[worker], model)
-                and workers.model_mb[model] <= workers.memory_mb[worker]]
-        holders = [worker for worker in able if model in workers.loaded[worker]
+        ongoing, most = self.ongoing, self.max_ongoing
+        room = [worker for worker in self.able[model]
+                if ongoing[worker] < most and workers.status[worker] == "active"]
+        if not room:
+            return False
+        holders = [worker for worker in room if model in workers.loaded[worker]
                    or model in workers.loading[worker]]
-        for among in (holders, able):
-            room = [worker for worker in among if self.ongoing[worker] < self.max_ongoing]
-            if room:
-                worker = self.shorter_of_two(room)
-                self.queues[worker].append(request)
-                self.ongoing[worker] += 1
-                self.serve(worker)
-                return True
-        return False
+        worker = self.shorter_of_two(holders or room)
+        self.queues[worker].append(request)
+        ongoing[worker] += 1
+        self.serve(worker)
+        return True
 
     def shorter_of_two(self, among: Sequence[int]) -> int:
         """Of two workers drawn at random, the one with fewer requests."""
         if len(among) == 1:
             return among[0]
-        drawn = self.rng.choice(len(among), 2, replace=False)
-        first, second = among[int(drawn[0])], among[int(drawn[1])]
+        i = int(self.rng.random() * len(among))
+        j = int(self.rng.random() * (len(among) - 1))
+        first, second = among[i], among[j + (j >= i)]
         return second if self.ongoing[second] < self.ongoing[first] else first
 
     def serve(self, worker: int) -> None:
@@ -101,15 +106,16 @@ class LeastRecentlyUsed(Scheduler):
                 return
             if workers.free_lanes[worker] <= 0:
                 return
-            self.used_ms[worker][model] = engine.now_ms
+            self.used[worker].pop(model, None)
+            self.used[worker][model] = None
             engine.run(worker, model, [queue.popleft()])
 
     def make_room(self, worker: int, model: int) -> None:
         """Unload what has not run for longest and does not run now."""
-        engine, used = self.engine, self.used_ms[worker]
-        held = engine.workers.loaded[worker]
-        for other in sorted(held, key=lambda one: (used.get(one, -1.0), one)):
+        engine, used = self.engine, self.used[worker]
+        for other in list(used):
             if engine.workers.fits(worker, model):
                 return
             if not engine.runs_now(worker, other):
                 engine.unload(worker, other)
+                del used[other]

@@ -1,20 +1,22 @@
 """Random decisions: what a scheduler without any sense comes to.
 
-Every ``every_ms``, each worker in turn is given, for each of the models with waiting requests
-whose oldest request is the most urgent (``slots`` of them), nothing or a full batch of a size
-that its queue can fill, all with the same probability, as long as it has less than ``ahead_ms``
-of work. It is the agent of the thesis on reinforcement learning in Clockwork (Saarland, 2022)
-before it has learned anything: 12 slots, a decision every millisecond, invalid actions masked.
+Every ``every_ms``, each worker in turn is asked, for each of the models with waiting requests
+whose oldest request is the most urgent (``slots`` of them), whether to run it or not, with equal
+chances, and in a batch of which size, of those that its queue can fill. Nobody looks at how much
+work the worker has been given already, so the first worker is given most. It is the agent of the
+thesis on reinforcement learning in Clockwork (Saarland, 2022) before it has learned anything: 12
+slots, a decision every millisecond, invalid actions masked.
 
-Models that no worker holds are loaded onto a worker with room, or in the place of models without
-waiting requests.
+Requests that are overdue are dropped. Models that no worker holds are loaded onto a worker with
+room, or in the place of models without waiting requests.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-
-import numpy as np
+from math import inf
+from random import Random
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
@@ -32,18 +34,22 @@ class RandomScheduler(Scheduler):
         Time between two decisions.
     slots : int
         Models that are looked at in a decision.
-    ahead_ms : float
-        Work that a worker is given ahead.
+    ahead_ms : float, optional
+        Workers with more work than this are given none.
     """
 
     def __init__(
-        self, engine: ClusterEngine, every_ms: float = 1.0, slots: int = 12, ahead_ms: float = 5.0
+        self, engine: ClusterEngine, every_ms: float = 1.0, slots: int = 12,
+        ahead_ms: float | None = None,
     ) -> None:
         super().__init__(engine)
-        check_at_least(1e-3, "random", every_ms=every_ms, ahead_ms=ahead_ms)
+        check_at_least(1e-3, "random", every_ms=every_ms)
+        if ahead_ms is not None:
+            check_at_least(1e-3, "random", ahead_ms=ahead_ms)
         check_at_least(1, "random", slots=slots)
-        self.every_ms, self.slots, self.ahead_ms = every_ms, slots, ahead_ms
-        self.rng = np.random.default_rng(engine.seed)
+        self.every_ms, self.slots = every_ms, slots
+        self.ahead_ms = inf if ahead_ms is None else ahead_ms
+        self.rng = Random(engine.seed)
         self.queues: dict[int, deque[int]] = {}
         self.given: list[deque[tuple[int, list[int]]]] = [deque() for _ in engine.workers.type]
         self.free_ms = [0.0] * len(engine.workers)
@@ -60,12 +66,24 @@ class RandomScheduler(Scheduler):
         """Decide."""
         engine = self.engine
         self.awake = False
-        for model in [m for m, queue in self.queues.items() if queue]:
-            if not engine.workers.holders(model):
+        deadline_ms = engine.requests.deadline_ms
+        waiting = []
+        for model, queue in list(self.queues.items()):
+            while queue and deadline_ms[queue[0]] < engine.now_ms:
+                engine.drop(queue.popleft())
+            if queue:
+                waiting.append((deadline_ms[queue[0]], model))
+            else:
+                del self.queues[model]
+        waiting.sort()
+        for _, model in waiting[:self.slots]:
+            if not any(model in held for held in engine.workers.loaded):
                 self.load(model)
-        for worker in range(len(engine.workers)):
-            self.decide(worker)
-        if any(self.queues.values()):
+        urgent, limit_ms = [m for _, m in waiting], engine.now_ms + self.ahead_ms
+        for worker, free_ms in enumerate(self.free_ms):
+            if free_ms < limit_ms and engine.workers.status[worker] == "active":
+                self.decide(worker, urgent, limit_ms)
+        if waiting:
             self.awake = True
             engine.wake_at(engine.now_ms + self.every_ms)
 
@@ -77,25 +95,23 @@ class RandomScheduler(Scheduler):
         """Start what waited for the end of a load that blocks."""
         self.start(worker)
 
-    def decide(self, worker: int) -> None:
-        """Give a worker random batches."""
-        engine = self.engine
-        now, workers, kind = engine.now_ms, engine.workers, engine.workers.type[worker]
-        if workers.status[worker] != "active":
-            return
-        deadline = engine.requests.deadline_ms
-        here = [(deadline[queue[0]], m) for m, queue in self.queues.items()
-                if queue and m in workers.loaded[worker]]
-        for _, model in sorted(here)[:self.slots]:
-            if self.free_ms[worker] >= now + self.ahead_ms:
-                return
+    def decide(self, worker: int, models: list[int], limit_ms: float) -> None:
+        """Give a worker random batches of the most urgent models that it holds."""
+        engine, free_ms, left = self.engine, self.free_ms, self.slots
+        kind, held = engine.workers.type[worker], engine.workers.loaded[worker]
+        sizes_of, rows, chance = engine.times.sizes[kind], engine.times.rows[kind], self.rng.random
+        for model in models:
             queue = self.queues[model]
-            sizes = [size for size in engine.times.sizes[kind][model] if size <= len(queue)]
-            action = int(self.rng.integers(len(sizes) + 1))
-            if action:
-                size = sizes[action - 1]
-                took_ms = engine.times.rows[kind][model][size - 1]
-                self.free_ms[worker] = max(self.free_ms[worker], now) + took_ms
+            if not queue or model not in held:
+                continue
+            if free_ms[worker] >= limit_ms or not left:
+                return
+            left -= 1
+            sizes = sizes_of[model]
+            fit = bisect_right(sizes, len(queue))
+            if fit and chance() < 0.5:
+                size = sizes[int(chance() * fit)]
+                free_ms[worker] = max(free_ms[worker], engine.now_ms) + rows[model][size - 1]
                 self.given[worker].append((model, [queue.popleft() for _ in range(size)]))
                 self.start(worker)
 
@@ -114,7 +130,7 @@ class RandomScheduler(Scheduler):
                 and engine.times.runs(workers.type[worker], model)]
         if not able:
             return
-        worker = able[int(self.rng.integers(len(able)))]
+        worker = self.rng.choice(able)
         busy = {m for m, _ in self.given[worker]}
         for other in sorted(workers.loaded[worker]):
             if workers.fits(worker, model):

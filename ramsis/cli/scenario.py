@@ -1,0 +1,46 @@
+"""``ramsis scenario``: what can be made of a scenario file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ramsis.files import canonical_json, write_atomic
+
+__all__ = ["scenario_group"]
+
+
+@click.group("scenario")
+def scenario_group() -> None:
+    """Scenarios of clusters on which models come and go."""
+
+
+@scenario_group.command("placement")
+@click.argument("scenario_file", metavar="SCENARIO")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
+              metavar="FILE", help="Placement problem to write.")
+@click.option("--window-s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+              help="Demand is the largest load of a window of this length.  [default: the mean "
+              "of the scenario]")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+def placement_command(
+    scenario_file: str, out: Path, window_s: float | None, seed: int
+) -> None:
+    """Write the placement problem of a scenario, which `ramsis place` solves.
+
+    Each model that gets requests is a variant, each family of models a family, with the load of
+    its streams and the tightest of their SLOs.
+
+    \b
+    Examples:
+      $ ramsis scenario placement scenario.json --window-s 1 --out problem.json
+    """
+    from ramsis.planning.placement import placement_problem  # here: it takes long to load
+    from ramsis.scenario import read_scenario
+
+    problem = placement_problem(read_scenario(scenario_file), window_s=window_s, seed=seed)
+    write_atomic(out, canonical_json(problem.to_document()))
+    workers = sum(one.count for one in problem.worker_types)
+    click.echo(f"{out}: {len(problem.variants)} models for {len(problem.families)} families, "
+               f"{sum(one.demand_qps for one in problem.families):.1f} QPS, {workers} workers")
