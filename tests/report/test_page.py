@@ -94,6 +94,7 @@ def charts(page: str) -> list[dict[str, Any]]:
     return [json.loads(text) for text in found]
 
 
+@pytest.mark.slow
 def test_a_page_of_each_kind_is_drawn_without_errors_and_without_the_network(
     results: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -184,6 +185,7 @@ def test_every_control_and_figure_has_a_name(shown: Any) -> None:
     assert page.evaluate("document.documentElement.lang") == "en"
 
 
+@pytest.mark.slow
 def test_names_are_text_and_nothing_else(results: dict[str, Path], tmp_path: Path) -> None:
     page = tmp_path / "all.html"
     write_report(list(results.values()), page, title=EVIL)
@@ -199,6 +201,7 @@ def test_names_are_text_and_nothing_else(results: dict[str, Path], tmp_path: Pat
         assert figures == drawn
 
 
+@pytest.mark.slow
 def test_a_page_says_how_it_was_made_and_what_is_in_it(
     results: dict[str, Path], tmp_path: Path, evil: ProfileSet
 ) -> None:

@@ -39,6 +39,7 @@ def content(url: str) -> dict[str, bytes]:
     return {name[len(root) + 1:]: system.cat_file(name) for name in system.find(root)}
 
 
+@pytest.mark.slow
 def test_a_url_gets_the_tables_of_a_folder_byte_for_byte(tmp_path: Path, url: str) -> None:
     run_sweep(spec(), tmp_path / "here")
     result = run_sweep(spec(), url)
@@ -50,6 +51,7 @@ def test_a_url_gets_the_tables_of_a_folder_byte_for_byte(tmp_path: Path, url: st
     assert result.files[0] == f"{url}/results.csv"
 
 
+@pytest.mark.slow
 def test_what_is_at_the_url_is_used_again_by_another_process(tmp_path: Path, url: str) -> None:
     run_sweep(spec(load_qps=100), url)
     _of_this_process.cache_clear()  # as in a new process: nothing has been fetched
@@ -70,6 +72,7 @@ def test_a_damaged_result_is_made_again(tmp_path: Path, url: str) -> None:
     assert content(url)[name] == before[name]
 
 
+@pytest.mark.slow
 def test_sets_of_several_files_are_fetched_and_kept(url: str) -> None:
     several = spec(scheme="central-queue:max_queue=4,grid=fixed:2", slo_ms="25:0.5,50:0.5",
                    load_qps=100)

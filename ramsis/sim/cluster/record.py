@@ -19,6 +19,8 @@ __all__ = ["ClusterRun", "Recorder"]
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+_ROUNDING_MS = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class ClusterRun:
@@ -115,20 +117,16 @@ class ClusterRun:
             return found
         models = len(self.scenario.arrays.models)
         load_key = self.load_worker * models + self.load_model
-        order = np.lexsort((self.load_end_ms, load_key))
-        keys, ends = load_key[order], self.load_end_ms[order]
         batch = self.batch_of[ran]
         key = self.worker[batch] * models + self.batch_model[batch]
-        # The last load of the same model on the same worker that had ended when the batch began.
-        rank = {one: (int(np.searchsorted(keys, one)), int(np.searchsorted(keys, one, "right")))
-                for one in np.unique(key).tolist()}
-        for one, (first, last) in rank.items():
-            mine = np.flatnonzero(key == one) if last > first else np.empty(0, dtype=int)
-            if not len(mine):
-                continue
-            place = np.searchsorted(ends[first:last], self.start_ms[batch[mine]], "right") - 1
-            loaded_ms = np.where(place >= 0, ends[first:last][np.maximum(place, 0)], -np.inf)
-            found[ran[mine]] = loaded_ms > self.arrival_ms[ran[mine]]
+        # One axis for all pairs of a worker and a model, each with a stretch of its own.
+        stretch_ms = self.end_ms + 1.0
+        loads = load_key * stretch_ms + self.load_end_ms
+        order = np.argsort(loads)
+        at = key * stretch_ms + self.start_ms[batch] + _ROUNDING_MS
+        last = order[np.maximum(np.searchsorted(loads[order], at, side="right") - 1, 0)]
+        found[ran] = ((load_key[last] == key) & (loads[last] <= at)
+                      & (self.load_end_ms[last] > self.arrival_ms[ran]))
         return found
 
     def active_ms(self) -> FloatArray:

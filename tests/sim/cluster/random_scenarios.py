@@ -220,6 +220,7 @@ def check(seed: int) -> ClusterRun:
     assert bound is None or found.in_time <= bound.in_time
     _check_loaded(run)
     _check_lanes(run)
+    _check_cold(run)
     return run
 
 
@@ -239,6 +240,16 @@ def _check_loaded(run: ClusterRun) -> None:
             run.finish_ms.tolist(), strict=True):
         assert any(ready <= start_ms and finish_ms <= gone + 1e-9
                    for ready, gone in stays[worker, model])
+
+
+def _check_cold(run: ClusterRun) -> None:
+    """A cold start, request by request: the last load before the batch ended after the arrival."""
+    for request in range(run.requests):
+        batch = run.batch_of[request]
+        ends = [] if batch < 0 else run.load_end_ms[
+            (run.load_worker == run.worker[batch]) & (run.load_model == run.batch_model[batch])
+            & (run.load_end_ms <= run.start_ms[batch] + 1e-9)]
+        assert run.cold[request] == (len(ends) > 0 and max(ends) > run.arrival_ms[request])
 
 
 def _check_lanes(run: ClusterRun) -> None:

@@ -111,6 +111,24 @@ def test_what_is_not_in_use_makes_room(name: str) -> None:
     assert run.answered.all()
 
 
+@pytest.mark.parametrize("name", ["sigmaos-registry", "sigmaos-dynamic"])
+def test_machines_without_the_model_process_for_those_that_have_it(name: str) -> None:
+    made = scenario(worker_types=[cluster(1), {"name": "cpu", "count": 2, "cores": 4}], start=[],
+                    streams=[at(0, 0, 100, cores=3, pre_ms=5, network_ms=2)])
+    run = served(made, name)
+    assert run.answered_ms.tolist() == [67, 77, 117]
+    assert run.load_worker.tolist() == [0]
+
+
+def test_a_request_does_not_wait_for_a_machine_that_is_too_small() -> None:
+    made = scenario(
+        worker_types=[cluster(1), {"name": "large", "count": 1, "cores": 4}],
+        models=[model(latency=[{"worker_type": name, "batch": 1, "latency_ms": 10}
+                               for name in ("gpu", "large")])],
+        streams=[at(0, cores=4)], start=[{"worker": "gpu", "models": ["m"]}])
+    assert served(made, "sigmaos-colocation-queue").answered_ms.tolist() == [60]
+
+
 SCENARIOS = st.fixed_dictionaries({
     "machines": st.integers(1, 3), "cores": st.integers(1, 3), "lanes": st.integers(1, 2),
     "memory_mb": st.sampled_from([100, 150, 200, 300]),

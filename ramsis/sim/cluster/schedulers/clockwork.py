@@ -28,7 +28,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 
 __all__ = ["Clockwork"]
 
@@ -59,6 +59,8 @@ class Clockwork(Scheduler):
         capacity_ms: float = 100.0, every_ms: float = 20.0,
     ) -> None:
         super().__init__(engine)
+        check_at_least(0, "clockwork", ahead_ms=ahead_ms, margin_ms=margin_ms)
+        check_at_least(1e-3, "clockwork", capacity_ms=capacity_ms, every_ms=every_ms)
         self.ahead_ms, self.margin_ms, self.capacity_ms = ahead_ms, margin_ms, capacity_ms
         self.every_ms = every_ms
         workers, models = engine.workers, len(engine.arrays.models)

@@ -9,9 +9,9 @@ takes. A worker looks at the batches of the models that it holds by their latest
 each on the worker that is free first. Where that is too late for one, of all batches up to it the
 one with most time per request is put off (Moore 1968, Hodgson's rule, for weights): it stays, and
 may have more requests by the time that it is looked at again. The first that is not put off is
-run. No more than ``look_ahead`` batches are looked at. Where workers hold different models, a
-batch of a model with h holders is taken to keep each of them busy for an h-th of its time. A
-request that no batch can answer in time is dropped.
+run. No more than ``look_ahead`` batches are looked at. Where workers hold different models, each
+plans as if it were alone, but for models that all hold, of which it plans its share. A request
+that no batch can answer in time is dropped.
 
 *Loads.* A waiting model that no worker holds is loaded at once, onto the worker with least work by
 the rates seen so far. Every ``every_ms``, the models of most work by holder, of at least a share
@@ -38,6 +38,7 @@ __all__ = ["Planned"]
 
 _EPSILON_MS = 1e-9
 _MOST_LOADS = 8  # on the way for copies
+_FORGOTTEN = 0.05  # arrivals, weighted by age
 _NEW = 0.2  # weight of the last batch in the time per request
 
 Batch = tuple[float, int, int, float, int]
@@ -61,7 +62,7 @@ class Planned(Scheduler):
     """
 
     def __init__(
-        self, engine: ClusterEngine, look_ahead: int = 12, every_ms: float = 100.0,
+        self, engine: ClusterEngine, look_ahead: int = 12, every_ms: float = 20.0,
         memory_ms: float = 1000.0, worth: float = 0.005,
     ) -> None:
         super().__init__(engine)
@@ -83,6 +84,7 @@ class Planned(Scheduler):
         self.settled = self.alike and all(len(held) == count for held in self.holders)
         self.coming = [0] * models
         self.cold: dict[int, None] = {}
+        self.wanted: dict[int, None] = {}  # models with a rate
         self.rate, self.seen_ms = [0.0] * models, [0.0] * models
         self.cost_ms = [min(rows[model][0] for rows in self.rows) for model in range(models)]
         self.busy = [0.0] * count  # share of each worker's time, by the rates
@@ -166,15 +168,14 @@ class Planned(Scheduler):
             return
         due_ms, now_ms = self.deadline_ms[queue[0]], self.engine.now_ms
         version = self.version[model]
-        if self.settled or (holders is None and self.everywhere(model)):
-            batch = self.batch(0, model, len(queue), due_ms, now_ms, version)
+        shared = self.settled or (holders is None and self.everywhere(model))
+        places = (-1,) if shared else self.holders[model] if holders is None else holders
+        batch = None
+        for worker in places:
+            if batch is None or not self.alike:
+                batch = self.batch(max(worker, 0), model, len(queue), due_ms, now_ms, version)
             if batch is not None:
-                insort(self.common, batch)
-            return
-        for worker in self.holders[model] if holders is None else holders:
-            batch = self.batch(worker, model, len(queue), due_ms, now_ms, version)
-            if batch is not None:
-                insort(self.own[worker], batch)
+                insort(self.common if worker < 0 else self.own[worker], batch)
 
     def batch(
         self, worker: int, model: int, most: int, due_ms: float, now_ms: float, version: int
@@ -218,6 +219,8 @@ class Planned(Scheduler):
     def first_of_all(self, worker: int) -> Batch | None:
         """Where all workers hold all models: batches are planned on the workers one by one."""
         now_ms, version, entries = self.engine.now_ms, self.version, self.common
+        if not entries:
+            return None
         busy_ms = [at_ms if at_ms > now_ms else now_ms
                    for at_ms in self.engine.workers.busy_until_ms]
         free_ms = busy_ms.copy()
@@ -256,7 +259,7 @@ class Planned(Scheduler):
         return accepted[0] if accepted else cheapest
 
     def first_of_own(self, worker: int) -> Batch | None:
-        """Where workers hold different models: the work of a model is shared by its holders."""
+        """Where workers hold different models: batches are planned on this worker."""
         now_ms, version, count = self.engine.now_ms, self.version, len(self.own)
         common, own = self.common, self.own[worker]
         accepted: list[Batch] = []
@@ -283,7 +286,7 @@ class Planned(Scheduler):
                 continue
             if entries is own:
                 own_at += 1
-                share_ms = took_ms / len(self.holders[model])
+                share_ms = took_ms
             else:
                 at += 1
                 share_ms = took_ms / count
@@ -295,8 +298,8 @@ class Planned(Scheduler):
             if late:
                 worst = max(costs)
                 gone = costs.index(worst)
-                left_ms -= shares_ms.pop(gone)
                 del costs[gone]
+                left_ms -= shares_ms.pop(gone)
                 out = accepted.pop(gone)
                 if worst < lowest:
                     lowest, cheapest = worst, out
@@ -306,7 +309,9 @@ class Planned(Scheduler):
         """Enter what can still be in time in the place of a batch that cannot."""
         model, now_ms = batch[1], self.engine.now_ms
         queue = self.queues[model]
-        shortest_ms = min(self.rows[holder][model][0] for holder in self.holders[model])
+        shortest_ms = self.rows[worker][model][0]
+        if not self.alike:
+            shortest_ms = min(self.rows[holder][model][0] for holder in self.holders[model])
         dropped = False
         while queue and self.deadline_ms[queue[0]] < now_ms + shortest_ms - _EPSILON_MS:
             self.engine.drop(queue.popleft())
@@ -327,6 +332,7 @@ class Planned(Scheduler):
         gone_ms = now_ms - self.seen_ms[model]
         self.rate[model] = self.rate[model] * exp(-gone_ms / self.memory_ms) + 1 / self.memory_ms
         self.seen_ms[model] = now_ms
+        self.wanted[model] = None
         if now_ms >= self.look_ms:
             self.look_ms = now_ms + self.every_ms
             self.even_out()
@@ -406,23 +412,27 @@ class Planned(Scheduler):
             self.enter(model)
 
     def even_out(self) -> None:
-        """Compare the work of the workers, and load models of the busiest onto others too."""
+        """Work out how busy workers are by the rates, and load models onto more of them."""
         workers = self.engine.workers
-        work: list[float] = [0.0] * len(self.rate)
+        work: dict[int, float] = {}
         self.busy = busy = [0.0] * len(workers)
-        for model, holders in enumerate(self.holders):
-            if holders and self.rate[model]:
-                work[model] = self.rate_now(model) * self.cost_ms[model]
+        for model in list(self.wanted):
+            holders, rate = self.holders[model], self.rate_now(model)
+            if rate * self.memory_ms < _FORGOTTEN:
+                del self.wanted[model]
+            elif holders:
+                work[model] = rate * self.cost_ms[model]
+                share = work[model] / len(holders)
                 for worker in holders:
-                    busy[worker] += work[model] / len(holders)
+                    busy[worker] += share
         self.spread(work)
 
-    def spread(self, work: list[float]) -> None:
+    def spread(self, work: dict[int, float]) -> None:
         """Load the models of most work for each of their holders onto more workers."""
         workers, busy = self.engine.workers, self.busy
-        wanted = [(work[model] / len(holders), model) for model, holders in enumerate(self.holders)
-                  if holders and len(holders) < len(workers) and not self.coming[model]
-                  and work[model] > self.worth * len(holders)]
+        wanted = [(one / len(self.holders[model]), model) for model, one in work.items()
+                  if len(self.holders[model]) < len(workers) and not self.coming[model]
+                  and one > self.worth * len(self.holders[model])]
         for share, model in nlargest(_MOST_LOADS, wanted):
             able = [worker for worker in range(len(workers))
                     if workers.may_load(worker) and model not in workers.loaded[worker]]

@@ -42,7 +42,10 @@ class SigmaOSColocationQueue(SigmaOSColocation):
     """With queueing; see the module."""
 
     def place(self, request: int) -> Place | None:
-        """A machine with the model, or any if none has it."""
-        if self.registered.get(self.engine.requests.model[request]):
+        """A machine with the model, or any if none has it that is large enough."""
+        state = self.engine.requests
+        cores = self.streams[state.stream[request]].cores
+        if any(self.engine.workers.cores[copy.worker] >= cores
+               for copy in self.registered.get(state.model[request], ())):
             return self.preferred(request)
         return self.anywhere(request)

@@ -5,7 +5,8 @@ The source compares its three schedulers by what a request takes, with the time 
 :math:`T_N`, where n requests are before it at a copy, and concludes that one should choose among
 them by it; it has no such scheduler. This one does so for each request and each copy:
 
-- cold start on a machine without the model: :math:`T_{CS} + T_I + T_P`;
+- cold start on a machine without the model: :math:`T_{CS} + T_I + T_P`, and :math:`T_N` more from
+  another machine where its cores are taken;
 - at the machine of a copy: :math:`(n + 1) T_I + T_P` if its cores are free; if not, and w
   requests wait already, :math:`(n + w + 1) T_I + (w / s + 2) T_P`, where the cores are enough
   for s requests. If each takes the whole machine, and all before it are its own, that is the
@@ -49,7 +50,7 @@ class SigmaOSDynamic(SigmaOS):
         best = _Best()
         wait = self.at_copies(best, stream, model, len(free))
         if len(self.registered.get(model, ())) < len(self.engine.workers):
-            self.cold(best, stream, model, free)
+            self.cold(best, stream, model)
         if best.took_ms == inf:
             return None
         which = _waiting(wait, best.took_ms, len(queue)) if wait else 0
@@ -84,16 +85,19 @@ class SigmaOSDynamic(SigmaOS):
                 best.offer(took_ms + far_ms, (_ANOTHER, worker))
         return wait
 
-    def cold(self, best: _Best, stream: Stream, model: int, free: Sequence[int]) -> None:
-        """What a cold start would take on each machine."""
-        times, types = self.engine.times, self.engine.workers.type
+    def cold(self, best: _Best, stream: Stream, model: int) -> None:
+        """What a cold start would take at each proxy."""
+        times, workers = self.engine.times, self.engine.workers
         processing_ms = stream.pre_ms + stream.post_ms
-        for worker in free:
-            if model not in self.copies[worker] and times.runs(types[worker], model):
-                took_ms = (self.load_left_ms(worker, model) + processing_ms
-                           + times.rows[types[worker]][model][0])
-                if took_ms <= best.took_ms and self.hosts(worker, model):
-                    best.offer(took_ms, (worker, worker))
+        far_ms = stream.network_ms + stream.network_back_ms
+        for worker, kind in enumerate(workers.type):
+            if model in self.copies[worker] or not times.runs(kind, model):
+                continue
+            here = workers.free_cores[worker] >= stream.cores
+            took_ms = (self.load_left_ms(worker, model) + times.rows[kind][model][0]
+                       + processing_ms + (0.0 if here else far_ms))
+            if took_ms <= best.took_ms and self.hosts(worker, model):
+                best.offer(took_ms, (worker if here else _ANOTHER, worker))
 
     def load_left_ms(self, worker: int, model: int) -> float:
         """What is left of the load of a model that is not loaded, those before it included."""
