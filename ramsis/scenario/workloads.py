@@ -171,7 +171,8 @@ class FunctionTrace(_Spell):
     """Counts by minute of many functions, each assigned to a copy of the model in turn.
 
     ``first_minute`` counts from 0, ``last_minute`` is the first one that is left out; ``scale``
-    multiplies all counts.
+    multiplies all counts. Of the functions, numbered from 0, those from ``first_function`` on in
+    steps of ``every`` are taken: so streams of several models share the functions of a file.
     """
 
     key: ClassVar[str] = "functions"
@@ -181,23 +182,27 @@ class FunctionTrace(_Spell):
     last_minute: int | None = None
     scale: float = 1.0
     within: str = "uniform"
+    first_function: int = 0
+    every: int = 1
     folder: str = field(default="", kw_only=True, compare=False)
 
     @classmethod
     def from_fields(cls, item: Fields) -> FunctionTrace:
         """Read it."""
-        item.only(("functions", "first_minute", "last_minute", "scale", "within", "start_ms",
-                   "duration_s"))
+        item.only(("functions", "first_minute", "last_minute", "scale", "within",
+                   "first_function", "every", "start_ms", "duration_s"))
         first = item.whole_or_none("first_minute", 0) or 0
         scale = item.number_or_none("scale", POSITIVE)
         return cls(item.text("functions"), first, item.whole_or_none("last_minute", first + 1),
                    1.0 if scale is None else scale,
                    item.text("within", _WITHIN) if "within" in item else "uniform",
-                   folder=_folder(item), **_spell(item))
+                   item.whole_or_none("first_function", 0) or 0,
+                   item.whole_or_none("every", 1) or 1, folder=_folder(item), **_spell(item))
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """Each request at a random time of its minute, for the copy of its function."""
         counts = read_function_minutes(Path(self.folder) / self.functions)
+        counts = counts[self.first_function::self.every]
         counts = self.scale * counts[:, self.first_minute:self.last_minute]
         found = [_in_minutes(row, self.within, rng) for row in counts]
         copy = np.repeat(np.arange(len(found)) % copies, [len(one) for one in found])

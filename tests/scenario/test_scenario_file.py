@@ -112,6 +112,21 @@ def test_traces_by_function_go_to_the_copies_in_turn(tmp_path: Path) -> None:
     assert (found.arrival_ms[found.model == 1] >= 60_000).all()
 
 
+def test_streams_of_several_models_share_the_functions_of_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "functions.csv"
+    trace.write_text("HashOwner,HashApp,HashFunction,Trigger,1,2\n"
+                     "o,a,f1,http,10,0\no,a,f2,http,0,20\no,a,f3,http,5,5\n")
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(document(
+        duration_s=600, models=[model("m"), model("n")],
+        streams=[stream(name, name, workload={"functions": "functions.csv", "every": 2,
+                                              "first_function": first})
+                 for first, name in enumerate("mn")])))
+    found = draw_requests(read_scenario(path), 1)
+    assert np.bincount(found.model).tolist() == [20, 20]
+    assert (found.arrival_ms[found.model == 1] >= 60_000).all()
+
+
 def test_recorded_times_are_played(tmp_path: Path) -> None:
     (tmp_path / "times.csv").write_text("arrival_ms\n100\n130\n190\n")
     path = tmp_path / "scenario.json"
