@@ -23,6 +23,7 @@ from typing import Any
 from ramsis.errors import InputFileError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.schedulers.autoscale import Autoscale
 from ramsis.sim.cluster.schedulers.baseline import Baseline
 from ramsis.sim.cluster.schedulers.clockwork import Clockwork
 from ramsis.sim.cluster.schedulers.clockwork_adjusted import ClockworkAdjusted
@@ -44,6 +45,7 @@ from ramsis.sim.cluster.schedulers.sigmaos_registry import SigmaOSRegistry
 __all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
 
 SCHEDULERS: Mapping[str, type[Scheduler]] = {
+    "autoscale": Autoscale,
     "baseline": Baseline,
     "clockwork": Clockwork,
     "clockwork-adjusted": ClockworkAdjusted,
