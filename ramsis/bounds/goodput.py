@@ -166,7 +166,7 @@ class GoodputBound:
     rounds: int
 
 
-def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 150) -> GoodputBound:
+def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) -> GoodputBound:
     """The largest number of requests that any scheduler can answer in time, at most.
 
     Parameters

@@ -26,7 +26,7 @@ FloatArray = NDArray[np.float64]
 
 
 def scenario_bound(
-    scenario: Scenario, requests: DrawnRequests, *, rounds: int = 150
+    scenario: Scenario, requests: DrawnRequests, *, rounds: int = 120
 ) -> GoodputBound | None:
     """The largest number of a scenario's requests that any scheduler can answer in time, at most.
 

@@ -23,10 +23,16 @@ from typing import Any
 from ramsis.errors import InputFileError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.schedulers.autoscale import Autoscale
+from ramsis.sim.cluster.schedulers.baseline import Baseline
 from ramsis.sim.cluster.schedulers.clockwork import Clockwork
+from ramsis.sim.cluster.schedulers.clockwork_adjusted import ClockworkAdjusted
 from ramsis.sim.cluster.schedulers.least_recently_used import LeastRecentlyUsed
+from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
 from ramsis.sim.cluster.schedulers.planned import Planned
+from ramsis.sim.cluster.schedulers.planned_loading import PlannedLoading
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
+from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
 from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler
 from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
 from ramsis.sim.cluster.schedulers.sigmaos_colocation import (
@@ -39,10 +45,16 @@ from ramsis.sim.cluster.schedulers.sigmaos_registry import SigmaOSRegistry
 __all__ = ["SCHEDULERS", "SchedulerSpec", "scheduler"]
 
 SCHEDULERS: Mapping[str, type[Scheduler]] = {
+    "autoscale": Autoscale,
+    "baseline": Baseline,
     "clockwork": Clockwork,
+    "clockwork-adjusted": ClockworkAdjusted,
     "lru": LeastRecentlyUsed,
+    "modified-baseline": ModifiedBaseline,
     "planned": Planned,
+    "planned-loading": PlannedLoading,
     "random": RandomScheduler,
+    "round-robin": RoundRobin,
     "scheme": SchemeScheduler,
     "sigmaos": SigmaOS,
     "sigmaos-colocation": SigmaOSColocation,

@@ -1,0 +1,145 @@
+"""Workers of several types, started and stopped as rates change.
+
+Every ``every_ms`` the rate of requests for each model is estimated from those seen
+(:class:`~ramsis.sim.cluster.schedulers.replanning.Demand`). Models, the ones with most work first,
+are given to the worker type on which a request takes least time, as far as workers of it suffice
+at a utilisation of ``target``, and the rest to the next type. What a type is given, over
+``target`` and rounded up, is the number of its workers that are wanted; where requests wait for a
+model that no active worker can run, at least one of a type that can. Workers that are missing are
+started. When more have been active than wanted for ``down_after_ms``, idle ones are stopped, those
+with the fewest models first. So a request that runs, or waits, is never lost.
+
+Serving and loading are those of another scheduler, ``of``: ``modified-baseline`` (with loads where
+no idle worker holds the model) or ``round-robin`` (with earliest deadlines).
+
+The Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`) has actions to scale, but no
+rule, and one machine type: clusters of several are the gap that it names. The rule is that of
+Kubernetes' horizontal autoscaler, by type: workers in proportion to use over target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import ceil, inf
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
+from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
+from ramsis.sim.cluster.schedulers.replanning import Demand
+from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
+
+__all__ = ["Autoscale"]
+
+_OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler]] = {
+    "modified-baseline": partial(ModifiedBaseline, load_when="no-idle"),
+    "round-robin": partial(RoundRobin, variant="d"),
+}
+_LOOK = object()
+
+
+class Autoscale(Scheduler):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    of : str
+        The scheduler that serves and loads.
+    target : float
+        Utilisation, in (0, 1].
+    every_ms : float
+        Time between two looks, > 0.
+    down_after_ms : float
+        For how long workers must have been too many.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, of: str = "modified-baseline", target: float = 0.5,
+        every_ms: float = 1000.0, down_after_ms: float = 30_000.0,
+    ) -> None:
+        super().__init__(engine)
+        if of not in _OF:
+            raise InvalidValueError(describe("unknown scheduler", where="of", value=of,
+                                             allowed=", ".join(_OF)))
+        self.inner = _OF[of](engine)
+        self.target, self.every_ms, self.down_after_ms = target, every_ms, down_after_ms
+        self.demand = Demand(len(engine.arrays.models))
+        self.many_since_ms = [inf] * len(engine.arrays.types)
+        self.on_end, self.on_loaded = self.inner.on_end, self.inner.on_loaded  # type: ignore[method-assign]
+        self.on_scaled = self.inner.on_scaled  # type: ignore[method-assign]
+
+    def on_start(self) -> None:
+        """Begin to look."""
+        self.inner.on_start()
+        self.engine.wake_at(self.every_ms, _LOOK)
+
+    def on_arrival(self, request: int) -> None:
+        """Count it, and let it be served; at once start a worker if none could."""
+        model = self.engine.requests.model[request]
+        self.demand.seen(model, self.engine.now_ms)
+        self.inner.on_arrival(request)
+        if not self._runnable(model):
+            self.look()
+
+    def on_timer(self, token: object) -> None:
+        """Look, or what the other scheduler asked for."""
+        if token is not _LOOK:
+            self.inner.on_timer(token)
+            return
+        self.look()
+        self.engine.wake_at(self.engine.now_ms + self.every_ms, _LOOK)
+
+    def look(self) -> None:
+        """Start the workers that are missing, stop those that are too many."""
+        engine, now_ms = self.engine, self.engine.now_ms
+        for kind, wanted in enumerate(self.wanted()):
+            there = [w for w in self._of_type(kind) if engine.workers.status[w] != "off"]
+            for _ in range(wanted - len(there)):
+                engine.scale_up(kind)
+            if len(there) <= wanted:
+                self.many_since_ms[kind] = inf
+                continue
+            self.many_since_ms[kind] = min(self.many_since_ms[kind], now_ms)
+            if now_ms - self.many_since_ms[kind] >= self.down_after_ms:
+                idle = sorted((w for w in there if self.inner.idle(w)),
+                              key=lambda w: (len(engine.workers.loaded[w]), -w))
+                for worker in idle[:len(there) - wanted]:
+                    engine.scale_down(worker)
+                    self.inner.on_stopped(worker)
+
+    def wanted(self) -> list[int]:
+        """How many workers of each type there should be."""
+        engine, now_ms = self.engine, self.engine.now_ms
+        types = range(len(engine.arrays.types))
+        room = [self.target * len(self._of_type(kind)) for kind in types]
+        given = [0.0] * len(room)
+        least = [0] * len(room)
+        each_ms = [[engine.times.rows[kind][m][0] for kind in types]
+                   for m in range(len(self.inner.waiting))]
+        rates = [self.demand.per_ms(m, now_ms) for m in range(len(each_ms))]
+        order = sorted(range(len(each_ms)), key=lambda m: -rates[m] * min(each_ms[m]))
+        for model in order:
+            left = 1.0
+            able = sorted((kind for kind in types if each_ms[model][kind] < inf),
+                          key=lambda kind: (each_ms[model][kind], kind))
+            for kind in able:
+                work = rates[model] * each_ms[model][kind]
+                part = min(left, (room[kind] - given[kind]) / work) if work else 0.0
+                given[kind] += part * work
+                left -= part
+            if self.inner.waiting[model] and not self._runnable(model):
+                least[able[0]] = 1
+        return [max(low, min(ceil(one / self.target - 1e-9), len(self._of_type(kind))))
+                for kind, (one, low) in enumerate(zip(given, least, strict=True))]
+
+    def _runnable(self, model: int) -> bool:
+        """Whether a worker is active or starting that can run a model."""
+        workers = self.engine.workers
+        return any(status != "off" and self.engine.times.runs(kind, model)
+                   for status, kind in zip(workers.status, workers.type, strict=True))
+
+    def _of_type(self, kind: int) -> list[int]:
+        return [w for w, one in enumerate(self.engine.workers.type) if one == kind]

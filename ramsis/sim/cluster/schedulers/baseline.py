@@ -1,0 +1,81 @@
+"""Baseline: a model that is loaded nowhere takes the place of what an idle worker holds.
+
+Inference is in phases (:mod:`ramsis.sim.cluster.schedulers.phases`). For the requests that wait,
+in order: if no worker holds the model or loads it, the next idle worker in turn gives up all that
+it holds and loads it. So each model has one copy, however many ask for it; and where models are
+more than workers, workers may load one after the other without running any.
+
+Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), section 4.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
+
+__all__ = ["Baseline"]
+
+
+class Baseline(PhasedScheduler):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    starved : float
+        Share of the time to its deadline after which a request starves.
+    """
+
+    def __init__(self, engine: ClusterEngine, starved: float = 0.6) -> None:
+        super().__init__(engine, starved)
+        self.load_turn = -1
+
+    def settle(self, freed: Sequence[int]) -> None:
+        """Load the models of requests that wait, as there are workers for them."""
+        for model in self.wanted():
+            if not self.place(model):
+                return
+
+    def wanted(self) -> list[int]:
+        """Models to load, that of the request that has waited longest first."""
+        return self.by_age([model for model, queue in enumerate(self.waiting)
+                            if queue and self.nowhere(model)])
+
+    def by_age(self, models: list[int]) -> list[int]:
+        """Models in the order of their oldest requests."""
+        return sorted(models, key=lambda model: next(iter(self.waiting[model])))
+
+    def nowhere(self, model: int) -> bool:
+        """Whether no worker holds a model or loads it."""
+        return not self._holders[model] and not self.coming(model)
+
+    def coming(self, model: int) -> bool:
+        """Whether a worker loads a model."""
+        return any(model in loading for loading in self.engine.workers.loading)
+
+    def able(self, worker: int, model: int) -> bool:
+        """Whether an idle worker could run a model if it held nothing else."""
+        workers = self.engine.workers
+        return (self.engine.times.runs(workers.type[worker], model)
+                and workers.model_mb[model] <= workers.memory_mb[worker])
+
+    def place(self, model: int) -> bool:
+        """Load a model on the next idle worker in turn; whether any worker was idle."""
+        found = False
+        for worker in self.in_turn(self.load_turn):
+            if not self.idle(worker):
+                continue
+            found = True
+            if self.able(worker, model):
+                self.make_room(worker, model)
+                self.engine.load(worker, model)
+                self.load_turn = worker
+                return True
+        return found
+
+    def make_room(self, worker: int, model: int) -> None:
+        """Give up what a worker holds."""
+        for other in sorted(self.engine.workers.loaded[worker]):
+            self.unload(worker, other)

@@ -1,0 +1,213 @@
+"""Clockwork's scheduler, adjusted to workers that hold few models at a time.
+
+*Inference.* Requests of a model can run in batches of the listed sizes. Whenever a worker has a
+free lane, it runs, of the models that it holds, the largest batch that its requests fill and
+whose first deadline can be met, of the model whose last moment to start that is comes first. If
+no request can be in time any more, it runs the oldest.
+
+*Loading.* The demand d_m of a model is the time that the requests that wait for it take on a
+worker. A worker's load is Σ d_m / (copies of m) over the models that it holds. In ``horizon_ms``
+it serves of each the share min(1, horizon / load), so the priority of a model is
+
+    p_m = d_m − Σ over its holders of d_m / copies · min(1, horizon / load).
+
+Every ``every_ms`` the model with the highest priority above 0 is loaded onto an idle worker,
+models that are being loaded counted as held. If no idle worker has room, the models that idle
+workers hold are compared by the priority that they would have without one copy: the one with the
+lowest gives way, and only if that is lower than the priority of the model to be loaded.
+
+Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), section 4.2.4; the
+rule for unloading is its adjustment. Its horizon and period are not printed; Clockwork looks
+100 ms ahead, which is its SLO.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from math import inf
+
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import Scheduler
+
+__all__ = ["ClockworkAdjusted"]
+
+
+class ClockworkAdjusted(Scheduler):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    horizon_ms : float
+        For how long ahead the work of workers is counted, > 0.
+    every_ms : float
+        Time between two loads, > 0.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, horizon_ms: float = 500.0, every_ms: float = 100.0
+    ) -> None:
+        super().__init__(engine)
+        self.horizon_ms, self.every_ms = horizon_ms, every_ms
+        models = len(engine.arrays.models)
+        self.queues: list[deque[int]] = [deque() for _ in range(models)]
+        self.late: list[deque[int]] = [deque() for _ in range(models)]
+        self.busy_with: dict[int, None] = {}  # models with requests that wait
+        mean_ms = engine.arrays.latency_ms[:, :, 0]
+        self.each_ms: list[float] = [min(row) for row in mean_ms[:, engine.arrays.kind].T.tolist()]
+        self.awake = False
+
+    # Inference.
+
+    def on_arrival(self, request: int) -> None:
+        """Serve the request, or let it wait."""
+        model = self.engine.requests.model[request]
+        self.queues[model].append(request)
+        self.busy_with[model] = None
+        free = self.engine.workers.free_lanes
+        for worker in self.engine.workers.holders(model):
+            if free[worker] > 0:
+                self.serve(worker)
+                break
+        self.stay_awake()
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """Serve what waits for the worker."""
+        self.serve(worker)
+
+    def on_loaded(self, worker: int, model: int) -> None:
+        """Serve what waits for the model."""
+        self.serve(worker)
+
+    def serve(self, worker: int) -> None:
+        """Start batches on a worker, as it has free lanes."""
+        held, free = self.engine.workers.loaded[worker], self.engine.workers.free_lanes
+        while free[worker] > 0:
+            here = ([m for m in self.busy_with if m in held] if len(self.busy_with) < len(held)
+                    else [m for m in sorted(held) if m in self.busy_with])
+            found = min(filter(None, (self._strategy(worker, m) for m in here)), default=None)
+            if found is None:
+                found = self._oldest_late(here)
+            if found is None:
+                return
+            _, model, size = found
+            queue = self.queues[model] or self.late[model]
+            batch = [queue.popleft() for _ in range(size)]
+            if not self.queues[model] and not self.late[model]:
+                del self.busy_with[model]
+            self.engine.run(worker, model, batch)
+
+    def _strategy(self, worker: int, model: int) -> tuple[float, int, int] | None:
+        """Last moment to start, model and size of its largest batch that can be in time."""
+        engine, queue = self.engine, self.queues[model]
+        kind = engine.workers.type[worker]
+        rows, deadline_ms = engine.times.rows[kind][model], engine.requests.deadline_ms
+        while queue and deadline_ms[queue[0]] - rows[0] < engine.now_ms:
+            self.late[model].append(queue.popleft())
+        if not queue:
+            return None
+        for size in reversed(engine.times.sizes[kind][model]):
+            latest_ms = deadline_ms[queue[0]] - rows[size - 1]
+            if size <= len(queue) and latest_ms >= engine.now_ms:
+                return latest_ms, model, size
+        return deadline_ms[queue[0]] - rows[0], model, 1
+
+    def _oldest_late(self, models: Iterable[int]) -> tuple[float, int, int] | None:
+        """The request that has waited longest of those that are late."""
+        arrival_ms = self.engine.requests.arrival_ms
+        return min(((arrival_ms[self.late[m][0]], m, 1) for m in models
+                    if self.late[m] and not self.queues[m]), default=None)
+
+    # Loading.
+
+    def on_scaled(self, worker: int) -> None:
+        """A worker has come."""
+        self.stay_awake()
+
+    def on_timer(self, token: object) -> None:
+        """Load what is wanted most."""
+        self.awake = False
+        if not self.busy_with:
+            return
+        priority, load_ms = self.priorities()
+        order = sorted(self.busy_with, key=lambda m: -priority[m])
+        for model in order:
+            if priority[model] > 0 and self.place(model, priority[model], load_ms):
+                break
+        self.stay_awake()
+
+    def stay_awake(self) -> None:
+        """Look at loads again after a while."""
+        if not self.awake:
+            self.awake = True
+            self.engine.wake_at(self.engine.now_ms + self.every_ms)
+
+    def demand_ms(self, model: int) -> float:
+        """Work that waits."""
+        return (len(self.queues[model]) + len(self.late[model])) * self.each_ms[model]
+
+    def held(self, worker: int) -> list[int]:
+        """What a worker holds or loads, of the models with requests that wait."""
+        workers = self.engine.workers
+        return [m for m in self.busy_with
+                if m in workers.loaded[worker] or m in workers.loading[worker]]
+
+    def priorities(self) -> tuple[dict[int, float], list[float]]:
+        """Priority of each model with requests that wait, and the load of each worker in ms."""
+        held = [self.held(worker) for worker in range(len(self.engine.workers))]
+        copies = dict.fromkeys(self.busy_with, 0)
+        for models in held:
+            for model in models:
+                copies[model] += 1
+        load_ms = [sum(self.demand_ms(m) / copies[m] for m in models) for models in held]
+        priority = {m: self.demand_ms(m) for m in self.busy_with}
+        for models, load in zip(held, load_ms, strict=True):
+            for model in models:
+                part = self.demand_ms(model) / copies[model]
+                priority[model] -= part * min(1.0, self.horizon_ms / load)
+        return priority, load_ms
+
+    def place(self, model: int, priority: float, load_ms: list[float]) -> bool:
+        """Load a model onto an idle worker, in the place of others if that is better."""
+        engine, workers = self.engine, self.engine.workers
+        able = [worker for worker in range(len(workers))
+                if workers.may_load(worker) and not workers.running[worker]
+                and model not in workers.loaded[worker] and model not in workers.loading[worker]
+                and engine.times.runs(workers.type[worker], model)]
+        room = [worker for worker in able if workers.fits(worker, model)]
+        if room:
+            engine.load(min(room, key=lambda worker: (load_ms[worker], worker)), model)
+            return True
+        best = min(((max(self.without(other, load_ms) for other in given_up), worker, given_up)
+                    for worker, given_up in ((w, self.to_give_up(w, model, load_ms)) for w in able)
+                    if given_up), default=(inf, -1, []))
+        if best[0] >= priority:
+            return False
+        for other in best[2]:
+            engine.unload(best[1], other)
+        engine.load(best[1], model)
+        return True
+
+    def to_give_up(self, worker: int, model: int, load_ms: list[float]) -> list[int]:
+        """Models that make room for another, those of the lowest priority first."""
+        workers = self.engine.workers
+        free_mb, given_up = workers.free_mb[worker], []
+        places = workers.max_models[worker] - len(workers.loaded[worker])
+        for other in sorted(workers.loaded[worker], key=lambda m: (self.without(m, load_ms), m)):
+            given_up.append(other)
+            free_mb, places = free_mb + workers.model_mb[other], places + 1
+            if free_mb >= workers.model_mb[model] and places >= 1:
+                return given_up
+        return []
+
+    def without(self, model: int, load_ms: list[float]) -> float:
+        """The priority that a model would have with a copy less."""
+        demand_ms = self.demand_ms(model)
+        if not demand_ms:
+            return 0.0
+        holders = self.engine.workers.holders(model)
+        left = sorted(load_ms[worker] for worker in holders)[:-1]
+        part = demand_ms / len(left) if left else 0.0
+        return demand_ms - sum(part * min(1.0, self.horizon_ms / max(load, part))
+                               for load in left)

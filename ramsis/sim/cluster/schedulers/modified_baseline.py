@@ -1,0 +1,97 @@
+"""Modified Baseline: several models on a worker, and no load before the last one has been used.
+
+As :mod:`~ramsis.sim.cluster.schedulers.baseline`, but a worker takes a new model only when it has
+run something since its last load, or has been idle for ``idle_ms``; and it gives up no more than
+it must, what it has not run for longest first.
+
+When a model is loaded is open. The thesis says, when it is loaded nowhere (``load_when=nowhere``);
+the loading time that it prints is that of loads whenever requests wait, so that no idle worker
+holds the model (``load_when=no-idle``).
+
+Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), section 4.2.2, which
+leaves open for how long is "idle for long enough".
+"""
+
+from __future__ import annotations
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.schedulers.baseline import Baseline
+
+__all__ = ["ModifiedBaseline"]
+
+_WHEN = ("nowhere", "no-idle")
+
+
+class ModifiedBaseline(Baseline):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    load_when : str
+        ``nowhere`` or ``no-idle``.
+    idle_ms : float
+        Idle for so long, a worker may load again without having run anything, > 0.
+    starved : float
+        Share of the time to its deadline after which a request starves.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, load_when: str = "nowhere", idle_ms: float = 1000.0,
+        starved: float = 0.6,
+    ) -> None:
+        super().__init__(engine, starved)
+        if load_when not in _WHEN:
+            raise InvalidValueError(describe("unknown rule", where="load_when", value=load_when,
+                                             allowed=", ".join(_WHEN)))
+        self.anywhere = load_when == "no-idle"
+        self.idle_ms = idle_ms
+        count = len(engine.workers)
+        self.used = [True] * count  # whether a worker has run anything since its last load
+        self.since_ms = [0.0] * count  # when it ended its last batch or load
+        self.used_ms: list[dict[int, float]] = [{} for _ in range(count)]
+        self._woken_ms = -1.0
+
+    def wanted(self) -> list[int]:
+        """Models to load, that of the request that has waited longest first."""
+        if not self.anywhere:
+            return super().wanted()
+        return self.by_age([model for model, queue in enumerate(self.waiting) if queue])
+
+    def inferred(self, worker: int, model: int) -> None:
+        """The worker has been used."""
+        self.used[worker] = True
+        self.used_ms[worker][model] = self.engine.now_ms
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """Note when a worker became idle."""
+        self.since_ms[worker] = self.engine.now_ms
+        super().on_end(worker, batch)
+
+    def on_loaded(self, worker: int, model: int) -> None:
+        """A worker has to be used now."""
+        self.used[worker] = False
+        self.since_ms[worker] = self.engine.now_ms
+        super().on_loaded(worker, model)
+
+    def able(self, worker: int, model: int) -> bool:
+        """Whether a worker may take a model now."""
+        held = self.engine.workers.loaded[worker]
+        if model in held or not super().able(worker, model):
+            return False
+        ready_ms = self.since_ms[worker] + self.idle_ms
+        if self.used[worker] or ready_ms <= self.engine.now_ms:
+            return True
+        if self._woken_ms <= self.engine.now_ms:
+            self._woken_ms = ready_ms
+            self.engine.wake_at(ready_ms)
+        return False
+
+    def make_room(self, worker: int, model: int) -> None:
+        """Give up what has not been run for longest, as far as needed."""
+        workers, used_ms = self.engine.workers, self.used_ms[worker]
+        for other in sorted(workers.loaded[worker], key=lambda m: (used_ms.get(m, -1.0), m)):
+            if workers.fits(worker, model):
+                return
+            self.unload(worker, other)

@@ -1,0 +1,215 @@
+"""Inference in phases, as the cluster scheduler of the Warsaw thesis does it.
+
+Requests that wait are looked at in order, in three phases: those that *starve*, to idle workers
+that hold their model; those that can join a continuous batch that runs; all others, to idle
+workers that hold their model. Workers take turns. The order is that of arrivals, or of deadlines.
+Requests run one at a time, but for continuous batches.
+
+After each event the phases would be gone through for all that wait. Nothing that waited before
+the event has an idle worker, so that only the request that came, or the worker that became idle,
+is looked at: each worker has heaps of the requests for models that it holds, from which those
+that were served elsewhere are taken off when they come up.
+
+Source: P. Blinowski, S. Mrozicki, S. Potrzebowski, K. Wąsowski: *Measuring and improving resource
+utilization in a Kubernetes cluster serving AI inference tasks*, BSc thesis, University of Warsaw,
+2024, section 4.2.1. When a request starves is not stated for its Baseline; 60 % of the time to
+its deadline is what its section 4.2.3 counts by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.requests import WAITING
+from ramsis.sim.cluster.scheduler import Scheduler
+
+__all__ = ["PhasedScheduler"]
+
+
+class PhasedScheduler(Scheduler):
+    """Inference in phases; what is loaded is up to subclasses.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    starved : float
+        Share of the time to its deadline after which a request starves, > 0.
+    by_deadline : bool
+        Order by deadline and not by arrival.
+
+    Attributes
+    ----------
+    waiting : list of dict
+        By model, the requests that wait, in the order of arrival.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, starved: float = 0.6, by_deadline: bool = False
+    ) -> None:
+        super().__init__(engine)
+        state, workers = engine.requests, engine.workers
+        self.starved_share = starved
+        self.order = state.deadline_ms if by_deadline else state.arrival_ms
+        self.waiting: list[dict[int, None]] = [{} for _ in engine.arrays.models]
+        self.turn = -1  # the worker that served last
+        self._ready: list[list[tuple[float, int]]] = [[] for _ in workers.type]
+        self._starving: list[list[tuple[float, int]]] = [[] for _ in workers.type]
+        self._starved: list[list[tuple[float, int]]] = [[] for _ in workers.type]
+        self._group: list[dict[int, int]] = [{} for _ in workers.type]
+        self._holders: list[dict[int, None]] = [{} for _ in engine.arrays.models]
+        for worker, held in enumerate(workers.loaded):
+            for model in sorted(held):
+                self._holders[model][worker] = None
+
+    # Events.
+
+    def on_start(self) -> None:
+        """Nothing waits; what should be loaded may be."""
+        self.settle(range(len(self.engine.workers)))
+
+    def on_arrival(self, request: int) -> None:
+        """Serve the request, or let it wait."""
+        model = self.engine.requests.model[request]
+        self.waiting[model][request] = None
+        worker = self.idle_holder(model)
+        if worker is not None:
+            self.infer(worker, request)
+        elif not self.join(request):
+            for holder in self._holders[model]:
+                self._queue(holder, request)
+        self.settle(())
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """Serve what waits for the worker."""
+        self.serve(worker)
+        self.settle((worker,))
+
+    def on_loaded(self, worker: int, model: int) -> None:
+        """Serve what waits for the model."""
+        self._holders[model][worker] = None
+        for request in self.waiting[model]:
+            self._queue(worker, request)
+        self.serve(worker)
+        self.settle((worker,))
+
+    def on_scaled(self, worker: int) -> None:
+        """A worker has come."""
+        self.settle((worker,))
+
+    def on_timer(self, token: object) -> None:
+        """Look again at what is loaded."""
+        self.settle(range(len(self.engine.workers)))
+
+    def on_stopped(self, worker: int) -> None:
+        """A worker has gone."""
+        for holders in self._holders:
+            holders.pop(worker, None)
+
+    # What subclasses decide.
+
+    def settle(self, freed: Sequence[int]) -> None:
+        """Load and unload; called after each event, with the workers that it may have freed."""
+
+    def inferred(self, worker: int, model: int) -> None:
+        """A batch has been started."""
+
+    # What they use.
+
+    def holders(self, model: int) -> list[int]:
+        """Workers that hold a model."""
+        return list(self._holders[model])
+
+    def idle(self, worker: int) -> bool:
+        """Whether a worker is active, and neither runs nor loads anything."""
+        workers = self.engine.workers
+        return (workers.status[worker] == "active" and not workers.running[worker]
+                and not workers.loading[worker])
+
+    def in_turn(self, after: int) -> list[int]:
+        """All workers, the one after ``after`` first."""
+        count = len(self.engine.workers)
+        return [(after + 1 + i) % count for i in range(count)]
+
+    def unload(self, worker: int, model: int) -> None:
+        """Give up a model."""
+        self.engine.unload(worker, model)
+        self._holders[model].pop(worker, None)
+
+    # The phases.
+
+    def idle_holder(self, model: int) -> int | None:
+        """The next worker in turn that holds a model and has a free lane."""
+        free = self.engine.workers.free_lanes
+        count, turn = len(free), self.turn
+        idle = [((worker - turn - 1) % count, worker) for worker in self._holders[model]
+                if free[worker] > 0]
+        return min(idle)[1] if idle else None
+
+    def infer(self, worker: int, request: int) -> None:
+        """Run a request."""
+        engine = self.engine
+        model = engine.requests.model[request]
+        del self.waiting[model][request]
+        self.turn = worker
+        batch = engine.run(worker, model, [request])
+        if engine.times.continuous[engine.times.kind[model]]:
+            self._group[worker][model] = batch
+            for other in list(self.waiting[model]):
+                if not self.join(other):
+                    break
+        self.inferred(worker, model)
+
+    def join(self, request: int) -> bool:
+        """Let a request join a continuous batch of its model that has room, if there is one."""
+        engine = self.engine
+        model = engine.requests.model[request]
+        if not engine.times.continuous[engine.times.kind[model]] or engine.progress is None:
+            return False
+        for worker in self._holders[model]:
+            batch = self._group[worker].get(model)
+            room = engine.times.sizes[engine.workers.type[worker]][model][-1]
+            if batch is not None and 0 < engine.progress.groups.get(batch, 0) < room:
+                del self.waiting[model][request]
+                engine.join(batch, [request])
+                self.inferred(worker, model)
+                return True
+        return False
+
+    def serve(self, worker: int) -> None:
+        """Run what waits for a worker, as it has free lanes."""
+        free = self.engine.workers.free_lanes
+        for model in sorted(self._group[worker]):
+            while self.waiting[model] and self.join(next(iter(self.waiting[model]))):
+                pass
+        while free[worker] > 0:
+            request = self._next(worker)
+            if request is None:
+                return
+            self.infer(worker, request)
+
+    def _queue(self, worker: int, request: int) -> None:
+        state = self.engine.requests
+        arrival_ms = state.arrival_ms[request]
+        wait_ms = state.deadline_ms[request] - arrival_ms
+        heappush(self._ready[worker], (self.order[request], request))
+        heappush(self._starving[worker], (arrival_ms + self.starved_share * wait_ms, request))
+
+    def _next(self, worker: int) -> int | None:
+        """The request that a worker should run next."""
+        now_ms, starving = self.engine.now_ms, self._starving[worker]
+        while starving and starving[0][0] <= now_ms:
+            request = heappop(starving)[1]
+            heappush(self._starved[worker], (self.order[request], request))
+        for heap in (self._starved[worker], self._ready[worker]):
+            while heap:
+                request = heappop(heap)[1]
+                if self._waits_for(worker, request):
+                    return request
+        return None
+
+    def _waits_for(self, worker: int, request: int) -> bool:
+        state = self.engine.requests
+        return (state.batch[request] == WAITING
+                and state.model[request] in self.engine.workers.loaded[worker])

@@ -1,0 +1,216 @@
+"""Round Robin: models take turns in being loaded, each for a quantum of time.
+
+The models form a circle. Whenever an idle worker has room, or holds a model whose *quantum* has
+passed, the next model of the circle that it does not hold is loaded there, in the place of the one
+whose quantum passed first. Without such a worker, the next model waits for one. Inference is in
+phases (:mod:`ramsis.sim.cluster.schedulers.phases`). Four changes are stacked on one another:
+
+``a``
+    the quantum begins anew after each inference;
+``b``
+    the next model is the one with the most requests that have waited for 60 % of the time to
+    their deadline; of equal ones that with the fewest copies;
+``c``
+    half of each quantum in proportion to the model's load time, and the whole longer or shorter
+    from then on by ``step`` when it is given up and has run for more, or less, than ``use`` of
+    its time;
+``d``
+    requests in the order of their deadlines.
+
+Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), section 4.2.3. It
+prints no quanta, nor how they are adjusted. At 60 s, Round Robin loads for about as long as its
+figure 6.15 says.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
+
+__all__ = ["RoundRobin"]
+
+_VARIANTS = ("plain", "a", "b", "c", "d")
+_LARGEST_FACTOR = 8.0  # by which use changes a quantum at most
+
+
+class RoundRobin(PhasedScheduler):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    variant : str
+        ``plain``, or the last of the changes ``a`` to ``d`` that are made.
+    quantum_ms : float
+        > 0; the mean of all models with ``c``.
+    use : float
+        Share of its time that a model should run, with ``c``.
+    step : float
+        Factor by which its quantum changes, with ``c``, >= 1.
+    starved : float
+        Share of the time to its deadline after which a request starves.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, variant: str = "plain", quantum_ms: float = 60_000.0,
+        use: float = 0.05, step: float = 1.5, starved: float = 0.6,
+    ) -> None:
+        if variant not in _VARIANTS:
+            raise InvalidValueError(describe("unknown variant", where="variant", value=variant,
+                                             allowed=", ".join(_VARIANTS)))
+        changes = _VARIANTS.index(variant)
+        super().__init__(engine, starved, by_deadline=changes >= 4)
+        self.renewed, self.by_starvation, self.own_quanta = (changes >= n for n in (1, 2, 3))
+        self.use, self.step = use, step
+        self.quantum_ms = self._quanta(quantum_ms)
+        self.factor = [1.0] * len(self.quantum_ms)
+        self.next = 0
+        self.smallest_mb = min(engine.workers.model_mb)
+        self.slots: list[dict[int, _Slot]] = [{} for _ in engine.workers.type]
+        self.passed: list[dict[int, None]] = [{} for _ in engine.workers.type]
+        self.coming = [0] * len(self.quantum_ms)
+
+    def on_start(self) -> None:
+        """The quanta of models that are loaded begin."""
+        for worker, held in enumerate(self.engine.workers.loaded):
+            for model in sorted(held):
+                self._begin(worker, model)
+        super().on_start()
+
+    def _quanta(self, mean_ms: float) -> list[float]:
+        """The quantum of each model."""
+        load_ms = self.engine.arrays.load_ms.mean(axis=0)
+        if not self.own_quanta or not load_ms.sum():
+            return [mean_ms] * len(load_ms)
+        return list((mean_ms * (1.0 + load_ms / np.mean(load_ms)) / 2.0).tolist())
+
+    def inferred(self, worker: int, model: int) -> None:
+        """Note the use of a model, and renew its quantum."""
+        engine, slot = self.engine, self.slots[worker][model]
+        took_ms = engine.times.rows[engine.workers.type[worker]][model][0]
+        slot.ran_ms += took_ms
+        if self.renewed:
+            slot.until_ms = engine.now_ms + took_ms + self._quantum_ms(model)
+            if model in self.passed[worker]:
+                del self.passed[worker][model]
+                engine.wake_at(slot.until_ms, (worker, model, slot))
+
+    def on_loaded(self, worker: int, model: int) -> None:
+        """The quantum of a model begins."""
+        self.coming[model] -= 1
+        self._begin(worker, model)
+        super().on_loaded(worker, model)
+
+    def on_timer(self, token: object) -> None:
+        """A quantum has passed, unless it was renewed."""
+        assert isinstance(token, tuple)
+        worker, model, slot = token
+        assert isinstance(slot, _Slot)
+        if self.slots[worker].get(model) is not slot:
+            return
+        if slot.until_ms > self.engine.now_ms:
+            self.engine.wake_at(slot.until_ms, token)
+            return
+        self.passed[worker][model] = None
+        self.settle((worker,))
+
+    def on_stopped(self, worker: int) -> None:
+        """A worker has gone, and all quanta with it."""
+        super().on_stopped(worker)
+        self.slots[worker].clear()
+        self.passed[worker].clear()
+
+    def settle(self, freed: Sequence[int]) -> None:
+        """Load the next models of the circle wherever there is room, or a quantum has passed."""
+        for worker in freed:
+            while self.engine.workers.may_load(worker) and self.idle(worker):
+                if not self._fill(worker):
+                    break
+
+    def _begin(self, worker: int, model: int) -> None:
+        now_ms = self.engine.now_ms
+        slot = _Slot(now_ms, now_ms + self._quantum_ms(model))
+        self.slots[worker][model] = slot
+        self.engine.wake_at(slot.until_ms, (worker, model, slot))
+
+    def _fill(self, worker: int) -> bool:
+        """Load the next model on an idle worker, if a place there is free."""
+        workers = self.engine.workers
+        full = (len(workers.loaded[worker]) >= workers.max_models[worker]
+                or workers.free_mb[worker] < self.smallest_mb)
+        if full and not self.passed[worker]:
+            return False
+        for model in self._circle():
+            if (model in workers.loaded[worker]
+                    or not self.engine.times.runs(workers.type[worker], model)):
+                continue
+            given_up = self._room(worker, model)
+            if given_up is None:
+                continue
+            for other in given_up:
+                self._give_up(worker, other)
+            self.engine.load(worker, model)
+            self.coming[model] += 1
+            self.next = model + 1
+            return True
+        return False
+
+    def _circle(self) -> list[int]:
+        """Models, the next one to be loaded first."""
+        count = len(self.waiting)
+        circle = [(self.next + i) % count for i in range(count)]
+        if not self.by_starvation:
+            return circle
+        copies = [len(held) + coming
+                  for held, coming in zip(self._holders, self.coming, strict=True)]
+        return sorted(circle, key=lambda model: (-self._starved_of(model), copies[model]))
+
+    def _starved_of(self, model: int) -> int:
+        """Requests for a model that have waited for too long."""
+        state, now_ms, share = self.engine.requests, self.engine.now_ms, self.starved_share
+        queue = list(self.waiting[model])
+        return bisect_right(queue, now_ms, key=lambda request: (
+            state.arrival_ms[request] * (1 - share) + share * state.deadline_ms[request]))
+
+    def _room(self, worker: int, model: int) -> list[int] | None:
+        """Models whose quantum has passed that have to go for another; ``None``: not enough."""
+        workers = self.engine.workers
+        free_mb = workers.free_mb[worker]
+        places = workers.max_models[worker] - len(workers.loaded[worker])
+        given_up: list[int] = []
+        for other in [*self.passed[worker], None]:
+            if workers.model_mb[model] <= free_mb and places >= 1:
+                return given_up
+            if other is not None:
+                given_up.append(other)
+                free_mb, places = free_mb + workers.model_mb[other], places + 1
+        return None
+
+    def _give_up(self, worker: int, model: int) -> None:
+        """Unload a model, and adjust its quantum by what it ran."""
+        slot = self.slots[worker].pop(model)
+        del self.passed[worker][model]
+        used = slot.ran_ms > self.use * (self.engine.now_ms - slot.since_ms)
+        factor = self.factor[model] * (self.step if used else 1.0 / self.step)
+        self.factor[model] = min(max(factor, 1.0 / _LARGEST_FACTOR), _LARGEST_FACTOR)
+        self.unload(worker, model)
+
+    def _quantum_ms(self, model: int) -> float:
+        """The quantum of a model as adjusted."""
+        return self.quantum_ms[model] * (self.factor[model] if self.own_quanta else 1.0)
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """A model on a worker: since when, until when its quantum lasts, and how long it ran."""
+
+    since_ms: float
+    until_ms: float
+    ran_ms: float = 0.0

@@ -1,0 +1,92 @@
+"""The Warsaw workload, and what its schedulers make of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+
+import warsaw
+
+
+def by_name(overhead_ms: float, *names: str) -> dict[str, dict[str, object]]:
+    found = warsaw.rows(overhead_ms, 0, {name: warsaw.SCHEDULERS[name] for name in names}, False)
+    return {row["scheduler"]: row for row in found}
+
+
+def test_requests_by_model_and_by_minute_are_those_of_the_thesis() -> None:
+    minutes = warsaw.minutes_by_model()
+    assert {name: sum(counts) for name, counts in minutes.items()} == {
+        name: requests for name, (requests, _, _) in warsaw.MODELS.items()}
+    for minute, counts in enumerate(zip(*minutes.values(), strict=True)):
+        assert sum(counts) == pytest.approx(warsaw.MINUTES[minute], rel=0.01)
+    share = {m: minutes[warsaw.IN_SPIKES][m] / warsaw.MINUTES[m] for m in (9, 10, 25, 26)}
+    assert share[10] > 0.4 < share[25]
+    assert share[9] < 0.1 > share[26]
+
+
+def test_the_constants_are_those_of_the_reference_folder(reference_dir: Path) -> None:
+    folder = reference_dir / "cluster"
+    if not (folder / "warsaw_models.csv").exists():
+        pytest.skip("no reference data of the thesis")
+    with (folder / "warsaw_models.csv").open(encoding="utf-8") as stream:
+        models = {row["model"]: (int(row["requests_in_30_min"]), float(row["latency_ms_batch_1"]),
+                                 float(row["size_mb"])) for row in csv.DictReader(stream)}
+    assert models == warsaw.MODELS
+    with (folder / "warsaw_minutes.csv").open(encoding="utf-8") as stream:
+        assert tuple(int(row["requests"]) for row in csv.DictReader(stream)) == warsaw.MINUTES
+    printed = json.loads((folder / "warsaw_printed.json").read_text(encoding="utf-8"))
+    known = {"baseline": "modified-baseline", "clockwork-adjusted": "clockwork-adjusted",
+             "round-robin": "round-robin"}
+    for name in printed["violations_percent"]:
+        row = known.get(name, f"round-robin-{name[0]}")
+        assert warsaw.PRINTED[row] == (printed["violations_percent"][name],
+                                       printed["loading_s"][name])
+
+
+def test_the_baseline_collapses_in_the_spikes_and_only_there() -> None:
+    row = by_name(0.0, "baseline")["baseline"]
+    late = row["violations_by_minute"]
+    assert isinstance(late, list)
+    for minute, share in enumerate(late):
+        if minute in warsaw.SPIKES:
+            assert share > 0.4
+        else:  # what the spike left behind is served in the minute after it
+            assert share < 0.05
+
+
+def test_renewing_the_quantum_cuts_loading_time() -> None:
+    found = by_name(0.0, "round-robin", "round-robin-a")
+    assert found["round-robin-a"]["loading_s"] < 0.5 * found["round-robin"]["loading_s"]
+    assert found["round-robin"]["loading_s"] == pytest.approx(857.81, rel=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overhead_ms", [0.0, 150.0, 300.0])
+def test_planned_has_fewest_violations_and_half_the_loading_time(overhead_ms: float) -> None:
+    others = [name for name in warsaw.SCHEDULERS if not name.startswith("planned")]
+    found = by_name(overhead_ms, "planned", *others)
+    best = min(found[name]["violation_rate"] for name in others)
+    assert found["planned"]["violation_rate"] <= best
+    assert found["planned"]["loading_s"] <= 0.5 * found["round-robin"]["loading_s"]
+
+
+def test_rows_and_scenario_are_written(tmp_path: Path) -> None:
+    out, made = tmp_path / "rows.json", tmp_path / "scenario.json"
+    assert warsaw.main(["--scheduler", "baseline", "--no-bound", "--json", str(out),
+                        "--scenario", str(made)]) == 0
+    (row,) = json.loads(out.read_text(encoding="utf-8"))["rows"]
+    assert {"scheduler", "violation_rate", "loading_s", "bound"} <= set(row)
+    assert json.loads(made.read_text(encoding="utf-8"))["format"] == "ramsis.scenario/1"
+
+
+def test_a_negative_overhead_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as refused:
+        warsaw.main(["--overhead-ms", "-1"])
+    assert refused.value.code == 2
+    assert "--overhead-ms" in capsys.readouterr().err

@@ -1,0 +1,162 @@
+"""The schedulers of the Warsaw thesis: what is loaded when, and in which order requests run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.scenario import Scenario
+from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
+from tests.scenario.samples import model, scenario, stream
+
+ROUND_ROBIN = tuple(f"round-robin:quantum_ms=200,variant={variant}"
+                    for variant in ("plain", "a", "b", "c", "d"))
+NAMES = ("baseline", "modified-baseline", "modified-baseline:load_when=no-idle",
+         "clockwork-adjusted", "planned-loading", *ROUND_ROBIN)
+
+
+def served(made: Scenario, name: str, seed: int = 0) -> ClusterRun:
+    return ClusterEngine(made, seed).serve(scheduler(name))
+
+
+def cluster(count: int, names: str, streams: list[dict[str, Any]], **more: Any) -> Scenario:
+    """Workers that hold one model each unless said otherwise, and load in 50 ms."""
+    worker = {"name": "gpu", "count": count, "loading": "blocking", "max_models": 1, **more}
+    return scenario(worker_types=[worker], models=[model(name) for name in names],
+                    streams=streams, start=[], duration_s=100)
+
+
+def at(model: str, *times_ms: float, **more: Any) -> dict[str, Any]:
+    more = {"name": model, "slo_ms": 1000, **more}
+    return stream(model=model, workload={"times_ms": list(times_ms)}, **more)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_request_is_answered_though_models_are_more_than_places(
+    name: str, seed: int
+) -> None:
+    streams = [stream(one, one, slo_ms=400, workload={"load_qps": 15, "duration_s": 3})
+               for one in "abcde"]
+    run = served(cluster(2, "abcde", streams, max_models=2), name, seed)
+    assert run.requests > 150
+    assert run.answered.all()
+    assert len(set(run.batch_of.tolist())) == run.requests == int(run.size.sum())
+
+
+def test_the_baseline_loads_what_is_nowhere_and_no_second_copy() -> None:
+    run = served(cluster(3, "ab", [at("a", *range(0, 100, 2)), at("b", 0)]), "baseline")
+    assert run.load_model.tolist() == [0, 1]
+    assert run.load_worker.tolist() == [0, 1]
+    assert run.answered_ms[run.model == 0][-1] == pytest.approx(50 + 50 * 10)
+
+
+def test_the_modified_baseline_uses_a_model_before_it_gives_it_up() -> None:
+    streams = [at("a", 0), at("b", 1), at("c", 2)]
+    run = served(cluster(1, "abc", streams), "modified-baseline")
+    used = [int((run.batch_model == m).sum()) for m in range(3)]
+    assert used == [1, 1, 1]
+    assert run.load_model.tolist() == [0, 1, 2]
+
+
+def test_the_modified_baseline_keeps_two_models_and_gives_up_the_least_recently_used() -> None:
+    streams = [at("a", 0, 300), at("b", 100), at("c", 400)]
+    run = served(cluster(1, "abc", streams, max_models=2), "modified-baseline")
+    assert run.unload_model.tolist() == [1]
+
+
+def test_loads_where_no_idle_worker_holds_the_model_make_copies() -> None:
+    made = cluster(3, "a", [at("a", *range(0, 100, 2))])
+    assert len(served(made, "modified-baseline").load_model) == 1
+    assert len(served(made, "modified-baseline:load_when=no-idle").load_model) == 3
+
+
+def test_round_robin_loads_the_models_in_turn_whoever_asks() -> None:
+    made = cluster(1, "abc", [at("a", 900)])
+    run = served(made, "round-robin:quantum_ms=100")
+    assert run.load_model.tolist()[:6] == [0, 1, 2, 0, 1, 2]
+    assert np.diff(run.load_start_ms)[:5] == pytest.approx(150.0)
+
+
+def test_an_inference_renews_the_quantum() -> None:
+    made = cluster(1, "ab", [at("a", *range(0, 2000, 40))])
+    assert len(served(made, "round-robin:quantum_ms=100").load_model) > 5
+    run = served(made, "round-robin:variant=a,quantum_ms=100")
+    assert run.load_model.tolist() == [0]
+
+
+def test_the_model_with_most_starved_requests_is_next() -> None:
+    made = cluster(1, "abc", [at("a", 60), at("c", 1, 2, slo_ms=100)])
+    assert served(made, "round-robin:variant=a,quantum_ms=100").load_model.tolist()[1] == 1
+    assert served(made, "round-robin:variant=b,quantum_ms=100").load_model.tolist()[1] == 2
+
+
+def test_larger_models_have_longer_quanta() -> None:
+    models = [model("a"), {**model("b"), "load_ms": 150}]
+    made = scenario(
+        worker_types=[{"name": "gpu", "count": 1, "loading": "blocking", "max_models": 1}],
+        models=models, streams=[at("a", 3000)], start=[], duration_s=100)
+    run = served(made, "round-robin:variant=c,quantum_ms=100,step=1")
+    held_ms = run.unload_ms - run.load_end_ms[:len(run.unload_ms)]
+    assert held_ms[:4] == pytest.approx([75, 125, 75, 125])
+
+
+@pytest.mark.parametrize(("variant", "order"), [("c", [0, 1, 2]), ("d", [2, 1, 0])])
+def test_requests_run_in_the_order_of_arrival_or_of_deadlines(
+    variant: str, order: list[int]
+) -> None:
+    streams = [at("a", 1, name=name, slo_ms=slo_ms)
+               for name, slo_ms in (("x", 3000), ("y", 2000), ("z", 1000))]
+    run = served(cluster(1, "a", streams), f"round-robin:variant={variant}")
+    assert run.stream[np.argsort(run.answered_ms)].tolist() == order
+
+
+def test_starved_requests_go_first() -> None:
+    streams = [at("a", 0, 1, name="x", slo_ms=5000), at("a", 2, name="y", slo_ms=80)]
+    run = served(cluster(1, "a", streams), "baseline")
+    assert run.stream[np.argsort(run.answered_ms)].tolist() == [1, 0, 0]
+
+
+def test_clockwork_adjusted_keeps_what_has_more_to_do_than_what_waits() -> None:
+    busy = at("a", *range(0, 1000, 11))
+    run = served(cluster(1, "ab", [busy, at("b", 500)]), "clockwork-adjusted")
+    first = run.load_start_ms[run.load_model == 1]
+    assert first[0] > 900  # a, with a queue from its load on, has the higher priority till then
+
+
+def test_planned_loading_gives_copies_to_the_model_whose_rate_rises() -> None:
+    calm = [at(name, *range(0, 20_000, 500)) for name in "abc"]
+    calm.append(at("d", *np.arange(8000, 12_000, 4.0).tolist(), slo_ms=500))
+    run = served(cluster(6, "abcd", calm, max_models=1), "planned-loading")
+    loads = run.load_start_ms[run.load_model == 3]
+    assert ((loads > 8000) & (loads < 9500)).sum() >= 1
+    assert run.in_time[run.model == 3].mean() > 0.5
+    assert run.in_time[run.model != 3].mean() > 0.95
+
+
+def test_hindsight_loads_before_the_rate_rises() -> None:
+    calm = [at(name, *range(0, 20_000, 500)) for name in "abc"]
+    calm.append(at("d", *np.arange(15_000, 19_000, 4.0).tolist(), slo_ms=500))
+    run = served(cluster(6, "abcd", calm, max_models=1), "planned-loading:hindsight=true")
+    later = run.load_start_ms[run.load_model == 3][1:]
+    assert (later < 15_000).any()
+
+
+def test_the_past_alone_decides_without_hindsight() -> None:
+    early = [stream(name, name, slo_ms=300, workload={"load_qps": 30, "duration_s": 4})
+             for name in "abc"]
+    late = at("a", *np.arange(5000, 6000, 5.0).tolist(), name="later")
+    runs = [served(cluster(2, "abc", streams), "planned-loading")
+            for streams in (early, [*early, late])]
+    until = [np.array(list(zip(one.start_ms, one.worker, one.batch_model, strict=True)))
+             for one in runs]
+    assert (until[0][until[0][:, 0] < 5000] == until[1][until[1][:, 0] < 5000]).all()
+    assert runs[0].load_start_ms.tolist()[:9] == runs[1].load_start_ms.tolist()[:9]
+
+
+@pytest.mark.parametrize("name", ["modified-baseline:load_when=often", "round-robin:variant=e"])
+def test_unknown_rules_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="allowed"):
+        served(cluster(1, "a", [at("a", 0)]), name)
