@@ -10,8 +10,9 @@ each on the worker that is free first. Where that is too late for one, of all ba
 one with most time per request is put off (Moore 1968, Hodgson's rule, for weights): it stays, and
 may have more requests by the time that it is looked at again. The first that is not put off is
 run. No more than ``look_ahead`` batches are looked at. Where workers hold different models, each
-plans as if it were alone, but for models that all hold, of which it plans its share. A request
-that no batch can answer in time is dropped.
+plans for itself, and counts a batch of a model with h holders for 1/√h of its time: alone it would
+have to run all of it, with the others' help an h-th. A request that no batch can answer in time is
+dropped.
 
 *Loads.* A waiting model that no worker holds is loaded at once, onto the worker with least work by
 the rates seen so far. Every ``every_ms``, the models of most work by holder, of at least a share
@@ -260,7 +261,7 @@ class Planned(Scheduler):
 
     def first_of_own(self, worker: int) -> Batch | None:
         """Where workers hold different models: batches are planned on this worker."""
-        now_ms, version, count = self.engine.now_ms, self.version, len(self.own)
+        now_ms, version = self.engine.now_ms, self.version
         common, own = self.common, self.own[worker]
         accepted: list[Batch] = []
         costs: list[float] = []
@@ -286,10 +287,9 @@ class Planned(Scheduler):
                 continue
             if entries is own:
                 own_at += 1
-                share_ms = took_ms
             else:
                 at += 1
-                share_ms = took_ms / count
+            share_ms = took_ms / len(self.holders[model]) ** 0.5
             accepted.append(batch)
             costs.append(took_ms / size)
             shares_ms.append(share_ms)
