@@ -114,8 +114,8 @@ def test_traces_by_function_go_to_the_copies_in_turn(tmp_path: Path) -> None:
 
 def test_streams_of_several_models_share_the_functions_of_a_trace(tmp_path: Path) -> None:
     trace = tmp_path / "functions.csv"
-    trace.write_text("HashOwner,HashApp,HashFunction,Trigger,1,2\n"
-                     "o,a,f1,http,10,0\no,a,f2,http,0,20\no,a,f3,http,5,5\n")
+    trace.write_text("HashOwner,HashApp,HashFunction,Trigger,1,2,3\n"
+                     "o,a,f1,http,10,0,0\no,a,f2,http,0,20,0\no,a,f3,http,5,5,0\n")
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(document(
         duration_s=600, models=[model("m"), model("n")],
