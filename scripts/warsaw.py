@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.bounds import scenario_bound
+from ramsis.errors import RamsisError
 from ramsis.files import write_atomic
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document, write_scenario
 from ramsis.sim.cluster import ClusterEngine, ClusterRun, measure_cluster, scheduler
@@ -165,7 +166,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_scenario(warsaw_scenario(options.overhead_ms, options.seed), options.scenario)
     names = SCHEDULERS if options.scheduler is None else {
         name: SCHEDULERS.get(name, name) for name in options.scheduler}
-    found = rows(options.overhead_ms, options.seed, names, not options.no_bound)
+    try:
+        found = rows(options.overhead_ms, options.seed, names, not options.no_bound)
+    except RamsisError as error:
+        print(f"warsaw.py: {error}", file=sys.stderr)
+        return error.exit_code
     if options.json is not None:
         write_atomic(options.json, json.dumps({"rows": found}, indent=1) + "\n")
     return 0

@@ -90,3 +90,8 @@ def test_a_negative_overhead_is_refused(capsys: pytest.CaptureFixture[str]) -> N
         warsaw.main(["--overhead-ms", "-1"])
     assert refused.value.code == 2
     assert "--overhead-ms" in capsys.readouterr().err
+
+
+def test_an_unknown_scheduler_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert warsaw.main(["--no-bound", "--scheduler", "round-robbin"]) == 3
+    assert capsys.readouterr().err.count("\n") == 1
