@@ -32,9 +32,9 @@ import numpy as np
 
 from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import PerType, Plan
-from ramsis.sim.schemes.clipper import check_objective
-from ramsis.sim.schemes.fixed import check_limit, model_index
+from ramsis.sim.plan import Plan
+from ramsis.sim.schemes.fixed import model_index
+from ramsis.sim.schemes.single_model import SingleModel
 
 __all__ = ["BentoML"]
 
@@ -48,33 +48,15 @@ _TRAINING = ((2, 8, 1), (6, 1, 1), (5, 1, 2), (3, 1, 3))
 
 
 @dataclass(frozen=True)
-class BentoML(PerType):
-    """See the module's description.
-
-    Parameters
-    ----------
-    model : str
-        Its name.
-    batch : int
-        Batch limit; 0: the largest.
-    objective : float
-        Latency objective of a request, as a share of the SLO; > 0.
-    """
+class BentoML(SingleModel):
+    """See the module's description; parameters as of :class:`SingleModel`."""
 
     name: ClassVar[str] = "bentoml"
 
-    model: str
-    batch: int = 0
-    objective: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_objective(self.objective)
-
     def prepare(self, fleet: Fleet) -> Plan:
         """Runs through the plain engine: what is fitted depends on what happened before."""
-        check_limit(fleet, self.batch)
         return Plan(self.name, partial(
-            _Run, model=model_index(fleet, self.model), limit=self.batch or fleet.max_batch,
+            _Run, model=model_index(fleet, self.model), limit=self.limit(fleet),
             objective_ms=self.objective * fleet.slo_ms))
 
 

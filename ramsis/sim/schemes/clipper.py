@@ -7,20 +7,19 @@ The queue is central, by deadline (Crankshaw et al., NSDI '17, §4.3).
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schemes.central import queue_of
 from ramsis.sim.schemes.fixed import model_index
+from ramsis.sim.schemes.single_model import check_objective
 
-__all__ = ["Clipper", "check_objective"]
+__all__ = ["Clipper"]
 
 _BACK_OFF = 0.9
 
@@ -50,13 +49,6 @@ class Clipper(PerType):
         model = model_index(fleet, self.model)
         objective_ms = self.objective * fleet.slo_ms
         return Plan(self.name, partial(_Run, model=model, objective_ms=objective_ms))
-
-
-def check_objective(objective: float) -> None:
-    """Refuse a latency objective that is no share of the SLO."""
-    if not (math.isfinite(objective) and objective > 0):
-        raise InvalidValueError(describe("not a share of the SLO", where="objective",
-                                         value=objective, allowed="a finite number > 0"))
 
 
 class _Run(Scheme):

@@ -26,42 +26,24 @@ from typing import ClassVar
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.engine import Scheme, StationEngine
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import PerType, Plan
+from ramsis.sim.plan import Plan
 from ramsis.sim.schemes.central import queue_of
-from ramsis.sim.schemes.clipper import check_objective
-from ramsis.sim.schemes.fixed import check_limit, model_index
+from ramsis.sim.schemes.fixed import model_index
+from ramsis.sim.schemes.single_model import SingleModel
 
 __all__ = ["Symphony"]
 
 
 @dataclass(frozen=True)
-class Symphony(PerType):
-    """See the module's description.
-
-    Parameters
-    ----------
-    model : str
-        Its name.
-    batch : int
-        Batch limit; 0: the largest.
-    objective : float
-        What counts as the deadline, as a share of the SLO; > 0.
-    """
+class Symphony(SingleModel):
+    """See the module's description; parameters as of :class:`SingleModel`."""
 
     name: ClassVar[str] = "symphony"
 
-    model: str
-    batch: int = 0
-    objective: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_objective(self.objective)
-
     def prepare(self, fleet: Fleet) -> Plan:
         """Runs through the plain engine, which has timers."""
-        check_limit(fleet, self.batch)
         model = model_index(fleet, self.model)
-        latency_ms = fleet.table.latency_ms[model, : self.batch or fleet.max_batch]
+        latency_ms = fleet.table.latency_ms[model, : self.limit(fleet)]
         return Plan(self.name, partial(
             _Run, model=model, latency_ms=latency_ms.tolist(),
             reserve_ms=(1.0 - self.objective) * fleet.slo_ms))

@@ -1,0 +1,58 @@
+"""What schemes of one model share: the model, a batch limit, and an objective."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import PerType
+from ramsis.sim.schemes.fixed import check_limit
+
+__all__ = ["SingleModel", "check_objective"]
+
+
+@dataclass(frozen=True)
+class SingleModel(PerType):
+    """A scheme of one model with a batch limit.
+
+    Parameters
+    ----------
+    model : str
+        Its name.
+    batch : int
+        Batch limit; 0: the largest.
+    objective : float
+        What counts as the deadline, as a share of the SLO; > 0.
+
+    Raises
+    ------
+    InvalidValueError
+        An objective that is no share of the SLO.
+    """
+
+    model: str
+    batch: int = 0
+    objective: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_objective(self.objective)
+
+    def limit(self, fleet: Fleet) -> int:
+        """The largest batch.
+
+        Raises
+        ------
+        InvalidValueError
+            A batch limit that the fleet's workers do not run.
+        """
+        check_limit(fleet, self.batch)
+        return self.batch or fleet.max_batch
+
+
+def check_objective(objective: float) -> None:
+    """Refuse an objective that is no share of the SLO."""
+    if not (math.isfinite(objective) and objective > 0):
+        raise InvalidValueError(describe("not a share of the SLO", where="objective",
+                                         value=objective, allowed="a finite number > 0"))
