@@ -94,6 +94,9 @@ def generate_set(
     prepared = [partial(_recovering, problem.prepared(load_qps), burst, settings.arrivals)
                 for load_qps in loads_qps]
     made = (one() for one in prepared) if make is None else make(loads_qps)
+    if not isinstance(made, Iterable):
+        raise InvalidValueError(describe("makes no levels", where="make", value=made,
+                                         allowed="a function that gives the levels in turn"))
     folder = Path(folder)
     if overwrite and os.path.exists(folder / MANIFEST_NAME):
         with replaced_set(folder) as new:
