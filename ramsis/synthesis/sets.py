@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from ramsis import __version__
+from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError, OutputError, check_number_of, describe
 from ramsis.policy import (
@@ -206,3 +207,6 @@ def _check_same(problem: ClusterProblem, folder: Path) -> None:
             "the folder holds policies made from another profile or other settings",
             where=str(folder), value=found.levels[0].stations[0].policy.inputs.profile_name,
             allowed="an empty folder, or --overwrite"))
+
+
+check_arguments(globals(), ["made_level"])
