@@ -15,6 +15,7 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.profiles import load, save
 from tests.cli.command import HELP_OPTIONS
 from tests.profiles.samples import model, profile_set, write_sources
+from tests.profiles.test_kernels import LONG, TRACE
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
@@ -149,6 +150,8 @@ def test_the_examples_in_the_help_run(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_sources(tmp_path)
+    (tmp_path / "nsys.csv").write_text(TRACE)
+    (tmp_path / "ncu.csv").write_text(LONG)
     monkeypatch.chdir(tmp_path)
     examples = re.findall(r"^ *\$ ramsis profile (.*)$", succeed(command, "--help").stdout, re.M)
     assert examples

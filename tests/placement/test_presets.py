@@ -27,6 +27,8 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from tests.placement.samples import document, documents, problem, variant
 from tests.reference.placement import outcomes
 
+SHARING = ("gpu-sharing", "usher", "wao-usher", "igniter")
+"""Presets that divide the processors of a worker among models, one of each family."""
 OCCUPANCY, UTILISATION = "ach_occ_pct", "wavg_sm_util_pct"
 
 
@@ -254,7 +256,7 @@ def test_alpaserve_finds_the_largest_tolerance(data: st.DataObject) -> None:
         assert any(True for _ in outcomes(scaled)) == possible
 
 
-@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"nexus", "gpu-sharing"}))
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"nexus", *SHARING}))
 def test_no_scheme_beats_the_program(name: str) -> None:
     """On its own terms, effective accuracy, the program is at least as good as every preset."""
     families = tuple(replace(f, min_served=None, min_accuracy=0.0, demand_qps=4 * f.demand_qps)

@@ -108,3 +108,21 @@ def test_better_than_clockwork_at_a_low_slo() -> None:
     planned, clockwork = (measure_cluster(serve(one, name=name)).in_time
                           for name in ("planned", "clockwork"))
     assert planned > 1.02 * clockwork
+
+
+def test_the_last_free_place_does_not_change_hands_all_the_time() -> None:
+    """Eight models on three workers of three places."""
+    busy = scenario_from_document({
+        "format": "ramsis.scenario/1", "name": "one place more", "duration_s": 20,
+        "worker_types": [{"name": "gpu", "count": 3, "memory_mb": 900, "load_mb_per_s": 4000}],
+        "models": [{"name": "m", "copies": 8, "memory_mb": 300, "latency": [
+            {"worker_type": "gpu", "batch": 1, "latency_ms": 10},
+            {"worker_type": "gpu", "batch": 4, "latency_ms": 25}]}],
+        "streams": [{"name": "s", "model": "m", "slo_ms": 300,
+                     "shares": [8, 6, 4, 2, 1, 1, 1, 1],
+                     "workload": {"load_qps": 60}}]})
+    run = ClusterEngine(busy, 0).serve(scheduler("planned"))
+    assert len(run.load_model) < 40
+    share = measure_cluster(run).in_time_share
+    assert share is not None
+    assert share > 0.998

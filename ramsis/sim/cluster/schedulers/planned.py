@@ -18,7 +18,9 @@ dropped.
 the rates seen so far. Every ``every_ms``, the models of most work by holder, of at least a share
 ``worth`` of a worker's time, are loaded onto workers with less work too. Work is the rate times
 what a request took of its worker in the last batches. Room is made by the models of least rate per
-MB that have nothing to do, the only copies last. Rates are means of exponential weight over
+MB that have nothing to do, the only copies last. A copy that a worker gives up has to be loaded
+again when it is asked for: the only ones make room for another copy of a model only while these
+loads, rate times load time, are less than ``reload`` of the work that the copy takes over. Rates are means of exponential weight over
 ``memory_ms``: nothing that is yet to come is known.
 
 An event costs a search in sorted lists (logarithmic, but for moving what follows in memory) and
@@ -60,15 +62,17 @@ class Planned(Scheduler):
         Mean age of the arrivals that rates are computed from.
     worth : float
         Least share of a worker's time that a model with one more copy takes of each holder.
+    reload : float
+        Most time of loads that a copy may cause, as a share of the work that it takes over.
     """
 
     def __init__(
         self, engine: ClusterEngine, look_ahead: int = 12, every_ms: float = 20.0,
-        memory_ms: float = 1000.0, worth: float = 0.005,
+        memory_ms: float = 1000.0, worth: float = 0.005, reload: float = 0.2,
     ) -> None:
         super().__init__(engine)
         self.look_ahead, self.every_ms = look_ahead, every_ms
-        self.memory_ms, self.worth = memory_ms, worth
+        self.memory_ms, self.worth, self.reload = memory_ms, worth, reload
         workers, models = engine.workers, len(engine.arrays.models)
         count = len(workers)
         self.queues: list[deque[int]] = [deque() for _ in range(models)]
@@ -376,8 +380,12 @@ class Planned(Scheduler):
         if self.engine.workers.free_lanes[worker] <= 0 and worker in self.free:
             self.free.remove(worker)
 
-    def room(self, worker: int, model: int) -> bool:
-        """Make room for a model; whether that could be done, nothing is unloaded if not."""
+    def room(self, worker: int, model: int, budget: float = inf) -> bool:
+        """Make room for a model; whether that could be done, nothing is unloaded if not.
+
+        Models are given up only while what this costs is within a budget, as a share of the
+        time: of only copies the loads that follow, of others the work that they leave to others.
+        """
         workers, engine = self.engine.workers, self.engine
         if not engine.times.runs(workers.type[worker], model):
             return False
@@ -389,6 +397,12 @@ class Planned(Scheduler):
         for other in sorted(workers.loaded[worker], key=self.value):
             if self.queues[other] or engine.runs_now(worker, other):
                 continue
+            copies = len(self.holders[other])
+            took_ms = engine.load_ms(worker, other) if copies == 1 else (
+                self.cost_ms[other] / copies)
+            budget -= self.rate_now(other) * took_ms
+            if budget < 0.0:
+                return False
             gone.append(other)
             free_mb += workers.model_mb[other]
             if free_mb >= workers.model_mb[model] and held - len(gone) < most:
@@ -439,7 +453,8 @@ class Planned(Scheduler):
             holders = self.holders[model]  # none any more, where it had to make room
             most = max((busy[one] for one in holders), default=0.0)
             for worker in sorted(able, key=busy.__getitem__)[:2]:
-                if busy[worker] < most and self.room(worker, model):
+                gained = min(most - busy[worker], share)
+                if gained > 0.0 and self.room(worker, model, self.reload * gained):
                     self.load(worker, model)
                     for one in holders:
                         busy[one] -= share / (len(holders) + 1)
