@@ -18,10 +18,11 @@ dropped.
 the rates seen so far. Every ``every_ms``, the models of most work by holder, of at least a share
 ``worth`` of a worker's time, are loaded onto workers with less work too. Work is the rate times
 what a request took of its worker in the last batches. Room is made by the models of least rate per
-MB that have nothing to do, the only copies last. A copy that a worker gives up has to be loaded
-again when it is asked for: the only ones make room for another copy of a model only while these
-loads, rate times load time, are less than ``reload`` of the work that the copy takes over. Rates are means of exponential weight over
-``memory_ms``: nothing that is yet to come is known.
+MB that have nothing to do, the only copies last. What is given up costs, as a share of the time:
+of an only copy the loads when it is asked for again, rate times load time; of others the work that
+they leave to others. A further copy of a model makes room only while that is less than ``reload``
+of the work that it takes over. Rates are means of exponential weight over ``memory_ms``: nothing
+that is yet to come is known.
 
 An event costs a search in sorted lists (logarithmic, but for moving what follows in memory) and
 ``look_ahead`` steps where a worker is free.
@@ -63,7 +64,7 @@ class Planned(Scheduler):
     worth : float
         Least share of a worker's time that a model with one more copy takes of each holder.
     reload : float
-        Most time of loads that a copy may cause, as a share of the work that it takes over.
+        Most that a further copy may cost, as a share of the work that it takes over.
     """
 
     def __init__(
