@@ -33,6 +33,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")),
          *sorted((ROOT / "docs" / "serving").glob("*.md")),
          *sorted((ROOT / "docs" / "evaluation").glob("*.md"))]
+LONG = ("capacity.md", "placement.md", "sweep.md", "heterogeneous.md")
+"""Pages whose blocks take longest."""
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "policies_out/README.md", ROOT / "profiles/README.md"]
 
 _BLOCK = re.compile(
@@ -113,7 +115,9 @@ def fits(shown: str, printed: str) -> bool:
     return re.fullmatch("".join(lines), printed) is not None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [
+    pytest.param(page, marks=[pytest.mark.slow] if page.name in LONG else [], id=page.name)
+    for page in PAGES])
 def test_a_page_shows_what_its_blocks_print(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def test_the_budget_is_met_by_other_arrivals_too(kind: str, most: float) -> None
         stated.violation_rate, abs=2 * (other.violation_half_width + stated.violation_half_width))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind: str) -> None:
     free = generate_policy(PROFILE, CASES[kind][0],
