@@ -29,7 +29,7 @@ LONG_CSV = "model,batch,latency_ms,accuracy\n" + "".join(
 STATS_CSV = ("model,accuracy,batch,p95_s\na,70,1,0.01\na,70,2,0.015\nb,80,1,0.02\n"
              "b,80,2,0.03\n")
 QUANTILES_CSV = "model,accuracy,batch,q0_ms,q1_ms,q2_ms,q3_ms\na,70,1,3,4,5,6\na,70,2,5,6,7,9\n"
-TIMES_CSV = "id,arrival_ms\n" + "".join(f"{i},{13.5 * i}\n" for i in range(40))
+TIMES_CSV = "id,arrival_ms\n" + "".join(f"{i},{13.5 * i + 7 * i % 11}\n" for i in range(120))
 JSON_LINES = "".join(json.dumps({"id": i, "t": 0.02 * i}) + "\n" for i in range(40))
 BURST_GPT = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n" + "".join(
     f"{3 * i},ChatGPT,100,50,150,API log\n" for i in range(20))
