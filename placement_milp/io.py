@@ -25,11 +25,11 @@ from placement_milp.problem import (
     Variant,
     WorkerType,
 )
-from placement_milp.reading import names
 from placement_milp.result import PLACEMENT_FORMAT, Group, Placement
 from ramsis.errors import OutputError, VerificationError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.runtime.fields import Fields
+from ramsis.runtime.records import names
 
 __all__ = ["VALUES_FORMAT", "PlacedGroups", "problem_from_document", "read_placement",
            "read_problem", "read_values", "schema", "shipped_problems", "write_placement"]

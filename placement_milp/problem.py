@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from placement_milp.reading import default, names, stated, texts
 from placement_milp.rules import COLOCATIONS, KINDS, METRICS, Colocation, Objective, Rules
 from placement_milp.values import ValueRow, Values
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.records import default, names, stated, texts
 
 __all__ = [
     "COLOCATIONS", "KINDS", "METRICS", "PROBLEM_FORMAT", "Colocation", "Family", "Holding",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placement_milp.reading import default, names, texts
 from ramsis.runtime.fields import NON_NEGATIVE, Fields, Rule
+from ramsis.runtime.records import default, names, texts
 
 __all__ = ["COLOCATIONS", "KINDS", "METRICS", "Colocation", "Objective", "Rules"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placement_milp.reading import names, texts
 from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
+from ramsis.runtime.records import names, texts
 
 __all__ = ["ValueRow", "Values"]
 

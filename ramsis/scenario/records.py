@@ -6,44 +6,19 @@ records are checked in :mod:`ramsis.scenario.consistency`.
 
 from __future__ import annotations
 
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.records import default, names
 from ramsis.scenario.workloads import WorkloadOf, workload_from_fields
 
 __all__ = ["BATCHINGS", "LOADINGS", "Inference", "Latency", "LoadTime", "ScenarioModel",
-           "ScenarioWorkerType", "StartState", "Stream", "stated"]
+           "ScenarioWorkerType", "StartState", "Stream"]
 
 LOADINGS = ("beside", "blocking")
 """Whether batches run while a model is loaded onto the same worker, or not."""
 BATCHINGS = ("static", "none", "continuous")
 """How requests share a run of a model."""
-
-
-def _names(record: type[Any]) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(record))
-
-
-def _or(value: float | None, otherwise: float) -> float:
-    return otherwise if value is None else value
-
-
-def stated(record: Any) -> dict[str, Any]:
-    """A record as a JSON object, without fields that have their default values."""
-    found = {}
-    for item in fields(record):
-        value = getattr(record, item.name)
-        known = item.default if item.default_factory is MISSING else item.default_factory()
-        if item.compare and value != known:
-            found[item.name] = _plain(value)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return stated(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +66,7 @@ class ScenarioWorkerType:
     @classmethod
     def from_fields(cls, item: Fields) -> ScenarioWorkerType:
         """The worker type in an entry of ``worker_types``."""
-        item.only(_names(cls))
+        item.only(names(cls))
         count = item.whole("count", 1)
         active = item.whole_or_none("active", 0)
         if active is not None and active > count:
@@ -103,7 +78,7 @@ class ScenarioWorkerType:
             item.whole_or_none("lanes", 1) or 1, item.number_or_none("load_mb_per_s", POSITIVE),
             item.text("loading", LOADINGS) if "loading" in item else "beside",
             item.whole_or_none("loads_at_a_time", 1) or 1,
-            _or(item.number_or_none("scale_up_ms", NON_NEGATIVE), 0.0), active,
+            default(item.number_or_none("scale_up_ms", NON_NEGATIVE), 0.0), active,
         )
 
     def worker_names(self) -> tuple[str, ...]:
@@ -136,7 +111,7 @@ class Latency:
     @classmethod
     def from_fields(cls, item: Fields) -> Latency:
         """The latency in an entry of ``models[i].latency``."""
-        item.only(_names(cls))
+        item.only(names(cls))
         if ("latency_ms" in item) == ("quantiles_ms" in item):
             raise item.refusal("latency_ms", "stated nowhere, or twice",
                                allowed="one of latency_ms, quantiles_ms")
@@ -161,7 +136,7 @@ class LoadTime:
     @classmethod
     def from_fields(cls, item: Fields) -> LoadTime:
         """The time in an entry of ``models[i].load``."""
-        item.only(_names(cls))
+        item.only(names(cls))
         return cls(item.text("worker_type"), item.number("load_ms", NON_NEGATIVE),
                    item.number_or_none("first_load_ms", NON_NEGATIVE))
 
@@ -187,7 +162,7 @@ class Inference:
     @classmethod
     def from_fields(cls, item: Fields) -> Inference:
         """The inference type in ``models[i].inference``."""
-        item.only(_names(cls))
+        item.only(names(cls))
         tokens: tuple[float, ...] = ()
         if "output_tokens" in item:
             one = not isinstance(item.value("output_tokens"), list)
@@ -243,10 +218,10 @@ class ScenarioModel:
     @classmethod
     def from_fields(cls, item: Fields) -> ScenarioModel:
         """The model in an entry of ``models``."""
-        item.only(_names(cls))
+        item.only(names(cls))
         return cls(
             item.text("name"), tuple(Latency.from_fields(one) for one in item.children("latency")),
-            _or(item.number_or_none("memory_mb", NON_NEGATIVE), 0.0),
+            default(item.number_or_none("memory_mb", NON_NEGATIVE), 0.0),
             item.number_or_none("load_ms", NON_NEGATIVE),
             item.number_or_none("first_load_ms", NON_NEGATIVE),
             tuple(LoadTime.from_fields(one) for one in item.children("load"))
@@ -255,7 +230,7 @@ class ScenarioModel:
             Inference.from_fields(item.child("inference")) if "inference" in item
             else Inference(),
             item.text("family") if "family" in item else None,
-            _or(item.number_or_none("accuracy", FRACTION), 1.0),
+            default(item.number_or_none("accuracy", FRACTION), 1.0),
         )
 
     def instance_names(self) -> tuple[str, ...]:
@@ -319,9 +294,9 @@ class Stream:
     @classmethod
     def from_fields(cls, item: Fields) -> Stream:
         """The stream in an entry of ``streams``."""
-        item.only(_names(cls))
+        item.only(names(cls))
         slo_ms = item.number("slo_ms", POSITIVE)
-        times = {key: _or(item.number_or_none(key, NON_NEGATIVE), 0.0)
+        times = {key: default(item.number_or_none(key, NON_NEGATIVE), 0.0)
                  for key in ("earliest_ms", "pre_ms", "post_ms", "network_ms", "network_back_ms")}
         if times["earliest_ms"] >= slo_ms:
             raise item.refusal("earliest_ms", "not before the deadline",
@@ -355,7 +330,7 @@ class StartState:
     @classmethod
     def from_fields(cls, item: Fields) -> StartState:
         """The state in an entry of ``start``."""
-        item.only(_names(cls))
+        item.only(names(cls))
         models = item.items("models")
         for i, name in enumerate(models):
             if not isinstance(name, str) or not name:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ramsis.runtime.records import stated
 from ramsis.scenario.arrays import ScenarioArrays
 from ramsis.scenario.records import (
     ScenarioModel,
     ScenarioWorkerType,
     StartState,
     Stream,
-    stated,
 )
 
 __all__ = ["SCENARIO_FORMAT", "Scenario"]

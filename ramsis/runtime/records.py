@@ -32,13 +32,16 @@ def texts(item: Fields, key: str) -> tuple[str, ...]:
 
 
 def stated(record: Any) -> dict[str, Any]:
-    """A record as a JSON object without the fields that have their default values."""
+    """A record as a JSON object without the fields that have their default values.
+
+    Fields that are left out of comparisons are left out here, too.
+    """
     found = {}
     for item in fields(record):
         value = getattr(record, item.name)
         known = item.default if item.default_factory is MISSING else item.default_factory()
         # An empty list of latencies or variants has to be written, although it is a default.
-        if value != known or item.name in ("latency", "variants"):
+        if item.compare and (value != known or item.name in ("latency", "variants")):
             found[item.name] = _plain(value)
     return found
 
