@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-__all__ = ["Column", "html_table"]
+__all__ = ["Column", "html_table", "with_values"]
 
 _SHOWN = 60
 _WIDE = 40  # letters of a text that is broken into lines
@@ -37,6 +37,13 @@ class Column:
         """The row's entry as it is shown."""
         value = row.get(self.key)
         return "–" if value is None else format(value, self.form)
+
+
+def with_values(
+    columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
+) -> list[Column]:
+    """The columns of which some row has a value."""
+    return [one for one in columns if any(row.get(one.key) is not None for row in rows)]
 
 
 def html_table(

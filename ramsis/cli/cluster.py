@@ -13,6 +13,7 @@ from ramsis.cli.options import seed_options
 from ramsis.cli.params import FIGURE
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.files import write_atomic
+from ramsis.tables import with_values
 
 __all__ = ["cluster_command"]
 
@@ -115,8 +116,7 @@ def cluster_command(
         print_json(rows, scenario=scenario_file, name=scenario.name,
                    duration_s=scenario.duration_s)
     else:
-        print_rows([one for one in _COLUMNS if any(row.get(one.key) is not None for row in rows)],
-                   rows)
+        print_rows(with_values(_COLUMNS, rows), rows)
 
 
 def _play(

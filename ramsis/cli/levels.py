@@ -20,6 +20,7 @@ from ramsis.cli.rows import (
 )
 from ramsis.cluster import Cluster
 from ramsis.policy import MANIFEST_NAME, Level, Policy, policy_file_name
+from ramsis.tables import with_values
 
 __all__ = ["PROMISE_COLUMNS", "print_levels"]
 
@@ -62,15 +63,15 @@ def print_levels(
         return
     for row in rows:
         row[_RECOVERY.key] = _recovery_words(row)
-    columns = [column for column in chosen if column not in (*_HEADROOM, _RECOVERY)
-               or any(row.get(column.key) is not None for row in rows)]
+    filled = with_values(chosen, rows)
+    columns = [column for column in chosen
+               if column not in (*_HEADROOM, _RECOVERY) or column in filled]
     if cluster.simple:
         print_rows(columns, rows)
         count = f"{len(levels)} {'policy' if len(levels) == 1 else 'policies'}"
         click.echo(f"\n{count} in {folder} ({MANIFEST_NAME} lists them)")
         return
-    shown = [column for column in columns
-             if any(row.get(column.key) is not None for row in rows) or column.key == "words"]
+    shown = [column for column in columns if column in filled or column.key == "words"]
     print_rows(shown, [{**row, "words": _station_words(level)}
                        for row, level in zip(rows, levels, strict=True)])
     click.echo(f"\n{folder / MANIFEST_NAME} lists the policies of each station")

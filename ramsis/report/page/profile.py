@@ -15,7 +15,7 @@ from ramsis.profiles import (
 )
 from ramsis.profiles.check import check
 from ramsis.report.page.parts import Axis, Figure, Note, Part, Section, Series, Table, curves
-from ramsis.tables import Column
+from ramsis.tables import Column, with_values
 
 __all__ = ["profile_section"]
 
@@ -78,7 +78,7 @@ def _models(
     return Table("Models, fastest first", [
         Column("name", "model"), Column("accuracy", "accuracy", ".4f"), Column("front", "front"),
         *(Column(f"b{b}", f"{statistic} at {b} (ms)", ".4g") for b in shown),
-        *(one for one in given if any(row[one.key] is not None for row in rows))], rows)
+        *with_values(given, rows)], rows)
 
 
 def _trade_off(table: LatencyTable, sizes: list[int], statistic: str) -> Figure:

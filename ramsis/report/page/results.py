@@ -17,7 +17,7 @@ from ramsis.report.page.parts import (
     rows_figure,
 )
 from ramsis.report.page.rows import number, span, text
-from ramsis.tables import Column
+from ramsis.tables import Column, with_values
 
 __all__ = ["capacity_section", "placed_section", "simulation_section"]
 
@@ -38,7 +38,7 @@ _SIMULATED = (
 
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """What schemes did on a workload, against what was promised and the bound."""
-    shown = [one for one in _SIMULATED if any(row.get(one.key) is not None for row in rows)]
+    shown = with_values(_SIMULATED, rows)
     parts: list[Part] = [Table("Schemes, means over the seeds", shown, rows)]
     loads = {row["load_qps"] for row in rows}
     if len(loads) > 1 and None not in loads:
@@ -129,7 +129,7 @@ def capacity_section(document: Mapping[str, Any], rows: Rows, source: str) -> Se
              **({"mix": ", ".join(f"{name}: {count}" for name, count
                                   in row["worker_types"].items() if count)} if typed else {})}
             for row in rows]
-    shown = [one for one in _CAPACITY if any(row.get(one.key) is not None for row in rows)]
+    shown = with_values(_CAPACITY, rows)
     key, bound, words = (("cost", "cost_bound", "cost") if typed else
                          ("workers", "workers_bound", "workers"))
     parts: list[Part] = [Table("Enough workers", shown, rows)]
@@ -194,7 +194,7 @@ _PLACED = (
 
 def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """What families get from a placement that was simulated."""
-    shown = [one for one in _PLACED if any(row.get(one.key) is not None for row in rows)]
+    shown = with_values(_PLACED, rows)
     effective: list[tuple[str, list[Entry]]] = [(row["family"], [
         ("promise of the placement", row.get("placement_effective_accuracy"), None),
         ("promise of the policies", row.get("expected_effective_accuracy"), None),

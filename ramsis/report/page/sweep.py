@@ -11,7 +11,7 @@ from typing import Any
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_json, read_text
 from ramsis.report.page.parts import Figure, Note, Part, Section, Table
-from ramsis.tables import Column
+from ramsis.tables import Column, with_values
 
 __all__ = ["RECORD_NAME", "RESULTS_NAME", "sweep_section"]
 
@@ -62,7 +62,7 @@ def sweep_section(folder: Path) -> Section:
     failures = _table(folder / "failures.csv") if (folder / "failures.csv").exists() else []
     varying = [key for key in _AXES if len({row.get(key) for row in rows}) > 1]
     shown = [Column(key, _AXES[key], "g" if key in _NUMBERS else "") for key in varying]
-    found = [one for one in _COLUMNS if any(row.get(one.key) is not None for row in rows)]
+    found = with_values(_COLUMNS, rows)
     parts: list[Part] = []
     if rows:
         parts += _explorer(rows, varying)
