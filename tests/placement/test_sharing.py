@@ -21,6 +21,7 @@ from placement_milp.sharing import (
     groups_of,
     models_of,
     plan,
+    policies,
     problem_of,
     register,
 )
@@ -160,7 +161,9 @@ def test_igniter_keeps_the_first_gpus_of_its_plan(v100: SharingProfile) -> None:
     assert [r.batch for r in divided.replicas] == [9]  # as printed
 
 
-def test_a_policy_of_ones_own_by_name(tmp_path: Path) -> None:
+def test_a_policy_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "_POLICIES", dict(policies._POLICIES))
+
     def one_each(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         return [Replica(m.name, gpu.name, 4) for m, gpu in zip(models, gpus, strict=False)]
 
