@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import inf
 
 from ramsis.scenario import Scenario
@@ -67,10 +68,27 @@ class Workers:
         """The workers that hold a model."""
         return [worker for worker, held in enumerate(self.loaded) if model in held]
 
-    def fits(self, worker: int, model: int) -> bool:
-        """Whether there is room for one more model, without any unloading."""
+    def fits(
+        self, worker: int, model: int, without: Collection[int] = (),
+        beside: Collection[int] = (),
+    ) -> bool:
+        """Whether there is room for one more model.
+
+        Parameters
+        ----------
+        worker, model : int
+        without : collection of int
+            Models of the worker that would be given up.
+        beside : collection of int
+            Models that would be there, too.
+        """
         held = len(self.loaded[worker]) + len(self.loading[worker])
-        return (self.model_mb[model] <= self.free_mb[worker] * (1 + 1e-12) + 1e-9
+        free_mb = self.free_mb[worker]
+        if without or beside:
+            held += len(beside) - len(without)
+            free_mb += (sum(self.model_mb[one] for one in without)
+                        - sum(self.model_mb[one] for one in beside))
+        return (self.model_mb[model] <= free_mb * (1 + 1e-12) + 1e-9
                 and held < self.max_models[worker])
 
     def may_load(self, worker: int) -> bool:

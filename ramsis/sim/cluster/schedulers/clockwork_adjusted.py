@@ -192,12 +192,10 @@ class ClockworkAdjusted(Scheduler):
     def to_give_up(self, worker: int, model: int, load_ms: list[float]) -> list[int]:
         """Models that make room for another, those of the lowest priority first."""
         workers = self.engine.workers
-        free_mb, given_up = workers.free_mb[worker], []
-        places = workers.max_models[worker] - len(workers.loaded[worker])
+        given_up: list[int] = []
         for other in sorted(workers.loaded[worker], key=lambda m: (self.without(m, load_ms), m)):
             given_up.append(other)
-            free_mb, places = free_mb + workers.model_mb[other], places + 1
-            if free_mb >= workers.model_mb[model] and places >= 1:
+            if workers.fits(worker, model, given_up):
                 return given_up
         return []
 

@@ -392,8 +392,6 @@ class Planned(Scheduler):
             return False
         if workers.fits(worker, model):
             return True
-        free_mb, most = workers.free_mb[worker], workers.max_models[worker]
-        held = len(workers.loaded[worker]) + len(workers.loading[worker])
         gone: list[int] = []
         for other in sorted(workers.loaded[worker], key=self.value):
             if self.queues[other] or engine.runs_now(worker, other):
@@ -405,8 +403,7 @@ class Planned(Scheduler):
             if budget < 0.0:
                 return False
             gone.append(other)
-            free_mb += workers.model_mb[other]
-            if free_mb >= workers.model_mb[model] and held - len(gone) < most:
+            if workers.fits(worker, model, gone):
                 for one in gone:
                     self.unload(worker, one)
                 return True

@@ -182,15 +182,12 @@ class RoundRobin(PhasedScheduler):
     def _room(self, worker: int, model: int) -> list[int] | None:
         """Models whose quantum has passed that have to go for another; ``None``: not enough."""
         workers = self.engine.workers
-        free_mb = workers.free_mb[worker]
-        places = workers.max_models[worker] - len(workers.loaded[worker])
         given_up: list[int] = []
         for other in [*self.passed[worker], None]:
-            if workers.model_mb[model] <= free_mb and places >= 1:
+            if workers.fits(worker, model, given_up):
                 return given_up
             if other is not None:
                 given_up.append(other)
-                free_mb, places = free_mb + workers.model_mb[other], places + 1
         return None
 
     def _give_up(self, worker: int, model: int) -> None:

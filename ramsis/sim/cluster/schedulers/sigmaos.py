@@ -147,13 +147,8 @@ class SigmaOS(Scheduler):
 
     def room(self, worker: int, model: int, without: Sequence[Copy] = ()) -> bool:
         """Whether a model fits beside those held, coming and promised, but for some."""
-        workers, promised = self.engine.workers, self.promised[worker]
-        free_mb = (workers.free_mb[worker] - sum(workers.model_mb[one] for one in promised)
-                   + sum(workers.model_mb[one.model] for one in without))
-        held = (len(workers.loaded[worker]) + len(workers.loading[worker]) + len(promised)
-                - len(without))
-        return (workers.model_mb[model] <= free_mb * (1 + 1e-12) + 1e-9
-                and held < workers.max_models[worker])
+        return self.engine.workers.fits(worker, model, [one.model for one in without],
+                                        self.promised[worker])
 
     # What follows from it.
 
