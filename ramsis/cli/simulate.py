@@ -16,7 +16,6 @@ import click
 from ramsis.bounds import realised_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
-    DEFAULT_SERVICE,
     cluster_options,
     models_option,
     overhead_option,
@@ -98,7 +97,7 @@ class _Entry:
 @seed_options(1)
 @click.option("--service", type=click.Choice(SERVICES),
               help="Statistic that batches take, or drawn from the distribution.  [default: that "
-              f"of the policies replayed, where they agree; else {DEFAULT_SERVICE}]")
+              "of the policies replayed, where they agree, else p95]")
 @click.option("--network-ms", type=float, default=0.0, show_default=True,
               help="Delay of each batch on its way.")
 @overhead_option
@@ -181,7 +180,7 @@ def simulate_command(
     workload.check()
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     sets = [Policies.load(path) for path in policies]
-    service = service or _service_of(sets, cluster)
+    service = service or _service_of(sets)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
@@ -216,10 +215,10 @@ def simulate_command(
         print_rows(_COLUMNS, rows)
 
 
-def _service_of(sets: Sequence[Policies], cluster: Cluster) -> str:
-    """The service times that all policies were made for; else the default of the cluster."""
+def _service_of(sets: Sequence[Policies]) -> str:
+    """The service times that all policies were made for."""
     made_for = {policy.service for one in sets for policy in one.policies}
-    return made_for.pop() if len(made_for) == 1 else cluster.default_service
+    return made_for.pop() if len(made_for) == 1 else SERVICES[0]
 
 
 def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | None:

@@ -19,8 +19,7 @@ from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
 from ramsis.sim.engine import Engine
-from ramsis.sim.fleet import MAX_BATCH, Fleet
-from ramsis.sim.fleets import Fleets
+from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import (
     ClusterPlan,
@@ -61,9 +60,8 @@ class SimulationSettings:
 
     Parameters
     ----------
-    service : str, optional
+    service : str
         ``p95``, ``distribution``, or another statistic; see :mod:`ramsis.cluster.service_times`.
-        By default that of :func:`ramsis.cluster.default_service`.
     monitor : bool, optional
         Whether schemes anticipate the load by the load monitor or are told the workload's mean
         load. By default they are told it where it is constant.
@@ -87,7 +85,7 @@ class SimulationSettings:
         A number out of range. Service times and delays are checked where they are used.
     """
 
-    service: str | None = None
+    service: str = "p95"
     monitor: bool | None = None
     monitor_ms: float = WINDOW_MS
     stated_load: float = 1.0
@@ -157,8 +155,7 @@ def simulate(
         The scheme did what cannot be done.
     """
     settings = settings or SimulationSettings()
-    service = settings.service or cluster.default_service
-    fleets = Fleets.of(cluster, service=service, network_ms=settings.network_ms,
+    fleets = Fleets.of(cluster, service=settings.service, network_ms=settings.network_ms,
                        max_batch=largest_batch([scheme]))
     stated_qps = settings.stated_qps(workload)
     check_load(fleets, workload)
@@ -174,7 +171,7 @@ def simulate(
             on_run(run)
     return SimulationResult(
         scheme=plan.name, workers=cluster.workers, slo_ms=cluster.slo_ms,
-        service=service, load_qps=workload.load_qps, monitored=stated_qps is None,
+        service=settings.service, load_qps=workload.load_qps, monitored=stated_qps is None,
         duration_ms=workload.duration_ms, told_qps=stated_qps, seeds=tuple(settings.seeds),
         metrics=tuple(metrics), runs=tuple(runs),
     )
