@@ -5,11 +5,11 @@ Splits of arrivals are in :mod:`ramsis.cluster.routing`, which loads arrival pro
 
 from ramsis.checks import check_arguments
 from ramsis.cluster.cluster import Cluster
-from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes, default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.cluster.worker_type import WorkerType
 
 __all__ = ["DISTRIBUTION", "Cluster", "ServiceTimes", "SloClass", "WorkerType",
-           "merged_classes"]
+           "default_service", "merged_classes"]
 
 check_arguments(globals(), __all__)

@@ -75,7 +75,7 @@ class Fleet:
         *,
         workers: int,
         slo_ms: float,
-        service: str = "p95",
+        service: str | None = None,
         network_ms: float = 0.0,
         max_batch: int = MAX_BATCH,
     ) -> Fleet:
@@ -186,15 +186,15 @@ class Fleets:
 
     @classmethod
     def of(
-        cls, cluster: Cluster, *, service: str = "p95", network_ms: float = 0.0,
+        cls, cluster: Cluster, *, service: str | None = None, network_ms: float = 0.0,
         max_batch: int = MAX_BATCH,
     ) -> Fleets:
         """The fleets of a cluster.
 
         Parameters
         ----------
-        service : str
-            One of :data:`SERVICES`.
+        service : str, optional
+            One of :data:`SERVICES`; by default that of :func:`ramsis.cluster.default_service`.
         network_ms : float
             >= 0.
         max_batch : int
@@ -209,6 +209,7 @@ class Fleets:
         """
         _check_delay(network_ms)
         types, classes = cluster.worker_types, cluster.classes
+        service = service or cluster.default_service
         made = [replace(Fleet.of_type(one, cluster, service, max_batch),
                         network_ms=float(network_ms)) for one in types]
         lowest = min(float(one.table.latency_ms[:, 0].min()) for one in made)
