@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ramsis.cli.options import seed_options
-from ramsis.cli.params import FIGURE
+from ramsis.cli.params import FIGURE, OWN_ARRIVALS
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.files import write_atomic
 from ramsis.tables import with_values
@@ -53,6 +53,8 @@ _SHARED_S = 8.0
               help="A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
               "MODULE:CLASS; repeat to compare.  [default: clockwork]")
 @seed_options(1)
+@click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
+              help="Arrival process of your own that SCENARIO names; no other is imported.")
 @click.option("--bound", is_flag=True,
               help="Also what no scheduler can beat, and each row's share of it; not for closed "
               "loops, streams after others, and continuous batches.")
@@ -72,9 +74,9 @@ _SHARED_S = 8.0
 @click.option("--duration-s", type=click.FloatRange(min=0, min_open=True), default=_SHARED_S,
               show_default=True, help="Of the arrivals, where a placement is played.")
 def cluster_command(
-    scenario_file: str, schedulers: tuple[str, ...], seed: int, seeds: int, bound: bool,
-    as_json: bool, csv_file: Path | None, plot: Path | None, timeline: Path | None,
-    placement: bool, interference: str, duration_s: float,
+    scenario_file: str, schedulers: tuple[str, ...], seed: int, seeds: int,
+    arrivals: str | None, bound: bool, as_json: bool, csv_file: Path | None, plot: Path | None,
+    timeline: Path | None, placement: bool, interference: str, duration_s: float,
 ) -> None:
     """Simulate schedulers on a cluster on which models are loaded and unloaded.
 
@@ -96,7 +98,7 @@ def cluster_command(
     from ramsis.scenario import read_scenario
 
     named = [scheduler_named(text) for text in schedulers or _DEFAULT]
-    scenario = read_scenario(scenario_file)
+    scenario = read_scenario(scenario_file, own_arrivals=arrivals)
     numbers = range(seed, seed + seeds)
     with progress("runs", len(named) * len(numbers)) as advance:
         found = compare(scenario, named, numbers, bound=bound, on_run=advance)

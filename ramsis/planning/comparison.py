@@ -92,6 +92,8 @@ def compare(
     ------
     SchedulerError
         A scheduler did what cannot be done.
+    InputFileError
+        A scheduler of the user's own raised something else.
     """
     metrics: list[list[ClusterMetrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
@@ -102,7 +104,7 @@ def compare(
         if known is not None and len(requests):
             bounds.append(known.share)
         for i, spec in enumerate(schedulers):
-            run = ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown).serve(spec)
+            run = spec.serve(ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown))
             metrics[i].append(measure_cluster(run))
             if len(firsts) <= i:
                 firsts.append(run)
