@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -140,7 +140,7 @@ class Sweep:
         inputs = _Inputs(spec)
         self._spec, self._inputs = spec, inputs
         self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
-                     for cell in spec.cells]
+                     for cell in map(inputs.settled, spec.cells)]
         self.scenario_jobs = [ScenarioJob(self.folder, cell, inputs.scenario(cell))
                               for cell in spec.scenarios]
         distinct = _unique(self._every)
@@ -278,6 +278,12 @@ class _Inputs:
             self._scenarios[cell.scenario] = SweepScenario.read(cell.scenario,
                                                                 self.spec.own_arrivals)
         return self._scenarios[cell.scenario]
+
+    def settled(self, cell: Cell) -> Cell:
+        """The cell with its service times, where they are those of the profiles."""
+        if cell.service:
+            return cell
+        return replace(cell, service=self.cluster(cell).cluster.default_service)
 
     def cluster(self, cell: Cell) -> SweepCluster:
         key = (cell.profile, cell.model_set, cell.service, cell.overhead_ms, cell.workers,
