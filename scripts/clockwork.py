@@ -119,6 +119,7 @@ def trained(scenario: Scenario, rewards: Sequence[str], options: argparse.Namesp
     names = []
     for name in rewards:
         settings = training.TrainingSettings(steps=options.steps, imitate=options.imitate,
+                                             learning_rate=options.learning_rate,
                                              reward=reward_named(name))
         place = folder / f"{scenario.name.replace(' ', '')}-{name}"
         agent, _ = training.train(
@@ -163,6 +164,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=200_000, help="of each training")
     parser.add_argument("--imitate", type=int, default=0,
                         help="decisions of a rule that are imitated first")
+    parser.add_argument("--learning-rate", type=float, default=0.001)
     parser.add_argument("--agents", type=Path, metavar="FOLDER", help="keep trained agents here")
     parser.add_argument("--no-bound", action="store_true", help="leave out what none can beat")
     parser.add_argument("--json", type=Path, metavar="FILE")

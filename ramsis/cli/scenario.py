@@ -59,11 +59,13 @@ def placement_command(
 @click.option("--imitate", type=click.IntRange(min=0), default=0, show_default=True,
               help="Decisions of a simple rule that are imitated first, which saves most of the "
               "time.")
+@click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=0.001,
+              show_default=True, help="Of PPO.")
 @click.option("--checkpoint", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Written at each evaluation; a training that was stopped goes on from it.")
 def train_command(
     scenario_file: str, out: Path, reward: str, steps: int, seed: int, imitate: int,
-    checkpoint: Path | None,
+    learning_rate: float, checkpoint: Path | None,
 ) -> None:
     """Train an agent that schedules a scenario (extra rl).
 
@@ -81,7 +83,8 @@ def train_command(
     chosen = reward_named(reward)
     scenario = read_scenario(scenario_file)
     training = needing_extra("training")
-    settings = training.TrainingSettings(steps=steps, seed=seed, reward=chosen, imitate=imitate)
+    settings = training.TrainingSettings(steps=steps, seed=seed, reward=chosen, imitate=imitate,
+                                         learning_rate=learning_rate)
     with progress("steps", steps) as advance:
         done = 0
 
