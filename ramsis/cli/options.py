@@ -16,9 +16,11 @@ from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.params import ARRIVALS, LOADS, MODELS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
+from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.sim.fleet import SERVICES
 
 __all__ = [
+    "DEFAULT_SERVICE",
     "cluster_options",
     "engine_options",
     "load_option",
@@ -29,6 +31,9 @@ __all__ = [
     "simulated_service_option",
     "workload_options",
 ]
+
+DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}"
+"""In help texts: what :func:`ramsis.cluster.default_service` says."""
 
 _Command = Callable[..., Any]
 
@@ -166,5 +171,6 @@ padding_option = click.option(
          "latency.")
 
 simulated_service_option = click.option(
-    "--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
-    help="Statistic that batches take, or drawn from the distribution.")
+    "--service", type=click.Choice(SERVICES),
+    help="Statistic that batches take, or drawn from the distribution.  "
+         f"[default: {DEFAULT_SERVICE}]")

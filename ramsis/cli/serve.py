@@ -48,7 +48,8 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
               help="How long stopping waits for what is under way.")
 @click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
 @click.option("--no-pin", is_flag=True,
-              help="Leave workers to the system, though there are cores enough for one each.")
+              help="Leave workers and front end to the system, though there are cores enough for "
+                   "one each.")
 @click.option("--replan", metavar="OPTIONS",
               help="Make policies anew on drift; what ramsis generate made them with, without "
                    "--load and --out.")

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InvalidValueError, check_number_of, describe
@@ -136,6 +137,11 @@ class Cluster:
     def simple(self) -> bool:
         """Whether there are one worker type, not named, and one SLO."""
         return [one.name for one in self.worker_types] == [ALL_WORKERS] and len(self.classes) == 1
+
+    @property
+    def default_service(self) -> str:
+        """The service times of all its workers where none are named."""
+        return default_service(*(one.profile for one in self.worker_types))
 
     def _check_stations(self) -> None:
         names = {one.name for one in self.worker_types}

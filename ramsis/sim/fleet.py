@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.cluster.checks import below_every_latency
-from ramsis.cluster.service_times import ServiceTimes, seen_table
+from ramsis.cluster.service_times import FIXED, ServiceTimes, default_service, seen_table
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
 from ramsis.profiles import LatencyTable, ProfileSet
@@ -66,7 +66,7 @@ class Fleet:
     workers: int
     slo_ms: float
     network_ms: float = 0.0
-    service: str = "p95"
+    service: str = FIXED
     classes: tuple[SloClass, ...] = ()
     levels: FloatArray = field(default_factory=lambda: np.empty(0))
     own_ms: FloatArray = field(default_factory=lambda: np.empty((0, 0, 0)))
@@ -79,7 +79,7 @@ class Fleet:
         *,
         workers: int,
         slo_ms: float,
-        service: str = "p95",
+        service: str | None = None,
         network_ms: float = 0.0,
         max_batch: int = MAX_BATCH,
     ) -> Fleet:
@@ -92,8 +92,8 @@ class Fleet:
             >= 1.
         slo_ms : float
             > 0.
-        service : str
-            One of :data:`SERVICES`.
+        service : str, optional
+            One of :data:`SERVICES`; by default that of :func:`ramsis.cluster.default_service`.
         network_ms : float
             >= 0.
         max_batch : int
@@ -109,6 +109,7 @@ class Fleet:
         check_number_of("workers", workers)
         check_positive(slo_ms=slo_ms)
         check_delay(network_ms)
+        service = service or default_service(profile)
         table = seen_table(profile, service, max_batch)
         lowest = float(table.latency_ms[:, 0].min())
         if lowest > slo_ms:

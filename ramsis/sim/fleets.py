@@ -43,7 +43,7 @@ class Fleets:
 
     @classmethod
     def of(
-        cls, cluster: Cluster, *, service: str = "p95", network_ms: float = 0.0,
+        cls, cluster: Cluster, *, service: str | None = None, network_ms: float = 0.0,
         max_batch: int = MAX_BATCH,
     ) -> Fleets:
         """The fleets of a cluster.
@@ -62,6 +62,7 @@ class Fleets:
         """
         check_delay(network_ms)
         types, classes = cluster.worker_types, cluster.classes
+        service = service or cluster.default_service
         several = classes if len(classes) > 1 else ()
         made = [_fleet(one, cluster.slo_ms, several, service, network_ms, max_batch)
                 for one in types]

@@ -160,7 +160,7 @@ SETTINGS: Mapping[str, _Check] = {
 """Keys that take one value."""
 
 DEFAULTS: Mapping[str, Any] = {
-    "models": "all", "service": "p95", "network_ms": 0.0, "overhead_ms": 0.0, "trace_scale": 1.0,
+    "models": "all", "network_ms": 0.0, "overhead_ms": 0.0, "trace_scale": 1.0,
     "seed": 0, "seeds": 1, "monitor_ms": WINDOW_MS, "told": 1.0,
 }
 

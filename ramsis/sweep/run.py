@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -135,7 +135,7 @@ class Sweep:
         inputs = _Inputs(spec)
         self._spec, self._inputs = spec, inputs
         self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
-                     for cell in spec.cells]
+                     for cell in map(inputs.settled, spec.cells)]
         distinct = _unique(self.jobs)
         self._store.fetch(job.path for job in distinct if self._store.has(job.path))
         self._open = [job for job in distinct if job.result() is None]
@@ -254,6 +254,12 @@ class _Inputs:
     def fingerprints(self) -> dict[str, str]:
         """Of the profiles, by the names that the specification gives them."""
         return {name: one.fingerprint for name, one in self._profiles.items()}
+
+    def settled(self, cell: Cell) -> Cell:
+        """The cell with its service times, where they are those of the profiles."""
+        if cell.service:
+            return cell
+        return replace(cell, service=self.cluster(cell).cluster.default_service)
 
     def cluster(self, cell: Cell) -> SweepCluster:
         key = (cell.profile, cell.model_set, cell.service, cell.overhead_ms, cell.workers,

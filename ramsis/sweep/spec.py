@@ -48,8 +48,10 @@ class Cell:
         Of all types.
     slo_ms : float
         The longest.
-    service, network_ms
-        As in :func:`ramsis.sim.simulate`.
+    service : str
+        As in :func:`ramsis.sim.simulate`; empty for the default of the profiles.
+    network_ms : float
+        The same.
     overhead_ms : float
         What every batch takes besides the model.
     arrivals : str
@@ -234,6 +236,7 @@ def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
     cv = values.pop("cv") or 1.0
     arrivals = Arrivals.parse(values.pop("arrivals") or f"renewal:{cv!r}")
     workers, slos = values.pop("workers"), values.pop("slo_ms")
+    values["service"] = values["service"] or ""
     return Cell(
         profile=values.pop("profiles").text, model_set=values.pop("models"), **values,
         workers=sum(workers.values.values()), worker_types=workers.text if workers.typed else "",

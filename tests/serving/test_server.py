@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -262,6 +263,15 @@ def refused(folder: Path, *options: str) -> tuple[int, str]:
     """Exit code and last line of a server that does not start."""
     ran = subprocess.run(command(folder, *options), capture_output=True, text=True, check=False)
     return ran.returncode, ran.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2,
+                    reason="needs a core for the worker and one for the front end")
+def test_the_front_end_leaves_the_workers_core_alone(server: Running) -> None:
+    (worker,) = server.wait_for("ready")["processes"]
+    theirs = os.sched_getaffinity(worker)
+    assert len(theirs) == 1
+    assert os.sched_getaffinity(server.process.pid) == os.sched_getaffinity(0) - theirs
 
 
 def test_a_port_in_use_is_an_error(server: Running) -> None:
