@@ -98,7 +98,7 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How an agent does.
+    """How an agent does; the first is before it has learned from any step.
 
     Attributes
     ----------
@@ -160,6 +160,7 @@ def train(
     if settings.imitate and not model.num_timesteps:
         imitate(model, scenario, settings)
     left = settings.steps - model.num_timesteps
+    watch.look()
     if left > 0:
         model.learn(left, callback=watch, reset_num_timesteps=False)
     watch.look()
