@@ -119,6 +119,7 @@ def test_a_training_is_written_and_taken_up(
 def test_an_agent_learns(training: Any) -> None:
     chosen = training.TrainingSettings(steps=100_000, runs=16)
     agent, found = training.train(busy(), chosen)
+    assert found[0].steps == 0
     assert found[0].in_time < 0.5
     in_time, _ = training.evaluate(agent, busy(), range(3))
     assert in_time > 0.95
