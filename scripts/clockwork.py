@@ -121,7 +121,7 @@ def trained(scenario: Scenario, rewards: Sequence[str], options: argparse.Namesp
         settings = training.TrainingSettings(steps=options.steps, imitate=options.imitate,
                                              learning_rate=options.learning_rate,
                                              reward=reward_named(name))
-        place = folder / f"{scenario.name.replace(' ', '')}-{name}"
+        place = folder / f"{''.join(filter(str.isalnum, scenario.name))}-{name}"
         agent, _ = training.train(
             scenario, settings, checkpoint=place.with_suffix(".pt"),
             on_evaluation=lambda one, name=name: print(f"{name}: {one}", file=sys.stderr))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ramsis.cli.params import OUT_FILE
 from ramsis.cli.rows import progress
 from ramsis.files import canonical_json, write_atomic
 
@@ -19,8 +20,8 @@ def scenario_group() -> None:
 
 @scenario_group.command("placement")
 @click.argument("scenario_file", metavar="SCENARIO")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              metavar="FILE", help="Placement problem to write.")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="Placement problem to write.")
 @click.option("--window-s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
               help="Demand is the largest load of a window of this length.  [default: the mean "
               "of the scenario]")
@@ -49,8 +50,7 @@ def placement_command(
 
 @scenario_group.command("train")
 @click.argument("scenario_file", metavar="SCENARIO")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              metavar="FILE", help="Agent to write.")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Agent to write.")
 @click.option("--reward", default="work", show_default=True, metavar="NAME:factor=value,...",
               help="What the agent gets: sparse, early or work, the three of the thesis.")
 @click.option("--steps", type=click.IntRange(min=1), default=800_000, show_default=True,
@@ -61,7 +61,7 @@ def placement_command(
               "time.")
 @click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=0.001,
               show_default=True, help="Of PPO.")
-@click.option("--checkpoint", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("--checkpoint", type=OUT_FILE, metavar="FILE",
               help="Written at each evaluation; a training that was stopped goes on from it.")
 def train_command(
     scenario_file: str, out: Path, reward: str, steps: int, seed: int, imitate: int,
