@@ -78,7 +78,8 @@ _OF_PLACEMENTS = ("interference", "duration_s")
 def cluster_command(
     context: click.Context, scenario_file: str, schedulers: tuple[str, ...], seed: int,
     seeds: int, arrivals: str | None, bound: bool, as_json: bool, csv_file: Path | None,
-    plot: Path | None, timeline: Path | None, placement: bool, interference: str, duration_s: float,
+    plot: Path | None, timeline: Path | None, placement: bool, interference: str,
+    duration_s: float,
 ) -> None:
     """Simulate schedulers on a cluster on which models are loaded and unloaded.
 

@@ -30,6 +30,7 @@ from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
 from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.planned_loading import PlannedLoading
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
+from ramsis.sim.cluster.schedulers.rl import RLScheduler
 from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
 from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler
 from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
@@ -52,6 +53,7 @@ SCHEDULERS: Mapping[str, type[Scheduler]] = {
     "planned": Planned,
     "planned-loading": PlannedLoading,
     "random": RandomScheduler,
+    "rl": RLScheduler,
     "round-robin": RoundRobin,
     "scheme": SchemeScheduler,
     "sigmaos": SigmaOS,
