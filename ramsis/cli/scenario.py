@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ramsis.cli.params import OUT_FILE
 from ramsis.files import canonical_json, write_atomic
 
 __all__ = ["scenario_group"]
@@ -18,8 +19,8 @@ def scenario_group() -> None:
 
 @scenario_group.command("placement")
 @click.argument("scenario_file", metavar="SCENARIO")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True,
-              metavar="FILE", help="Placement problem to write.")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="Placement problem to write.")
 @click.option("--window-s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
               help="Demand is the largest load of a window of this length.  [default: the mean "
               "of the scenario]")

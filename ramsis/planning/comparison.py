@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ramsis.bounds import scenario_bound
+from ramsis.errors import InvalidValueError, describe
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim import Estimate
 from ramsis.sim.cluster import (
@@ -90,9 +91,14 @@ def compare(
 
     Raises
     ------
+    InvalidValueError
+        No scheduler, or no seed.
     SchedulerError
         A scheduler did what cannot be done.
     """
+    for name, given in (("schedulers", schedulers), ("seeds", seeds)):
+        if not len(given):
+            raise InvalidValueError(describe("none", where=name, allowed="one or more"))
     metrics: list[list[ClusterMetrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
     firsts: list[ClusterRun] = []

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from placement_milp import write_placement
+from placement_milp.presets import usher
 from ramsis.planning import SCHEDULERS
-from tests.cli.command import Run
+from tests.cli.command import Run, refused
+from tests.placement.samples import shared_problem
 from tests.scenario.samples import document, model, stream
 
 NEED_MORE = {"scheme"}  # schedulers with parameters that have no defaults
@@ -106,6 +109,22 @@ def test_a_scheduler_of_ones_own_with_parameters(run: Run, file: str, tmp_path: 
     assert row["never_answered"] == row["requests"]
 
 
+def test_options_that_say_nothing_of_what_is_simulated_are_refused(
+    run: Run, file: str, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared.json"
+    write_placement(usher(shared_problem()), shared)
+    for words in (("--csv", tmp_path / "o.csv"), ("--plot", tmp_path / "o.png"), ("--bound",),
+                  ("--timeline", tmp_path / "o.json"), ("--scheduler", "lru")):
+        refused(run("cluster", shared, "--placement", *words), 2, words[0], "for a scenario")
+    for words in (("--interference", "none"), ("--duration-s", "3")):
+        refused(run("cluster", file, *words), 2, words[0], "for a placement")
+    for words in (("--csv", ""), ("--timeline", tmp_path)):
+        refused(run("cluster", file, *words), 2)
+    refused(run("scenario", "placement", file, "--out", ""), 2, "--out", "no name of a file")
+    assert not list(tmp_path.glob("o.*"))
+
+
 @pytest.mark.parametrize(("name", "message"), [
     ("clockwrk", "unknown scheduler: got 'clockwrk'; allowed: clockwork"),
     ("clockwork:ahead=3", "not a parameter of the scheduler: got 'ahead=3'; allowed: ahead_ms=…"),
@@ -118,11 +137,14 @@ def test_a_scheduler_of_ones_own_with_parameters(run: Run, file: str, tmp_path: 
     ("OWN:NoScheduler", "not a scheduler"),
     ("OWN:Absent", "cannot import scheduler"),
     ("absent.py:Absent", "cannot import scheduler"),
+    ("FAILING:Absent", "cannot import scheduler (ZeroDivisionError: division by zero)"),
 ])
 def test_bad_schedulers_are_refused_in_a_line(
     run: Run, file: str, tmp_path: Path, name: str, message: str
 ) -> None:
+    (tmp_path / "failing.py").write_text("1 / 0")
     name = name.replace("OWN", str(tmp_path / "own.py"))
+    name = name.replace("FAILING", str(tmp_path / "failing.py"))
     code, out, err = run("cluster", file, "--scheduler", name)
     assert code == 3
     assert message in err

@@ -138,8 +138,9 @@ def _own(text: str) -> type[Scheduler]:
     place, _, attribute = text.partition(":")
     try:
         found = getattr(_module(place), attribute)
-    except (ImportError, AttributeError, OSError, SyntaxError, ValueError) as error:
-        raise InputFileError(describe(f"cannot import scheduler ({error})", where="scheduler",
+    except Exception as error:  # whatever the user's module does
+        why = f"{type(error).__name__}: {error}"
+        raise InputFileError(describe(f"cannot import scheduler ({why})", where="scheduler",
                                       value=text,
                                       allowed="FILE.py:CLASS, MODULE:CLASS")) from error
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
