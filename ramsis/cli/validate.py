@@ -17,12 +17,12 @@ __all__ = ["validate_command"]
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def validate_command(files: tuple[str, ...]) -> None:
-    """Check the schema and consistency of policies, profiles, placements and scenarios.
+    """Check the schema and consistency of policies, profiles, placements, scenarios, agents.
 
     FILE is a policy file, a profile file, a placement problem, a placement, a value table, a
-    scenario, a manifest, or a folder with a manifest; these stand for all policy files that they
-    name.
-    Prints a line for each FILE and goes on after a bad one; the exit code is 3 if any is bad.
+    scenario, an agent, a manifest, or a folder with a manifest; these stand for all policy files
+    that they name. Prints a line for each FILE and goes on after a bad one; the exit code is 3
+    if any is bad.
 
     \b
     Examples:
@@ -120,6 +120,14 @@ def _scenario(path: Path) -> str:
             f"{_count(len(checked.streams), 'stream')}")
 
 
+def _agent(path: Path) -> str:
+    from ramsis.sim.cluster.agent import read_agent
+
+    checked = read_agent(path)
+    return (f"agent, {_count(checked.slots, 'slot')}, "
+            f"{_count(len(checked.batch_sizes), 'batch size')}")
+
+
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
@@ -128,4 +136,5 @@ _CHECKS: dict[str, Callable[[Path], str]] = {
     "ramsis.placement/1": _placement,
     "ramsis.value-table/1": _values,
     "ramsis.scenario/1": _scenario,
+    "ramsis.agent/1": _agent,
 }
