@@ -50,7 +50,8 @@ class PoolSettings:
     timeout_s
         A batch that takes longer is given up, and its worker started anew.
     pin
-        Whether each worker gets a core of its own where there are more cores than workers.
+        Whether each worker gets a core of its own where there are more cores than workers, and
+        the front end the others.
     memory_mb
         Limit on the address space of a worker; None for none.
     """
@@ -133,15 +134,18 @@ class WorkerPool:
         self.closing = False
         self._started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._workers = [_Worker(self, number) for number in range(settings.workers)]
+        self._cores = _cores() if settings.pin else []
 
     async def start(self) -> None:
-        """Start all workers, and wait until they are ready.
+        """Start all workers, and wait until they are ready; this process leaves them their cores.
 
         Raises
         ------
         InputFileError
             One of them fails before it is ready.
         """
+        if self.core(0) is not None:
+            _use([self._cores[0], *self._cores[len(self._workers) + 1:]])
         for worker in self._workers:
             worker.start()
         try:
@@ -167,6 +171,8 @@ class WorkerPool:
         for worker in self._workers:
             if worker.process is not None:
                 await asyncio.get_running_loop().run_in_executor(None, worker.process.wait)
+        if self.core(0) is not None:
+            _use(self._cores)
 
     def loaded(self, worker: _Worker, document: dict[str, Any]) -> None:
         """A worker says what tensors its variants have: give it its memory."""
@@ -198,11 +204,8 @@ class WorkerPool:
         worker.start_later()
 
     def core(self, worker: int) -> int | None:
-        """The core of a worker; the first is the front end's."""
-        if not self.settings.pin or not hasattr(os, "sched_getaffinity"):
-            return None
-        cores = sorted(os.sched_getaffinity(0))
-        return cores[worker + 1] if len(cores) > self.settings.workers else None
+        """The core of a worker; the first, and what is left over, are this process's."""
+        return self._cores[worker + 1] if len(self._cores) > self.settings.workers else None
 
     def config(self, worker: int) -> dict[str, Any]:
         """What a worker is told at its start."""
@@ -326,6 +329,17 @@ class _Worker:
             self._loop.remove_reader(self._channel.fileno())
             self._channel.close()
             self._channel = None
+
+
+def _cores() -> list[int]:
+    """The cores that this process may use; none where the system does not say (Linux does)."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def _use(cores: Sequence[int]) -> None:
+    """Keep this thread to some cores, where the system allows it."""
+    with contextlib.suppress(OSError):
+        os.sched_setaffinity(0, cores)
 
 
 def variants_as_json(variants: VariantsFile) -> list[dict[str, Any]]:

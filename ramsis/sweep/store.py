@@ -19,8 +19,9 @@ from typing import Any, Protocol, TypeVar
 from ramsis.errors import InvalidValueError, OutputError, describe
 from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.sweep.jobs import Job
+from ramsis.urls import file_system, is_url, why
 
-__all__ = ["Place", "Store", "is_url", "store_at"]
+__all__ = ["Place", "Store", "store_at"]
 
 Place = str | os.PathLike[str]
 """A folder, or a URL."""
@@ -98,7 +99,7 @@ class UrlStore:
 
     @cached_property
     def _opened(self) -> tuple[Any, str]:
-        return _file_system(self.url)
+        return file_system(self.url, "out")
 
     @cached_property
     def _known(self) -> set[str]:
@@ -176,10 +177,9 @@ class UrlStore:
         except OutputError:
             raise
         except Exception as error:  # each kind of store has errors of its own
-            why = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise OutputError(describe(f"the store cannot be {what} ({why})", where=self.url,
-                                       allowed="finished results stay; run again once it is "
-                                       "there")) from None
+            raise OutputError(describe(
+                f"the store cannot be {what} ({why(error)})", where=self.url,
+                allowed="finished results stay; run again once it is there")) from None
 
 
 @dataclass(frozen=True)
@@ -214,15 +214,6 @@ class _StoredJob:
             store.keep([here.path])
 
 
-def is_url(place: Place) -> bool:
-    """Whether a place is a URL.
-
-    >>> is_url("s3://bucket/sweep"), is_url("sweeps/first")
-    (True, False)
-    """
-    return "://" in os.fspath(place)
-
-
 @contextmanager
 def store_at(place: Place) -> Iterator[Store]:
     """The store at a place; of a URL the folder is removed at the end.
@@ -239,7 +230,7 @@ def store_at(place: Place) -> Iterator[Store]:
         yield FolderStore(folder)
         return
     url = os.fspath(place)
-    _file_system(url)
+    file_system(url, "out")
     with tempfile.TemporaryDirectory(prefix="ramsis-") as own:
         yield UrlStore(url, Path(own))
 
@@ -252,20 +243,3 @@ def _of_this_process(url: str) -> UrlStore:
 
 
 _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
-
-
-def _file_system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it."""
-    try:
-        import fsspec
-    except ImportError as error:
-        raise InvalidValueError(describe("URLs need fsspec", where="out", value=url,
-                                         allowed="pip install 'ramsis[store]'")) from error
-    try:
-        system, root = fsspec.core.url_to_fs(url)
-    except (ValueError, ImportError, OSError) as error:
-        raise InvalidValueError(describe(f"cannot open the store ({' '.join(str(error).split())})",
-                                         where="out", value=url,
-                                         allowed="a folder, or a URL that fsspec opens")
-                                ) from None
-    return system, str(root).rstrip("/")

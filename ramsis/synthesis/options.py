@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.registry import SHIPPED
 from ramsis.checks import check_arguments
+from ramsis.cluster.service_times import FIXED
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.worker.actions import Batching, LateRule
@@ -106,10 +107,13 @@ _PER_WORKER: Mapping[str, Any] = {
 _SERVED: Mapping[str, Any] = {"late": LateRule.SERVE.value, "violation_price": 0.0,
                               "headroom": 0.0}
 
+_OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "shortest-queue": _SERVED,
+    "central-queue": {"grid": None, "batching": Batching.VARIABLE.value},
+}
+
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "round-robin": _PER_WORKER,
-    "shortest-queue": {**_PER_WORKER, **_SERVED},
-    "central-queue": {**_PER_WORKER, "grid": None, "batching": Batching.VARIABLE.value},
+    name: {**_PER_WORKER, **_OTHER_DEFAULTS.get(name, {})} for name in DISPATCHES
 }
 """The value of each option that is not given, by dispatch rule; None where the profile decides."""
 
@@ -125,6 +129,7 @@ PAPER: Mapping[str, Any] = {
     "objective": Objective.PER_DECISION.value,
     **_SERVED,
     "grid": DEFAULT_GRID,
+    "service": FIXED,
 }
 """What the paper does: the meaning of ``--paper`` and of ``paper`` in a scheme's settings."""
 

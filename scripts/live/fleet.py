@@ -73,9 +73,9 @@ def live_run(
         with _server(folder, variants, load.load_qps, overhead_ms) as (model, url):
             # The first requests meet caches that are cold.
             _send(url, model, data, Load(load.load_qps, 1.0, load.seed + 1000, load.slo_ms),
-                  folder / "warm.csv")
+                  folder / "warm.csv", policy.workers)
             before = _host_times()
-            row = _send(url, model, data, load, folder / "client.csv")
+            row = _send(url, model, data, load, folder / "client.csv", policy.workers)
             stolen = _stolen(before, _host_times())
         client = read_request_log(folder / "client.csv")
         server = read_request_log(folder / "server.csv")
@@ -105,14 +105,24 @@ def _last(log: RequestLog, count: int) -> RequestLog:
     return log.only(np.arange(len(log) - count, len(log)))
 
 
-def _send(url: str, model: str, data: Path, load: Load, log: Path) -> dict[str, Any]:
+def _send(
+    url: str, model: str, data: Path, load: Load, log: Path, workers: int
+) -> dict[str, Any]:
     done = subprocess.run(
         [*_ramsis(), "load", url, "--model", model, "--slo-ms", str(load.slo_ms), "--load",
          repr(load.load_qps), "--duration-s", str(load.duration_s), "--seed", str(load.seed),
          "--data", str(data), "--request-log", str(log), "--json"],
-        check=True, stdout=subprocess.PIPE, text=True)
+        check=True, stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: _leave_cores(workers))
     row: dict[str, Any] = json.loads(done.stdout)["rows"][0]
     return row
+
+
+def _leave_cores(workers: int) -> None:
+    """Keep this process off the cores that a server gives its workers, where there are others."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > workers:
+        os.sched_setaffinity(0, [cores[0], *cores[workers + 1:]])
 
 
 @contextlib.contextmanager

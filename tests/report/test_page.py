@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import placement_milp
+from placement_milp.presets import usher
 from ramsis.cli.main import _run
 from ramsis.policy import read
 from ramsis.profiles import ProfileSet, load, save
@@ -22,8 +23,9 @@ from ramsis.report.page import MOST_BYTES, write_report
 from ramsis.sweep import SweepSpec, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import Run, refused
-from tests.placement.samples import problem
+from tests.placement.samples import problem, shared_problem
 from tests.report.browser import browser, opened
+from tests.scenario.samples import document
 
 EVIL = "<script>alert('x')</script> & \"more\""
 SLO = 100.0
@@ -85,7 +87,26 @@ def results(
                             "--duration-s", 2, "--max-violation", 0.5),
         "placed": printed(tmp_path / "placed.json", "simulate", "--placement",
                           inputs["placement"], "--duration-s", 1, "--fixed"),
+        "frontier": printed(tmp_path / "frontier.json", "frontier", *terms, "--workers", 2,
+                            "--load", "60", "--max-queue", 4, "--points", 2, "--queries", 1000),
+        **clusters(tmp_path),
     }
+
+
+def clusters(folder: Path) -> dict[str, Path]:
+    """What clusters and models that share GPUs came to."""
+    (folder / "scenario.json").write_text(json.dumps(document()))
+    placement_milp.write_placement(usher(shared_problem()), folder / "shared.json")
+    rows = [{"policy": policy, "rps": rps, "slo_ms": slo_ms, "gpus": 2, "bound_rps": 2.0 * rps,
+             "simulated_goodput_rps": 1.5 * rps, "unserved": {"b": "no room"}}
+            for policy in ("usher", "mine") for rps in (100, 200) for slo_ms in (50, 100)]
+    (folder / "sharing.json").write_text(json.dumps({"rows": rows, "interference": "none"}))
+    return {
+        "cluster": printed(folder / "cluster.json", "cluster", folder / "scenario.json",
+                           "--scheduler", "clockwork", "--scheduler", "random", "--bound"),
+        "played": printed(folder / "played.json", "cluster", folder / "shared.json",
+                          "--placement", "--duration-s", 1),
+        "sharing": folder / "sharing.json"}
 
 
 def charts(page: str) -> list[dict[str, Any]]:
@@ -290,6 +311,42 @@ def test_a_folder_of_several_results_has_a_section_for_each(
     ran = run("report", inputs["profile"].parent, "--out", tmp_path / "page.html")
     assert ran.code == 0, ran.err
     assert "5 sections" in ran.out
+
+
+def test_a_sweep_at_a_url_is_reported_on_and_what_is_not_one_is_refused(
+    tmp_path: Path, run: Run
+) -> None:
+    pytest.importorskip("fsspec")
+    url = f"memory://{tmp_path.name}/first"
+    run_sweep(SweepSpec.of({
+        "profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": [20, 40],
+        "scheme": "greedy", "duration_s": 1}), url)
+    for source in (url, f"{url}/", f"{url}/results.csv"):
+        ran = run("report", source, "--out", tmp_path / "page.html")
+        assert ran.code == 0, ran.err
+        text = (tmp_path / "page.html").read_text()
+        assert f"--out {url}" in text
+        assert "Sweep: first" in text
+        assert load("digits-cpu").fingerprint in text
+    out = tmp_path / "none.html"
+    refused(run("report", f"memory://{tmp_path.name}/none", "--out", out), 3,
+            f"memory://{tmp_path.name}/none: nothing to report on")
+    refused(run("report", "nowhere://bucket/x", "--out", out), 2, "cannot open the store")
+    (tmp_path / "results.csv").write_text("workers,scheme\n1\n")
+    refused(run("report", tmp_path.as_uri(), "--out", out), 3, "not a table of a sweep",
+            f"{tmp_path.as_uri()}/results.csv")
+    assert not out.exists()
+
+
+@pytest.mark.slow
+def test_policies_and_files_at_a_url_are_reported_on(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("fsspec")
+    for kind in ("policies", "profile", "placement"):
+        url = inputs[kind].as_uri()
+        write_report([url], tmp_path / "page.html")
+        assert url in (tmp_path / "page.html").read_text(), kind
 
 
 def test_a_shipped_profile_is_reported_on_by_its_name(tmp_path: Path) -> None:

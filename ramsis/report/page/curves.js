@@ -68,8 +68,8 @@ class Curves extends Figure {
     let place = 0;
     return all.map((one) => {
       const style = one.ref ? null : look(one.look === undefined ? place++ : one.look);
-      return { name: one.name, sign: (into) => this.sign(into, one, style) };
-    });
+      return { name: one.name, drawn: one.x.length, sign: (into) => this.sign(into, one, style) };
+    }).filter((one) => one.drawn);
   }
 
   sign(into, one, style) {

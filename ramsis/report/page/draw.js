@@ -23,7 +23,7 @@ function shown(value, axis) {
 }
 function trimmed(value, digits) {
   if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e7)) {
-    return value.toPrecision(3);
+    return String(Number(value.toPrecision(3)));
   }
   return String(Number(value.toPrecision(digits)));
 }
@@ -83,7 +83,7 @@ function range(values, axis) {
           axis.max !== undefined ? Math.min(high + room, Math.max(axis.max, high)) : high + room];
 }
 
-const DASHES = ["", "7 3", "2 3", "9 3 2 3", "5 2", "1 2"];
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "5 2", "13 3"];
 const COLOURS = 8;
 const MARKS = [
   (r) => `M${-r},0a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0`,

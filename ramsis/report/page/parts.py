@@ -169,7 +169,10 @@ def rows_figure(
     """A bar of parts, or points on a line, for each name.
 
     ``names`` gives the order of the parts' names; ``ordered`` colours them from dark to light.
+    What has no value in any row is left out.
     """
+    known = {name for _, parts in rows for name, value, _ in parts if value is not None}
+    rows = [(name, [part for part in parts if part[0] in known]) for name, parts in rows]
     series = list(dict.fromkeys([*names, *(part[0] for _, parts in rows for part in parts)]))
     place = {name: i for i, name in enumerate(series)}
     label = f"{title}: {x.label}, of {', '.join(name for name, _ in rows)}"

@@ -37,8 +37,8 @@ _FAMILIES = (
     Column("workers", "workers", "d"), Column("worst_latency_ms", "longest (ms)", ".1f"))
 
 
-def placement_section(path: Path) -> Section:
-    """What a placement file holds.
+def placement_section(path: Path, name: str) -> Section:
+    """What a placement file holds; ``name`` is what the reader knows it by.
 
     Raises
     ------
@@ -81,8 +81,8 @@ def placement_section(path: Path) -> Section:
             for row in families], dots=True),
         *_front(document), *(Note(str(note)) for note in document.get("notes") or ())]
     return Section("Placement", problem.name, _asked(found, document), parts,
-                   (f"ramsis simulate --placement {path}",),
-                   (("file", str(path)), ("fingerprint of the problem",
+                   (f"ramsis simulate --placement {name}",),
+                   (("file", name), ("fingerprint of the problem",
                                           fingerprint(problem.to_document()))))
 
 

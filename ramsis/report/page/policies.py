@@ -34,7 +34,7 @@ _COLUMNS = (
     Column("expected_violation_rate", "violations", ".4%"),
     Column("expected_effective_accuracy", "effective acc.", ".4f"),
     Column("upper_bound", "upper bound", ".4f"), Column("simulated", "simulated", ".4f"),
-    Column("capacity_qps", "capacity (QPS)", ".4g"), Column("utilisation", "utilisation", ".1%"),
+    Column("capacity_qps", "capacity (QPS)", ".6g"), Column("utilisation", "utilisation", ".1%"),
     Column("state", "state"))
 
 Levels = Sequence[Level[Policy]]

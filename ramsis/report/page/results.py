@@ -19,7 +19,7 @@ from ramsis.report.page.parts import (
 from ramsis.report.page.rows import number, span, text
 from ramsis.tables import Column, with_values
 
-__all__ = ["capacity_section", "placed_section", "simulation_section"]
+__all__ = ["capacity_section", "placed_section", "result_section", "simulation_section"]
 
 Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
@@ -52,7 +52,7 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s")),
              ("load monitor", "on" if rows[0].get("monitor") else "off")]
-    return _section("Simulation", source, document, asked, parts)
+    return result_section("Simulation", source, document, asked, parts)
 
 
 def _over_loads(rows: Rows) -> list[Figure]:
@@ -105,7 +105,7 @@ def _models(rows: Rows) -> Figure:
     for row in rows:
         at = f", {row['load_qps']:g} queries/s" if several else ""
         share = {name: value for name, value in row.get("model_share", {}).items() if value}
-        bars.append((row["label"] + at, [(name, value, None) for name, value in share.items()]))
+        bars.append((row["label"] + at, [(name, share[name], None) for name in sorted(share)]))
     names = sorted({part[0] for _, parts in bars for part in parts})
     return rows_figure("Which models answered", Axis("share of the answers", percent=True,
                        most=1.0), bars, names=names)
@@ -152,7 +152,7 @@ def capacity_section(document: Mapping[str, Any], rows: Rows, source: str) -> Se
     asked = [("targets", ", ".join(wanted)), ("SLO", span(rows, "slo_ms", "ms")),
              ("load", span(rows, "load_qps", "queries/s")), ("schemes", text(rows, "scheme")),
              ("service times", text(rows, "service")), ("seeds", text(rows, "seeds"))]
-    return _section("Capacity", source, document, asked, parts)
+    return result_section("Capacity", source, document, asked, parts)
 
 
 def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Figure]:
@@ -209,7 +209,7 @@ def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
     asked = [("placement", str(document.get("placement", "–"))),
              ("families", text(rows, "family")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s"))]
-    return _section("Simulated placement", source, document, asked, parts)
+    return result_section("Simulated placement", source, document, asked, parts)
 
 
 def _by_scheme(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
@@ -220,7 +220,7 @@ def _by_scheme(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
     return {row[key]: found[row[key]] for row in rows}
 
 
-def _section(
+def result_section(
     kind: str, source: str, document: Mapping[str, Any], asked: Sequence[tuple[str, str]],
     parts: Sequence[Part],
 ) -> Section:

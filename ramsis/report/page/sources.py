@@ -1,26 +1,34 @@
-"""What a path holds, and the section on it."""
+"""What a path or URL holds, and the section on it."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ramsis import profiles
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError, RamsisError, describe
 from ramsis.files import read_json
 from ramsis.policy import MANIFEST_FORMAT, MANIFEST_NAME, POLICY_FORMAT, read, read_set, set_of
+from ramsis.report.page.clusters import (
+    cluster_section,
+    frontier_section,
+    played_section,
+    sharing_section,
+)
 from ramsis.report.page.parts import Section
 from ramsis.report.page.policies import policies_section
 from ramsis.report.page.profile import profile_section
 from ramsis.report.page.results import capacity_section, placed_section, simulation_section
 from ramsis.report.page.rows import checked_rows
-from ramsis.report.page.sweep import RECORD_NAME, RESULTS_NAME, sweep_section
+from ramsis.report.page.sweep import FAILURES_NAME, RECORD_NAME, RESULTS_NAME, sweep_section
+from ramsis.urls import Remote, is_url
 
 __all__ = ["sections_of"]
 
-_KINDS = ("a profile, policy, manifest or placement file, the --json of simulate or capacity, the "
-          "folder of a policy set or of a sweep, or a folder of these")
+_KINDS = ("a profile, policy, manifest or placement file, the --json of simulate, capacity, "
+          "frontier or cluster, the folder of a policy set or of a sweep, or a folder of these")
 _RATES = ("effective_accuracy", "violation_rate")
 _MAYBE = ("load_qps", "upper_bound", "accuracy", "expected_accuracy",
           "expected_effective_accuracy", "expected_violation_rate", "response_p99_ms",
@@ -41,51 +49,81 @@ def sections_of(name: str) -> list[Section]:
     InputFileError
         Nothing is there, or nothing that a report can be about.
     """
+    if is_url(name):
+        return [_at_url(name.rstrip("/"))]
     path = Path(name)
     if path.is_dir():
         return _of_folder(path)
     if not path.exists() and name in profiles.shipped_names():
         return [profile_section(profiles.load(name), name)]
-    return [_of_file(path)]
+    return [_of_file(path, str(path))]
 
 
 def _of_folder(folder: Path) -> list[Section]:
-    known = _of_known_folder(folder)
+    known = _of_known_folder(folder, str(folder))
     if known is not None:
         return [known]
     found = []
     for path in sorted(folder.iterdir()):
         if path.is_dir():
-            inner = _of_known_folder(path)
+            inner = _of_known_folder(path, str(path))
             found += [] if inner is None else [inner]
         elif path.suffix == ".json" and _reader(read_json(path)) is not None:
-            found.append(_of_file(path))
+            found.append(_of_file(path, str(path)))
     if not found:
         raise InputFileError(describe("nothing to report on", where=str(folder), allowed=_KINDS))
     return found
 
 
-def _of_known_folder(folder: Path) -> Section | None:
+def _at_url(url: str) -> Section:
+    """The section on a file or a folder at a URL, of which a copy is made for a while."""
+    remote = Remote(url, "source")
+    parent, _, last = url.rpartition("/")
+    if last in (RESULTS_NAME, RECORD_NAME, MANIFEST_NAME):
+        return _at_url(parent)
+    with tempfile.TemporaryDirectory(prefix="ramsis-") as own:
+        folder = Path(own)
+        try:
+            remote.fetch((RESULTS_NAME, FAILURES_NAME, RECORD_NAME), folder)
+            if not (folder / RESULTS_NAME).exists():
+                names = remote.names()
+                remote.fetch([one for one in names if one in ("", MANIFEST_NAME)], folder)
+                if (folder / MANIFEST_NAME).exists():
+                    remote.fetch(names, folder)
+                elif names == [""]:
+                    return _of_file(folder / last, url)
+            known = _of_known_folder(folder, url)
+        except RamsisError as error:  # it names the copy
+            raise InputFileError(str(error).replace(own, url)) from None
+    if known is None:
+        raise InputFileError(describe(
+            "nothing to report on", where=url,
+            allowed="the URL of a sweep, of a policy set, or of one file"))
+    return known
+
+
+def _of_known_folder(folder: Path, name: str) -> Section | None:
     if (folder / MANIFEST_NAME).exists():
-        return policies_section(read_set(folder), str(folder))
+        return policies_section(read_set(folder), name)
     if (folder / RESULTS_NAME).exists():
-        return sweep_section(folder)
+        return sweep_section(folder, name)
     return None
 
 
-def _of_file(path: Path) -> Section:
+def _of_file(path: Path, name: str) -> Section:
     if path.name in (RESULTS_NAME, RECORD_NAME):
-        return sweep_section(path.parent)
+        return sweep_section(path.parent, str(path.parent))
     document = read_json(path)
     reader = _reader(document)
     if reader is None:
         raise InputFileError(describe("nothing to report on", where=str(path),
                                       value=document.get("format", list(document)[:5]),
                                       allowed=_KINDS))
-    return reader(path, document)
+    return reader(path, document, name)
 
 
-_Reader = Callable[[Path, Mapping[str, Any]], Section]
+_Reader = Callable[[Path, Mapping[str, Any], str], Section]
+"""Of a file, its content, and its name for readers of the page."""
 
 
 def _reader(document: Mapping[str, Any]) -> _Reader | None:
@@ -102,52 +140,84 @@ def _reader(document: Mapping[str, Any]) -> _Reader | None:
     return None
 
 
-def _policy(path: Path, document: Mapping[str, Any]) -> Section:
-    return policies_section(set_of([read(path)]), str(path))
+def _policy(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    return policies_section(set_of([read(path)]), name)
 
 
-def _manifest(path: Path, document: Mapping[str, Any]) -> Section:
+def _manifest(path: Path, document: Mapping[str, Any], name: str) -> Section:
     return policies_section(read_set(path.parent), str(path.parent))
 
 
-def _profile(path: Path, document: Mapping[str, Any]) -> Section:
-    return profile_section(profiles.load(path), str(path))
+def _profile(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    return profile_section(profiles.load(path), name)
 
 
-def _placement(path: Path, document: Mapping[str, Any]) -> Section:
+def _placement(path: Path, document: Mapping[str, Any], name: str) -> Section:
     from ramsis.report.page.placement import placement_section  # its solvers take long to load
 
-    return placement_section(path)
+    return placement_section(path, name)
 
 
-def _simulation(path: Path, document: Mapping[str, Any]) -> Section:
+def _simulation(path: Path, document: Mapping[str, Any], name: str) -> Section:
     rows = checked_rows(document, str(path), numbers=(*_RATES, "workers", "slo_ms"),
                         optional=_MAYBE, texts=("label",), mappings=("model_share",))
-    return simulation_section(document, rows, str(path))
+    return simulation_section(document, rows, name)
 
 
-def _placed(path: Path, document: Mapping[str, Any]) -> Section:
+def _placed(path: Path, document: Mapping[str, Any], name: str) -> Section:
     rows = checked_rows(document, str(path), numbers=(*_RATES, "slo_ms"), texts=("family",),
                         optional=(*_MAYBE, "placement_effective_accuracy"))
-    return placed_section(document, rows, str(path))
+    return placed_section(document, rows, name)
 
 
-def _capacity(path: Path, document: Mapping[str, Any]) -> Section:
-    return _capacity_of(path, document, ("workers", "workers_bound", "slo_ms", "gap"), ())
+def _capacity(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    return _capacity_of(path, document, name, ("workers", "workers_bound", "slo_ms", "gap"), ())
 
 
-def _cheapest(path: Path, document: Mapping[str, Any]) -> Section:
-    return _capacity_of(path, document, ("cost", "cost_bound", "slo_ms", "workers", "gap"),
+def _cheapest(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    return _capacity_of(path, document, name, ("cost", "cost_bound", "slo_ms", "workers", "gap"),
                         ("worker_types",))
 
 
 def _capacity_of(
-    path: Path, document: Mapping[str, Any], numbers: Sequence[str], mappings: Sequence[str]
+    path: Path, document: Mapping[str, Any], name: str, numbers: Sequence[str],
+    mappings: Sequence[str],
 ) -> Section:
     rows = checked_rows(document, str(path), numbers=numbers, texts=("scheme",), optional=(
         *_MAYBE, *_RATES, "max_violation", "min_accuracy", "min_effective_accuracy"),
         mappings=mappings)
-    return capacity_section(document, rows, str(path))
+    return capacity_section(document, rows, name)
+
+
+def _cluster(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    rows = checked_rows(document, str(path), texts=("scheduler",), optional=(
+        "in_time", "in_time_half_width", "bound", "share_of_bound", "violation_rate", "accuracy",
+        "response_p50_ms", "response_p99_ms", "response_longest_ms", "loads", "loading_s",
+        "cold_starts", "utilisation", "requests", "seeds"))
+    return cluster_section(document, rows, name)
+
+
+def _played(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    rows = checked_rows(document, str(path), texts=("family",), numbers=(
+        "target_rps", "goodput_rps", "throughput_rps", "in_time", "slo_ms"), optional=(
+        "achieved_rps", "router_to_node_p95_ms", "node_to_worker_p95_ms", "processing_p95_ms",
+        "response_p95_ms"))
+    return played_section(document, rows, name)
+
+
+def _sharing(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    rows = checked_rows(document, str(path), texts=("policy",), numbers=(
+        "rps", "slo_ms", "gpus", "simulated_goodput_rps", "bound_rps"), optional=(
+        "planned_goodput_rps", "goodput_deviation_rps", "fairness", "smallest_share"))
+    return sharing_section(document, rows, name)
+
+
+def _frontier(path: Path, document: Mapping[str, Any], name: str) -> Section:
+    rows = checked_rows(document, str(path), numbers=(
+        "load_qps", "expected_violation_rate", "expected_effective_accuracy"), optional=(
+        "violation_price", "violation_rate", "violation_half_width", "effective_accuracy",
+        "workers", "slo_ms"))
+    return frontier_section(document, rows, name)
 
 
 _FORMATS: dict[str, _Reader] = {
@@ -156,7 +226,10 @@ _FORMATS: dict[str, _Reader] = {
 }
 _ROWS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("workers_bound", "clear"), _capacity), (("cost_bound", "clear"), _cheapest),
-    (("family", "placement_effective_accuracy"), _placed), (("label", "violation_rate"),
-                                                            _simulation),
+    (("family", "placement_effective_accuracy"), _placed),
+    (("family", "router_to_node_p95_ms"), _played), (("scheduler", "in_time"), _cluster),
+    (("policy", "simulated_goodput_rps", "bound_rps"), _sharing),
+    (("violation_price", "expected_violation_rate"), _frontier),
+    (("label", "violation_rate"), _simulation),
 )
 """By keys of the first row."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
@@ -13,9 +13,9 @@ from ramsis.files import read_json, read_text
 from ramsis.report.page.parts import Figure, Note, Part, Section, Table
 from ramsis.tables import Column, with_values
 
-__all__ = ["RECORD_NAME", "RESULTS_NAME", "sweep_section"]
+__all__ = ["FAILURES_NAME", "RECORD_NAME", "RESULTS_NAME", "sweep_section"]
 
-RESULTS_NAME, RECORD_NAME = "results.csv", "sweep.json"
+RESULTS_NAME, RECORD_NAME, FAILURES_NAME = "results.csv", "sweep.json", "failures.csv"
 _LARGEST = 1 << 30
 _MOST_CELLS = 30_000
 """Cells in the figure; more would make the page too large."""
@@ -29,6 +29,8 @@ _AXES = {
     "told": "told"}
 _NUMBERS = frozenset(("workers", "slo_ms", "network_ms", "overhead_ms", "load_qps", "trace_scale",
                       "duration_s", "monitor_ms", "told", "seed", "seeds"))
+_OF = {"trace_scale": "trace", "monitor_ms": "monitor", "told": "monitor"}
+"""What a key is of: without it, it says nothing."""
 _METRICS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("effective_accuracy", "effective accuracy", {"half": "effective_accuracy_half_width",
                                                   "bound": "upper_bound"}),
@@ -50,8 +52,15 @@ _COLUMNS = (
 Rows = Sequence[Mapping[str, Any]]
 
 
-def sweep_section(folder: Path) -> Section:
+def sweep_section(folder: Path, name: str) -> Section:
     """What the cells of a sweep came to.
+
+    Parameters
+    ----------
+    folder : Path
+        With the tables.
+    name : str
+        Of the sweep: its folder, or a URL.
 
     Raises
     ------
@@ -59,7 +68,7 @@ def sweep_section(folder: Path) -> Section:
         The tables are missing or damaged.
     """
     rows = _table(folder / RESULTS_NAME)
-    failures = _table(folder / "failures.csv") if (folder / "failures.csv").exists() else []
+    failures = _table(folder / FAILURES_NAME) if (folder / FAILURES_NAME).exists() else []
     varying = [key for key in _AXES if len({row.get(key) for row in rows}) > 1]
     shown = [Column(key, _AXES[key], "g" if key in _NUMBERS else "") for key in varying]
     found = with_values(_COLUMNS, rows)
@@ -74,18 +83,19 @@ def sweep_section(folder: Path) -> Section:
             "load_qps", "load (QPS)", "g"), Column("workers", "workers", "g"),
             Column("error", "why")], failures, 50))
     same = [(_AXES[key], _words(rows[0][key])) for key in _AXES
-            if rows and key not in varying and rows[0].get(key) not in (None, "")]
+            if rows and key not in varying and rows[0].get(key) not in (None, "")
+            and rows[0].get(_OF.get(key, key)) not in (None, "", "False")]
     spans = [(_AXES[key], _span([row.get(key) for row in rows])) for key in varying]
     document = _record(folder)
     source = document.get("source")
-    command = ["ramsis", "sweep", str(source), "--out", str(folder)]
+    command = ["ramsis", "sweep", str(source), "--out", name]
     prints = document.get("profiles")
     asked = [("cells", f"{len(rows)}" + (f", and {len(failures)} that failed" if failures
                                          else "")), *spans, *same]
-    origin = [("folder", str(folder)), ("made by", str(document.get("created_by", "–")))]
+    origin = [("folder", name), ("made by", str(document.get("created_by", "–")))]
     if isinstance(prints, Mapping):
         origin += [(f"fingerprint of {name}", str(value)) for name, value in prints.items()]
-    return Section("Sweep", folder.name, asked, parts,
+    return Section("Sweep", PurePath(name).name, asked, parts,
                    (shlex.join(command),) if source else (), origin)
 
 

@@ -1,0 +1,195 @@
+"""The sections on schedulers of a cluster, on plans that share GPUs, and on frontiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ramsis.report.page.parts import (
+    Axis,
+    Entry,
+    Note,
+    Part,
+    Section,
+    Series,
+    Table,
+    curves,
+    rows_figure,
+)
+from ramsis.report.page.results import result_section
+from ramsis.report.page.rows import span, text
+from ramsis.tables import Column, with_values
+
+__all__ = ["cluster_section", "frontier_section", "played_section", "sharing_section"]
+
+Rows = Sequence[Mapping[str, Any]]
+_FLOOR = 1e-6
+"""Violation rates below this are drawn here: the axis is logarithmic."""
+_SCHEDULERS = (
+    Column("scheduler", "scheduler"), Column("in_time", "in time", ".4f"),
+    Column("in_time_half_width", "±", ".4f"), Column("bound", "bound", ".4f"),
+    Column("share_of_bound", "of bound", ".2%"), Column("violation_rate", "violations", ".3%"),
+    Column("accuracy", "accuracy", ".4f"), Column("response_p50_ms", "p50 (ms)", ".1f"),
+    Column("response_p99_ms", "p99 (ms)", ".1f"),
+    Column("response_longest_ms", "longest (ms)", ".1f"), Column("loads", "loads", "d"),
+    Column("loading_s", "loading (s)", ".2f"), Column("cold_starts", "cold starts", "d"),
+    Column("utilisation", "busy", ".1%"))
+
+
+def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
+    """What schedulers did on a scenario, and what none can pass."""
+    shown = [one for one in with_values(_SCHEDULERS, rows)
+             if one.key != "accuracy" or any(row["accuracy"] not in (None, 1.0) for row in rows)]
+    served: list[tuple[str, list[Entry]]] = [(row["scheduler"], [
+        ("in time", row["in_time"], row.get("in_time_half_width")),
+        ("bound of any scheduler", row.get("bound"), None)]) for row in rows]
+    slow: list[tuple[str, list[Entry]]] = [(row["scheduler"], [
+        ("50th percentile", row.get("response_p50_ms"), None),
+        ("99th percentile", row.get("response_p99_ms"), None)]) for row in rows]
+    parts: list[Part] = [
+        Table("Schedulers, means over the seeds; counts are sums", shown, rows),
+        rows_figure("Requests in time", Axis("share of the requests", percent=True, zero=True,
+                    most=1.0), served, dots=True),
+        rows_figure("Response times", Axis("response (ms)", zero=True), slow, dots=True)]
+    if any(row.get("loading_s") for row in rows):
+        parts.append(rows_figure("Time that loads took", Axis("loading (s)", zero=True), [
+            (row["scheduler"], [("all loads added up", row.get("loading_s"), None)])
+            for row in rows]))
+    asked = [("scenario", str(document.get("name", document.get("scenario", "–")))),
+             ("schedulers", text(rows, "scheduler")), ("requests", text(rows[:1], "requests")),
+             ("seeds", text(rows, "seeds")),
+             ("simulated for", span([document], "duration_s", "s"))]
+    return result_section("Cluster", source, document, asked, parts)
+
+
+_SEGMENTS = (("router_to_node_p95_ms", "router to node"),
+             ("node_to_worker_p95_ms", "waiting at the worker"),
+             ("processing_p95_ms", "processing"))
+_PLAYED = (
+    Column("family", "family"), Column("target_rps", "target (rps)", ".1f"),
+    Column("achieved_rps", "sent (rps)", ".1f"), Column("goodput_rps", "goodput (rps)", ".1f"),
+    Column("in_time", "in time", ".2%"), Column("throughput_rps", "throughput (rps)", ".1f"),
+    *(Column(key, f"{words} (ms)", ".1f") for key, words in _SEGMENTS),
+    Column("response_p95_ms", "p95 (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"))
+
+
+def played_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
+    """What families get from a placement whose models share GPUs."""
+    rates: list[tuple[str, list[Entry]]] = [(row["family"], [
+        ("asked for", row["target_rps"], None), ("in time", row["goodput_rps"], None)])
+        for row in rows]
+    slow: list[tuple[str, list[Entry]]] = [(row["family"], [
+        *((words, row.get(key), None) for key, words in _SEGMENTS),
+        ("all of it", row.get("response_p95_ms"), None), ("SLO", row["slo_ms"], None)])
+        for row in rows]
+    parts: list[Part] = [
+        Table("Families, means over the seeds; segments are 95th percentiles",
+              with_values(_PLAYED, rows), rows),
+        rows_figure("Goodput", Axis("requests per second", zero=True), rates, dots=True),
+        rows_figure("95th percentiles of a request's way", Axis("ms", zero=True), slow,
+                    dots=True)]
+    goodput, bound = document.get("goodput_rps"), document.get("bound_rps")
+    asked = [("placement", str(document.get("placement", "–"))),
+             ("families", text(rows, "family")),
+             ("interference", str(document.get("interference", "–"))),
+             ("goodput", _of(goodput, bound)),
+             ("simulated for", span([document], "duration_s", "s"))]
+    return result_section("Models that share GPUs", source, document, asked, parts)
+
+
+def _of(goodput: object, bound: object) -> str:
+    if not isinstance(goodput, float | int) or not isinstance(bound, float | int):
+        return "–"
+    return f"{goodput:.1f} requests per second, at most {bound:.1f}"
+
+
+_POLICIES = (
+    Column("policy", "policy"), Column("rps", "rps each", "g"), Column("slo_ms", "SLO (ms)", "g"),
+    Column("gpus", "GPUs", "d"), Column("planned_goodput_rps", "planned (rps)", ".1f"),
+    Column("simulated_goodput_rps", "simulated (rps)", ".1f"),
+    Column("goodput_deviation_rps", "±", ".1f"), Column("bound_rps", "bound (rps)", ".1f"),
+    Column("fairness", "fairness", ".3f"), Column("smallest_share", "least in time", ".1%"),
+    Column("not_served", "not served"))
+_AXES = {"rps": ("load of each model (requests/s)", "requests/s of each model"),
+         "gpus": ("GPUs", "GPUs"), "slo_ms": ("SLO (ms)", "ms SLO")}
+
+
+def sharing_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
+    """What policies of sharing plan, what their plans deliver, and what none can pass."""
+    rows = [{**row, "not_served": ", ".join(row.get("unserved") or ()) or "–"} for row in rows]
+    several = {name: len({row[name] for row in rows}) for name in _AXES}
+    over = max(_AXES, key=several.__getitem__)
+    rest = [name for name in _AXES if name != over and several[name] > 1]
+    frames: dict[str, list[Series]] = {}
+    for key in sorted({tuple(row[name] for name in rest) for row in rows}):
+        mine = [row for row in rows if tuple(row[name] for name in rest) == key]
+        label = ", ".join(f"{value:g} {_AXES[name][1]}"
+                          for name, value in zip(rest, key, strict=True))
+        frames[label] = _by_policy(mine, over)
+    axis = Axis(_AXES[over][0], whole=over == "gpus")
+    shown = [one for one in with_values(_POLICIES, rows) if several.get(one.key, 2) > 1]
+    parts: list[Part] = [
+        curves("Goodput by policy", axis, Axis("goodput (requests/s)", zero=True), frames,
+               "of" if rest else ""),
+        Table("Policies, means over the seeds", shown, rows)]
+    first = rows[0].get("models")
+    asked = [("models", ", ".join(map(str, first)) if isinstance(first, list) else "–"),
+             ("load of each", span(rows, "rps", "requests per second")),
+             ("SLO", span(rows, "slo_ms", "ms")), ("GPUs", text(rows, "gpus")),
+             ("policies", text(rows, "policy")),
+             ("interference", str(document.get("interference", "–"))),
+             ("seeds", str(document.get("seeds", "–"))),
+             ("simulated for", span([document], "duration_s", "s"))]
+    return result_section("Policies of sharing", source, document, asked, parts)
+
+
+def _by_policy(rows: Rows, over: str) -> list[Series]:
+    found = []
+    for look, policy in enumerate(dict.fromkeys(row["policy"] for row in rows)):
+        mine = sorted((row[over], row["simulated_goodput_rps"]) for row in rows
+                      if row["policy"] == policy)
+        found.append(Series(policy, [x for x, _ in mine], [y for _, y in mine], look=look))
+    bounds = sorted({row[over]: row["bound_rps"] for row in rows}.items())
+    found.append(Series("upper bound of any plan", [x for x, _ in bounds],
+                        [y for _, y in bounds], draw="line", ref=True))
+    return found
+
+
+_CORNERS = (
+    Column("load_qps", "load (QPS)", "g"), Column("violation_price", "price", ".4g"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective acc.", ".4f"),
+    Column("violation_rate", "violations in simulation", ".4%"),
+    Column("violation_half_width", "±", ".4%"),
+    Column("effective_accuracy", "effective acc. in simulation", ".4f"))
+
+
+def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
+    """What accuracy costs in violations: the corners of the frontier of each load."""
+    drawn: list[Series] = []
+    for i, load in enumerate(dict.fromkeys(row["load_qps"] for row in rows)):
+        mine = sorted((row for row in rows if row["load_qps"] == load),
+                      key=lambda row: row["expected_violation_rate"])
+        drawn.append(Series(
+            f"{load:g} queries/s, model", [_drawn(row["expected_violation_rate"]) for row in mine],
+            [row["expected_effective_accuracy"] for row in mine], look=2 * i))
+        seen = [row for row in mine if row.get("violation_rate") is not None]
+        if seen:
+            drawn.append(Series(
+                f"{load:g} queries/s, simulated", [_drawn(row["violation_rate"]) for row in seen],
+                [row.get("effective_accuracy") for row in seen], draw="points",
+                look=2 * i + 1))
+    parts: list[Part] = [
+        curves("Accuracy against violations", Axis("violations", log=True, percent=True),
+               Axis("effective accuracy"), drawn)]
+    if any(_FLOOR in one.x for one in drawn):
+        parts.append(Note(f"What has fewer violations than {100 * _FLOOR:g} % is drawn there."))
+    parts.append(Table("Corners", with_values(_CORNERS, rows), rows))
+    asked = [("load", span(rows, "load_qps", "queries/s")), ("scheme", text(rows, "scheme")),
+             ("workers", text(rows, "workers")), ("SLO", span(rows, "slo_ms", "ms")),
+             ("service times", text(rows, "service"))]
+    return result_section("Frontier", source, document, asked, parts)
+
+
+def _drawn(rate: float) -> float:
+    return max(rate, _FLOOR)

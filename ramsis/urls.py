@@ -1,0 +1,119 @@
+"""URLs that fsspec opens: whether a place is one, its file system, and what lies there.
+
+fsspec comes with the extra ``store``; a protocol may want a package of its own, such as ``s3fs``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+
+__all__ = ["Remote", "file_system", "is_url", "why"]
+
+_AT_ONCE = 500
+
+
+def is_url(place: str | os.PathLike[str]) -> bool:
+    """Whether a place is a URL.
+
+    >>> is_url("s3://bucket/sweep"), is_url("sweeps/first")
+    (True, False)
+    """
+    return "://" in os.fspath(place)
+
+
+def file_system(url: str, where: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it.
+
+    Parameters
+    ----------
+    url : str
+    where : str
+        What was given, for messages.
+
+    Raises
+    ------
+    InvalidValueError
+        fsspec or a package of the protocol is missing, or it does not know the protocol.
+    """
+    try:
+        import fsspec
+    except ImportError as error:
+        raise InvalidValueError(describe("URLs need fsspec", where=where, value=url,
+                                         allowed="pip install 'ramsis[store]'")) from error
+    try:
+        system, root = fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError, OSError) as error:
+        raise InvalidValueError(describe(f"cannot open the store ({' '.join(str(error).split())})",
+                                         where=where, value=url,
+                                         allowed="a folder, or a URL that fsspec opens")
+                                ) from None
+    return system, str(root).rstrip("/")
+
+
+def why(error: Exception) -> str:
+    """What a file system raised, in a few words: each kind has errors of its own."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
+
+
+class Remote:
+    """What lies at a URL, to be read.
+
+    Parameters
+    ----------
+    url : str
+    where : str
+        What was given, for messages.
+
+    Raises
+    ------
+    InvalidValueError
+        As :func:`file_system`.
+    """
+
+    def __init__(self, url: str, where: str) -> None:
+        self.url = url.rstrip("/")
+        self._system, self._root = file_system(url, where)
+
+    def names(self) -> list[str]:
+        """The files below it; an empty name where it is a file itself.
+
+        Raises
+        ------
+        InputFileError
+            The URL cannot be read.
+        """
+        try:
+            self._system.invalidate_cache()
+            found = self._system.find(self._root)
+        except Exception as error:
+            raise self._unread(error) from None
+        return sorted(str(one)[len(self._root):].lstrip("/") for one in found)
+
+    def fetch(self, names: Iterable[str], folder: Path) -> None:
+        """Write those of the files that there are below a folder.
+
+        Raises
+        ------
+        InputFileError
+            The URL cannot be read.
+        """
+        wanted = [(f"{self._root}/{name}" if name else self._root, folder / (
+            name or self.url.rpartition("/")[2])) for name in names]
+        for i in range(0, len(wanted), _AT_ONCE):
+            some = dict(wanted[i:i + _AT_ONCE])
+            try:
+                found = self._system.cat(list(some), on_error="omit")
+            except Exception as error:
+                raise self._unread(error) from None
+            for remote, path in some.items():
+                if remote in found:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(found[remote])
+
+    def _unread(self, error: Exception) -> InputFileError:
+        return InputFileError(describe(f"cannot be read ({why(error)})", where=self.url))
