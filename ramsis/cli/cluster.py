@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ramsis.cli.options import seed_options
-from ramsis.cli.params import FIGURE, OUT_FILE
+from ramsis.cli.params import FIGURE, OUT_FILE, OWN_ARRIVALS
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.files import write_atomic
 from ramsis.tables import with_values
@@ -45,7 +45,7 @@ _PLAYED = (
     Column("response_p95_ms", "p95 (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
 )
 _SHARED_S = 8.0
-_OF_SCENARIOS = ("schedulers", "bound", "csv_file", "plot", "timeline")
+_OF_SCENARIOS = ("schedulers", "arrivals", "bound", "csv_file", "plot", "timeline")
 _OF_PLACEMENTS = ("interference", "duration_s")
 
 
@@ -55,6 +55,8 @@ _OF_PLACEMENTS = ("interference", "duration_s")
               help="A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
               "MODULE:CLASS; repeat to compare.  [default: clockwork]")
 @seed_options(1)
+@click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
+              help="Arrival process of your own that SCENARIO names; no other is imported.")
 @click.option("--bound", is_flag=True,
               help="Also what no scheduler can beat, and each row's share of it; not for closed "
               "loops, streams after others, and continuous batches.")
@@ -75,8 +77,9 @@ _OF_PLACEMENTS = ("interference", "duration_s")
 @click.pass_context
 def cluster_command(
     context: click.Context, scenario_file: str, schedulers: tuple[str, ...], seed: int,
-    seeds: int, bound: bool, as_json: bool, csv_file: Path | None, plot: Path | None,
-    timeline: Path | None, placement: bool, interference: str, duration_s: float,
+    seeds: int, arrivals: str | None, bound: bool, as_json: bool, csv_file: Path | None,
+    plot: Path | None, timeline: Path | None, placement: bool, interference: str,
+    duration_s: float,
 ) -> None:
     """Simulate schedulers on a cluster on which models are loaded and unloaded.
 
@@ -99,7 +102,7 @@ def cluster_command(
     from ramsis.scenario import read_scenario
 
     named = [scheduler_named(text) for text in schedulers or _DEFAULT]
-    scenario = read_scenario(scenario_file)
+    scenario = read_scenario(scenario_file, own_arrivals=arrivals)
     numbers = range(seed, seed + seeds)
     with progress("runs", len(named) * len(numbers)) as advance:
         found = compare(scenario, named, numbers, bound=bound, on_run=advance)

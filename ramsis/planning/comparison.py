@@ -95,6 +95,8 @@ def compare(
         No scheduler, or no seed.
     SchedulerError
         A scheduler did what cannot be done.
+    InputFileError
+        A scheduler of the user's own raised something else.
     """
     for name, given in (("schedulers", schedulers), ("seeds", seeds)):
         if not len(given):
@@ -108,7 +110,7 @@ def compare(
         if known is not None and len(requests):
             bounds.append(known.share)
         for i, spec in enumerate(schedulers):
-            run = ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown).serve(spec)
+            run = spec.serve(ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown))
             metrics[i].append(measure_cluster(run))
             if len(firsts) <= i:
                 firsts.append(run)
