@@ -27,12 +27,12 @@ SCHEMES = {"central-queue": "central-queue", "round-robin": "round-robin",
 
 def scan(scheme: str) -> dict[str, Any]:
     """The answer of the search, and every number of workers around it."""
-    terms: dict[str, Any] = {"slo_ms": SLO_MS, "scheme": scheme}
+    terms: dict[str, Any] = {"scheme": scheme, "service": "p95"}
     profile = load_profile(PROFILE)
-    found = fewest_workers(profile, LOAD, TARGETS, **terms)
+    found = fewest_workers(profile, LOAD, TARGETS, slo_ms=SLO_MS, **terms)
     low, high = found.workers_bound - 4, max(found.workers_bound + 14, found.workers + 4)
     trials: list[Trial] = [
-        try_workers(Cluster.of(profile, workers=k, slo_ms=SLO_MS), LOAD, TARGETS, scheme=scheme)
+        try_workers(Cluster.of(profile, workers=k, slo_ms=SLO_MS), LOAD, TARGETS, **terms)
         for k in range(low, high)]
     return {
         "answer": found.workers, "scan": next(one.workers for one in trials if one.met),

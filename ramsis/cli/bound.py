@@ -11,6 +11,7 @@ import click
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
+    DEFAULT_SERVICE,
     cluster_options,
     load_option,
     models_option,
@@ -47,10 +48,9 @@ _BY_TYPE = (
 @cluster_options
 @load_option()
 @models_option
-@click.option("--service", type=click.Choice(SERVICES), default=SERVICES[0],
-              show_default=True,
+@click.option("--service", type=click.Choice(SERVICES),
               help="Latency statistic that service times are taken to be, or drawn from the "
-                   "distribution.")
+                   f"distribution.  [default: {DEFAULT_SERVICE}]")
 @click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
               help="Largest batch.")
 @overhead_option
@@ -62,7 +62,7 @@ def bound(
     workers: ByType[int],
     loads: tuple[float, ...],
     models: list[str] | None,
-    service: str,
+    service: str | None,
     max_batch: int,
     overhead_ms: float,
     padding: bool,
@@ -72,11 +72,11 @@ def bound(
 
     Solves the fluid linear program; at fixed service times clairvoyant schemes cannot pass it
     either. "Poisson" is a tighter bound for Poisson arrivals, whose batches take time to gather;
-    there is none where service times are drawn. "served" is the share of the queries that the
-    best mix answers in time, "one more worker" the effective accuracy that it would add, "best
-    mix" the models and batches (b) by their share of the queries. With several worker types or
-    SLO classes it says instead which share each type takes in the best mix, and what each class
-    gets.
+    there is one where service times are fixed (--service p95). "served" is the share of the
+    queries that the best mix answers in time, "one more worker" the effective accuracy that it
+    would add, "best mix" the models and batches (b) by their share of the queries. With several
+    worker types or SLO classes it says instead which share each type takes in the best mix, and
+    what each class gets.
 
     \b
     Examples:
@@ -85,7 +85,8 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
     """
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
-    times = [one.service_times(service, max_batch) for one in cluster.worker_types]
+    chosen = service or cluster.default_service
+    times = [one.service_times(chosen, max_batch) for one in cluster.worker_types]
     bounds = _Bounds(cluster, times, max_batch)
     rows = [bounds.row(load_qps) for load_qps in loads]
     if as_json:
@@ -108,7 +109,7 @@ class _Bounds:
         """The bound for a load; of several types or classes with the share of each."""
         found = self.solved(load_qps)
         row = {**cluster_terms_if_several(self.cluster), "load_qps": load_qps,
-               "upper_bound": found.effective_accuracy,
+               "service": self.times[0].service, "upper_bound": found.effective_accuracy,
                "served_fraction": found.served_fraction}
         return row | (self.of_one(found, load_qps) if self.cluster.simple
                       else self.of_several(found))

@@ -34,7 +34,7 @@ from ramsis.cli.params import (
 )
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.cli.workloads import WorkloadOptions
-from ramsis.cluster import SloClass, WorkerType, merged_classes
+from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet
@@ -135,7 +135,7 @@ def capacity(
     workload: WorkloadOptions,
     seed: int,
     seeds: int,
-    service: str,
+    service: str | None,
     overhead_ms: float,
     padding: bool,
     engine: Engine,
@@ -171,10 +171,11 @@ def capacity(
         raise click.UsageError("--plot is for --load.")
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
     names = [one.text for one in schemes]
-    terms: dict[str, Any] = {"slo_ms": merged_classes(classes), "service": service}
-    runs = {"seeds": range(seed, seed + seeds), **terms}
     _check_types(profile_names, cost, max_workers)
     read = profiles_of(profile_names, models, overhead_ms, padding)
+    terms: dict[str, Any] = {"slo_ms": merged_classes(classes),
+                             "service": service or default_service(*read.values())}
+    runs = {"seeds": range(seed, seed + seeds), **terms}
     types = _offered_types(profile_names, read, cost, max_workers)
     if types:
         _refuse_beside_types(context)
@@ -185,7 +186,8 @@ def capacity(
     else:
         profile = read[profile_names.one]
         workloads = workload.workloads(Fleet.of(
-            profile, workers=MOST_WORKERS, slo_ms=terms["slo_ms"][-1].slo_ms, service=service))
+            profile, workers=MOST_WORKERS, slo_ms=terms["slo_ms"][-1].slo_ms,
+            service=terms["service"]))
         for one in workloads:
             fewest_by_bound(profile, one, targets, **terms)
     output = _Output(as_json, plot, {one.name: one.fingerprint for one in read.values()})

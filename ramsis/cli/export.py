@@ -87,7 +87,7 @@ def _levels(
         raise InvalidValueError(describe("capacity is searched for one worker type and one SLO",
                                          where="--autoscale", allowed="policies of these"))
     profile, (slo_ms,) = profiles.load(profile_name), policies.slo_classes
-    scheme = policies.levels[0].stations[0].policy.dispatch
+    first = policies.levels[0].stations[0].policy
     loads = sorted({level.load_qps for level in policies.levels})
     levels: list[tuple[float, int]] = []
     with progress("loads", len(loads)) as advance:
@@ -95,7 +95,8 @@ def _levels(
             try:
                 workers = fewest_workers(
                     profile, ConstantLoad(load_qps, 1000.0 * _SECONDS), targets,
-                    slo_ms=slo_ms, scheme=scheme, seeds=(0, 1)).workers
+                    slo_ms=slo_ms, scheme=first.dispatch, service=first.service,
+                    seeds=(0, 1)).workers
             except InfeasibleError:
                 workers = most
             levels.append((load_qps, min(max(workers, levels[-1][1] if levels else 1), most)))

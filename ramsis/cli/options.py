@@ -16,9 +16,12 @@ from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.params import ARRIVALS, LOADS, MODELS, PROFILES, SLOS, TRACE, WORKERS
 from ramsis.cli.workloads import WorkloadOptions
+from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.sim.fleet import SERVICES
 
 __all__ = [
+    "DEFAULT_SERVICE",
+    "MOST_SEEDS",
     "cluster_options",
     "engine_options",
     "load_option",
@@ -29,6 +32,9 @@ __all__ = [
     "simulated_service_option",
     "workload_options",
 ]
+
+DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}"
+"""In help texts: what :func:`ramsis.cluster.default_service` says."""
 
 _Command = Callable[..., Any]
 
@@ -94,13 +100,14 @@ def workload_options(command: _Command) -> _Command:
     return made
 
 
-_MOST_SEEDS = 100_000
+MOST_SEEDS = 100_000
+"""Runs that a command makes at most."""
 
 
 def seed_options(seeds: int) -> Callable[[_Command], _Command]:
     """``--seed`` and ``--seeds``, of which there are ``seeds`` by default."""
     def add(command: _Command) -> _Command:
-        command = click.option("--seeds", type=click.IntRange(1, _MOST_SEEDS), default=seeds,
+        command = click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=seeds,
                                show_default=True,
                                help="Runs to average over, of seed, seed+1, ...")(command)
         return click.option("--seed", type=click.IntRange(min=0), default=0,
@@ -166,5 +173,6 @@ padding_option = click.option(
          "latency.")
 
 simulated_service_option = click.option(
-    "--service", type=click.Choice(SERVICES), default=SERVICES[0], show_default=True,
-    help="Statistic that batches take, or drawn from the distribution.")
+    "--service", type=click.Choice(SERVICES),
+    help="Statistic that batches take, or drawn from the distribution.  "
+         f"[default: {DEFAULT_SERVICE}]")

@@ -11,7 +11,7 @@ import click
 from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
-from ramsis.cli.options import overhead_option, padding_option
+from ramsis.cli.options import DEFAULT_SERVICE, overhead_option, padding_option
 from ramsis.cli.params import ARRIVALS, GRID
 from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES, SERVICES
@@ -62,8 +62,7 @@ _OPTIONS: _Options = {
     "service": click.option(
         "--service", type=click.Choice(SERVICES), default=None,
         help="Latency statistic that service times are taken to be, or drawn from the "
-             "distribution.  [default: the distribution where the profile has quantiles, else "
-             "p95]"),
+             f"distribution.  [default: {DEFAULT_SERVICE}; with the shortest queue p95]"),
     "late": click.option(
         "--late", type=click.Choice([rule.value for rule in LateRule]), default=None,
         help="Requests that nothing can answer in time: a worker's fastest model serves the "

@@ -16,6 +16,7 @@ import click
 from ramsis.bounds import realised_bound
 from ramsis.cli.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options import (
+    DEFAULT_SERVICE,
     cluster_options,
     models_option,
     overhead_option,
@@ -97,7 +98,7 @@ class _Entry:
 @seed_options(1)
 @click.option("--service", type=click.Choice(SERVICES),
               help="Statistic that batches take, or drawn from the distribution.  [default: that "
-              "of the policies replayed, where they agree, else p95]")
+              f"of the policies replayed, where they agree; else {DEFAULT_SERVICE}]")
 @click.option("--network-ms", type=float, default=0.0, show_default=True,
               help="Delay of each batch on its way.")
 @overhead_option
@@ -180,7 +181,7 @@ def simulate_command(
     workload.check()
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms, padding)
     sets = [Policies.load(path) for path in policies]
-    service = service or _service_of(sets)
+    service = service or _service_of(sets, cluster)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, network_ms=network_ms,
@@ -215,10 +216,10 @@ def simulate_command(
         print_rows(_COLUMNS, rows)
 
 
-def _service_of(sets: Sequence[Policies]) -> str:
-    """The service times that all policies were made for."""
+def _service_of(sets: Sequence[Policies], cluster: Cluster) -> str:
+    """The service times that all policies were made for; else the default of the cluster."""
     made_for = {policy.service for one in sets for policy in one.policies}
-    return made_for.pop() if len(made_for) == 1 else SERVICES[0]
+    return made_for.pop() if len(made_for) == 1 else cluster.default_service
 
 
 def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | None:

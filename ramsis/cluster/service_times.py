@@ -15,7 +15,6 @@ table's p95 is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -36,13 +35,16 @@ from ramsis.profiles.sketch import (
 )
 from ramsis.profiles.table import LatencyTable
 
-__all__ = ["DISTRIBUTION", "ServiceTimes", "carries_quantiles", "seen_table", "service_quantiles"]
+__all__ = ["DISTRIBUTION", "FIXED", "ServiceTimes", "carries_quantiles", "default_service",
+           "seen_table", "service_quantiles"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 DISTRIBUTION = "distribution"
 """Service times drawn from the measured distribution, where others are a statistic's name."""
+FIXED = "p95"
+"""The statistic that is taken where nothing else is said and times cannot be drawn."""
 
 _COARSE = 200  # parts of a distribution of which only statistics are known
 _NO_SAMPLES = 1000  # that the levels are for where the profile does not state any
@@ -126,24 +128,6 @@ class ServiceTimes:
         """Times fixed at those of a latency table, all its models in its order."""
         return cls(table.models, table.accuracy, table.latency_ms[:, :, None], table.statistic,
                    run_as=table.run_as, padding=table.padding)
-
-    @classmethod
-    def of_batches(
-        cls, models: Sequence[str], accuracy: Sequence[float],
-        quantiles_ms: Sequence[Sequence[Sequence[float]]], service: str,
-    ) -> ServiceTimes:
-        """The times of batches 1, 2, … of each model, not all up to the same one.
-
-        Parameters
-        ----------
-        quantiles_ms : nested sequences
-            Of each model, of each batch, Q quantiles. Batches that a model lacks are not run.
-        """
-        longest = max(len(batches) for batches in quantiles_ms)
-        times = np.full((len(models), longest, len(quantiles_ms[0][0])), np.inf)
-        for own, batches in zip(times, quantiles_ms, strict=True):
-            own[: len(batches)] = batches
-        return cls(tuple(models), np.array(accuracy), times, service)
 
     def _fastest_first(self) -> ServiceTimes:
         """The models by rising mean time of a batch of 1."""
@@ -237,7 +221,7 @@ def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTabl
     if service != DISTRIBUTION and service not in STATISTICS:
         raise InvalidValueError(describe("unknown service times", where="service", value=service,
                                          allowed=", ".join((*STATISTICS, DISTRIBUTION))))
-    statistic = "p95" if service == DISTRIBUTION else service
+    statistic = FIXED if service == DISTRIBUTION else service
     return profile.latency_table(cast(Statistic, statistic), max_batch)
 
 
@@ -245,6 +229,14 @@ def carries_quantiles(profile: ProfileSet) -> bool:
     """Whether every measured batch of a profile has a quantile sketch."""
     return all(item.quantiles_ms is not None
                for model in profile.models for item in model.batches)
+
+
+def default_service(*profiles: ProfileSet) -> str:
+    """The service times that are taken where none are named, by every command and function.
+
+    They are drawn where all profiles carry the quantiles of every batch, else fixed at p95.
+    """
+    return DISTRIBUTION if all(map(carries_quantiles, profiles)) else FIXED
 
 
 def service_quantiles(

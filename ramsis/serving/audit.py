@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, observed_workers
 from ramsis.bounds.targets import ROUNDING
-from ramsis.cluster import DISTRIBUTION, ServiceTimes, SloClass
-from ramsis.cluster.service_times import carries_quantiles
+from ramsis.checks import check_arguments
+from ramsis.cluster import ServiceTimes, SloClass, default_service
 from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
 from ramsis.profiles import ProfileSet
 from ramsis.serving.batches import Batches, batches_of
@@ -54,8 +54,8 @@ class AuditSettings:
     workers : int
         That there were, >= 1.
     service : str, optional
-        Statistic of the profile that batches are held against; the distribution by default, or
-        p95 where the profile has none.
+        Service times that batches are held against; by default those of
+        :func:`ramsis.cluster.default_service`.
     schemes : tuple of str
         Policies among which the best is looked for, as ``simulate`` takes them; may be none.
     max_violation : float
@@ -270,7 +270,7 @@ class _Case:
     def of(
         cls, log: RequestLog, profile: ProfileSet, settings: AuditSettings, where: str
     ) -> _Case:
-        service = settings.service or (DISTRIBUTION if carries_quantiles(profile) else "p95")
+        service = settings.service or default_service(profile)
         largest = max(MAX_BATCH, int(log.batch.max()))
         stated = ServiceTimes.of_all(profile, service, largest)
         model = _models(log, stated.models, where)
@@ -362,3 +362,6 @@ def _models(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:
     return np.array([number.get(name, -1) if answered else -1
                      for name, answered in zip(log.model.tolist(), log.answered.tolist(),
                                                strict=True)], dtype=np.int64)
+
+
+check_arguments(globals(), ["AuditSettings", "audit_log"])

@@ -19,8 +19,7 @@ from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
 from ramsis.sim.engine import Engine
-from ramsis.sim.fleet import MAX_BATCH, Fleet
-from ramsis.sim.fleets import Fleets
+from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import (
     ClusterPlan,
@@ -61,8 +60,9 @@ class SimulationSettings:
 
     Parameters
     ----------
-    service : str
+    service : str, optional
         ``p95``, ``distribution``, or another statistic; see :mod:`ramsis.cluster.service_times`.
+        By default that of :func:`ramsis.cluster.default_service`.
     monitor : bool, optional
         Whether schemes anticipate the load by the load monitor or are told the workload's mean
         load. By default they are told it where it is constant.
@@ -86,7 +86,7 @@ class SimulationSettings:
         A number out of range. Service times and delays are checked where they are used.
     """
 
-    service: str = "p95"
+    service: str | None = None
     monitor: bool | None = None
     monitor_ms: float = WINDOW_MS
     stated_load: float = 1.0
@@ -156,7 +156,8 @@ def simulate(
         The scheme did what cannot be done.
     """
     settings = settings or SimulationSettings()
-    fleets = Fleets.of(cluster, service=settings.service, network_ms=settings.network_ms,
+    service = settings.service or cluster.default_service
+    fleets = Fleets.of(cluster, service=service, network_ms=settings.network_ms,
                        max_batch=largest_batch([scheme]))
     stated_qps = settings.stated_qps(workload)
     check_load(fleets, workload)
@@ -172,7 +173,7 @@ def simulate(
             on_run(run)
     return SimulationResult(
         scheme=plan.name, workers=cluster.workers, slo_ms=cluster.slo_ms,
-        service=settings.service, load_qps=workload.load_qps, monitored=stated_qps is None,
+        service=service, load_qps=workload.load_qps, monitored=stated_qps is None,
         duration_ms=workload.duration_ms, told_qps=stated_qps, seeds=tuple(settings.seeds),
         metrics=tuple(metrics), runs=tuple(runs),
     )

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from ramsis.bounds import Targets, fewest_workers_bound, fewest_workers_bound_over_time
 from ramsis.checks import check_arguments
-from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
+from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType, default_service
 from ramsis.cluster.slo_class import classes_of
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.policy import DISPATCHES
@@ -207,7 +207,7 @@ class Capacity:
 def fewest_by_bound(
     profile: ProfileSet, workload: Workload, targets: Targets, *,
     slo_ms: float | Sequence[SloClass],
-    service: str = "p95", max_batch: int = MAX_BATCH,
+    service: str | None = None, max_batch: int = MAX_BATCH,
 ) -> float:
     """Busy workers without which no scheme with batches up to ``max_batch`` meets the targets.
 
@@ -221,7 +221,7 @@ def fewest_by_bound(
     InfeasibleError
         No number of workers meets the targets; with the nearest that can be reached.
     """
-    law = ServiceTimes.of(profile, service, max_batch)
+    law = ServiceTimes.of(profile, service or default_service(profile), max_batch)
     if isinstance(workload, RateTrace | Recorded) and workload.varies:
         classes = classes_of(slo_ms)
         counts, window_ms = _windows(workload, classes[-1].slo_ms)
@@ -240,7 +240,7 @@ def fewest_workers(
     *,
     slo_ms: float | Sequence[SloClass],
     scheme: str = "central-queue",
-    service: str = "p95",
+    service: str | None = None,
     seeds: Sequence[int] = range(5),
     on_trial: Callable[[Trial], object] | None = None,
 ) -> Capacity:
@@ -262,8 +262,9 @@ def fewest_workers(
         workers, with settings as ``round-robin:objective=per-decision`` (``levels`` of them on a
         trace); else, where there is one type, a scheme of :mod:`ramsis.sim`, as
         ``jellyfish-plus:headroom=1.05``.
-    service : str
-        ``p95`` or another statistic, or ``distribution``.
+    service : str, optional
+        ``p95`` or another statistic, or ``distribution``; by default those of
+        :func:`ramsis.cluster.default_service`.
     seeds : sequence of int
         Of the simulations.
     on_trial : callable, optional
@@ -279,9 +280,9 @@ def fewest_workers(
     NotConvergedError
         A solver stopped before its rule was met.
     """
-    offered = ((WorkerType(ALL_WORKERS, types),) if isinstance(types, ProfileSet)
-               else tuple(types))
+    offered = offered_types(types)
     classes = classes_of(slo_ms)
+    chosen = service or default_service(*(one.profile for one in offered))
 
     def try_counts(counts: Counts) -> Trial:
         used = tuple(replace(one, count=count)
@@ -289,7 +290,7 @@ def fewest_workers(
         if len(used) == 1:
             used = (replace(used[0], name=ALL_WORKERS),)
         trial = try_workers(Cluster(used, classes), workload, targets, scheme=scheme,
-                            service=service, seeds=seeds)
+                            service=chosen, seeds=seeds)
         trial = replace(trial, counts=counts)
         if on_trial is not None:
             on_trial(trial)
@@ -297,7 +298,7 @@ def fewest_workers(
 
     search = _of_several_types if _are_named(offered) else _of_one_type
     found = search(offered, cache(try_counts), workload, targets, classes=classes,
-                   scheme=scheme, service=service)
+                   scheme=scheme, service=chosen)
     if not found.answer.met:
         not_reached(scheme, workload, found.answer)
     return found
@@ -363,6 +364,11 @@ def _of_several_types(
     return Capacity(scheme, types, classes, service, answer, fluid_cost, search.bound,
                     tuple(replace(trial, counts=counts) for counts, trial in search.trials),
                     search.complete)
+
+
+def offered_types(types: ProfileSet | Sequence[WorkerType]) -> tuple[WorkerType, ...]:
+    """The worker types of which there are as many as are wanted; a profile stands for one."""
+    return (WorkerType(ALL_WORKERS, types),) if isinstance(types, ProfileSet) else tuple(types)
 
 
 def _are_named(types: Sequence[WorkerType]) -> bool:

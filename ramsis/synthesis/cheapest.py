@@ -26,6 +26,7 @@ from collections.abc import Callable, Sequence
 
 from ramsis.bounds import CheapestWorkers, Targets
 from ramsis.checks import check_arguments
+from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
@@ -48,7 +49,7 @@ Counts = tuple[int, ...]
 def fluid_mixes(
     types: Sequence[WorkerType], load_qps: float, targets: Targets, *,
     slo_ms: float | Sequence[SloClass],
-    service: str = "p95", max_batch: int = MAX_BATCH,
+    service: str | None = None, max_batch: int = MAX_BATCH,
 ) -> CheapestWorkers:
     """What the bound says of mixes for schemes with batches up to ``max_batch``.
 
@@ -64,7 +65,8 @@ def fluid_mixes(
         if one.count is not None and one.count < 1:
             raise InvalidValueError(describe("not a number of workers", where="max_workers",
                                              value=f"{one.name}={one.count}", allowed=">= 1"))
-    laws = [one.service_times(service, max_batch) for one in types]
+    chosen = service or default_service(*(one.profile for one in types))
+    laws = [one.service_times(chosen, max_batch) for one in types]
     fluid = CheapestWorkers(laws, [one.cost for one in types], targets, slo_ms=slo_ms,
                        load_qps=load_qps, most=[one.count for one in types])
     workers = sum(fluid.cheapest()[1])

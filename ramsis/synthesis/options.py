@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.registry import SHIPPED
 from ramsis.checks import check_arguments
+from ramsis.cluster.service_times import FIXED
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.worker.actions import Batching, LateRule
@@ -125,6 +126,7 @@ PAPER: Mapping[str, Any] = {
     "objective": Objective.PER_DECISION.value,
     **_SERVED,
     "grid": DEFAULT_GRID,
+    "service": FIXED,
 }
 """What the paper does: the meaning of ``--paper`` and of ``paper`` in a scheme's settings."""
 

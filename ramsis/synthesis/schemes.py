@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, Protocol
 
 from ramsis.cluster import Cluster
+from ramsis.cluster.service_times import FIXED
 from ramsis.errors import InvalidValueError, describe
 from ramsis.files import canonical_json
 from ramsis.policy import DISPATCHES, SERVICES, PolicySet
@@ -188,7 +189,7 @@ class PolicyScheme:
 
         Where policies cannot be made from these, from their p95.
         """
-        own = service if service in SERVICES and knows(self.name, "service", service) else "p95"
+        own = service if service in SERVICES and knows(self.name, "service", service) else FIXED
         return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": own,
                                     "dispatch": self.name, **self.given})
 
@@ -197,7 +198,7 @@ class PolicyScheme:
         """What policies may run, where the settings given say so; else 1."""
         if "max_queue" not in self.given:
             return 1
-        return self.settings(slo_ms=1.0, workers=1, service=SERVICES[0]).largest_batch
+        return self.settings(slo_ms=1.0, workers=1, service=FIXED).largest_batch
 
     def loads(self, trace: RateTrace) -> tuple[float, ...]:
         """Equally spaced loads that cover what the load monitor will read on a trace.
@@ -316,7 +317,7 @@ def policy_scheme(text: str) -> ComparedScheme:
     if paper:
         given = as_in_the_paper(given)
     made = PolicyScheme(name, given, levels)
-    made.settings(slo_ms=1.0, workers=1, service="p95")  # refuses unknown words
+    made.settings(slo_ms=1.0, workers=1, service=FIXED)  # refuses unknown words
     return made
 
 

@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ramsis.analysis.sampled import CONFIDENCE
-from ramsis.cluster.service_times import DISTRIBUTION, carries_quantiles
+from ramsis.cluster.service_times import DISTRIBUTION, FIXED, default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError, describe
-from ramsis.policy import DISPATCHES, SERVICES
+from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DispatchRule
 from ramsis.synthesis.options import VALUES, check_options, defaults_of, knows
@@ -39,8 +39,8 @@ class SynthesisSettings:
         ``poisson``, ``negative-binomial:I``, ``mmpp:ratio=R,burst-ms=B,share=S``, or
         ``package.module:name`` of a callable that makes a process of a load.
     service : str, optional
-        Service times: ``p95``, ``p99``, ``mean`` or ``distribution``; None for the distribution
-        where the profile carries quantiles of every batch and the model knows it, else p95.
+        Service times: ``p95``, ``p99``, ``mean`` or ``distribution``; by default those of
+        :func:`ramsis.cluster.default_service`, or p95 where the model knows fixed times only.
     dispatch : str
         How requests reach the workers: ``round-robin``; ``shortest-queue``, where a request goes
         to the worker with the fewest, those in service counted; or ``central-queue``, one queue
@@ -134,12 +134,12 @@ class SynthesisSettings:
         padded = profile.with_padding(self.padding and profile.padding)
         return padded.with_overhead(self.overhead_ms)
 
-    def chosen_service(self, profile: ProfileSet) -> str:
-        """The service times for a profile."""
+    def chosen_service(self, *profiles: ProfileSet) -> str:
+        """The service times for workers with some profiles."""
         if self.service is not None:
             return self.service
-        drawn = knows(self.dispatch, "service", DISTRIBUTION) and carries_quantiles(profile)
-        return DISTRIBUTION if drawn else SERVICES[0]
+        drawn = knows(self.dispatch, "service", DISTRIBUTION)
+        return default_service(*profiles) if drawn else FIXED
 
     def as_dict(self) -> Mapping[str, Any]:
         """What the policies of one set share, as plain JSON values; the arrivals are not.

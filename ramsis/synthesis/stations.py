@@ -76,8 +76,11 @@ class ClusterProblem:
 
     def __init__(self, cluster: Cluster, settings: SynthesisSettings) -> None:
         self.cluster, self.classes = cluster, cluster.classes
+        profiles = [one.profile for one in cluster.worker_types]
+        alike = len({settings.chosen_service(one) for one in profiles}) == 1
+        service = settings.service if alike else settings.chosen_service(*profiles)
         self.settings = replace(settings, slo_ms=cluster.slo_ms, workers=cluster.workers,
-                                slo_classes=())
+                                slo_classes=(), service=service)
         if not cluster.simple:
             check_reachable([kind.times for kind in self.kinds], self.classes)
         self.one_station = cluster.simple or len(self.kinds) == len(self.classes) == 1

@@ -99,7 +99,7 @@ def try_workers(
     targets: Targets,
     *,
     scheme: str = "central-queue",
-    service: str = "p95",
+    service: str | None = None,
     seeds: Sequence[int] = range(5),
 ) -> Trial:
     """What a scheme does on a cluster.
@@ -118,6 +118,7 @@ def try_workers(
         As when its policies are made and simulated.
     """
     named = policy_scheme(scheme)
+    service = service or cluster.default_service
     try:
         spec, made = named.ready(cluster, named.loads_for(workload), service=service,
                                  source=scheme)

@@ -52,7 +52,7 @@ def overload(case: Case) -> dict[str, Any]:
             grid.append({"trace": trace, "trace_scale": scale,
                          "duration_s": float(f"{min(longest, rates.duration_ms / 1000):.3g}")})
     return {"profiles": case.name, "models": "pareto", "slo_ms": case.slo_ms, "workers": FLEET,
-            "seeds": 1 if case.quick else 2, "grid": grid,
+            "service": "p95", "seeds": 1 if case.quick else 2, "grid": grid,
             "scheme": [f"{CENTRAL}:levels={LEVELS}", *RULES, *baselines(case),
                        "greedy:late=serve"]}
 

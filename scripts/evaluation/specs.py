@@ -42,8 +42,9 @@ def rank(scheme: str) -> int:
 
 
 def base(case: Case, **more: Any) -> Document:
-    """Fields that all specifications have."""
-    return {"profiles": case.name, "models": "pareto", "slo_ms": list(case.slos_ms),
+    """Fields that all specifications have; service takes the p95, as in the paper."""
+    return {"profiles": case.name, "models": "pareto", "service": "p95",
+            "slo_ms": list(case.slos_ms),
             "scheme": [*POLICIES, *baselines(case)], **more}
 
 

@@ -237,7 +237,7 @@ def test_bad_options_get_one_line_and_no_file(
 def test_one_word_is_what_the_paper_does(generate: Any, tmp_path: Path) -> None:
     assert generate("--paper", load="60", grid=None).code == 0
     assert generate(load="60", objective="per-decision", late="serve", violation_price="0",
-                    grid="fixed:100", out=str(tmp_path / "words")).code == 0
+                    grid="fixed:100", service="p95", out=str(tmp_path / "words")).code == 0
     one, other = (next(folder.glob("round-robin-*.json")).read_bytes()
                   for folder in (tmp_path / "out", tmp_path / "words"))
     assert one == other

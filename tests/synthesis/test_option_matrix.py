@@ -111,7 +111,8 @@ def test_what_is_not_given_is_the_default_of_the_dispatch_rule(dispatch: str) ->
 
 
 def test_the_paper_serves_what_is_late_and_has_no_price() -> None:
-    per_decision = SynthesisSettings(slo_ms=100.0, workers=2, objective="per-decision")
+    per_decision = SynthesisSettings(slo_ms=100.0, workers=2, objective="per-decision",
+                                     service="p95")
     assert per_decision == SynthesisSettings(slo_ms=100.0, workers=2, **PAPER)
     assert (per_decision.late, per_decision.violation_price) == ("serve", 0.0)
     assert as_in_the_paper({"late": None, "max_queue": 8}) == {**PAPER, "max_queue": 8}

@@ -1,0 +1,92 @@
+"""The service times that are taken where none are named: the same everywhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramsis.bounds import Targets
+from ramsis.cluster import Cluster, SloClass, WorkerType, default_service
+from ramsis.policy import read_set
+from ramsis.profiles import ProfileSet, save
+from ramsis.sim import ConstantLoad, Fleet, Fleets, Greedy, simulate_profile
+from ramsis.sweep import SweepSpec, run_sweep
+from ramsis.synthesis import SynthesisSettings, generate_set
+from ramsis.synthesis.capacity import fewest_workers
+from ramsis.synthesis.cheapest import fluid_mixes
+from ramsis.synthesis.trial import try_workers
+from tests.cli.command import Run
+from tests.synthesis.samples import tiny_profile, varying_profile
+
+PROFILES = pytest.mark.parametrize(("profile", "expected"), [
+    (varying_profile(), "distribution"), (tiny_profile(), "p95")], ids=["drawn", "fixed"])
+LOAD = ConstantLoad(300.0, 500.0)
+
+
+@pytest.fixture
+def file(profile: ProfileSet, tmp_path: Path) -> Path:
+    path = tmp_path / "profile.json"
+    save(profile, path)
+    return path
+
+
+@PROFILES
+def test_functions_take_the_same(profile: ProfileSet, expected: str) -> None:
+    cluster = Cluster.of(profile, workers=2, slo_ms=100.0)
+    targets = Targets(0.01)
+    assert default_service(profile) == cluster.default_service == expected
+    assert SynthesisSettings(slo_ms=100.0, workers=2).chosen_service(profile) == expected
+    assert Fleet.of(profile, workers=2, slo_ms=100.0).service == expected
+    assert Fleets.of(cluster).fleets[0].service == expected
+    played = simulate_profile(profile, Greedy(), LOAD, workers=2, slo_ms=100.0)
+    assert played.service == expected
+    trial = try_workers(cluster, LOAD, targets, scheme="greedy", seeds=(0,))
+    assert trial.simulation is not None
+    assert trial.simulation.service == expected
+    found = fewest_workers(profile, LOAD, targets, slo_ms=100.0, scheme="greedy", seeds=(0,))
+    assert found.service == expected
+    mixes = [fluid_mixes([WorkerType("a", profile, 9)], 300.0, targets, slo_ms=100.0, **named)
+             for named in ({}, {"service": expected})]
+    assert mixes[0].cheapest() == mixes[1].cheapest()
+
+
+@PROFILES
+def test_commands_take_the_same(
+    run: Run, profile: ProfileSet, expected: str, file: Path, tmp_path: Path
+) -> None:
+    base = ["--profiles", file, "--slo-ms", 100]
+    at = [*base, "--workers", 2, "--load", 300]
+    short = ["--duration-s", 0.5, "--json"]
+
+    def rows(*command: Any) -> list[dict[str, Any]]:
+        ran = run(*command)
+        assert ran.code == 0, ran.err
+        found: list[dict[str, Any]] = json.loads(ran.out)["rows"]
+        return found
+
+    played = rows("simulate", *at, "--scheme", "greedy", *short)
+    enough = rows("capacity", *base, "--load", 300, "--scheme", "greedy", *short)
+    bound = rows("bound", *at, "--json")
+    assert {row["service"] for row in (*played, *enough, *bound)} == {expected}
+    (made,) = rows("generate", *at, "--grid", "fixed:10", "--out", tmp_path / "out", "--json")
+    (level,) = read_set(tmp_path / "out").levels
+    assert level.stations[0].policy.service == expected
+    assert bound[0]["upper_bound"] == pytest.approx(made["upper_bound"], abs=1e-6)
+    swept = run_sweep(SweepSpec.of({
+        "profiles": str(file), "slo_ms": 100, "workers": 2, "load_qps": 300,
+        "scheme": "greedy", "duration_s": 0.5}), tmp_path / "sweep")
+    assert swept.rows[0]["service"] == expected
+
+
+def test_times_are_fixed_for_all_workers_where_some_profile_has_no_quantiles(
+    tmp_path: Path
+) -> None:
+    types = (WorkerType("drawn", varying_profile(), 2), WorkerType("fixed", tiny_profile(), 2))
+    cluster = Cluster(types, (SloClass(100.0),))
+    assert cluster.default_service == "p95"
+    made = generate_set(cluster, (900.0,), SynthesisSettings(
+        slo_ms=100.0, workers=4, grid="fixed:10", max_queue=6), tmp_path)
+    assert {one.policy.service for one in made.levels[0].stations} == {"p95"}
