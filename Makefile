@@ -16,6 +16,7 @@ DIST := $(VENV)/.dist
 
 BUDGET ?= 1000
 SEED ?= 0
+BEFORE ?=
 
 help:
 	@echo "make demo   policies for five load levels from a shipped profile, and a placement"
@@ -25,7 +26,7 @@ help:
 	@echo "make test-slow  the slow ones: long simulations, kills, evaluation scripts"
 	@echo "make fuzz   damaged files and odd options: BUDGET of them, from number SEED"
 	@echo "make lint   ruff and mypy"
-	@echo "make bench  speed and memory, as ratios against references"
+	@echo "make bench  speed and memory, as ratios against references; BEFORE=REVISION: and that code"
 	@echo "make docs   the documentation, in docs/_build/html"
 	@echo "make dist   wheel and source archive in dist/, and tests of the installed wheel"
 	@echo "make clean  remove what these made"
@@ -112,7 +113,7 @@ lint: $(LINT)
 	$(BIN)/mypy
 
 bench: $(BENCH)
-	$(BIN)/python -m pytest tests/bench --benchmark-only -p no:cacheprovider
+	BEFORE=$(BEFORE) $(BIN)/python -m pytest tests/bench --benchmark-only -p no:cacheprovider
 
 docs: $(DOCS)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html

@@ -261,7 +261,12 @@ def _sequence(item: _Kind | None, arrays: bool) -> _Kind:
                 return False
         elif not isinstance(value, list | tuple):
             return True  # what can be gone through once only is left as it is
-        return item is None or all(item.holds(one) for one in value[:_MOST_ITEMS])
+        if item is None:
+            return True
+        some = value[:_MOST_ITEMS]
+        if len(some) > 1 and len(found := set(map(type, some))) == 1 and found <= _SCALARS:
+            some = some[:1]  # of these only the type counts
+        return all(item.holds(one) for one in some)
 
     return _Kind(holds, "a sequence" if item is None else f"a sequence, each {item.words}")
 
@@ -289,6 +294,7 @@ def _is_vector(value: Any) -> bool:
     return _is_array(value) and _iterable(value)
 
 
+_SCALARS = {bool, bytes, float, int, str}
 _NO_ARRAYS = (str, bytes, Mapping, set, frozenset)
 _ARRAYS = ("ndarray", "csr_array", "csr_matrix")
 _ARRAY = _Kind(_is_array, "a number or an array of numbers")

@@ -2,6 +2,7 @@
 
 python scripts/clockwork.py --rate 2400 --instances 12 --slo-ms 6,12 --duration-s 10 --seeds 3
 python scripts/clockwork.py --azure 4 --duration-s 10
+python scripts/clockwork.py --instances 48 --slo-ms 24 --train sparse,early,work --agents agents
 
 *The grid* is that of a thesis on reinforcement learning in Clockwork (Saarland, 2022): 6 GPUs, 12
 or 48 instances of ResNet50, 600, 1200 or 2400 requests per second together, SLOs of 3 to 96 ms.
@@ -15,14 +16,20 @@ instance i is proportional to 1 / (i + 20)², times a lognormal number, shuffled
 instances; times of a batch of 1 rise geometrically from 0.9 ms over the models, memory from 40 to
 550 MB. GPUs hold, at the start, as many of the most wanted instances as fit.
 
+*Agents that learn.* ``--train`` trains an agent of the thesis with each of some rewards on each
+cell, with the extra ``rl`` only, and plays it beside the others; with --agents their files, and
+checkpoints to go on from, are kept. ``--scheduler rl`` plays the one that is shipped.
+
 Prints a row for each SLO and scheduler, means over the seeds; --json writes them.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,8 +39,10 @@ import numpy as np
 
 from ramsis.bounds import scenario_bound
 from ramsis.files import write_atomic
+from ramsis.learning import needing_extra, reward_named
 from ramsis.planning import SCHEDULERS, compare, scheduler_named
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
+from ramsis.sim.cluster.agent import write_agent
 
 BATCH_MS = {1: 3.322, 2: 5.271, 4: 7.495, 8: 12.439, 16: 21.729}
 """ResNet50 on a V100, as published with Clockwork."""
@@ -103,6 +112,24 @@ def _held(rates: Any, batch_ms: Any, memory_mb: Any) -> list[dict[str, Any]]:
     return [{"worker": f"gpu-{gpu + 1}", "models": names} for gpu, names in enumerate(held)]
 
 
+def trained(scenario: Scenario, rewards: Sequence[str], options: argparse.Namespace,
+            folder: Path) -> list[str]:
+    """The schedulers that play agents trained on a scenario, one for each reward."""
+    training = needing_extra("training") if rewards else None
+    names = []
+    for name in rewards:
+        settings = training.TrainingSettings(steps=options.steps, imitate=options.imitate,
+                                             learning_rate=options.learning_rate,
+                                             reward=reward_named(name))
+        place = folder / f"{''.join(filter(str.isalnum, scenario.name))}-{name}"
+        agent, _ = training.train(
+            scenario, settings, checkpoint=place.with_suffix(".pt"),
+            on_evaluation=lambda one, name=name: print(f"{name}: {one}", file=sys.stderr))
+        write_agent(agent, place.with_suffix(".json"))
+        names.append(f"rl:agent={place.with_suffix('.json')}")
+    return names
+
+
 def rows_of(
     scenario: Scenario, schedulers: Sequence[str], seeds: int, bound: bool
 ) -> list[dict[str, Any]]:
@@ -132,6 +159,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--scheduler", action="append",
                         help=f"repeat to compare; by default {', '.join(COMPARED)}")
+    parser.add_argument("--train", default="", metavar="REWARD,...",
+                        help="also agents trained with these rewards (extra rl; takes minutes)")
+    parser.add_argument("--steps", type=int, default=200_000, help="of each training")
+    parser.add_argument("--imitate", type=int, default=0,
+                        help="decisions of a rule that are imitated first")
+    parser.add_argument("--learning-rate", type=float, default=0.001)
+    parser.add_argument("--agents", type=Path, metavar="FOLDER", help="keep trained agents here")
     parser.add_argument("--no-bound", action="store_true", help="leave out what none can beat")
     parser.add_argument("--json", type=Path, metavar="FILE")
     return parser.parse_args(arguments)
@@ -149,7 +183,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             scenario = grid(options.rate, options.instances, slo_ms, options.duration_s)
             terms = {"rate_qps": options.rate, "instances": options.instances}
-        for row in rows_of(scenario, schedulers, options.seeds, not options.no_bound):
+        rewards = [name for name in options.train.split(",") if name]
+        with contextlib.ExitStack() as stack:
+            folder = options.agents or (
+                Path(stack.enter_context(tempfile.TemporaryDirectory())) if rewards else Path())
+            played = [*schedulers, *trained(scenario, rewards, options, folder)]
+            found = rows_of(scenario, played, options.seeds, not options.no_bound)
+        for row in found:
             rows.append({**terms, "slo_ms": slo_ms, **row})
             bound = "" if row.get("bound") is None else f"  bound {row['bound']:.4f}"
             print(f"{terms['rate_qps']:g} x {terms['instances']}, {slo_ms:g} ms  "

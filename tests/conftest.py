@@ -42,6 +42,8 @@ _MEANS = {
     "matplotlib": "pip install 'ramsis[plot]'", "quantecon": "pip install 'ramsis[bench]'",
     "quantecon.markov": "pip install 'ramsis[bench]'", "tritonclient.http":
     "pip install 'tritonclient[http]'", "onnx": "pip install 'ramsis[measure]'",
+    **dict.fromkeys(("gymnasium.utils.env_checker", "sb3_contrib", "torch"),
+                    "pip install 'ramsis[rl]'"),
     "PIL.Image": "pip install pillow", "yaml": "pip install pyyaml",
     **dict.fromkeys(("aiohttp", "onnxruntime", "orjson", "prometheus_client", "starlette",
                      "uvicorn"), "pip install 'ramsis[serve]'"),

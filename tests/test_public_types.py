@@ -28,15 +28,24 @@ from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InvalidTypeError, RamsisError
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.profiles import LatencyTable
+from ramsis.profiles.kernels import V100, Launch
+from ramsis.sim.cluster import ClusterEngine, scheduler
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.structured import build_structured
 from tests.placement.samples import document, problem
 from tests.policy.samples import small_policy
+from tests.scenario.samples import scenario
 from tests.synthesis.samples import SETTINGS, model, tiny_profile
 
-PACKAGES = ("ramsis", "ramsis.analysis", "ramsis.arrivals", "ramsis.bounds", "ramsis.cluster",
-            "ramsis.policy", "ramsis.profiles", "ramsis.runtime", "ramsis.sim", "ramsis.sweep",
-            "ramsis.synthesis", "placement_milp")
+PACKAGES = ("ramsis", "ramsis.analysis", "ramsis.arrivals", "ramsis.arrivals.trace_formats",
+            "ramsis.bounds", "ramsis.cluster", "ramsis.cluster.interference",
+            "ramsis.cluster.shared_gpu", "ramsis.planning", "ramsis.planning.sharing",
+            "ramsis.mdp.sparse", "ramsis.policy", "ramsis.profiles", "ramsis.profiles.importers",
+            "ramsis.profiles.kernels", "ramsis.profiles.sharing", "ramsis.runtime",
+            "ramsis.scenario", "ramsis.serving.audit", "ramsis.serving.drift",
+            "ramsis.serving.load_settings", "ramsis.serving.request_log", "ramsis.sim",
+            "ramsis.sim.cluster", "ramsis.sim.cluster.sharing", "ramsis.sweep",
+            "ramsis.synthesis", "placement_milp", "placement_milp.sharing")
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "python.md"
 WRONG: tuple[Any, ...] = (None, "x", "", [], [None], ["x"], {}, b"x", object(), math.nan, math.inf,
                           -math.inf, -1, 0, 1.5, -0.5, 10**30, 1e308, True, 1j, np.zeros(3),
@@ -101,7 +110,10 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "text": "100", "scheme": "jellyfish-plus", "transition": [[[1.0]]], "reward": [[1.0]],
         "classes": (SloClass(100.0, 1.0),), "worker_types": (WorkerType("a", tiny, 2),),
         "WorkerProblem": worker, "StructuredMDP": build_structured(worker),
-        "created_by": "test", "seeds": (0,), "chain": [[1.0]],
+        "created_by": "test", "seeds": (0,), "chain": [[1.0]], "scenario": scenario(),
+        "seed": 0, "specs": [scheduler("lru")], "url": "http://x", "run": ClusterEngine(
+            scenario(), seed=0).serve(scheduler("lru")), "launch": Launch((1, 1, 1), (1, 1, 1)),
+        "gpu": V100, "model": "a", "gpu_type": "gpu", "mps_share": 0.5, "models_of": tiny.models,
     }
 
 

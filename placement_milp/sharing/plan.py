@@ -21,6 +21,8 @@ __all__ = ["SharingPlan", "SharingPolicy", "check_replicas", "gpus_of", "models_
 
 _RELATIVE = 1e-9
 
+_MOST_GPUS = 100_000
+
 
 class SharingPolicy(Protocol):
     """What a policy of one's own has to be."""
@@ -83,10 +85,11 @@ def gpus_of(count: int, gpu_type: str = "gpu") -> tuple[Gpu, ...]:
     Raises
     ------
     InputFileError
-        Fewer than one.
+        Fewer than one, or more than are planned for.
     """
-    if count < 1:
-        raise InputFileError(describe("no GPUs", value=count, allowed="1 or more"))
+    if not 1 <= count <= _MOST_GPUS:
+        raise InputFileError(describe("not a number of GPUs", where="count", value=count,
+                                      allowed=f"a whole number from 1 to {_MOST_GPUS}"))
     return tuple(Gpu(f"gpu-{i}", gpu_type) for i in range(count))
 
 
@@ -160,6 +163,7 @@ def why_unserved(
         else:
             best = max(row.rate_rps for kind in kinds for row in model.in_time(kind))
             need = math.ceil(model.rate_rps / best)
-            found[model.name] = (f"all of its load takes {need} GPU{'s' * (need > 1)}, and the "
-                                 "policy has used them otherwise")
+            rest = (f"of which there are {len(gpus)}" if need > len(gpus)
+                    else "and the policy has used them otherwise")
+            found[model.name] = f"all of its load takes {need} GPU{'s' * (need > 1)}, {rest}"
     return found

@@ -102,7 +102,7 @@ def evidence_of(
     visits = state_frequency(mdp, found).frequency
     outcome = mdp.problem.outcome(table)
     grid = mdp.problem.services.latency_ms
-    onward = np.array([mdp.service_value(float(ms), found.onward_value) for ms in grid])
+    onward = mdp.passages.worth(found.onward_value)
     groups: dict[tuple[int, int], list[_Effect]] = {}
     for n in range(problem.max_queue):
         for model in np.unique(outcome.model[n][outcome.service[n] >= 0]).tolist():

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals.process import ArrivalProcess
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["count_tail", "counts_cdf", "counts_support", "passage_tails"]
+__all__ = ["count_probabilities", "count_tail", "counts_cdf", "counts_support", "passage_tails"]
 
 FloatArray = NDArray[np.float64]
 
@@ -26,9 +26,19 @@ _MOST_COUNTS = 1_000_000
 _TOTAL_TOLERANCE = 1e-6
 
 
+def count_probabilities(
+    process: ArrivalProcess, counts: int, interval_ms: FloatArray
+) -> FloatArray:
+    """PF(k, T) for k = 0 … counts − 1; shape (len(interval_ms), counts)."""
+    own = getattr(process, "count_probabilities", None)
+    if callable(own):
+        return np.asarray(own(counts, interval_ms))
+    return np.exp(process.log_pf(np.arange(counts), interval_ms[:, None]))
+
+
 def count_tail(process: ArrivalProcess, orders: int, interval_ms: FloatArray) -> FloatArray:
     """P(N(T) >= r) for r = 1 … orders; shape (len(interval_ms), orders)."""
-    probability = np.exp(process.log_pf(np.arange(orders), interval_ms[:, None]))
+    probability = count_probabilities(process, orders, interval_ms)
     np.cumsum(probability, axis=1, out=probability)
     np.subtract(1.0, probability, out=probability)
     return np.maximum(probability, 0.0, out=probability)
@@ -101,7 +111,7 @@ def counts_cdf(process: ArrivalProcess, interval_ms: FloatArray, largest: int) -
 
     Each row is scaled to end at 1: the distribution given at most ``largest`` arrivals.
     """
-    cdf = np.exp(process.log_pf(np.arange(largest + 1), interval_ms[:, None]))
+    cdf = count_probabilities(process, largest + 1, interval_ms)
     np.cumsum(cdf, axis=1, out=cdf)
     cdf /= cdf[:, -1:]
     return cdf

@@ -26,9 +26,10 @@ def maker_of(text: str) -> Callable[..., Any]:
     module_name, _, attribute = text.partition(":")
     try:
         maker = attrgetter(attribute)(importlib.import_module(module_name))
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+    except Exception as error:  # whatever the user's module does
+        why = f"{type(error).__name__}: {error}"
         raise InvalidValueError(
-            describe(f"cannot import arrival process ({error})", where="arrivals", value=text,
+            describe(f"cannot import arrival process ({why})", where="arrivals", value=text,
                      allowed="package.module:name of an importable callable")
         ) from error
     if not callable(maker):

@@ -54,6 +54,14 @@ class Poisson(ShippedProcess):
             np.copyto(result, np.where(counts == 0, 0.0, -np.inf), where=mean == 0)
         return result
 
+    def count_probabilities(self, counts: int, interval_ms: FloatArray) -> FloatArray:
+        """PF(k, T) for k = 0 … counts − 1, shape (T, counts), by its recurrence."""
+        from ramsis.arrivals._kernels import poisson_rows  # which takes long to load
+
+        found = np.empty((len(interval_ms), counts))
+        poisson_rows(self.rate_per_ms * interval_ms, found)
+        return found
+
     def integrated_tail(self, tail: FloatArray, interval_ms: FloatArray) -> FloatArray:
         """∫₀ᵀ P(N(s) >= r) ds = T·P(N(T) >= r) − (r/λ)·P(N(T) >= r+1), for r = 1 … R.
 
@@ -77,6 +85,11 @@ class Poisson(ShippedProcess):
     def gap_cv(self) -> float:
         """Gaps are exponential."""
         return 1.0
+
+    @property
+    def poisson_rate_per_ms(self) -> float:
+        """The rate."""
+        return self.rate_per_ms
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
         """Arrival times in ms within ``duration_ms``, rising: exponential gaps, added up."""

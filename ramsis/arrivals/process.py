@@ -32,6 +32,7 @@ __all__ = [
     "ShippedProcess",
     "check_load",
     "is_orderly",
+    "poisson_rate",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -52,8 +53,9 @@ class ProcessWithRate(Protocol):
 class ArrivalProcess(ProcessWithRate, Protocol):
     """Counts with stationary, independent increments: policies can be made for the process.
 
-    Two optional methods: ``integrated_tail`` (see :mod:`ramsis.arrivals.counts`) gives a closed
-    form where there is one, ``describe`` what a policy file says of the process.
+    Three optional methods: ``integrated_tail`` and ``count_probabilities`` (see
+    :mod:`ramsis.arrivals.counts`) give a closed form, and PF itself, where there are quicker ways;
+    ``describe`` what a policy file says of the process.
     """
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
@@ -144,6 +146,11 @@ class ShippedProcess:
         return self.load_qps / 1000.0
 
     @property
+    def poisson_rate_per_ms(self) -> float | None:
+        """The rate of a Poisson process, whose first passages have compiled loops; else None."""
+        return None
+
+    @property
     def gap_cv(self) -> float | None:
         """Coefficient of variation of the gaps, where these are independent."""
         return None
@@ -189,3 +196,9 @@ def is_orderly(process: ArrivalProcess) -> bool:
     instant = np.array([1e-6 / process.rate_per_ms])
     one, two = process.log_pf(np.array([1, 2]), instant)
     return bool(two - one < math.log(_BATCHED))
+
+
+def poisson_rate(process: ArrivalProcess) -> float | None:
+    """Arrivals per ms of a process that says it is Poisson: there are compiled loops for these."""
+    rate: float | None = getattr(process, "poisson_rate_per_ms", None)
+    return rate

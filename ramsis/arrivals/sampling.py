@@ -55,10 +55,14 @@ def renewal_times(
     mean = rate_per_ms * duration_ms
     while reached < duration_ms:
         count = int(mean + 6.0 * max(cv, 1.0) * math.sqrt(mean + 1.0)) + 8
-        gaps = (rng.exponential(1.0 / rate_per_ms, count) if cv == 1.0
-                else rng.gamma(shape, 1.0 / (rate_per_ms * shape), count))
+        if cv == 1.0:
+            gaps = rng.standard_exponential(count)  # the same numbers sooner
+            gaps *= 1.0 / rate_per_ms
+        else:
+            gaps = rng.gamma(shape, 1.0 / (rate_per_ms * shape), count)
         times = np.cumsum(gaps, out=gaps)
-        times += reached
+        if reached:
+            times += reached
         pieces.append(times)
         reached = float(times[-1])
         mean = rate_per_ms * max(duration_ms - reached, 0.0)

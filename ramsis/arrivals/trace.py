@@ -103,6 +103,10 @@ class RateTrace:
         """Whether there is more than one rate."""
         return bool((self.rate_qps != self.rate_qps[0]).any())
 
+    def content(self) -> tuple[FloatArray, ...]:
+        """Steps and loads, as arrays."""
+        return self.start_ms, self.rate_qps, np.array([self.end_ms])
+
     def scaled(self, factor: float) -> RateTrace:
         """The same course at ``factor`` times the load."""
         check_positive(factor=factor)
@@ -185,6 +189,10 @@ class Recorded:
     def varies(self) -> bool:
         """Recorded traffic does."""
         return True
+
+    def content(self) -> tuple[FloatArray, ...]:
+        """All that it says, as arrays."""
+        return self.times_ms, np.array([self.duration_ms])
 
     def scaled(self, factor: float) -> Recorded:
         """The recording played ``factor`` times as fast."""

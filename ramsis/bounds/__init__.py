@@ -1,8 +1,14 @@
-"""What no scheme can beat: bounds on effective accuracy, requests in time and workers."""
+"""What no scheme can beat: bounds on effective accuracy, requests in time and workers.
+
+The bounds on scenarios are loaded when they are first used: their compiled loops take a while.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from ramsis.bounds.fluid import FluidBound, fluid_bound, realised_bound
-from ramsis.bounds.goodput import GoodputBound, Requests, Servers, goodput_bound
-from ramsis.bounds.scenario import scenario_bound
 from ramsis.bounds.targets import Targets
 from ramsis.bounds.workers import (
     CheapestWorkers,
@@ -11,8 +17,28 @@ from ramsis.bounds.workers import (
 )
 from ramsis.checks import check_arguments
 
+if TYPE_CHECKING:
+    from ramsis.bounds.goodput import GoodputBound, Requests, Servers, goodput_bound
+    from ramsis.bounds.scenario import scenario_bound
+
 __all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "Requests", "Servers", "Targets",
            "fewest_workers_bound", "fewest_workers_bound_over_time", "fluid_bound",
            "goodput_bound", "realised_bound", "scenario_bound"]
+
+_LATER = {
+    **dict.fromkeys(("GoodputBound", "Requests", "Servers", "goodput_bound"),
+                    "ramsis.bounds.goodput"),
+    "scenario_bound": "ramsis.bounds.scenario",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, from the module that defines it."""
+    if name not in _LATER:
+        raise AttributeError(f"module 'ramsis.bounds' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LATER[name]), name)
+    globals()[name] = value
+    return value
+
 
 check_arguments(globals(), __all__)

@@ -12,7 +12,8 @@ are answered in batches of b of model m on workers of type t:
                                                                          limited to a share V,
 
 and, on request, the gathering windows below. It is a linear program, solved to optimality by
-HiGHS; the columns are those of :mod:`ramsis.bounds.columns`. The same program for given targets
+HiGHS, or at sight where there are but two limits (:mod:`ramsis.bounds.mix`); the columns are those
+of :mod:`ramsis.bounds.columns`. The same program for given targets
 and unknown K_t is in :mod:`ramsis.bounds.workers`.
 
 *Service times fixed at l.* Then P is 1 for l(m, b) <= SLO, and the bound holds for every policy,
@@ -53,13 +54,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from ramsis.bounds.columns import Columns, GatheringWindows
+from ramsis.bounds.mix import best_mix
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass, classes_of
@@ -235,26 +236,31 @@ def _optimum(
     demand = fastest * cluster.load / total
     scale = max(1.0, demand)
     of_type, of_class = columns.of_types(len(cluster.times)), columns.of_classes(len(share))
-    program = _Program(scale, GatheringWindows(columns, cluster.classes[0].slo_ms, cluster.load)
-                       if gathering else None)
-    program.limit(_busy(of_type * columns.time_ms, cluster, scale), np.ones(len(of_type)))
-    program.limit(of_class.astype(float), np.minimum(share * scale, _LARGEST))
-    if max_violation is not None:
-        served = (1.0 - max_violation) * min(scale, _LARGEST)
-        _check_served(columns, program, served)
-        program.limit(-columns.in_time[None, :], np.array([-served]))
-    found = program.largest(columns.reward)
-    shares = found.x / scale
+    busy = _busy(of_type * columns.time_ms, cluster, scale)
+    plain = not gathering and max_violation is None
+    if plain and len(of_type) == len(share) == 1:
+        mix = best_mix(busy[0], columns.reward, min(scale, _LARGEST))
+        found = _Found(mix.amount, mix.value, np.array([mix.price]))
+    else:
+        program = _Program(scale, GatheringWindows(columns, cluster.classes[0].slo_ms,
+                                                   cluster.load) if gathering else None)
+        program.limit(busy, np.ones(len(of_type)))
+        program.limit(of_class.astype(float), np.minimum(share * scale, _LARGEST))
+        if max_violation is not None:
+            served = (1.0 - max_violation) * min(scale, _LARGEST)
+            _check_served(columns, program, served)
+            program.limit(-columns.in_time[None, :], np.array([-served]))
+        found = program.largest(columns.reward)
+    shares = found.amount / scale
     taken = np.zeros((len(of_type), len(share)))
     np.add.at(taken, (columns.worker_type, columns.slo_class), shares)
     # No more than the best model's, which rounding could pass.
-    effective = min(float(-found.fun / scale), float(columns.reward.max()))
-    worker_price = -found.ineqlin.marginals[: len(of_type)] / scale / cluster.workers
-    plain = not gathering and max_violation is None
+    effective = min(found.value / scale, float(columns.reward.max()))
+    worker_price = found.prices[: len(of_type)] / scale / cluster.workers
     rate = np.where(of_type, 1.0 / columns.time_ms, 0.0).max(axis=1)
     return FluidBound(
         effective_accuracy=effective,
-        served_fraction=float(found.x @ columns.in_time / scale),
+        served_fraction=float(found.amount @ columns.in_time / scale),
         capacity_qps=float(1000.0 * cluster.workers @ rate),
         query_price=max(0.0, effective - float(worker_price @ cluster.workers)) if plain else 0.0,
         worker_price=worker_price,
@@ -274,6 +280,14 @@ def _busy(time_ms: FloatArray, cluster: _Merged, scale: float) -> FloatArray:
         fastest = float(time_ms[time_ms > 0].min())
         busy = time_ms / fastest * (cluster.workers.sum() / cluster.workers)[:, None]
     return busy
+
+
+class _Found(NamedTuple):
+    """The optimum of a program: unknowns, value, and what more of each limit would add."""
+
+    amount: FloatArray
+    value: float
+    prices: FloatArray
 
 
 class _Program:
@@ -296,29 +310,32 @@ class _Program:
         self._rows.append(rows)
         self._most.append(most)
 
-    def largest(self, worth: FloatArray) -> Any:
+    def largest(self, worth: FloatArray) -> _Found:
         """The largest ``worth·y`` with y >= 0 within the limits and windows.
 
         Windows that the solution breaks become limits until it breaks none; the value falls in
         each round, and there are finitely many windows.
         """
+        from scipy.optimize import linprog  # which takes long to load
+
         while True:
             found: Any = linprog(c=-worth, A_ub=np.vstack(self._rows),
                                  b_ub=np.concatenate(self._most), method="highs")
             if not found.success:
                 raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
+            best = _Found(found.x, -float(found.fun), -found.ineqlin.marginals)
             if self._windows is None:
-                return found
+                return best
             size = min(self.scale, _LARGEST)
             rows, shares = self._windows.broken(found.x / size)
             if not len(rows):
-                return found
+                return best
             self.limit(rows, shares * size)
 
 
 def _check_served(columns: Columns, program: _Program, served: float) -> None:
     """Refuse a limit on violations that cannot be kept: too few can be answered in time."""
-    largest, scale = -float(program.largest(columns.in_time).fun), program.scale
+    largest, scale = program.largest(columns.in_time).value, program.scale
     if largest < served * (1.0 - _ROUNDING):
         raise InfeasibleError(describe("too few workers for so few violations",
                                        where="max_violation",

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 
 from ramsis.bounds.columns import Columns
 from ramsis.cluster.slo_class import SloClass
@@ -82,6 +81,8 @@ def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Target
     InfeasibleError
         With the nearest value that can be reached beside the other targets.
     """
+    from scipy.optimize import linprog  # which takes long to load
+
     queries = columns.of_classes(len(classes)).astype(float)
     share = np.array([one.share for one in classes])
     often = [float(columns.in_time[own > 0].max(initial=0.0)) for own in queries]

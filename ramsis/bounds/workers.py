@@ -46,7 +46,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from ramsis.bounds.columns import Columns
 from ramsis.bounds.targets import ROUNDING, Targets, check_targets, target_rows
@@ -254,6 +253,8 @@ class CheapestWorkers:
         most: FloatArray | None = None, cost: float | None = None, failed: Sequence[Counts] = (),
     ) -> FloatArray | None:
         """Minimise over (K, θ), θ in a range; None if there are no such workers."""
+        from scipy.optimize import Bounds, LinearConstraint, milp  # which take long to load
+
         types, kinds = len(self.costs), max(self.kinds) + 1
         shares, binaries = self._rows.shape[1] - types - 1, kinds * len(failed)
         zeros = sparse.csr_array((self._rows.shape[0], binaries))
@@ -279,8 +280,10 @@ class CheapestWorkers:
             solution[:types] = np.rint(solution[:types])
         return solution
 
-    def _more_than(self, failed: Sequence[Counts]) -> list[LinearConstraint]:
+    def _more_than(self, failed: Sequence[Counts]) -> list[Any]:
         """More workers of some kind than each set that is known to fail."""
+        from scipy.optimize import LinearConstraint
+
         types, kinds = len(self.costs), max(self.kinds) + 1
         size, binaries = self._rows.shape[1], kinds * len(failed)
         limits = []
@@ -359,6 +362,8 @@ def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) 
     stretches : sequence of (windows, ms)
         Windows that share the workers' time, and how much of it; the whole first.
     """
+    from scipy.optimize import linprog
+
     whole_ms = stretches[0][1]
     taken = np.zeros((len(stretches), len(share)))
     for row, (part, length_ms) in zip(taken, stretches, strict=True):

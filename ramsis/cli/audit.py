@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ramsis import profiles
-from ramsis.cli.options import DEFAULT_SERVICE
+from ramsis.cli.options import DEFAULT_SERVICE, MOST_SEEDS
 from ramsis.cli.params import FIGURE, LOG_COLUMN
 from ramsis.cli.rows import Column, json_option, print_json, print_rows
 from ramsis.serving.audit import Audit, AuditSettings, audit_log
@@ -54,7 +54,7 @@ _CAUSES = (
               "round-robin:grid=model; repeat.  [default: central-queue]")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
               help="Violations that the fewest workers may have even where there were fewer.")
-@click.option("--seeds", type=click.IntRange(min=1), default=3, show_default=True,
+@click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=3, show_default=True,
               help="Simulations of each policy on the arrivals.")
 @json_option
 @click.option("--plot", type=FIGURE, metavar="FILE",

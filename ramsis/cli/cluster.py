@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ramsis.cli.options import seed_options
-from ramsis.cli.params import FIGURE
+from ramsis.cli.params import FIGURE, OUT_FILE, OWN_ARRIVALS
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.files import write_atomic
 from ramsis.tables import with_values
@@ -45,6 +45,8 @@ _PLAYED = (
     Column("response_p95_ms", "p95 (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
 )
 _SHARED_S = 8.0
+_OF_SCENARIOS = ("schedulers", "arrivals", "bound", "csv_file", "plot", "timeline")
+_OF_PLACEMENTS = ("interference", "duration_s")
 
 
 @click.command("cluster")
@@ -53,16 +55,17 @@ _SHARED_S = 8.0
               help="A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
               "MODULE:CLASS; repeat to compare.  [default: clockwork]")
 @seed_options(1)
+@click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
+              help="Arrival process of your own that SCENARIO names; no other is imported.")
 @click.option("--bound", is_flag=True,
               help="Also what no scheduler can beat, and each row's share of it; not for closed "
               "loops, streams after others, and continuous batches.")
 @json_option
-@click.option("--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False),
-              metavar="FILE", help="Write the rows as CSV.")
+@click.option("--csv", "csv_file", type=OUT_FILE, metavar="FILE", help="Write the rows as CSV.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw machine usage, violations, response times and arrivals of the first "
               "seed (.png, .pdf, .svg).")
-@click.option("--timeline", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+@click.option("--timeline", type=OUT_FILE, metavar="FILE",
               help="Write batches and loads of the first seed as a trace for ui.perfetto.dev.")
 @click.option("--placement", is_flag=True,
               help="SCENARIO is a placement of models that share GPUs, as `ramsis place` "
@@ -71,10 +74,12 @@ _SHARED_S = 8.0
               show_default=True, help="How models of a placement disturb each other.")
 @click.option("--duration-s", type=click.FloatRange(min=0, min_open=True), default=_SHARED_S,
               show_default=True, help="Of the arrivals, where a placement is played.")
+@click.pass_context
 def cluster_command(
-    scenario_file: str, schedulers: tuple[str, ...], seed: int, seeds: int, bound: bool,
-    as_json: bool, csv_file: Path | None, plot: Path | None, timeline: Path | None,
-    placement: bool, interference: str, duration_s: float,
+    context: click.Context, scenario_file: str, schedulers: tuple[str, ...], seed: int,
+    seeds: int, arrivals: str | None, bound: bool, as_json: bool, csv_file: Path | None,
+    plot: Path | None, timeline: Path | None, placement: bool, interference: str,
+    duration_s: float,
 ) -> None:
     """Simulate schedulers on a cluster on which models are loaded and unloaded.
 
@@ -89,6 +94,7 @@ def cluster_command(
       $ ramsis cluster scenario.json --scheduler own.py:Mine:alpha=2 --plot usage.png
       $ ramsis cluster shared.json --placement --seeds 2
     """
+    _refuse_others(context, placement)
     if placement:
         _play(scenario_file, range(seed, seed + seeds), interference, duration_s, as_json)
         return
@@ -96,7 +102,7 @@ def cluster_command(
     from ramsis.scenario import read_scenario
 
     named = [scheduler_named(text) for text in schedulers or _DEFAULT]
-    scenario = read_scenario(scenario_file)
+    scenario = read_scenario(scenario_file, own_arrivals=arrivals)
     numbers = range(seed, seed + seeds)
     with progress("runs", len(named) * len(numbers)) as advance:
         found = compare(scenario, named, numbers, bound=bound, on_run=advance)
@@ -117,6 +123,16 @@ def cluster_command(
                    duration_s=scenario.duration_s)
     else:
         print_rows(with_values(_COLUMNS, rows), rows)
+
+
+def _refuse_others(context: click.Context, placement: bool) -> None:
+    """Refuse options that say nothing of what is simulated."""
+    what = "a scenario" if placement else "a placement"
+    for option in context.command.params:
+        given = context.get_parameter_source(option.name or "")
+        if option.name in (_OF_SCENARIOS if placement else _OF_PLACEMENTS) and (
+                given is not click.core.ParameterSource.DEFAULT):
+            raise click.UsageError(f"{option.opts[0]} is for {what}.")
 
 
 def _play(

@@ -19,7 +19,7 @@ from ramsis.sweep.answers import Question, answers
 from ramsis.sweep.pool import Outcome
 from ramsis.sweep.store import Place
 from ramsis.synthesis import SynthesisSettings
-from ramsis.synthesis.capacity import fewest_workers
+from ramsis.synthesis.capacity import fewest_workers, offered_types
 from ramsis.synthesis.schemes import settings_document
 from ramsis.synthesis.sets import made_level
 
@@ -32,12 +32,11 @@ def capacity_question(
     models: ProfileSet | Sequence[WorkerType], workload: Any, scheme: str, **terms: Any
 ) -> Question:
     """The fewest workers of a scheme on a workload, as a row."""
-    types = [("", models)] if isinstance(models, ProfileSet) else [
-        (one.name, one) for one in models]
     return Question(
         partial(_capacity_row, models, workload, scheme, terms),
         {"asked": "capacity", "scheme": scheme, "workload": _plain(workload),
-         "types": [{"name": name, **_type_inputs(one)} for name, one in types],
+         "types": [{"name": one.name, "profile": one.profile.fingerprint, "count": one.count,
+                    "cost": one.cost} for one in offered_types(models)],
          **{key: _plain(value) for key, value in terms.items()}})
 
 
@@ -45,12 +44,6 @@ def _capacity_row(
     models: Any, workload: Any, scheme: str, terms: Mapping[str, Any]
 ) -> dict[str, Any]:
     return fewest_workers(models, workload, scheme=scheme, **terms).row()
-
-
-def _type_inputs(one: Any) -> dict[str, Any]:
-    if isinstance(one, ProfileSet):
-        return {"profile": one.fingerprint}
-    return {"profile": one.profile.fingerprint, "count": one.count, "cost": one.cost}
 
 
 def _plain(value: Any) -> Any:

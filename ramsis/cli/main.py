@@ -7,6 +7,7 @@ import importlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,6 +119,8 @@ def _run(arguments: Sequence[str] | None) -> int:
     try:
         result = cli.main(args=arguments, prog_name="ramsis", standalone_mode=False)
     except RamsisError as error:
+        if os.environ.get("RAMSIS_TRACEBACK"):
+            traceback.print_exception(error)
         return _fail(str(error), error.exit_code)
     except click.ClickException as error:
         code: int = error.exit_code

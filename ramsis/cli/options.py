@@ -21,6 +21,7 @@ from ramsis.sim.fleet import SERVICES
 
 __all__ = [
     "DEFAULT_SERVICE",
+    "MOST_SEEDS",
     "cluster_options",
     "engine_options",
     "load_option",
@@ -99,13 +100,14 @@ def workload_options(command: _Command) -> _Command:
     return made
 
 
-_MOST_SEEDS = 100_000
+MOST_SEEDS = 100_000
+"""Runs that a command makes at most."""
 
 
 def seed_options(seeds: int) -> Callable[[_Command], _Command]:
     """``--seed`` and ``--seeds``, of which there are ``seeds`` by default."""
     def add(command: _Command) -> _Command:
-        command = click.option("--seeds", type=click.IntRange(1, _MOST_SEEDS), default=seeds,
+        command = click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=seeds,
                                show_default=True,
                                help="Runs to average over, of seed, seed+1, ...")(command)
         return click.option("--seed", type=click.IntRange(min=0), default=0,

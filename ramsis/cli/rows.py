@@ -147,4 +147,4 @@ def progress(what: str, total: int | None) -> Iterator[Any]:
     )
     with bar:
         task = bar.add_task(what, total=total)
-        yield lambda: bar.advance(task)
+        yield lambda steps=1: bar.advance(task, steps)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.cli.params import OUT_FILE
+from ramsis.errors import InputFileError, InvalidValueError, check_positive, describe
 
 if TYPE_CHECKING:
     from ramsis.profiles import ProfileSet
@@ -37,7 +38,9 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
               help="Taken from every slack: what service times do not contain.")
 @click.option("--retry", is_flag=True,
               help="Run the batch of a worker that is lost once more, instead of an error.")
-@click.option("--request-log", metavar="FILE", help="CSV file for what becomes of each query.")
+@click.option("--request-log", type=OUT_FILE, metavar="FILE",
+              help="CSV file for what becomes of each query; one that is there is kept under "
+                   "another name.")
 @click.option("--slots", type=click.IntRange(min=1), default=2048, show_default=True,
               help="Queries that wait or run at once; more are refused.")
 @click.option("--batch-timeout-s", type=float, default=10.0, show_default=True,
@@ -53,7 +56,7 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 @click.option("--replan", metavar="OPTIONS",
               help="Make policies anew on drift; what ramsis generate made them with, without "
                    "--load and --out.")
-@click.option("--calibrate", metavar="FILE",
+@click.option("--calibrate", type=OUT_FILE, metavar="FILE",
               help="Measure service times and overhead through the server, write a profile, end.")
 @click.option("--calibrate-seconds", type=float, default=60.0, show_default=True,
               help="Time for the measurement of service times.")
@@ -91,6 +94,7 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.serving.variants import read_variants
     from ramsis.serving.watch import watch_policies
 
+    check_positive(max_body_mb=given["max_body_mb"], calibrate_seconds=given["calibrate_seconds"])
     http = HttpSettings(given["host"], given["port"], int(given["max_body_mb"] * 2**20))
     settings = ServerSettings(
         dispatch=DispatchSettings(overhead_ms=given["overhead_ms"], timer_ms=1.0,
@@ -111,7 +115,7 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     if given["calibrate"]:
         _calibrate(Server(found, models, settings), given)
         return
-    options = shlex.split(given["replan"] or "")
+    options = _words(given["replan"] or "")
     if options:
         load(options[profile_option(options)])
         if not Path(policies).is_dir():
@@ -136,6 +140,15 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(run())
+
+
+def _words(text: str) -> list[str]:
+    """The options of ``--replan``."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InvalidValueError(describe(f"not options ({error})", where="--replan", value=text,
+                                         allowed="words as in a shell")) from None
 
 
 def _calibrate(server: Server, given: dict[str, Any]) -> None:

@@ -24,18 +24,23 @@ _SHOWN = 10
 @engine_options()
 @click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
               help="Arrival process of your own that SPEC names; no other is imported.")
+@click.option("--scheduler", "schedulers", multiple=True, metavar="FILE.py:CLASS",
+              help="Scheduler of your own (or MODULE:CLASS) that SPEC names; no other is "
+              "imported; repeat for several.")
 @json_option
 def sweep_command(
-    spec: Path, out: Path | str, engine: Engine, arrivals: str | None, as_json: bool
+    spec: Path, out: Path | str, engine: Engine, arrivals: str | None,
+    schedulers: tuple[str, ...], as_json: bool,
 ) -> int:
     """Simulate every combination of profiles, workers, SLOs, loads and schemes that SPEC names.
 
-    SPEC is a TOML file. Each cell's result is kept in DIR under the fingerprint of all that it
-    depends on: a run that is interrupted goes on where it stopped, and a changed SPEC computes
-    only what changed. Worker policies are generated once for all cells that use them. Writes
-    results.csv, seeds.csv, models.csv and failures.csv, and value-table.json with what the
-    policies promise. A cell that fails does not stop the others; the exit code is then that of
-    the first one.
+    SPEC is a TOML file; its cells can also be scenarios and schedulers of `ramsis cluster`. Each
+    cell's result is kept in DIR under the fingerprint of all that it depends on: a run that is
+    interrupted goes on where it stopped, and a changed SPEC computes only what changed. Worker
+    policies are generated once for all cells that use them. Writes results.csv, seeds.csv,
+    models.csv and failures.csv, and value-table.json with what the policies promise; of scenarios
+    scenarios.csv and scenario-seeds.csv. A cell that fails does not stop the others; the exit
+    code is then that of the first one.
 
     With --engine ray the cells run on a Ray cluster, or on processes that Ray starts here; lost
     processes and nodes are made up for. docs/scaling.md says what that takes.
@@ -45,7 +50,7 @@ def sweep_command(
       $ ramsis sweep sweep.toml --out sweep_out --processes 1
       $ ramsis sweep sweep.toml --out sweep_out --processes 1 --json
     """
-    sweep = Sweep(SweepSpec.load(spec, own_arrivals=arrivals), out)
+    sweep = Sweep(SweepSpec.load(spec, own_arrivals=arrivals, own_schedulers=schedulers), out)
     with progress("sweep", sweep.todo) as advance:
         result = sweep.run(engine, advance)
     counts = {"computed": result.computed, "reused": result.reused,
@@ -63,10 +68,7 @@ def sweep_command(
 def _tell(failures: tuple[Failure, ...]) -> None:
     """A line for each of the first failures."""
     for failure in failures[:_SHOWN]:
-        cell = failure.cell
-        load = f"trace {cell.trace}" if cell.trace else f"{cell.load_qps:g} QPS"
-        click.echo(f"failed: {cell.profile} {cell.model_set}, {cell.workers} workers, SLO "
-                   f"{cell.slo_ms:g} ms, {load}, {cell.scheme}: {failure.error}", err=True)
+        click.echo(f"failed: {failure.cell.label}: {failure.error}", err=True)
     if len(failures) > _SHOWN:
         click.echo(f"failed: {len(failures) - _SHOWN} more; failures.csv has all", err=True)
 

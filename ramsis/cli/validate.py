@@ -9,7 +9,7 @@ import click
 
 from ramsis import policy, profiles
 from ramsis.errors import InputFileError, describe
-from ramsis.files import read_json
+from ramsis.files import read_json, read_toml
 
 __all__ = ["validate_command"]
 
@@ -17,11 +17,12 @@ __all__ = ["validate_command"]
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def validate_command(files: tuple[str, ...]) -> None:
-    """Check the schema and consistency of policies, profiles, placement problems and scenarios.
+    """Check the schema and consistency of policies, profiles, placements, scenarios, agents.
 
-    FILE is a policy file, a profile file, a placement problem, a value table, a scenario, a
-    manifest, or a folder with a manifest; these stand for all policy files that they name.
-    Prints a line for each FILE and goes on after a bad one; the exit code is 3 if any is bad.
+    FILE is a policy file, a profile file, a placement problem, a placement, a value table, a
+    scenario, an agent, a manifest, or a folder with a manifest; these stand for all policy files
+    that they name. Prints a line for each FILE and goes on after a bad one; the exit code is 3
+    if any is bad.
 
     \b
     Examples:
@@ -45,7 +46,8 @@ def _validate(file: str) -> str:
     """What a valid file is, in a few words."""
     if Path(file).is_dir():
         return _policy_set(Path(file))
-    found = read_json(file).get("format")
+    read = read_toml if Path(file).suffix == ".toml" else read_json
+    found = read(file).get("format")
     check = _CHECKS.get(found) if isinstance(found, str) else None
     if check is None:
         raise InputFileError(describe("unknown format or version", where=f"{file}: format",
@@ -95,6 +97,14 @@ def _problem(path: Path) -> str:
             f"{_count(workers, 'worker')}")
 
 
+def _placement(path: Path) -> str:
+    import placement_milp
+
+    checked = placement_milp.read_placement(path)
+    workers = sum(len(group.workers) for group in checked.groups)
+    return f"placement {checked.problem.name}, {_count(workers, 'worker')} in use"
+
+
 def _values(path: Path) -> str:
     import placement_milp
 
@@ -110,11 +120,21 @@ def _scenario(path: Path) -> str:
             f"{_count(len(checked.streams), 'stream')}")
 
 
+def _agent(path: Path) -> str:
+    from ramsis.sim.cluster.agent import read_agent
+
+    checked = read_agent(path)
+    return (f"agent, {_count(checked.slots, 'slot')}, "
+            f"{_count(len(checked.batch_sizes), 'batch size')}")
+
+
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
     profiles.FORMAT: _profile,
     "ramsis.placement-problem/1": _problem,
+    "ramsis.placement/1": _placement,
     "ramsis.value-table/1": _values,
     "ramsis.scenario/1": _scenario,
+    "ramsis.agent/1": _agent,
 }

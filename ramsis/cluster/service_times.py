@@ -15,7 +15,6 @@ table's p95 is.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -129,24 +128,6 @@ class ServiceTimes:
         """Times fixed at those of a latency table, all its models in its order."""
         return cls(table.models, table.accuracy, table.latency_ms[:, :, None], table.statistic,
                    run_as=table.run_as, padding=table.padding)
-
-    @classmethod
-    def of_batches(
-        cls, models: Sequence[str], accuracy: Sequence[float],
-        quantiles_ms: Sequence[Sequence[Sequence[float]]], service: str,
-    ) -> ServiceTimes:
-        """The times of batches 1, 2, … of each model, not all up to the same one.
-
-        Parameters
-        ----------
-        quantiles_ms : nested sequences
-            Of each model, of each batch, Q quantiles. Batches that a model lacks are not run.
-        """
-        longest = max(len(batches) for batches in quantiles_ms)
-        times = np.full((len(models), longest, len(quantiles_ms[0][0])), np.inf)
-        for own, batches in zip(times, quantiles_ms, strict=True):
-            own[: len(batches)] = batches
-        return cls(tuple(models), np.array(accuracy), times, service)
 
     def _fastest_first(self) -> ServiceTimes:
         """The models by rising mean time of a batch of 1."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from ramsis.cluster.cluster import Cluster
 from ramsis.cluster.slo_class import SloClass, merged_classes
-from ramsis.cluster.station import Cluster
 from ramsis.cluster.worker_type import WorkerType
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import ProfileSet

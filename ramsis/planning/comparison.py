@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ramsis.bounds import scenario_bound
+from ramsis.errors import InvalidValueError, describe
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim import Estimate
 from ramsis.sim.cluster import (
@@ -90,9 +91,16 @@ def compare(
 
     Raises
     ------
+    InvalidValueError
+        No scheduler, or no seed.
     SchedulerError
         A scheduler did what cannot be done.
+    InputFileError
+        A scheduler of the user's own raised something else.
     """
+    for name, given in (("schedulers", schedulers), ("seeds", seeds)):
+        if not len(given):
+            raise InvalidValueError(describe("none", where=name, allowed="one or more"))
     metrics: list[list[ClusterMetrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
     firsts: list[ClusterRun] = []
@@ -102,7 +110,7 @@ def compare(
         if known is not None and len(requests):
             bounds.append(known.share)
         for i, spec in enumerate(schedulers):
-            run = ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown).serve(spec)
+            run = spec.serve(ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown))
             metrics[i].append(measure_cluster(run))
             if len(firsts) <= i:
                 firsts.append(run)

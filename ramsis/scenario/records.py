@@ -68,17 +68,17 @@ class ScenarioWorkerType:
         """The worker type in an entry of ``worker_types``."""
         item.only(names(cls))
         count = item.whole("count", 1)
-        active = item.whole_or_none("active", 0)
+        active = item.whole_if("active", 0)
         if active is not None and active > count:
             raise item.refusal("active", "more workers than there are", value=active,
                                allowed=f"at most count, {count}")
         return cls(
-            item.text("name"), count, item.number_or_none("memory_mb", POSITIVE),
-            item.whole_or_none("max_models", 1), item.whole_or_none("cores", 1) or 1,
-            item.whole_or_none("lanes", 1) or 1, item.number_or_none("load_mb_per_s", POSITIVE),
+            item.text("name"), count, item.number_if("memory_mb", POSITIVE),
+            item.whole_if("max_models", 1), item.whole_if("cores", 1) or 1,
+            item.whole_if("lanes", 1) or 1, item.number_if("load_mb_per_s", POSITIVE),
             item.text("loading", LOADINGS) if "loading" in item else "beside",
-            item.whole_or_none("loads_at_a_time", 1) or 1,
-            default(item.number_or_none("scale_up_ms", NON_NEGATIVE), 0.0), active,
+            item.whole_if("loads_at_a_time", 1) or 1,
+            default(item.number_if("scale_up_ms", NON_NEGATIVE), 0.0), active,
         )
 
     def worker_names(self) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ class LoadTime:
         """The time in an entry of ``models[i].load``."""
         item.only(names(cls))
         return cls(item.text("worker_type"), item.number("load_ms", NON_NEGATIVE),
-                   item.number_or_none("first_load_ms", NON_NEGATIVE))
+                   item.number_if("first_load_ms", NON_NEGATIVE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,16 +221,16 @@ class ScenarioModel:
         item.only(names(cls))
         return cls(
             item.text("name"), tuple(Latency.from_fields(one) for one in item.children("latency")),
-            default(item.number_or_none("memory_mb", NON_NEGATIVE), 0.0),
-            item.number_or_none("load_ms", NON_NEGATIVE),
-            item.number_or_none("first_load_ms", NON_NEGATIVE),
+            default(item.number_if("memory_mb", NON_NEGATIVE), 0.0),
+            item.number_if("load_ms", NON_NEGATIVE),
+            item.number_if("first_load_ms", NON_NEGATIVE),
             tuple(LoadTime.from_fields(one) for one in item.children("load"))
             if "load" in item else (),
-            item.whole_or_none("copies", 1) or 1,
+            item.whole_if("copies", 1) or 1,
             Inference.from_fields(item.child("inference")) if "inference" in item
             else Inference(),
             item.text("family") if "family" in item else None,
-            default(item.number_or_none("accuracy", FRACTION), 1.0),
+            default(item.number_if("accuracy", FRACTION), 1.0),
         )
 
     def instance_names(self) -> tuple[str, ...]:
@@ -296,13 +296,13 @@ class Stream:
         """The stream in an entry of ``streams``."""
         item.only(names(cls))
         slo_ms = item.number("slo_ms", POSITIVE)
-        times = {key: default(item.number_or_none(key, NON_NEGATIVE), 0.0)
+        times = {key: default(item.number_if(key, NON_NEGATIVE), 0.0)
                  for key in ("earliest_ms", "pre_ms", "post_ms", "network_ms", "network_back_ms")}
         if times["earliest_ms"] >= slo_ms:
             raise item.refusal("earliest_ms", "not before the deadline",
                                value=times["earliest_ms"], allowed=f"less than slo_ms, {slo_ms:g}")
         needs = any(times[key] for key in ("pre_ms", "post_ms", "network_ms", "network_back_ms"))
-        cores = item.whole_or_none("cores", 0)
+        cores = item.whole_if("cores", 0)
         return cls(
             item.text("name"), item.text("model"), workload_from_fields(item.child("workload")),
             slo_ms, shares=tuple(item.numbers("shares", NON_NEGATIVE)) if "shares" in item else (),

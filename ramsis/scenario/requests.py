@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.errors import InvalidValueError, describe
 from ramsis.scenario.scenario import Scenario
 
 __all__ = ["Requests", "draw_requests", "draw_stream", "stream_generator"]
@@ -46,7 +47,10 @@ class Requests:
 
 
 def stream_generator(stream: int, seed: int) -> np.random.Generator:
-    """The random numbers of a stream."""
+    """The random numbers of a stream; a seed below 0 is refused."""
+    if seed < 0:
+        raise InvalidValueError(describe("not a seed", where="seed", value=seed,
+                                         allowed="a whole number >= 0"))
     return np.random.default_rng(np.random.SeedSequence((seed, stream)))
 
 
@@ -64,7 +68,7 @@ def draw_requests(scenario: Scenario, seed: int) -> Requests:
     InputFileError
         A file that the scenario names cannot be read.
     InvalidValueError
-        More requests than can be drawn at once.
+        A seed below 0, or more requests than can be drawn at once.
     """
     drawn = [draw_stream(scenario, i, stream_generator(i, seed))
              for i, stream in enumerate(scenario.streams)

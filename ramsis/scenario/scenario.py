@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -45,6 +45,11 @@ class Scenario:
     def arrays(self) -> ScenarioArrays:
         """Workers, models and copies numbered through."""
         return ScenarioArrays.of(self.worker_types, self.models, self.streams, self.start)
+
+    def with_traces(self) -> Scenario:
+        """The same with the content of the files that its streams name, to go without them."""
+        return replace(self, streams=tuple(
+            replace(one, workload=one.workload.read()) for one in self.streams))
 
     def model_names(self) -> tuple[str, ...]:
         """The name of each model, copies one by one."""

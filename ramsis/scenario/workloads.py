@@ -22,9 +22,9 @@ default until the scenario's end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +79,14 @@ class WorkloadOf(Protocol):
         """The requests in [0, duration_ms) of a stream of a model with some copies."""
         ...
 
+    def read(self) -> WorkloadOf:
+        """The same with the content of the file that it names, which is not read again."""
+        ...
+
+    def content(self) -> tuple[FloatArray, ...]:
+        """What the file that it names says; nothing where it names none."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Spell:
@@ -91,6 +99,14 @@ class _Spell:
     def loop(self) -> None:
         """None."""
 
+    def read(self) -> Self:
+        """Itself: it names no file."""
+        return self
+
+    def content(self) -> tuple[FloatArray, ...]:
+        """Nothing."""
+        return ()
+
     def length_ms(self, duration_ms: float) -> float:
         """For how long requests come."""
         rest_ms = max(duration_ms - self.start_ms, 0.0)
@@ -102,8 +118,8 @@ class _Spell:
 
 
 def _spell(item: Fields) -> dict[str, Any]:
-    return {"start_ms": item.number_or_none("start_ms", NON_NEGATIVE) or 0.0,
-            "duration_s": item.number_or_none("duration_s", POSITIVE)}
+    return {"start_ms": item.number_if("start_ms", NON_NEGATIVE) or 0.0,
+            "duration_s": item.number_if("duration_s", POSITIVE)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,23 +201,35 @@ class FunctionTrace(_Spell):
     first_function: int = 0
     every: int = 1
     folder: str = field(default="", kw_only=True, compare=False)
+    held: FloatArray | None = field(default=None, kw_only=True, compare=False, repr=False)
 
     @classmethod
     def from_fields(cls, item: Fields) -> FunctionTrace:
         """Read it."""
         item.only(("functions", "first_minute", "last_minute", "scale", "within",
                    "first_function", "every", "start_ms", "duration_s"))
-        first = item.whole_or_none("first_minute", 0) or 0
-        scale = item.number_or_none("scale", POSITIVE)
-        return cls(item.text("functions"), first, item.whole_or_none("last_minute", first + 1),
+        first = item.whole_if("first_minute", 0) or 0
+        scale = item.number_if("scale", POSITIVE)
+        return cls(item.text("functions"), first, item.whole_if("last_minute", first + 1),
                    1.0 if scale is None else scale,
                    item.text("within", _WITHIN) if "within" in item else "uniform",
-                   item.whole_or_none("first_function", 0) or 0,
-                   item.whole_or_none("every", 1) or 1, folder=_folder(item), **_spell(item))
+                   item.whole_if("first_function", 0) or 0,
+                   item.whole_if("every", 1) or 1, folder=_folder(item), **_spell(item))
+
+    def read(self) -> FunctionTrace:
+        """With the counts."""
+        return replace(self, held=self.content()[0])
+
+    def content(self) -> tuple[FloatArray, ...]:
+        """The counts of the file, a row for each function."""
+        if self.held is not None:
+            return (self.held,)
+        return (np.asarray(read_function_minutes(Path(self.folder) / self.functions),
+                           dtype=np.float64),)
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """Each request at a random time of its minute, for the copy of its function."""
-        counts = read_function_minutes(Path(self.folder) / self.functions)
+        counts, = self.content()
         counts = counts[self.first_function::self.every]
         counts = self.scale * counts[:, self.first_minute:self.last_minute]
         found = [_in_minutes(row, self.within, rng) for row in counts]
@@ -247,23 +275,35 @@ class RecordedFile(_Spell):
     time_column: str | None = None
     scale: float = 1.0
     folder: str = field(default="", kw_only=True, compare=False)
+    held: RateTrace | Recorded | None = field(default=None, kw_only=True, compare=False,
+                                              repr=False)
 
     @classmethod
     def from_fields(cls, item: Fields) -> RecordedFile:
         """Read it."""
         item.only(("file", "format", "unit", "time_column", "scale", "start_ms", "duration_s"))
-        scale = item.number_or_none("scale", POSITIVE)
+        scale = item.number_if("scale", POSITIVE)
         return cls(
             item.text("file"), item.text("format", TRACE_FORMATS) if "format" in item else None,
             item.text("unit", tuple(UNITS)) if "unit" in item else None,
             item.text("time_column") if "time_column" in item else None,
             1.0 if scale is None else scale, folder=_folder(item), **_spell(item))
 
+    def read(self) -> RecordedFile:
+        """With the recorded times, or loads."""
+        return replace(self, held=self._workload())
+
+    def content(self) -> tuple[FloatArray, ...]:
+        """The recorded times, or the loads and their times."""
+        return self._workload().content()
+
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """The recorded times, or arrivals of the recorded load."""
         return Drawn(self.cut(self._workload().scaled(self.scale).arrivals_ms(rng), duration_ms))
 
     def _workload(self) -> RateTrace | Recorded:
+        if self.held is not None:
+            return self.held
         path = Path(self.folder) / self.file
         name = self.format or detect_trace(path)
         if name is None or (name == "jsonl" and self.time_column is None):
@@ -295,6 +335,14 @@ class ClosedLoopOf:
         """Itself."""
         return self
 
+    def read(self) -> ClosedLoopOf:
+        """Itself: it names no file."""
+        return self
+
+    def content(self) -> tuple[FloatArray, ...]:
+        """Nothing."""
+        return ()
+
     @classmethod
     def from_fields(cls, item: Fields) -> ClosedLoopOf:
         """Read it."""
@@ -303,9 +351,9 @@ class ClosedLoopOf:
         if users > _MOST_USERS:
             raise item.refusal("users", "too many users", value=users,
                                allowed=f"at most {_MOST_USERS}")
-        return cls(users, item.number_or_none("think_ms", NON_NEGATIVE) or 0.0,
-                   item.whole_or_none("requests", 1),
-                   item.number_or_none("start_ms", NON_NEGATIVE) or 0.0)
+        return cls(users, item.number_if("think_ms", NON_NEGATIVE) or 0.0,
+                   item.whole_if("requests", 1),
+                   item.number_if("start_ms", NON_NEGATIVE) or 0.0)
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """None beforehand: a user's next request depends on when the last was answered."""

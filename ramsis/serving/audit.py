@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, observed_workers
 from ramsis.bounds.targets import ROUNDING
+from ramsis.checks import check_arguments
 from ramsis.cluster import ServiceTimes, SloClass, default_service
 from ramsis.errors import InputFileError, InvalidValueError, check_number_of, describe
 from ramsis.profiles import ProfileSet
@@ -361,3 +362,6 @@ def _models(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:
     return np.array([number.get(name, -1) if answered else -1
                      for name, answered in zip(log.model.tolist(), log.answered.tolist(),
                                                strict=True)], dtype=np.int64)
+
+
+check_arguments(globals(), ["AuditSettings", "audit_log"])

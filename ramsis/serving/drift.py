@@ -29,6 +29,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ramsis.checks import check_arguments
+from ramsis.errors import check_positive
+
 __all__ = ["ARRIVALS", "SERVICE", "ArrivalDrift", "Cusum", "DriftAlarm", "ServiceDrift",
            "threshold"]
 
@@ -96,11 +99,17 @@ class Cusum:
         δ, in standard deviations, > 0.
     every
         Observations to a false alarm, see :func:`threshold`.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
     """
 
     __slots__ = ("_half", "_height", "count", "total")
 
     def __init__(self, shift: float, every: float) -> None:
+        check_positive(shift=shift, every=every)
         self._half, self._height = shift / 2.0, threshold(shift, every)
         self.total, self.count = 0.0, 0
 
@@ -205,11 +214,17 @@ class ArrivalDrift:
         The shift to be found, as a multiple of it, > 1.
     every
         Seconds to a false alarm at that load.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
     """
 
     def __init__(
         self, highest_qps: float, ratio: float = 1.1, every: float = _FALSE_ALARM_EVERY_SECONDS
     ) -> None:
+        check_positive(highest_qps=highest_qps)
         self.highest_qps = highest_qps
         shift_qps = (ratio - 1.0) * highest_qps
         self._deviation = max(math.sqrt(highest_qps), shift_qps / _LARGEST_SHIFT)
@@ -224,3 +239,6 @@ class ArrivalDrift:
         alarm = DriftAlarm(ARRIVALS, self._lately / self.highest_qps, self._side.count)
         self._side.clear()
         return alarm
+
+
+check_arguments(globals(), ["ArrivalDrift", "Cusum", "ServiceDrift", "threshold"], methods=False)

@@ -31,7 +31,7 @@ from ramsis.serving.load_settings import LoadSettings
 from ramsis.serving.request_log import OUTCOMES, Request
 from ramsis.sim import Workload
 from ramsis.sim.experiment import streams
-from ramsis.sim.fleets import drawn_slos
+from ramsis.sim.fleet import drawn_slos
 
 __all__ = ["LoadResult", "Planned", "generate_load", "planned", "summary"]
 

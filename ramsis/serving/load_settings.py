@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, check_positive, describe
 
 if TYPE_CHECKING:
@@ -49,8 +50,12 @@ def model_url(url: str, model: str | None) -> str:
     InvalidValueError
         Not a URL of HTTP, or no model is named.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets that do not close, a port that is none
+        known = False
+    if not known:
         raise InvalidValueError(describe("not the URL of a server", where="URL", value=url,
                                          allowed="http://HOST:PORT"))
     bare = url.rstrip("/").removesuffix("/infer")
@@ -71,3 +76,6 @@ def libraries() -> None:
             raise InvalidValueError(describe(
                 f"generating load needs {name}, which is not installed", where="load",
                 allowed="pip install 'ramsis[serve]'")) from None
+
+
+check_arguments(globals(), __all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import sys
@@ -14,7 +15,8 @@ Log = Callable[..., None]
 
 
 def log_line(event: str, **fields: object) -> None:
-    """Write an event with its fields to stderr."""
+    """Write an event with its fields to stderr; serving goes on where nothing can be written."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    print(json.dumps({"time": now, "event": event, **fields}, default=str), file=sys.stderr,
-          flush=True)
+    with contextlib.suppress(OSError, ValueError):  # a full disk, a reader that is gone
+        print(json.dumps({"time": now, "event": event, **fields}, default=str), file=sys.stderr,
+              flush=True)

@@ -46,6 +46,9 @@ class Metrics:
                                 registry=registry)
         self.swaps = Counter("ramsis_policy_swaps", "Policy sets taken into service",
                              registry=registry)
+        self.log_failures = Counter(
+            "ramsis_request_log_failures", "Times that the request log could not be written",
+            registry=self.registry)
         self.bad_sets = Counter("ramsis_policy_errors",
                                 "Policy sets that were found and could not be served",
                                 registry=registry)

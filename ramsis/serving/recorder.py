@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from ramsis.errors import OutputError
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Query, Served
+from ramsis.serving.logs import Log
 from ramsis.serving.metrics import Metrics
 from ramsis.serving.policies import Expected
 from ramsis.serving.request_log import Request, RequestLogWriter
@@ -20,7 +23,9 @@ class Recorder:
     ----------
     metrics
     request_log
-        Its file, if any.
+        Its file, if any. While it cannot be written, lines are lost and serving goes on.
+    log
+        Takes the structured log.
 
     Attributes
     ----------
@@ -33,8 +38,11 @@ class Recorder:
         The log cannot be written.
     """
 
-    def __init__(self, metrics: Metrics, request_log: str | None) -> None:
-        self.metrics, self.begun_ms = metrics, 0.0
+    def __init__(
+        self, metrics: Metrics, request_log: str | os.PathLike[str] | None, log: Log
+    ) -> None:
+        self.metrics, self.begun_ms, self._log = metrics, 0.0, log
+        self._failing = False
         self._counted: dict[tuple[str, str], Any] = {}
         self._writer = RequestLogWriter(request_log) if request_log else None
 
@@ -72,11 +80,21 @@ class Recorder:
             metrics.ratio.labels(served.variant).observe(service_ms / expected_ms)
 
     def flush(self) -> None:
-        """Bring the log to its file."""
-        if self._writer is not None:
+        """Bring the log to its file; a failure is reported once, until it works again."""
+        if self._writer is None:
+            return
+        try:
             self._writer.flush()
+        except OutputError as error:
+            self.metrics.log_failures.inc()
+            if not self._failing:
+                self._log("request log failed", reason=str(error))
+            self._failing = True
+        else:
+            self._failing = False
 
     def close(self) -> None:
         """End the log."""
+        self.flush()
         if self._writer is not None:
             self._writer.close()

@@ -26,14 +26,17 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import read_bytes, written_whole
 
@@ -127,10 +130,14 @@ class RequestLog:
 class RequestLogWriter:
     """Writes a log line by line, as requests end.
 
+    Only whole lines come into the file, so that the log of a process that was killed, or whose
+    disk was full, can be read.
+
     Parameters
     ----------
     path : path
-        Made anew; its folder is made when missing.
+        Its folder is made when missing. A log that is there is kept, under the first free name
+        of ``NAME.1.csv``, ``NAME.2.csv`` and so on.
 
     Raises
     ------
@@ -140,32 +147,77 @@ class RequestLogWriter:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._stream: TextIO = self.path.open("w", encoding="utf-8", newline="")
-        except OSError as error:
-            raise OutputError(describe(f"cannot write file ({error.strerror})",
-                                       where=str(path))) from error
-        self._writer = csv.writer(self._stream, lineterminator="\n")
+        self._size, self._held = 0, io.StringIO()
+        self._writer = csv.writer(self._held, lineterminator="\n")
         self._writer.writerow(COLUMNS)
+        with self._failing():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _put_aside(Path(os.path.realpath(self.path)))
+            self._stream = self.path.open("wb", buffering=0)
+        try:
+            self.flush()
+        except OutputError:
+            self._stream.close()
+            raise
 
     def write(self, request: Request) -> None:
-        """Add a line; it is in the file at the latest after :meth:`close`."""
+        """Add a line; it is in the file at the latest after :meth:`flush`."""
         self._writer.writerow(_texts(request))
 
     def flush(self) -> None:
-        """Bring all lines into the file."""
-        self._stream.flush()
+        """Bring all lines into the file.
+
+        Raises
+        ------
+        OutputError
+            The file does not take them; they are lost, and what it has stays.
+        """
+        text = self._held.getvalue().encode()
+        self._held.seek(0)
+        self._held.truncate()
+        with self._failing():
+            try:
+                left = memoryview(text)
+                while left:
+                    left = left[self._stream.write(left):]
+            except OSError:
+                with suppress(OSError):  # what is no regular file has no size
+                    self._stream.truncate(self._size)
+                    self._stream.seek(self._size)
+                raise
+        self._size += len(text)
 
     def close(self) -> None:
         """Bring all lines into the file, and let go of it."""
-        self._stream.close()
+        try:
+            self.flush()
+        finally:
+            self._stream.close()
 
     def __enter__(self) -> RequestLogWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(describe(f"cannot write file ({error.strerror})",
+                                       where=str(self.path))) from error
+
+
+def _put_aside(path: Path) -> None:
+    """Give a log of before another name."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    for number in count(1):
+        other = path.with_name(f"{path.stem}.{number}{path.suffix}")
+        if not other.exists():
+            path.rename(other)
+            return
 
 
 def _texts(request: Request) -> list[str]:
@@ -408,3 +460,7 @@ def _is_date(texts: Any) -> bool:
     """Whether the first entry that there is looks like a date."""
     given = texts[texts != ""]
     return bool(len(given)) and "-" in given.iloc[0][1:] and "e-" not in given.iloc[0].lower()
+
+
+check_arguments(globals(), ["LogFormat", "RequestLogWriter", "read_request_log",
+                            "write_request_log"], methods=False)

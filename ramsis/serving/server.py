@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from ramsis.errors import RamsisError
+from ramsis.errors import (
+    InvalidValueError,
+    RamsisError,
+    check_number_of,
+    check_positive,
+    describe,
+)
 from ramsis.policy import Policy, PolicySet
 from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
@@ -35,6 +43,7 @@ from ramsis.serving.variants import VariantsFile
 __all__ = ["Server", "ServerSettings"]
 
 _LEAST_MAX_BATCH = 64
+_MOST_SLOTS = 1 << 20
 _BETWEEN_ALARMS_MS = 60_000.0
 
 
@@ -60,6 +69,11 @@ class ServerSettings:
         How long stopping waits for what is under way.
     request_log
         File for what becomes of each query.
+
+    Raises
+    ------
+    InvalidValueError
+        A time, a memory or a number out of range.
     """
 
     dispatch: DispatchSettings = field(default_factory=lambda: DispatchSettings(timer_ms=1.0))
@@ -69,7 +83,16 @@ class ServerSettings:
     pin: bool = True
     memory_mb: float | None = None
     drain_s: float = 10.0
-    request_log: str | None = None
+    request_log: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(timeout_s=self.timeout_s)
+        check_number_of("slots", self.slots, most=_MOST_SLOTS)
+        if self.memory_mb is not None:
+            check_positive(memory_mb=self.memory_mb)
+        if not 0 <= self.drain_s < math.inf:
+            raise InvalidValueError(describe("not a length of time", where="drain_s",
+                                             value=self.drain_s, allowed="a finite number >= 0"))
 
 
 class _Running(NamedTuple):
@@ -124,7 +147,7 @@ class Server:
         self._running: dict[int, _Running] = {}
         self._batches = 0
         self._expected: tuple[float, str, Expected] | None = None
-        self._recorder = Recorder(self.metrics, self.settings.request_log)
+        self._recorder = Recorder(self.metrics, self.settings.request_log, log)
         self._background: list[asyncio.Task[None]] = []
         self._arrived = 0
         self._service_drift = ServiceDrift(self._mean_ms)

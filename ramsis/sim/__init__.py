@@ -23,8 +23,7 @@ from ramsis.sim.experiment import (
     simulate,
     simulate_profile,
 )
-from ramsis.sim.fleet import Fleet
-from ramsis.sim.fleets import Fleets
+from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import ClusterPlan, PerType, Plan, SchemeSpec
 from ramsis.sim.result import Estimate, SimulationResult

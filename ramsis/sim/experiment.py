@@ -19,8 +19,7 @@ from ramsis.profiles import ProfileSet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
 from ramsis.sim.engine import Engine
-from ramsis.sim.fleet import MAX_BATCH, Fleet
-from ramsis.sim.fleets import Fleets
+from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import (
     ClusterPlan,

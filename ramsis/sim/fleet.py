@@ -1,4 +1,4 @@
-"""Like workers, with the models that they hold.
+"""The workers of a cluster, made ready for simulation: those that run alike are one fleet.
 
 How long batches take, fixed at a statistic or drawn, is said in
 :mod:`ramsis.cluster.service_times`. What schemes see of it is the latency table, at p95 where
@@ -8,20 +8,22 @@ times are drawn.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.cluster.checks import below_every_latency
-from ramsis.cluster.service_times import FIXED, ServiceTimes, default_service, seen_table
-from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
+from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
+from ramsis.cluster.checks import below_every_latency, numbered_alike
+from ramsis.cluster.service_times import seen_table
+from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.runtime.policy_set import ALL_WORKERS
 
-__all__ = ["MAX_BATCH", "SERVICES", "Fleet", "check_delay", "measured_sizes",
-           "times_as_they_are"]
+__all__ = ["MAX_BATCH", "SERVICES", "Fleet", "Fleets", "drawn_slos"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -35,40 +37,34 @@ table of 32 rows to a longer queue."""
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """K equal workers, the models that each holds, and the deadline of a query.
+    """K like workers, the models that each holds, and the deadline of a query.
 
     Attributes
     ----------
     table : LatencyTable
         What schemes see: accuracy (M,), latency_ms (M, B).
-    quantiles_ms : ndarray, shape (M, B, Q)
-        Quantiles of what a batch takes, run at the size of the table; Q = 1 where it is fixed.
+    service_times : ServiceTimes
+        What batches take that are run at the size of the table.
     workers : int
     slo_ms : float
         Deadline after arrival; with SLO classes the longest.
     network_ms : float
         Added to each batch before it runs; the worker counts as busy.
-    service : str
-        One of :data:`SERVICES`.
     classes : tuple of SloClass
         Two or more by rising SLO, or none: one deadline for all.
-    levels : ndarray, shape (Q,), or empty
-        Of the quantiles; empty for the midpoints of Q equal parts.
     own_ms : ndarray, shape (M, S, Q), or empty
         What batches of each size take that are run as they are. Empty where that is not known:
-        then what schemes say of the size to run is taken to be what ``quantiles_ms`` are for.
+        then what schemes say of the size to run is taken to be what ``service_times`` are for.
     measured : tuple of frozenset of int
         Measured batch sizes of each model; none where they are not known.
     """
 
     table: LatencyTable
-    quantiles_ms: FloatArray
+    service_times: ServiceTimes
     workers: int
     slo_ms: float
     network_ms: float = 0.0
-    service: str = FIXED
     classes: tuple[SloClass, ...] = ()
-    levels: FloatArray = field(default_factory=lambda: np.empty(0))
     own_ms: FloatArray = field(default_factory=lambda: np.empty((0, 0, 0)))
     measured: tuple[frozenset[int], ...] = ()
 
@@ -92,12 +88,8 @@ class Fleet:
             >= 1.
         slo_ms : float
             > 0.
-        service : str, optional
-            One of :data:`SERVICES`; by default that of :func:`ramsis.cluster.default_service`.
-        network_ms : float
-            >= 0.
-        max_batch : int
-            Largest batch, >= 1.
+        service, network_ms, max_batch
+            As of :meth:`Fleets.of`.
 
         Raises
         ------
@@ -106,18 +98,24 @@ class Fleet:
         InfeasibleError
             An SLO below every latency.
         """
-        check_number_of("workers", workers)
-        check_positive(slo_ms=slo_ms)
-        check_delay(network_ms)
-        service = service or default_service(profile)
-        table = seen_table(profile, service, max_batch)
-        lowest = float(table.latency_ms[:, 0].min())
-        if lowest > slo_ms:
-            raise below_every_latency(slo_ms, lowest)
-        times = ServiceTimes.of_all(profile, service, max_batch)
-        return cls(table, np.ascontiguousarray(times.quantiles_ms), workers, float(slo_ms),
-                   float(network_ms), service, levels=times.levels,
-                   own_ms=times_as_they_are(profile, times), measured=measured_sizes(profile))
+        cluster = Cluster.of(profile, workers=workers, slo_ms=slo_ms)
+        (fleet,) = Fleets.of(cluster, service=service, network_ms=network_ms,
+                             max_batch=max_batch).fleets
+        return fleet
+
+    @classmethod
+    def of_type(cls, one: WorkerType, cluster: Cluster, service: str, max_batch: int) -> Fleet:
+        """The workers of a type of a cluster."""
+        table = seen_table(one.profile, service, max_batch)
+        times = ServiceTimes.of_all(one.profile, service, max_batch)
+        own_ms = _times_as_they_are(one.profile, times)
+        if one.speed != 1.0:
+            table = replace(table, latency_ms=table.latency_ms / one.speed)
+            times, own_ms = times.scaled(1.0 / one.speed), own_ms / one.speed
+        return cls(table, times, one.count or 0, float(cluster.slo_ms),
+                   classes=cluster.classes if len(cluster.classes) > 1 else (), own_ms=own_ms,
+                   measured=tuple(frozenset(item.batch for item in model.batches)
+                                  for model in one.profile.models))
 
     def running(self, run_as: IntArray | None) -> FloatArray:
         """Quantiles of what batches take when they are run at other sizes than the table's.
@@ -128,7 +126,7 @@ class Fleet:
             Size to run for each batch; None for the table's.
         """
         if run_as is None or not self.own_ms.size:
-            return self.quantiles_ms
+            return np.ascontiguousarray(self.service_times.quantiles_ms)
         return np.take_along_axis(self.own_ms, run_as[:, :, None] - 1, axis=1)
 
     @property
@@ -140,12 +138,6 @@ class Fleet:
     def max_batch(self) -> int:
         """Largest batch B."""
         return self.table.max_batch
-
-    @cached_property
-    def service_times(self) -> ServiceTimes:
-        """What batches take, as all other packages know it."""
-        return ServiceTimes(self.models, self.table.accuracy, self.quantiles_ms, self.service,
-                            self.levels, run_as=self.table.run_as, padding=self.table.padding)
 
     @property
     def draws(self) -> bool:
@@ -171,7 +163,106 @@ class Fleet:
         return int(within[-1]) + 1 if len(within) else 0
 
 
-def times_as_they_are(profile: ProfileSet, times: ServiceTimes) -> FloatArray:
+@dataclass(frozen=True, eq=False)
+class Fleets:
+    """The fleets of a cluster; their workers are numbered through.
+
+    Attributes
+    ----------
+    fleets : tuple of Fleet
+        With the SLO classes of the cluster; the SLO is the longest.
+    worker_types : mapping of str to int
+        Workers by name of the type.
+    fleet_of : mapping of str to int
+        Index of each type's fleet.
+    classes : tuple of SloClass
+        By rising SLO.
+    """
+
+    fleets: tuple[Fleet, ...]
+    worker_types: Mapping[str, int]
+    fleet_of: Mapping[str, int]
+    classes: tuple[SloClass, ...]
+
+    @classmethod
+    def of(
+        cls, cluster: Cluster, *, service: str | None = None, network_ms: float = 0.0,
+        max_batch: int = MAX_BATCH,
+    ) -> Fleets:
+        """The fleets of a cluster.
+
+        Parameters
+        ----------
+        service : str, optional
+            One of :data:`SERVICES`; by default that of :func:`ramsis.cluster.default_service`.
+        network_ms : float
+            >= 0.
+        max_batch : int
+            Largest batch, >= 1.
+
+        Raises
+        ------
+        InvalidValueError
+            A number out of range, or a statistic that a profile lacks.
+        InfeasibleError
+            An SLO that no worker type can keep.
+        """
+        _check_delay(network_ms)
+        types, classes = cluster.worker_types, cluster.classes
+        service = service or cluster.default_service
+        made = [replace(Fleet.of_type(one, cluster, service, max_batch),
+                        network_ms=float(network_ms)) for one in types]
+        lowest = min(float(one.table.latency_ms[:, 0].min()) for one in made)
+        if lowest > classes[0].slo_ms:
+            raise below_every_latency(classes[0].slo_ms, lowest,
+                                      whose="SLO of a class" if len(classes) > 1 else "SLO")
+        alike = numbered_alike([one.service_times for one in made])
+        fleets = tuple(
+            replace(made[alike.index(kind)], workers=sum(
+                one.workers for one, own in zip(made, alike, strict=True) if own == kind))
+            for kind in range(max(alike) + 1))
+        return cls(fleets, {one.name: own.workers for one, own in zip(types, made, strict=True)},
+                   {one.name: kind for one, kind in zip(types, alike, strict=True)}, classes)
+
+    @classmethod
+    def of_one(cls, fleet: Fleet) -> Fleets:
+        """A single fleet."""
+        return cls((fleet,), {ALL_WORKERS: fleet.workers}, {ALL_WORKERS: 0},
+                   fleet.classes or (SloClass(fleet.slo_ms),))
+
+    @property
+    def workers(self) -> int:
+        """Of all fleets."""
+        return sum(fleet.workers for fleet in self.fleets)
+
+    @property
+    def first_workers(self) -> tuple[int, ...]:
+        """Number of each fleet's first worker."""
+        return (0, *accumulate(fleet.workers for fleet in self.fleets[:-1]))
+
+    @property
+    def capacity_qps(self) -> float:
+        """Largest load that can be answered within the longest SLO."""
+        return sum(fleet.capacity_qps for fleet in self.fleets)
+
+    def drawn_slos(self, queries: int, rng: np.random.Generator) -> FloatArray | None:
+        """The SLO of each query, its class drawn by the shares; None with one SLO for all."""
+        return drawn_slos(self.classes, queries, rng)
+
+
+def drawn_slos(
+    classes: Sequence[SloClass], queries: int, rng: np.random.Generator
+) -> FloatArray | None:
+    """The SLO of each of some queries, shape (n,); None with one SLO for all."""
+    if len(classes) == 1:
+        return None
+    upto = np.cumsum([one.share for one in classes])
+    place = np.searchsorted(upto[:-1], rng.random(queries), side="right")
+    slos: FloatArray = np.array([one.slo_ms for one in classes])[place]
+    return slos
+
+
+def _times_as_they_are(profile: ProfileSet, times: ServiceTimes) -> FloatArray:
     """What batches of every size take that are run as they are; up to the largest that is run.
 
     Parameters
@@ -186,12 +277,7 @@ def times_as_they_are(profile: ProfileSet, times: ServiceTimes) -> FloatArray:
     return np.ascontiguousarray(own.quantiles_ms)
 
 
-def measured_sizes(profile: ProfileSet) -> tuple[frozenset[int], ...]:
-    """Measured batch sizes of each model."""
-    return tuple(frozenset(item.batch for item in model.batches) for model in profile.models)
-
-
-def check_delay(network_ms: float) -> None:
+def _check_delay(network_ms: float) -> None:
     """Refuse a delay that is not one."""
     if not (math.isfinite(network_ms) and network_ms >= 0):
         raise InvalidValueError(describe("not a delay", where="network_ms", value=network_ms,

@@ -15,8 +15,7 @@ from typing import Protocol, runtime_checkable
 
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
 from ramsis.sim.engine import Scheme, StationEngine
-from ramsis.sim.fleet import Fleet
-from ramsis.sim.fleets import Fleets
+from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.tables import Compiled
 
 __all__ = ["ClusterPlan", "ClusterScheme", "PerType", "Plan", "SchemeSpec", "StationPlan",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramsis.runtime.policy_set import Level
 from ramsis.sim.compiled import Given, replay
-from ramsis.sim.fleets import Fleets
+from ramsis.sim.fleet import Fleets
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import NEVER_ANSWERED, Run
 

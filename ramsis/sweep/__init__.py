@@ -5,7 +5,7 @@ from __future__ import annotations
 from ramsis.checks import check_arguments
 from ramsis.sweep.engines import Engine
 from ramsis.sweep.run import Failure, Sweep, SweepResult, run_sweep
-from ramsis.sweep.spec import Cell, SweepSpec
+from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.value_table import (
     VALUE_TABLE_FORMAT,
     value_rows,
@@ -17,6 +17,7 @@ __all__ = [
     "Cell",
     "Engine",
     "Failure",
+    "ScenarioCell",
     "Sweep",
     "SweepResult",
     "SweepSpec",

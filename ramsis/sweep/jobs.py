@@ -43,7 +43,8 @@ from ramsis.synthesis.schemes import (
 )
 from ramsis.synthesis.stations import set_header
 
-__all__ = ["CELL_FORMAT", "CellJob", "Job", "PolicyJob", "ResponseJob", "SweepCluster"]
+__all__ = ["CELL_FORMAT", "CellJob", "Job", "PolicyJob", "ResponseJob", "SweepCluster",
+           "file_of"]
 
 CELL_FORMAT = "ramsis.sweep-cell/2"
 """The ``format`` field of a cell's file; a new number where the same inputs give new results."""
@@ -117,7 +118,7 @@ class PolicyJob:
     def path(self) -> Path:
         """Of the policy file, or the set's manifest."""
         simple, known = self.cluster.cluster.simple, self.cluster.document
-        name = _file({
+        name = file_of({
             "code": __version__, "load_qps": self.load_qps,
             **({"profile": known["profile"]} if simple else known),
             "settings": settings_document(self.settings),
@@ -174,7 +175,7 @@ class ResponseJob:
     @cached_property
     def path(self) -> Path:
         """Of the response profile."""
-        return self.folder / "responses" / _file({
+        return self.folder / "responses" / file_of({
             "code": _CODE, **self.cluster.document, "service": self.cell.service,
             "network_ms": self.cell.network_ms, "scheme": scheme_document(self.scheme),
         })
@@ -205,7 +206,7 @@ class CellJob:
     @cached_property
     def path(self) -> Path:
         """Of the cell's result."""
-        return self.folder / "cells" / _file(self.inputs)
+        return self.folder / "cells" / file_of(self.inputs)
 
     @cached_property
     def inputs(self) -> dict[str, Any]:
@@ -335,5 +336,6 @@ def _fleets(cluster: SweepCluster, cell: Cell, max_batch: int = MAX_BATCH) -> Fl
                      max_batch=max_batch)
 
 
-def _file(inputs: dict[str, Any]) -> str:
+def file_of(inputs: dict[str, Any]) -> str:
+    """The name of a file by all that its content depends on."""
     return f"{fingerprint(inputs).partition(':')[2][:32]}.json"

@@ -15,8 +15,8 @@ from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim.fleet import SERVICES
 from ramsis.synthesis.schemes import policy_scheme
 
-__all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SETTINGS", "SloWords", "read_axis",
-           "read_setting"]
+__all__ = ["AXES", "DEFAULTS", "MODEL_SETS", "SCENARIO_AXES", "SCENARIO_SETTINGS", "SETTINGS",
+           "SloWords", "read_axis", "read_setting"]
 
 MODEL_SETS = ("all", "pareto", "interpolate:STEP")
 """Words that ``models`` takes beside the names of ``[model_sets]``."""
@@ -159,6 +159,14 @@ SETTINGS: Mapping[str, _Check] = {
 }
 """Keys that take one value."""
 
+SCENARIO_AXES: Mapping[str, _Check] = {"scenario": _text, "scheduler": _text}
+"""The axes of a grid of scenarios."""
+
+SCENARIO_SETTINGS: Mapping[str, _Check] = {
+    **{key: SETTINGS[key] for key in ("seed", "seeds")}, "bound": _one_of("on", "off"),
+}
+"""Its keys that take one value."""
+
 DEFAULTS: Mapping[str, Any] = {
     "models": "all", "network_ms": 0.0, "overhead_ms": 0.0, "trace_scale": 1.0,
     "seed": 0, "seeds": 1, "monitor_ms": WINDOW_MS, "told": 1.0,
@@ -173,7 +181,9 @@ class _RefusedError(Exception):
         self.value, self.allowed = value, allowed
 
 
-def read_axis(key: str, value: Any, where: str) -> tuple[Any, ...]:
+def read_axis(
+    key: str, value: Any, where: str, checks: Mapping[str, _Check] = AXES
+) -> tuple[Any, ...]:
     """The values of an axis, in the order given.
 
     Raises
@@ -183,7 +193,7 @@ def read_axis(key: str, value: Any, where: str) -> tuple[Any, ...]:
     """
     found: list[Any] = []
     for item in value if isinstance(value, list) else [value]:
-        checked = read_setting(key, item, where, AXES)
+        checked = read_setting(key, item, where, checks)
         found += checked if key == "load_qps" else [checked]
     if not found or any(one in found[:i] for i, one in enumerate(found)):
         raise InputFileError(describe("empty list, or a value twice", where=f"{where}: {key}",

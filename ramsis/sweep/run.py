@@ -20,11 +20,12 @@ from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.engines import Engine, runner
 from ramsis.sweep.jobs import CellJob, Job, PolicyJob, ResponseJob, SweepCluster
 from ramsis.sweep.pool import Outcome, Runner
-from ramsis.sweep.spec import Cell, SweepSpec
+from ramsis.sweep.scenarios import BoundJob, ScenarioJob, SweepScenario, scenario_row
+from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.store import store_at
 from ramsis.sweep.tables import cell_row, write_tables
 from ramsis.sweep.value_table import value_rows
-from ramsis.tables import Column, html_table
+from ramsis.tables import Column, html_table, with_values
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,9 @@ _J = TypeVar("_J", bound=Job)
 
 
 _COLUMNS = (
+    Column("scenario", "scenario"), Column("scheduler", "scheduler"),
+    Column("in_time", "in time", ".4f"), Column("bound", "bound", ".4f"),
+    Column("share_of_bound", "of bound", ".2%"), Column("loads", "loads", "d"),
     Column("scheme", "scheme"), Column("workers", "workers", "d"), Column("slo_ms", "SLO", "g"),
     Column("load_qps", "load (queries/s)", "g"), Column("trace", "trace"),
     Column("violation_rate", "violations", ".4%"),
@@ -51,7 +55,7 @@ _COLUMNS = (
 class Failure:
     """A cell that could not be computed."""
 
-    cell: Cell
+    cell: Cell | ScenarioCell
     error: str
     exit_code: int
 
@@ -67,8 +71,8 @@ class SweepResult:
     failures : tuple of Failure
         In the order of the specification.
     rows : tuple of dict
-        A row of ``results.csv`` for each cell that did not fail, in the order of the
-        specification.
+        A row of ``results.csv`` for each cell that did not fail, then one of ``scenarios.csv``
+        for each cell of a scenario, in the order of the specification.
     values : tuple of dict
         Rows of the value table; see :func:`ramsis.sweep.value_rows`.
     files : tuple of Path or str
@@ -90,8 +94,9 @@ class SweepResult:
 
     def _repr_html_(self) -> str:
         """The cells as a table, for notebooks."""
-        return html_table(_COLUMNS, self.rows, caption=f"Sweep: {self.computed} cells computed, "
-                          f"{self.reused} reused, {len(self.failures)} failed")
+        return html_table(with_values(_COLUMNS, self.rows), self.rows,
+                          caption=f"Sweep: {self.computed} cells computed, {self.reused} reused, "
+                          f"{len(self.failures)} failed")
 
     def plot(
         self, *, x: str = "load_qps", y: str = "effective_accuracy", by: str = "scheme",
@@ -123,7 +128,7 @@ class Sweep:
     Raises
     ------
     InputFileError
-        A profile or a trace of the specification cannot be read.
+        A profile, a trace or a scenario of the specification cannot be read.
     InvalidValueError
         A model set that a profile cannot provide.
     """
@@ -136,13 +141,19 @@ class Sweep:
         self._spec, self._inputs = spec, inputs
         self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
                      for cell in map(inputs.settled, spec.cells)]
-        distinct = _unique(self.jobs)
+        self.scenario_jobs = [ScenarioJob(self.folder, cell, inputs.scenario(cell))
+                              for cell in spec.scenarios]
+        distinct = _unique(self._every)
         self._store.fetch(job.path for job in distinct if self._store.has(job.path))
         self._open = [job for job in distinct if job.result() is None]
         self._store.forget(job.path for job in self._open)
         self._shared = [need for need in _unique(n for job in self._open for n in job.needs)
                         if not self._store.has(need.path)]
         self.todo = len(self._open) + len(self._shared)
+
+    @property
+    def _every(self) -> list[CellJob | ScenarioJob]:
+        return [*self.jobs, *self.scenario_jobs]
 
     def run(
         self, processes: int | Engine = 1, on_step: OnStep | None = None
@@ -174,7 +185,8 @@ class Sweep:
             return self._finish(failed)
 
     def _run_all(
-        self, run: Runner, jobs: Sequence[CellJob | PolicyJob | ResponseJob],
+        self, run: Runner,
+        jobs: Sequence[CellJob | PolicyJob | ResponseJob | ScenarioJob | BoundJob],
         failed: dict[Path, Outcome], on_step: OnStep | None,
     ) -> None:
         """Run the jobs; one that needs what failed fails with it."""
@@ -194,24 +206,29 @@ class Sweep:
                 on_step()
 
     def _finish(self, failed: dict[Path, Outcome]) -> SweepResult:
+        every = self._every
         failures = tuple(Failure(job.cell, str(failed[job.path].error),
                                  failed[job.path].exit_code)
-                         for job in self.jobs if job.path in failed)
+                         for job in every if job.path in failed)
         self._store.fetch(job.path for job in self._open if job.path not in failed)
         done = [(job.cell, self._kept(job)) for job in self.jobs if job.path not in failed]
+        played = [(job.cell, self._kept(job)) for job in self.scenario_jobs
+                  if job.path not in failed]
         values = value_rows(done)
-        files = write_tables(self.folder, done, [(f.cell, f.error) for f in failures], values)
+        files = write_tables(self.folder, self._spec, done, played, values,
+                             [(f.cell, f.error) for f in failures])
         write_atomic(self.folder / RECORD_NAME, canonical_json(self._record()))
         self._store.keep((*files, self.folder / RECORD_NAME))
         computed = sum(job.path not in failed for job in self._open)
-        distinct = {job.path for job in self.jobs}
+        distinct = {job.path for job in every}
         return SweepResult(
             computed=computed, reused=len(distinct) - len(self._open), failures=failures,
-            rows=tuple(cell_row(cell, document) for cell, document in done),
+            rows=(*(cell_row(cell, document) for cell, document in done),
+                  *(scenario_row(cell, document) for cell, document in played)),
             values=tuple(values), files=tuple(map(self._store.name, files)),
         )
 
-    def _kept(self, job: CellJob) -> dict[str, Any]:
+    def _kept(self, job: CellJob | ScenarioJob) -> dict[str, Any]:
         """A result that was computed; refused where it is gone."""
         found = job.result()
         if found is None:
@@ -241,7 +258,7 @@ def _unique(jobs: Iterable[_J]) -> list[_J]:
 
 
 class _Inputs:
-    """Profiles and traces, each read once."""
+    """Profiles, traces and scenarios, each read once."""
 
     def __init__(self, spec: SweepSpec) -> None:
         self.spec = spec
@@ -249,11 +266,18 @@ class _Inputs:
         self._models: dict[tuple[str, str, str, float], ProfileSet] = {}
         self._clusters: dict[tuple[Any, ...], SweepCluster] = {}
         self._traces: dict[tuple[Any, ...], RateTrace] = {}
+        self._scenarios: dict[str, SweepScenario] = {}
 
     @property
     def fingerprints(self) -> dict[str, str]:
         """Of the profiles, by the names that the specification gives them."""
         return {name: one.fingerprint for name, one in self._profiles.items()}
+
+    def scenario(self, cell: ScenarioCell) -> SweepScenario:
+        if cell.scenario not in self._scenarios:
+            self._scenarios[cell.scenario] = SweepScenario.read(cell.scenario,
+                                                                self.spec.own_arrivals)
+        return self._scenarios[cell.scenario]
 
     def settled(self, cell: Cell) -> Cell:
         """The cell with its service times, where they are those of the profiles."""

@@ -1,15 +1,16 @@
 """A sweep's specification: a TOML document that stands for a list of cells.
 
 The document's own keys hold for every ``[[grid]]``; each grid adds or replaces keys, and stands
-for all combinations of its axes. Without a ``[[grid]]`` the document is one grid. The keys are
-described in ``docs/sweep.md``.
+for all combinations of its axes. Without a ``[[grid]]`` the document is one grid. A grid with the
+key ``scenario`` has scenario files and schedulers as its axes. The keys are described in
+``docs/sweep.md``.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -26,10 +27,19 @@ from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.files import read_toml
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
-from ramsis.sweep.keys import AXES, DEFAULTS, MODEL_SETS, SETTINGS, read_axis, read_setting
+from ramsis.sweep.keys import (
+    AXES,
+    DEFAULTS,
+    MODEL_SETS,
+    SCENARIO_AXES,
+    SCENARIO_SETTINGS,
+    SETTINGS,
+    read_axis,
+    read_setting,
+)
 from ramsis.synthesis.schemes import policy_scheme
 
-__all__ = ["MAX_CELLS", "Cell", "SweepSpec"]
+__all__ = ["MAX_CELLS", "Cell", "ScenarioCell", "SweepSpec"]
 
 MAX_CELLS = 100_000
 """Most cells of a sweep."""
@@ -97,6 +107,13 @@ class Cell:
     worker_types: str = ""
     slo_classes: str = ""
 
+    @property
+    def label(self) -> str:
+        """In words."""
+        load = f"trace {self.trace}" if self.trace else f"{self.load_qps:g} QPS"
+        return (f"{self.profile} {self.model_set}, {self.workers} workers, "
+                f"SLO {self.slo_ms:g} ms, {load}, {self.scheme}")
+
     def cluster(self, read: Callable[[str], ProfileSet]) -> Cluster:
         """Its workers and SLOs, the profiles read by a function of their names."""
         if not (self.worker_types or self.slo_classes):
@@ -109,6 +126,34 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class ScenarioCell:
+    """One scheduler on one scenario.
+
+    Attributes
+    ----------
+    scenario : str
+        A scenario file.
+    scheduler : str
+        As ``ramsis cluster --scheduler`` takes it.
+    seed, seeds : int
+        Seeds ``seed`` … ``seed + seeds - 1``.
+    bounded : bool
+        Whether to compute what no scheduler can beat.
+    """
+
+    scenario: str
+    scheduler: str
+    seed: int
+    seeds: int
+    bounded: bool
+
+    @property
+    def label(self) -> str:
+        """In words."""
+        return f"{self.scenario}, {self.scheduler}"
+
+
+@dataclass(frozen=True)
 class SweepSpec:
     """What a specification asks for.
 
@@ -116,6 +161,8 @@ class SweepSpec:
     ----------
     cells : tuple of Cell
         In the order of the specification, none twice.
+    scenarios : tuple of ScenarioCell
+        Likewise.
     model_sets : Mapping of str to tuple of str
         Named subsets of the models.
     source : str
@@ -128,10 +175,13 @@ class SweepSpec:
     model_sets: Mapping[str, tuple[str, ...]]
     source: str = "spec"
     document: Mapping[str, Any] = field(default_factory=dict)
+    scenarios: tuple[ScenarioCell, ...] = ()
+    own_arrivals: str | None = None
 
     @classmethod
     def load(
-        cls, path: str | os.PathLike[str], *, own_arrivals: str | None = None
+        cls, path: str | os.PathLike[str], *, own_arrivals: str | None = None,
+        own_schedulers: Collection[str] = (),
     ) -> SweepSpec:
         """The specification in a TOML file.
 
@@ -139,8 +189,10 @@ class SweepSpec:
         ----------
         path : path
         own_arrivals : str, optional
-            ``package.module:name`` of an arrival process of one's own, which the file may name. A
-            module that only the file names is not imported.
+            ``package.module:name`` of an arrival process of one's own, which the file and its
+            scenarios may name. A module that only a file names is not imported.
+        own_schedulers : collection of str
+            ``file.py:Class`` or ``package.module:Class`` of schedulers of one's own, likewise.
 
         Raises
         ------
@@ -148,8 +200,8 @@ class SweepSpec:
             The file cannot be read, is not TOML, or breaks the rules; the message names the key.
         """
         document = read_toml(path)
-        _check_modules(document, own_arrivals, str(path))
-        return cls.of(document, str(path))
+        _check_modules(document, own_arrivals, own_schedulers, str(path))
+        return replace(cls.of(document, str(path)), own_arrivals=own_arrivals)
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str = "spec") -> SweepSpec:
@@ -167,14 +219,19 @@ class SweepSpec:
             raise InputFileError(describe("not tables", where=f"{source}: grid",
                                           allowed="each grid under [[grid]]"))
         cells: dict[Cell, None] = {}
+        scenarios: dict[ScenarioCell, None] = {}
         for i, grid in enumerate(grids):
             where = source if len(grids) == 1 else f"{source}: grid {i + 1}"
-            for cell in _cells({**shared, **grid}, where, model_sets):
+            full = {**shared, **grid}
+            if "scenario" in full:
+                scenarios.update(dict.fromkeys(_scenario_cells(full, where)))
+                continue
+            for cell in _cells(full, where, model_sets):
                 cells[cell] = None
                 if len(cells) > MAX_CELLS:
                     raise InputFileError(describe("too many cells", where=where,
                                                   allowed=f"at most {MAX_CELLS}"))
-        return cls(tuple(cells), model_sets, source, document)
+        return cls(tuple(cells), model_sets, source, document, tuple(scenarios))
 
 
 def _model_sets(given: Any, source: str) -> dict[str, tuple[str, ...]]:
@@ -230,6 +287,33 @@ def _cells(
         yield _cell(dict(zip(axes, values, strict=True)), settings)
 
 
+def _scenario_cells(grid: Mapping[str, Any], where: str) -> Iterator[ScenarioCell]:
+    """All scenarios and schedulers of a grid."""
+    from ramsis.planning import scheduler_named  # here, as it takes long to load
+
+    for key in grid:
+        if key not in SCENARIO_AXES and key not in SCENARIO_SETTINGS:
+            raise InputFileError(describe("unknown key of a grid of scenarios", where=where,
+                                          value=key, allowed=", ".join(
+                                              (*SCENARIO_AXES, *SCENARIO_SETTINGS))))
+    full = {"seed": DEFAULTS["seed"], "seeds": DEFAULTS["seeds"], "bound": "on",
+            "scheduler": "clockwork", **grid}
+    settings = {key: read_setting(key, full[key], where, SCENARIO_SETTINGS)
+                for key in SCENARIO_SETTINGS}
+    axes = {key: read_axis(key, full[key], where, SCENARIO_AXES) for key in SCENARIO_AXES}
+    for text in axes["scheduler"]:
+        try:
+            scheduler_named(text)
+        except InputFileError as error:
+            raise InputFileError(f"{where}: {error}") from error
+    if len(axes["scenario"]) * len(axes["scheduler"]) > MAX_CELLS:
+        raise InputFileError(describe("too many cells", where=where,
+                                      allowed=f"at most {MAX_CELLS}"))
+    for scenario, scheduler in product(axes["scenario"], axes["scheduler"]):
+        yield ScenarioCell(scenario, scheduler, settings["seed"], settings["seeds"],
+                           settings["bound"] == "on")
+
+
 def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
     duration_s = settings.get("duration_s", None if values["trace"] else _DEFAULT_S)
     monitor = settings.get("monitor")
@@ -248,13 +332,23 @@ def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
     )
 
 
-def _check_modules(document: Mapping[str, Any], own: str | None, source: str) -> None:
+def _check_modules(
+    document: Mapping[str, Any], arrivals: str | None, schedulers: Collection[str], source: str
+) -> None:
     """Refuse a document that has a module imported without being asked to."""
+    def check_scheduler(text: str) -> None:
+        from ramsis.planning import check_trusted_scheduler  # here, as it takes long to load
+
+        check_trusted_scheduler(text, schedulers)
+
+    checks: Mapping[str, Callable[[str], None]] = {
+        "arrivals": lambda text: check_trusted(text, arrivals), "scheduler": check_scheduler}
     grids = document.get("grid")
     for part in (document, *(grids if isinstance(grids, list) else ())):
-        given = part.get("arrivals", ()) if isinstance(part, Mapping) else ()
-        for text in given if isinstance(given, list | tuple) else [given]:
-            try:
-                check_trusted(str(text), own)
-            except InvalidValueError as error:
-                raise InputFileError(f"{source}: {error}") from None
+        for key, check in checks.items():
+            given = part.get(key, ()) if isinstance(part, Mapping) else ()
+            for text in given if isinstance(given, list | tuple) else [given]:
+                try:
+                    check(str(text))
+                except InvalidValueError as error:
+                    raise InputFileError(f"{source}: {error}") from None

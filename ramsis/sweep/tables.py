@@ -15,7 +15,8 @@ from typing import Any
 
 from ramsis.files import write_atomic
 from ramsis.sim import Metrics
-from ramsis.sweep.spec import Cell
+from ramsis.sweep.scenarios import COLUMNS, SEED_COLUMNS, scenario_row, seed_rows
+from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.value_table import VALUE_TABLE_NAME, write_value_table
 
 __all__ = ["cell_row", "write_tables"]
@@ -23,6 +24,12 @@ __all__ = ["cell_row", "write_tables"]
 Done = tuple[Cell, Mapping[str, Any]]
 """A cell, and the document of its results."""
 
+Played = tuple[ScenarioCell, Mapping[str, Any]]
+"""The same of a scenario."""
+
+_OF_CELLS = ("results.csv", "seeds.csv", "models.csv")
+_OF_SCENARIOS = ("scenarios.csv", "scenario-seeds.csv")
+_SCENARIO_AXES = ("scenario", "scheduler", "seed", "seeds")
 _AXES = tuple(item.name for item in fields(Cell))
 _METRICS = tuple(item.name for item in fields(Metrics) if item.name != "model_share")
 _HALF_WIDTHS = ("accuracy_half_width", "violation_rate_half_width",
@@ -47,26 +54,41 @@ def cell_row(cell: Cell, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_tables(
-    folder: Path, done: Sequence[Done], failures: Sequence[tuple[Cell, str]],
-    values: Sequence[Mapping[str, Any]],
+    folder: Path, spec: SweepSpec, done: Sequence[Done], played: Sequence[Played],
+    values: Sequence[Mapping[str, Any]], failures: Sequence[tuple[Cell | ScenarioCell, str]],
 ) -> tuple[Path, ...]:
-    """Write all tables, and return their paths."""
-    tables: dict[str, tuple[Sequence[str], Iterable[Mapping[str, Any]]]] = {
-        "results.csv": (tuple(_columns()), (cell_row(*one) for one in done)),
-        "seeds.csv": ((*(name for name in _AXES if name not in ("seed", "seeds")),
-                       "seed", *_METRICS), _seed_rows(done)),
-        "models.csv": ((*_AXES, "model", "share"), _model_rows(done)),
-        "failures.csv": ((*_AXES, "error"),
-                         ({**asdict(cell), "error": error} for cell, error in failures)),
-    }
-    for name, (columns, rows) in tables.items():
-        write_atomic(folder / name, _csv(columns, rows))
+    """Write the tables of the kinds of cells that there are, and return their paths.
+
+    Tables of other kinds, which an earlier specification left, are removed.
+    """
+    tables: dict[str, tuple[Sequence[str], Iterable[Mapping[str, Any]]] | None] = {
+        **dict.fromkeys((*_OF_CELLS, *_OF_SCENARIOS))}
+    failing: list[str] = []
+    if spec.cells or not spec.scenarios:
+        failing += _AXES
+        tables["results.csv"] = tuple(_columns()), (cell_row(*one) for one in done)
+        tables["seeds.csv"] = ((*(name for name in _AXES if name not in ("seed", "seeds")),
+                                "seed", *_METRICS), _seed_rows(done))
+        tables["models.csv"] = (*_AXES, "model", "share"), _model_rows(done)
+    if spec.scenarios:
+        failing += [name for name in _SCENARIO_AXES if name not in failing]
+        tables["scenarios.csv"] = COLUMNS, (scenario_row(*one) for one in played)
+        tables["scenario-seeds.csv"] = (SEED_COLUMNS,
+                                        (row for one in played for row in seed_rows(*one)))
+    tables["failures.csv"] = ((*failing, "error"),
+                              ({**asdict(cell), "error": error} for cell, error in failures))
+    for name, table in tables.items():
+        if table is None:
+            (folder / name).unlink(missing_ok=True)
+        else:
+            write_atomic(folder / name, _csv(*table))
     values_file = folder / VALUE_TABLE_NAME
     if values:
         write_value_table(values, values_file)
     else:
         values_file.unlink(missing_ok=True)
-    return tuple(folder / name for name in tables) + ((values_file,) if values else ())
+    written = tuple(folder / name for name, table in tables.items() if table is not None)
+    return written + ((values_file,) if values else ())
 
 
 def _columns() -> Iterable[str]:

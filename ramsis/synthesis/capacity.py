@@ -280,8 +280,7 @@ def fewest_workers(
     NotConvergedError
         A solver stopped before its rule was met.
     """
-    offered = ((WorkerType(ALL_WORKERS, types),) if isinstance(types, ProfileSet)
-               else tuple(types))
+    offered = offered_types(types)
     classes = classes_of(slo_ms)
     chosen = service or default_service(*(one.profile for one in offered))
 
@@ -365,6 +364,11 @@ def _of_several_types(
     return Capacity(scheme, types, classes, service, answer, fluid_cost, search.bound,
                     tuple(replace(trial, counts=counts) for counts, trial in search.trials),
                     search.complete)
+
+
+def offered_types(types: ProfileSet | Sequence[WorkerType]) -> tuple[WorkerType, ...]:
+    """The worker types of which there are as many as are wanted; a profile stands for one."""
+    return (WorkerType(ALL_WORKERS, types),) if isinstance(types, ProfileSet) else tuple(types)
 
 
 def _are_named(types: Sequence[WorkerType]) -> bool:

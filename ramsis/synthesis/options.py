@@ -107,10 +107,13 @@ _PER_WORKER: Mapping[str, Any] = {
 _SERVED: Mapping[str, Any] = {"late": LateRule.SERVE.value, "violation_price": 0.0,
                               "headroom": 0.0}
 
+_OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "shortest-queue": _SERVED,
+    "central-queue": {"grid": None, "batching": Batching.VARIABLE.value},
+}
+
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "round-robin": _PER_WORKER,
-    "shortest-queue": {**_PER_WORKER, **_SERVED},
-    "central-queue": {**_PER_WORKER, "grid": None, "batching": Batching.VARIABLE.value},
+    name: {**_PER_WORKER, **_OTHER_DEFAULTS.get(name, {})} for name in DISPATCHES
 }
 """The value of each option that is not given, by dispatch rule; None where the profile decides."""
 

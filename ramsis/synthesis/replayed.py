@@ -33,6 +33,7 @@ from dataclasses import asdict, replace
 from ramsis.analysis.measured import as_measured
 from ramsis.policy import Policy
 from ramsis.sim.experiment import EngineName
+from ramsis.sim.tables import KERNELS
 from ramsis.synthesis.checks import Check, close
 from ramsis.synthesis.simulated import SETTLES, Simulated, simulated
 
@@ -98,7 +99,8 @@ def replay_checks(policy: Policy) -> tuple[Check, ...]:
 
 def _plain_checks(policy: Policy) -> list[Check]:
     """The plain engine, lookup by lookup, against the compiled loop; where that is short."""
-    if not settles(policy.load_qps, policy.slo_ms, _MOST_PLAIN):
+    known = policy.dispatch in KERNELS
+    if not known or not settles(policy.load_qps, policy.slo_ms, _MOST_PLAIN):
         return []
     plain, compiled = (
         simulated(policy, queries=_PLAIN, runs=2, seed=_OTHER_SEED, engine=engine)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 
 from ramsis.arrivals import Arrivals
+from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.policy.records import Simulated
 from ramsis.profiles import LatencyTable
-from ramsis.profiles.sketch import hat_weights
 from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan
 from ramsis.sim.experiment import EngineName
 from ramsis.sim.plan import Plan
@@ -82,12 +82,12 @@ def simulated(
 
 def prepared_policy(policy: Policy) -> tuple[Fleet, Plan]:
     """The workers that a policy's file describes, and the policy ready to be replayed on them."""
-    names = [model.name for model in policy.models]
+    names = tuple(model.name for model in policy.models)
     quantiles = policy.service_ms
-    quantiles = np.where(np.isfinite(quantiles), quantiles, _FOR_EVER_MS)
-    means = quantiles @ hat_weights(policy.levels)
+    times = ServiceTimes(names, policy.accuracy,
+                         np.where(np.isfinite(quantiles), quantiles, _FOR_EVER_MS),
+                         policy.service, policy.levels)
     table = LatencyTable.measured(names, policy.accuracy.tolist(),
-                                  np.maximum.accumulate(means, axis=1))
-    fleet = Fleet(table, np.ascontiguousarray(quantiles), policy.workers, policy.slo_ms,
-                  service=policy.service, classes=policy.slo_classes, levels=policy.levels)
+                                  np.maximum.accumulate(times.mean_ms, axis=1))
+    fleet = Fleet(table, times, policy.workers, policy.slo_ms, classes=policy.slo_classes)
     return fleet, Policies((policy,)).prepare(fleet)

@@ -1,13 +1,19 @@
-"""Compiled loops over arrival counts: joint distributions of the next state of one worker."""
+"""Compiled loops over arrival counts: what one worker finds after a service."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrivals._kernels import poisson_row
 from ramsis.compiling import njit
 
-__all__ = ["four_intervals", "partial_batch_rows"]
+__all__ = ["four_intervals", "partial_batch_rows", "poisson_passages", "poisson_phases",
+           "service_values", "steps_of_the_rest", "window_probabilities"]
+
+FloatArray = NDArray[np.float64]
+
+_HARDLY = 1e-15  # nodes of smaller weight than this come before those that are reached
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -194,3 +200,197 @@ def partial_batch_rows(
         data[indptr[pair] : filled] /= kept
         indptr[pair + 1] = filled
     return indptr, indices[:filled].copy(), data[:filled].copy(), excess
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _tails(mean: float, tail: FloatArray) -> None:
+    """P(N >= 1 … R) of a Poisson number into ``tail``."""
+    poisson_row(mean, tail)
+    upto = 0.0
+    for k in range(tail.size):
+        upto += tail[k]
+        tail[k] = max(1.0 - upto, 0.0)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def poisson_passages(
+    rate_per_ms: float,
+    latency_ms: FloatArray,
+    cells: tuple[FloatArray, NDArray[np.int64]],
+    remaining_ms: FloatArray,
+    reach: FloatArray,
+    idle: FloatArray,
+) -> NDArray[np.int64]:
+    """Weights of quadrature nodes, as of :mod:`ramsis.worker.first_passage`, for Poisson arrivals.
+
+    The mean of U_r in a cell needs no integral: E[U_r; U_r <= T] = r/λ·P(N(T) >= r + 1).
+
+    Parameters
+    ----------
+    latency_ms : (G,)
+    cells : two arrays
+        Edges in ms, (C+1,), and nodes in each cell, (C,).
+    remaining_ms : (I,)
+    reach, idle : (G, I, K), (G, K)
+        Written, as far as nodes are reached.
+
+    Returns
+    -------
+    ndarray, shape (G, 2)
+        First and last node, exclusive, that each service reaches.
+    """
+    edge_ms, points = cells
+    workers = reach.shape[2]
+    used = np.zeros((latency_ms.size, 2), dtype=np.int64)
+    before, after = np.empty(workers + 1), np.empty(workers + 1)
+    for g in range(latency_ms.size):
+        latency = latency_ms[g]
+        _tails(rate_per_ms * latency, before)
+        for r in range(workers):
+            idle[g, r] = 1.0 - before[r]
+        first, node, cell = 0, 0, 0
+        while cell < points.size and edge_ms[cell] < latency:
+            _tails(rate_per_ms * max(latency - edge_ms[cell + 1], 0.0), after)
+            most = 0.0
+            for r in range(workers + 1):
+                after[r] = min(after[r], before[r])  # falling up to rounding already
+                most = max(most, before[r] - after[r])
+            if node == first and most <= _HARDLY:
+                first += points[cell]
+            elif points[cell] == 1:
+                for r in range(workers):
+                    reach[g, node, r] = before[r] - after[r]
+            else:
+                left = latency - remaining_ms[node]
+                per_gap = 1.0 / (remaining_ms[node + 1] - remaining_ms[node])
+                for r in range(workers):
+                    mass = before[r] - after[r]
+                    moment = (r + 1.0) / rate_per_ms * (before[r + 1] - after[r + 1])
+                    high = min(max((left * mass - moment) * per_gap, 0.0), mass)
+                    reach[g, node, r] = mass - high
+                    reach[g, node + 1, r] = high
+            node += points[cell]
+            cell += 1
+            before, after = after, before
+        used[g, 0], used[g, 1] = first, node
+    return used
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def poisson_phases(mean: FloatArray, phase: FloatArray) -> None:
+    """Distribution of the phase in each state, (N+1, D+1, K), by the counts' relative weights.
+
+    See :mod:`ramsis.worker.round_robin_phase`; ``mean`` are the arrivals expected since the head
+    came, (D+1,).
+    """
+    lengths, bins, workers = phase.shape
+    for n in range(lengths):
+        for j in range(bins):
+            row, first = phase[n, j], n * workers
+            if mean[j] <= 0.0:
+                row[:] = 0.0
+                row[workers - 1] = 1.0
+                continue
+            peak = min(max(int(mean[j]) - first, 0), workers - 1)
+            row[workers - 1 - peak] = 1.0
+            weight, total = 1.0, 1.0
+            for k in range(peak, 0, -1):
+                weight *= (first + k) / mean[j]
+                row[workers - k] = weight
+                total += weight
+            weight = 1.0
+            for k in range(peak + 1, workers):
+                weight *= mean[j] / (first + k)
+                row[workers - 1 - k] = weight
+                total += weight
+            scale = 1.0 / total
+            for r in range(workers):
+                row[r] *= scale
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def steps_of_the_rest(fewer: FloatArray, rounding: float) -> None:
+    """Distributions over the bins from probabilities of more, in place; (n, D+1, D+1).
+
+    Row (n, j) holds 1 − P(bin < j') at j' >= j. A rest to 1 up to ``rounding`` is none, and it
+    does not fall. For n = 1 all is 0.
+    """
+    lengths, bins, _ = fewer.shape
+    for n in range(lengths):
+        for j in range(bins):
+            row = fewer[n, j]
+            row[:j] = 0.0
+            if n == 0:
+                row[j:] = 0.0
+                continue
+            upto = max(1.0 - row[j], 0.0)
+            if upto < rounding:
+                upto = 0.0
+            own = upto
+            for at in range(j, bins - 1):
+                further = 1.0 - row[at + 1]
+                further = upto if further < rounding else max(further, upto)
+                row[at] = further - upto
+                upto = further
+            row[bins - 1] = 0.0
+            row[j] += own
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def service_values(
+    reach: FloatArray, idle: FloatArray, rows: NDArray[np.int64], nodes: NDArray[np.int64],
+    value: FloatArray,
+) -> FloatArray:
+    """What services are worth by phase, (S, K).
+
+    Parameters
+    ----------
+    reach, idle : (G, I, K), (G, L, K)
+        First passages.
+    rows : (S,)
+        Which of them.
+    nodes : (G, 2)
+        First and last node, exclusive, that each reaches.
+    value : (I' + L,)
+        Of the nodes and the starts of busy periods.
+    """
+    workers, starts = idle.shape[2], idle.shape[1]
+    found = np.zeros((rows.size, workers))
+    for s in range(rows.size):
+        g, own = rows[s], found[s]
+        for i in range(nodes[g, 0], nodes[g, 1]):
+            worth, weight = value[i], reach[g, i]
+            for r in range(workers):
+                own[r] += worth * weight[r]
+        for i in range(starts):
+            worth, weight = value[value.size - starts + i], idle[g, i]
+            for r in range(workers):
+                own[r] += worth * weight[r]
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def window_probabilities(probability: FloatArray, workers: int, within: FloatArray) -> None:
+    """P(m − K < N <= m) into ``within``, (T, M), from P(N = m), (T, M).
+
+    Each from the sum on the side where its terms are small: differences of numbers near 1 lose all
+    digits.
+    """
+    size = probability.shape[1]
+    below, above = np.empty(size), np.empty(size)
+    for t in range(probability.shape[0]):
+        total = 0.0
+        for m in range(size):
+            total += probability[t, m]
+            below[m] = total
+        total = 0.0
+        for m in range(size - 1, -1, -1):
+            above[m] = total
+            total += probability[t, m]
+        for m in range(size):
+            if below[m] < 0.5:
+                within[t, m] = below[m] - below[m - workers] if m >= workers else below[m]
+            elif m >= workers:
+                within[t, m] = above[m - workers] - above[m]
+            else:
+                within[t, m] = below[size - 1] - above[m]

@@ -14,7 +14,9 @@ j, and c central arrivals follow it there:  Σ_{a<r} PF(a, s)·PF(r + c − a, e
 
 *Quadrature* nodes: each cell's mass P(x in cell) and mean E[x; x in cell], both exact for U_r,
 are laid on the cell's two nodes by linear interpolation, clipped so that no weight is negative.
-At the Gauss points this is of third order where the density is smooth.
+At the Gauss points this is of third order where the density is smooth. For Poisson arrivals a
+compiled loop does it for all services at once; nodes of small x, which a long service reaches with
+a probability below 1e-15 only, are left out there.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess
 from ramsis.arrivals.counts import passage_tails
+from ramsis.arrivals.process import poisson_rate
 from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.queue import WorkerQueue
 from ramsis.worker.slack_nodes import Cells, NodeSet
@@ -43,13 +46,21 @@ class Passage(NamedTuple):
     Attributes
     ----------
     reach : ndarray, shape (I', K)
-        Weights of the first I' nodes (x rises, and later nodes cannot be reached).
+        Weights of I' nodes (x rises, and later nodes cannot be reached).
     idle : ndarray, shape (L, K)
         P(no new request, and the busy period then starts in the i-th way).
+    first : int
+        The first of these nodes; those before it are hardly ever reached.
     """
 
     reach: FloatArray
     idle: FloatArray
+    first: int = 0
+
+    @property
+    def nodes(self) -> slice:
+        """The nodes that have weights."""
+        return slice(self.first, self.first + len(self.reach))
 
     @property
     def none(self) -> FloatArray:
@@ -66,32 +77,35 @@ class Passages(Mapping[float, Passage]):
         Row of the arrays for each service time.
     reach : ndarray, shape (G, I, K)
         Weights of all nodes.
-    used : sequence of int, length G
-        Nodes that each can reach.
+    nodes : sequence of (int, int), length G
+        First and last node, exclusive, that each reaches; weights beyond are 0.
     idle : ndarray, shape (G, L, K)
         As of :class:`Passage`.
     """
 
     def __init__(
-        self, row: Mapping[float, int], reach: FloatArray, used: Sequence[int], idle: FloatArray
+        self, row: Mapping[float, int], reach: FloatArray, nodes: Sequence[tuple[int, int]],
+        idle: FloatArray,
     ) -> None:
-        self._row, self._reach, self._used, self._idle = row, reach, used, idle
+        self._row, self._reach, self._nodes, self._idle = row, reach, nodes, idle
         self._mixed: dict[tuple[tuple[float, ...], tuple[float, ...]], Passage] = {}
 
     @classmethod
     def of(cls, passages: Mapping[float, Passage]) -> Passages:
         """Those that are given, one at least."""
-        used = [len(one.reach) for one in passages.values()]
-        some = next(iter(passages.values()))
-        reach = np.zeros((len(used), max(used), some.reach.shape[1]))
-        for own, one in zip(reach, passages.values(), strict=True):
-            own[: len(one.reach)] = one.reach
-        return cls({latency: i for i, latency in enumerate(passages)}, reach, used,
-                   np.array([one.idle for one in passages.values()]))
+        listed = list(passages.values())
+        most = max(one.nodes.stop for one in listed)
+        reach = np.zeros((len(listed), most, listed[0].reach.shape[1]))
+        for own, one in zip(reach, listed, strict=True):
+            own[one.nodes] = one.reach
+        return cls({latency: i for i, latency in enumerate(passages)}, reach,
+                   [(one.nodes.start, one.nodes.stop) for one in listed],
+                   np.array([one.idle for one in listed]))
 
     def __getitem__(self, latency_ms: float) -> Passage:
         row = self._row[latency_ms]
-        return Passage(self._reach[row, : self._used[row]], self._idle[row])
+        first, last = self._nodes[row]
+        return Passage(self._reach[row, first:last], self._idle[row], first)
 
     def __iter__(self) -> Iterator[float]:
         return iter(self._row)
@@ -102,9 +116,17 @@ class Passages(Mapping[float, Passage]):
     def only(self, latencies_ms: Iterable[float]) -> Passages:
         """Some of them, in the same arrays."""
         some = Passages({latency: self._row[latency] for latency in latencies_ms}, self._reach,
-                        self._used, self._idle)
+                        self._nodes, self._idle)
         some._mixed = self._mixed
         return some
+
+    def worth(self, node_value: FloatArray) -> FloatArray:
+        """What the services are worth for each r, (G, K), from values of nodes and starts."""
+        from ramsis.worker._kernels import service_values  # which takes long to load
+
+        return np.asarray(service_values(
+            self._reach, self._idle, np.array(list(self._row.values())), np.array(self._nodes),
+            node_value))
 
     def mixed(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
         """The first passage of a service time that is one of these with such probabilities."""
@@ -117,13 +139,13 @@ class Passages(Mapping[float, Passage]):
 
     def _mixture(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
         rows = [self._row[latency] for latency in latencies_ms]
-        first, last = min(rows), max(rows) + 1
-        weight = np.zeros(last - first)
-        weight[np.array(rows) - first] = weights
-        reach = weight @ self._reach[first:last].reshape(last - first, -1)
-        used = max(self._used[row] for row in rows)
-        return Passage(reach.reshape(self._reach.shape[1:])[:used],
-                       np.tensordot(weight, self._idle[first:last], axes=1))
+        first = min(self._nodes[row][0] for row in rows)
+        last = max(self._nodes[row][1] for row in rows)
+        reach = np.zeros((last - first, self._reach.shape[2]))
+        for row, weight in zip(rows, weights, strict=True):
+            start, stop = self._nodes[row]
+            reach[start - first : stop - first] += weight * self._reach[row, start:stop]
+        return Passage(reach, np.tensordot(weights, self._idle[rows], axes=1), first)
 
 
 def truncated_mass(passages: Iterable[Passage]) -> float:
@@ -138,13 +160,29 @@ def first_passages(
     workers, count = queue.workers, len(latencies_ms)
     reach = np.zeros((count, len(nodes), workers))  # of which what is not written takes no memory
     idle = np.empty((count, len(starts.queued), workers))
+    rows = {latency: i for i, latency in enumerate(latencies_ms.tolist())}
+    rate_per_ms = poisson_rate(queue.arrivals)
+    if nodes.cells is not None and rate_per_ms is not None:
+        used = _compiled(rate_per_ms, nodes, nodes.cells, latencies_ms, (reach, idle[:, 0]))
+        return Passages(rows, reach, used, idle)
     used = []
-    for i, latency in enumerate(latencies_ms.tolist()):
+    for latency, i in rows.items():
         found = first_passage(queue, nodes, latency, starts, reach[i])
         idle[i] = found.idle
-        used.append(len(found.reach))
-    return Passages({latency: i for i, latency in enumerate(latencies_ms.tolist())}, reach, used,
-                    idle)
+        used.append((0, len(found.reach)))
+    return Passages(rows, reach, used, idle)
+
+
+def _compiled(
+    rate_per_ms: float, nodes: NodeSet, cells: Cells, latencies_ms: FloatArray,
+    room: tuple[FloatArray, FloatArray],
+) -> list[tuple[int, int]]:
+    """The nodes that each service reaches; weights and P(none) are written into ``room``."""
+    from ramsis.worker._kernels import poisson_passages  # which takes long to load
+
+    used = poisson_passages(rate_per_ms, latencies_ms, (cells.edge_ms, cells.points),
+                            nodes.remaining_ms, *room)
+    return [(int(first), int(last)) for first, last in used]
 
 
 def first_passage(

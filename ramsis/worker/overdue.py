@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ramsis.arrivals.counts import counts_support
+from ramsis.arrivals.counts import count_probabilities, counts_support
 from ramsis.worker.first_passage import Passage
 from ramsis.worker.queue import WorkerQueue
 from ramsis.worker.slack_nodes import NodeSet
@@ -114,7 +114,7 @@ def phase_after_drops(queue: WorkerQueue, nodes: NodeSet) -> FloatArray:
     late = nodes.overdue
     lost_ms = np.maximum(nodes.remaining_ms[late] - queue.slo_ms, 0.0)
     count = np.arange(counts_support(queue.arrivals, float(lost_ms.max())) + 1)
-    chance = np.exp(queue.arrivals.log_pf(count, lost_ms[:, None]))
+    chance = count_probabilities(queue.arrivals, len(count), lost_ms)
     ahead = (nodes.offset[late][:, None] + count) % queue.workers
     phase = np.zeros((len(lost_ms), queue.workers))
     np.add.at(phase, (np.arange(len(lost_ms))[:, None], queue.workers - 1 - ahead), chance)

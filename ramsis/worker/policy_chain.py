@@ -98,7 +98,7 @@ def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
     rows = np.zeros((len(states.queued), len(mdp.excess)))
     for part, service in states.groups():
         passage, phase = mdp.passage(service), _phase(mdp, states, part)
-        np.matmul(phase, passage.reach.T, out=rows[part, : len(passage.reach)])
+        np.matmul(phase, passage.reach.T, out=rows[part, passage.nodes])
         rows[part, -len(passage.idle) :] = phase @ passage.idle.T
     if mdp.drops is not None:
         emptied, none = mdp.drops.emptied, states.idle(0)
@@ -148,9 +148,9 @@ def node_frequency(mdp: StructuredMDP, states: PolicyStates, frequency: FloatArr
         for latency, share in mdp.latencies_of(service):
             weights[latency] = weights.get(latency, 0.0) + share * own
     for latency, weight in weights.items():
-        reach, idle = mdp.passages[latency]
-        found[: len(reach)] += reach @ weight
-        found[-len(idle) :] += idle @ weight
+        passage = mdp.passages[latency]
+        found[passage.nodes] += passage.reach @ weight
+        found[-len(passage.idle) :] += passage.idle @ weight
     return found
 
 

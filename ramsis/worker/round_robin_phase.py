@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals import is_orderly
+from ramsis.arrivals.process import poisson_rate
 from ramsis.worker.batch_arrivals import arrivals_behind_own, batch_size_distribution
 from ramsis.worker.queue import WorkerQueue
 
@@ -37,6 +38,12 @@ def phase_distribution(queue: WorkerQueue) -> FloatArray:
     if not is_orderly(queue.arrivals):
         return _with_batch_arrivals(queue, waited_ms)
     weights = np.empty((lengths, len(waited_ms), workers))
+    rate = poisson_rate(queue.arrivals)
+    if rate is not None:
+        from ramsis.worker._kernels import poisson_phases  # which takes long to load
+
+        poisson_phases(rate * waited_ms, weights)
+        return weights
     for n in range(lengths):
         count = np.arange(n * workers, (n + 1) * workers)
         log_weight = queue.arrivals.log_pf(count, waited_ms[:, None])

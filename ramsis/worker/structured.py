@@ -178,17 +178,9 @@ class StructuredMDP:
         result: FloatArray = self.continuation @ value[self.reached] - price * self.charged_excess
         return result
 
-    def service_value(self, latency_ms: float, node_value: FloatArray) -> FloatArray:
-        """Vector h_l of shape (K,): what a service of ``latency_ms`` is worth for each r."""
-        passage = self.passages[latency_ms]
-        result: FloatArray = node_value[: len(passage.reach)] @ passage.reach
-        result += node_value[-len(passage.idle) :] @ passage.idle
-        return result
-
     def service_values(self, node_value: FloatArray) -> FloatArray:
         """What each of the problem's services is worth for each r; shape (S, K)."""
-        each = np.array([self.service_value(latency, node_value) for latency in self.passages])
-        return np.asarray(self.problem.services.weights @ each)
+        return np.asarray(self.problem.services.weights @ self.passages.worth(node_value))
 
     def latencies_of(self, service: int) -> list[tuple[float, float]]:
         """The latencies in ms of one of the problem's services, and their probabilities."""
@@ -200,10 +192,10 @@ class StructuredMDP:
         """For every latency P(next state | r), (S, K), and the charged excess, (K,)."""
         onward, excess = csr_array(self.continuation.T), self.charged_excess
         found = {}
-        for latency, (reach, idle) in self.passages.items():
-            upto, last = len(reach), len(excess) - len(idle)
-            transition = np.asarray(onward[:, :upto] @ reach + onward[:, last:] @ idle)
-            found[latency] = transition, excess[:upto] @ reach + excess[last:] @ idle
+        for latency, passage in self.passages.items():
+            (reach, idle, _), last = passage, len(excess) - len(passage.idle)
+            transition = np.asarray(onward[:, passage.nodes] @ reach + onward[:, last:] @ idle)
+            found[latency] = transition, excess[passage.nodes] @ reach + excess[last:] @ idle
         return found
 
     def passage(self, service: int) -> Passage:

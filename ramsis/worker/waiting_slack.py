@@ -28,7 +28,7 @@ from scipy.linalg import toeplitz
 from scipy.special import betainc
 
 from ramsis.arrivals import ArrivalProcess, is_orderly
-from ramsis.arrivals.counts import counts_support
+from ramsis.arrivals.counts import count_probabilities, counts_support
 from ramsis.worker.batch_arrivals import arrivals_behind_own, batch_size_distribution
 from ramsis.worker.modes import without_modes
 from ramsis.worker.queue import WorkerQueue
@@ -57,6 +57,8 @@ def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
     ndarray, shape (longest, D+1, D+1)
         Entry ``[n-1, j, j']``; adds up to 1 over j', to 0 for n = 1.
     """
+    from ramsis.worker._kernels import steps_of_the_rest  # which takes long to load
+
     workers = queue.workers
 
     def if_impossible(count: FloatArray, share: FloatArray, crowded: BoolArray) -> FloatArray:
@@ -68,16 +70,8 @@ def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
 
     fewer = _expectation_by_slack(queue, longest, np.ones(workers), longest * workers,
                                   if_impossible)
-    upto = np.zeros_like(fewer)
-    np.subtract(1.0, fewer, out=upto, where=np.triu(np.ones(fewer.shape[1:], dtype=bool)))
-    upto[upto < _ROUNDING] = 0.0
-    upto[0] = 0.0
-    np.maximum.accumulate(upto, axis=2, out=upto)
-    distribution = np.zeros_like(upto)
-    distribution[:, :, :-1], own = _steps(upto)
-    at = np.arange(queue.bins + 1)
-    distribution[:, at, at] += own
-    return distribution
+    steps_of_the_rest(fewer, _ROUNDING)
+    return fewer
 
 
 def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
@@ -136,14 +130,16 @@ def _expectation_by_slack(
     """
     arrivals, workers, slack_ms = without_modes(queue.arrivals), queue.workers, queue.slack_ms
     since_ms = slack_ms[-1] - slack_ms
-    early = _early_counts(arrivals, workers, len(worth), slack_ms)
+    early = _early_counts(arrivals, workers, worth, slack_ms)
     windows = _window_probabilities(arrivals, since_ms, len(worth), workers, longest)
+    some = min(longest, -(-counts // workers))  # the windows beyond are impossible
     possible = _possible(arrivals, workers, since_ms, counts, longest)
     good = possible > _IMPOSSIBLE
     scale = np.where(good, possible, 1.0).T
     by_end = np.zeros((len(slack_ms), len(slack_ms), longest))
     for end in range(len(slack_ms)):
-        by_end[end, : end + 1] = (early(end) * worth) @ windows(end) / scale[: end + 1]
+        found = early(end) @ windows(end)[:, :some]
+        by_end[end, : end + 1, :some] = found / scale[: end + 1, :some]
     result = np.ascontiguousarray(by_end.T)
     if not good.all():
         count, crowded, share = _most_likely(slack_ms, longest, workers, arrivals.rate_per_ms)
@@ -153,19 +149,28 @@ def _expectation_by_slack(
 
 
 def _early_counts(
-    arrivals: ArrivalProcess, workers: int, counts: int, slack_ms: FloatArray
+    arrivals: ArrivalProcess, workers: int, worth: NDArray[Any], slack_ms: FloatArray
 ) -> Callable[[int], FloatArray]:
-    """P(B = 0, 1, … up to the slack T_j') for each j <= j', by j'.
+    """worth(B)·P(B up to the slack T_j') for B = … 1, 0 and each j <= j', by j'.
 
     Equal steps of the grid have equal times, which are computed once.
     """
-    counted = _count_distribution(arrivals, workers, np.arange(counts))
+    counted = _count_distribution(arrivals, workers, len(worth))
+
+    def weighted(times: FloatArray) -> FloatArray:
+        return np.ascontiguousarray((counted(times) * worth)[:, ::-1])
+
+    size = len(slack_ms)
     times = np.maximum(slack_ms[None, :] - slack_ms[:, None], 0.0)
     _, first, row = np.unique(np.round(times / slack_ms[-1], 12), return_index=True,
                               return_inverse=True)
-    if len(first) > _FEW_TIMES * len(slack_ms):
-        return lambda end: counted(times[: end + 1, end])
-    found, row = counted(times.ravel()[first]), row.reshape(times.shape)
+    if len(first) > _FEW_TIMES * size:
+        return lambda end: weighted(times[: end + 1, end])
+    row = row.reshape(times.shape)
+    if len(first) == size and (row[:, -1] == np.arange(size)[::-1]).all():  # equal steps
+        falling = weighted(times.ravel()[first[::-1]])
+        return lambda end: falling[size - 1 - end :]
+    found = weighted(times.ravel()[first])
     return lambda end: found[row[: end + 1, end]]
 
 
@@ -174,7 +179,7 @@ def _possible(
 ) -> FloatArray:
     """P(N(T_A) in the window of n, and below ``counts``) for each n and bin, (longest, D+1)."""
     first = np.zeros((len(since_ms), longest * workers))
-    first[:, :counts] = _count_distribution(arrivals, workers, np.arange(counts))(since_ms)
+    first[:, :counts] = _count_distribution(arrivals, workers, counts)(since_ms)
     return np.asarray(first.reshape(len(since_ms), longest, workers).sum(axis=2).T)
 
 
@@ -187,35 +192,30 @@ def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _count_distribution(
-    arrivals: ArrivalProcess, workers: int, number: IntArray
+    arrivals: ArrivalProcess, workers: int, counts: int
 ) -> Callable[[FloatArray], FloatArray]:
-    """P(B = number) for times since the head: shape (T,) → (T, B)."""
+    """P(B = 0 … counts − 1) for times since the head: shape (T,) → (T, counts)."""
     if is_orderly(arrivals):
-        return lambda times: np.exp(arrivals.log_pf(number, times[:, None]))
-    together = np.zeros(len(number))
-    own = arrivals_behind_own(batch_size_distribution(arrivals), workers)[: len(number)]
+        return lambda times: count_probabilities(arrivals, counts, times)
+    together = np.zeros(counts)
+    own = arrivals_behind_own(batch_size_distribution(arrivals), workers)[:counts]
     together[: len(own)] = own
-    spread = toeplitz(np.eye(1, len(number))[0] * together[0], together)
-    return lambda times: np.asarray(np.exp(arrivals.log_pf(number, times[:, None])) @ spread)
+    spread = toeplitz(np.eye(1, counts)[0] * together[0], together)
+    return lambda times: np.asarray(count_probabilities(arrivals, counts, times) @ spread)
 
 
 def _window_probabilities(
     arrivals: ArrivalProcess, since_ms: FloatArray, counts: int, workers: int, longest: int
 ) -> Callable[[int], FloatArray]:
-    """P((n−1)K <= b + N(rest) <= nK − 1) for b = 0, 1, … and n, (B, longest), by bin."""
-    probability = np.exp(arrivals.log_pf(np.arange(longest * workers), since_ms[:, None]))
-    below = np.cumsum(probability, axis=1)
-    above = np.cumsum(probability[:, :0:-1], axis=1)[:, ::-1]
-    upto, beyond = below.copy(), np.append(above, np.zeros((len(above), 1)), axis=1)
-    # P(m − K < N <= m); each where its terms are small: differences of numbers near 1 lose all
-    # digits.
-    upto[:, workers:] -= below[:, :-workers]
-    beyond[:, workers:] = beyond[:, :-workers] - beyond[:, workers:]
-    beyond[:, :workers] = below[:, -1:] - beyond[:, :workers]
+    """P((n−1)K <= b + N(rest) <= nK − 1) for b = … 1, 0 and n, (B, longest), by bin."""
+    from ramsis.worker._kernels import window_probabilities  # which takes long to load
+
+    probability = count_probabilities(arrivals, longest * workers, since_ms)
     within = np.zeros((len(since_ms), counts + longest * workers))
-    within[:, counts:] = np.where(below < 0.5, upto, beyond)
-    last = counts + workers * np.arange(1, longest + 1) - 1 - np.arange(counts)[:, None]
-    return lambda end: np.asarray(within[end][last])
+    window_probabilities(probability, workers, within[:, counts:])
+    step = within.itemsize  # entry (i, n) is within[end, n·K + i]: views of the same numbers
+    return lambda end: np.lib.stride_tricks.as_strided(
+        within[end, workers:], (counts, longest), (step, workers * step), writeable=False)
 
 
 def _most_likely(

@@ -174,7 +174,7 @@ def measured(
     """
     fleet = Fleet.of(profile_of(setting.profile), workers=setting.workers, slo_ms=setting.slo_ms,
                      service=service, max_batch=largest_batch([scheme]))
-    fleet = replace(fleet, quantiles_ms=slower * fleet.quantiles_ms,
+    fleet = replace(fleet, service_times=fleet.service_times.scaled(slower),
                     own_ms=slower * fleet.own_ms)
     plan = scheme.prepare(fleet)
     since_ms = SETTLES * setting.slo_ms

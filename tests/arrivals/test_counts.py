@@ -9,9 +9,16 @@ import pytest
 from scipy.special import gammainc, gammaincc
 
 from ramsis.arrivals import Poisson
-from ramsis.arrivals.counts import count_tail, counts_cdf, counts_support, passage_tails
+from ramsis.arrivals.counts import (
+    count_probabilities,
+    count_tail,
+    counts_cdf,
+    counts_support,
+    passage_tails,
+)
 from ramsis.errors import InvalidValueError
 from tests.arrivals.processes import Broken, Pairs, Wrapped
+from tests.reference.poisson import log_poisson
 
 
 @pytest.mark.parametrize(("load_qps", "orders"), [(150.0, 3), (3200.0, 60), (6e4, 1000)])
@@ -74,3 +81,18 @@ def test_cdf_is_that_of_the_counts_and_ends_at_one() -> None:
     truth = gammaincc(np.arange(1, 62), 0.9 * lengths[:, None])
     np.testing.assert_allclose(cdf, truth, rtol=0, atol=1e-13)
     np.testing.assert_array_equal(cdf[:, -1], 1.0)
+
+
+@pytest.mark.parametrize("mean", [1e-9, 0.3, 5.0, 16.0, 59.9, 480.0, 5000.0])
+def test_poisson_probabilities_are_exact_to_twelve_digits(mean: float) -> None:
+    count = np.unique([0, 1, 3, 15, 16, 17, 60, int(mean), int(1.3 * mean) + 20])
+    found = count_probabilities(Poisson(1000.0), int(count[-1]) + 1, np.array([mean]))[0, count]
+    known = np.array([log_poisson(int(k), mean) for k in count])
+    seen = known > -650.0
+    np.testing.assert_allclose(found[seen], np.exp(known[seen]), rtol=1e-12)
+    assert (found[~seen] < 1e-280).all()
+
+
+def test_nothing_arrives_in_no_time() -> None:
+    found = count_probabilities(Poisson(1000.0), 3, np.array([0.0, 1.0]))
+    assert found[0].tolist() == [1.0, 0.0, 0.0]

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from placement_milp import write_placement
+from placement_milp.presets import usher
 from ramsis.planning import SCHEDULERS
-from tests.cli.command import Run
+from tests.cli.command import Run, refused
+from tests.placement.samples import shared_problem
 from tests.scenario.samples import document, model, stream
 
 NEED_MORE = {"scheme"}  # schedulers with parameters that have no defaults
@@ -106,6 +109,22 @@ def test_a_scheduler_of_ones_own_with_parameters(run: Run, file: str, tmp_path: 
     assert row["never_answered"] == row["requests"]
 
 
+def test_options_that_say_nothing_of_what_is_simulated_are_refused(
+    run: Run, file: str, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared.json"
+    write_placement(usher(shared_problem()), shared)
+    for words in (("--csv", tmp_path / "o.csv"), ("--plot", tmp_path / "o.png"), ("--bound",),
+                  ("--timeline", tmp_path / "o.json"), ("--scheduler", "lru")):
+        refused(run("cluster", shared, "--placement", *words), 2, words[0], "for a scenario")
+    for words in (("--interference", "none"), ("--duration-s", "3")):
+        refused(run("cluster", file, *words), 2, words[0], "for a placement")
+    for words in (("--csv", ""), ("--timeline", tmp_path)):
+        refused(run("cluster", file, *words), 2)
+    refused(run("scenario", "placement", file, "--out", ""), 2, "--out", "no name of a file")
+    assert not list(tmp_path.glob("o.*"))
+
+
 @pytest.mark.parametrize(("name", "message"), [
     ("clockwrk", "unknown scheduler: got 'clockwrk'; allowed: clockwork"),
     ("clockwork:ahead=3", "not a parameter of the scheduler: got 'ahead=3'; allowed: ahead_ms=…"),
@@ -118,16 +137,64 @@ def test_a_scheduler_of_ones_own_with_parameters(run: Run, file: str, tmp_path: 
     ("OWN:NoScheduler", "not a scheduler"),
     ("OWN:Absent", "cannot import scheduler"),
     ("absent.py:Absent", "cannot import scheduler"),
+    ("FAILING:Absent", "failing.py, line 1: cannot import scheduler"),
 ])
 def test_bad_schedulers_are_refused_in_a_line(
     run: Run, file: str, tmp_path: Path, name: str, message: str
 ) -> None:
+    (tmp_path / "failing.py").write_text("1 / 0")
     name = name.replace("OWN", str(tmp_path / "own.py"))
+    name = name.replace("FAILING", str(tmp_path / "failing.py"))
     code, out, err = run("cluster", file, "--scheduler", name)
     assert code == 3
     assert message in err
     assert err.count("\n") == 1
     assert not out
+
+
+@pytest.mark.parametrize(("code_of_mine", "message"), [
+    ("import nothing_of_the_kind", "line 1: cannot import scheduler OWN:Mine (ModuleNotFoundError:"
+     " No module named 'nothing_of_the_kind')"),
+    ("1 / 0", "line 1: cannot import scheduler OWN:Mine (ZeroDivisionError: division by zero)"),
+    ("x = (", "line 1: cannot import scheduler OWN:Mine (SyntaxError: '(' was never closed)"),
+    ("exit(1)", "line 1: cannot import scheduler OWN:Mine (SystemExit: 1)"),
+    ("BASE\n def __init__(self, engine):\n  self.a = b", "line 4, in __init__: scheduler OWN:Mine "
+     "failed (NameError: name 'b' is not defined)"),
+    ("BASE\n def on_arrival(self, request):\n  {}[request]",
+     "line 4, in on_arrival: scheduler OWN:Mine failed (KeyError: 0)"),
+    ("BASE\n def on_arrival(self, request):\n  self.engine.run('gpu', 0, [request])",
+     "line 4, in on_arrival: scheduler OWN:Mine failed (TypeError: "),
+    ("BASE\n def on_arrival(self, request):\n  raise SystemExit",
+     "line 4, in on_arrival: scheduler OWN:Mine failed (SystemExit)"),
+    ("BASE\n def on_start(self):\n  self.engine.wake_at(5)\n"
+     " def on_timer(self, token):\n  assert 0",
+     "line 6, in on_timer: scheduler OWN:Mine failed (AssertionError)"),
+])
+def test_what_a_scheduler_of_ones_own_raises_is_told_in_a_line(
+    run: Run, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code_of_mine: str,
+    message: str,
+) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text(code_of_mine.replace(
+        "BASE", "from ramsis.sim.cluster import Scheduler\nclass Mine(Scheduler):"))
+    code, out, err = run("cluster", file, "--scheduler", f"{own}:Mine")
+    assert code == 3
+    assert err.startswith(f"error: {own}, {message}".replace("OWN", str(own)))
+    assert err.count("\n") == 1
+    assert not out
+    monkeypatch.setenv("RAMSIS_TRACEBACK", "1")
+    code, _, err = run("cluster", file, "--scheduler", f"{own}:Mine")
+    assert code == 3
+    assert "Traceback" in err
+
+
+def test_the_engine_may_have_any_name_in_a_scheduler_of_ones_own(
+    run: Run, file: str, tmp_path: Path
+) -> None:
+    own = tmp_path / "mine.py"
+    own.write_text("from ramsis.sim.cluster import Scheduler\nclass Mine(Scheduler):\n"
+                   " def __init__(self, cluster, most=3):\n  super().__init__(cluster)\n")
+    assert run("cluster", file, "--scheduler", f"{own}:Mine:most=4").code == 0
 
 
 def test_a_scheduler_that_loads_beyond_memory_is_stopped(

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import placement_milp
 from ramsis import policy, profiles
 from ramsis.cli.validate import validate_command
 from ramsis.errors import InputFileError
 from tests.cli.command import HELP_OPTIONS
 from tests.placement.samples import document as placement_document
+from tests.placement.samples import problem as placement_problem
 from tests.placement.samples import value_row
 from tests.policy.samples import document, small_policy
 
@@ -61,6 +63,27 @@ def test_placement_problems_and_value_tables_are_recognised(tmp_path: Path) -> N
     ]
     problem.write_text(json.dumps(placement_document(families=[])))
     assert "families: not a list" in refusal(problem)
+
+
+def test_placements_and_scenarios_in_toml_are_recognised(tmp_path: Path) -> None:
+    placed, scenario = tmp_path / "placed.json", tmp_path / "scenario.toml"
+    placement_milp.write_placement(placement_milp.place(placement_problem()), placed)
+    scenario.write_text("""format = "ramsis.scenario/1"
+name = "one"
+duration_s = 1
+worker_types = [{name = "gpu", count = 1}]
+models = [{name = "m", latency = [{worker_type = "gpu", batch = 1, latency_ms = 5}]}]
+streams = [{name = "s", model = "m", slo_ms = 50, workload = {load_qps = 10}}]
+""")
+    ran = validate(placed, scenario)
+    assert ran.stdout.splitlines() == [
+        f"ok {placed}: placement sample, 4 workers in use",
+        f"ok {scenario}: scenario one, 1 worker, 1 model, 1 stream",
+    ]
+    document = json.loads(placed.read_text())
+    document["groups"][0]["workers"] = []
+    placed.write_text(json.dumps(document))
+    assert "groups" in refusal(placed)
 
 
 def test_profiles_are_recognised(tmp_path: Path) -> None:

@@ -85,8 +85,10 @@ def test_draws_have_the_mean_and_the_distribution() -> None:
 
 
 def test_batches_that_a_model_lacks_are_not_run() -> None:
-    times = ServiceTimes.of_batches(["a", "b"], [0.5, 0.7],
-                                    [[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0]]], "distribution")
+    lacks = [np.inf, np.inf]
+    times = ServiceTimes(("a", "b"), np.array([0.5, 0.7]),
+                         np.array([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], lacks]]),
+                         "distribution")
     assert times.distributed
     assert times.lowest_ms == 1.0
     assert times.mean_ms.tolist() == [[1.5, 3.5], [5.5, np.inf]]

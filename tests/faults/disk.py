@@ -16,14 +16,15 @@ from tests.faults.kills import (
     Writer,
     begun,
     content,
+    differences,
     ended,
     made_ready,
     whole_run,
     words_of,
 )
-from tests.fuzz.kit import SMALL
+from tests.fuzz.commands import SMALL
 
-__all__ = ["full_disk", "several_writers", "small_disk"]
+__all__ = ["full_disk", "several_writers", "small_disk", "written_at_once"]
 
 
 def full_disk(writer: Writer, kit: Path, root: Path, times: int, seed: int) -> Iterator[Finding]:
@@ -52,6 +53,19 @@ def full_disk(writer: Writer, kit: Path, root: Path, times: int, seed: int) -> I
             yield Finding(f"lost {sorted(lost)} at {most} bytes", 0.0)
         if left := [name for name in found if "/." in f"/{name}"]:
             yield Finding(f"left {left} at {most} bytes", 0.0)
+
+
+def written_at_once(writer: Writer, kit: Path, root: Path, number: int) -> Iterator[Finding]:
+    """The same command by several processes at once: all succeed, and all is as after one."""
+    old, wanted, _ = whole_run(writer, kit, root)
+    work = root / "work"
+    made_ready(work, old)
+    codes = [ended(child) for child in
+             [begun(words_of(writer.words, kit, work)) for _ in range(number)]]
+    if any(codes):
+        yield Finding(f"exit codes {codes}", 0.0)
+    if wrong := differences(content(work), wanted, writer):
+        yield Finding(wrong, 0.0)
 
 
 def small_disk(kit: Path, root: Path) -> str | None:

@@ -9,7 +9,9 @@ nothing may be there but what such a run leaves, in particular no temporary file
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import math
 import os
 import random
 import shutil
@@ -21,10 +23,10 @@ from typing import NamedTuple
 
 from ramsis import policy
 from ramsis.cli.main import _run
-from tests.fuzz.kit import CLUSTER, SHORT, SMALL
+from tests.fuzz.commands import CLUSTER, SHORT, SMALL
 
-__all__ = ["WRITERS", "Finding", "Writer", "begun", "content", "ended", "killed_often",
-           "made_ready", "preloaded", "settled", "whole_run", "words_of"]
+__all__ = ["WRITERS", "Finding", "Writer", "begun", "content", "differences", "ended",
+           "killed_often", "made_ready", "preloaded", "settled", "whole_run", "words_of"]
 
 PATIENCE_S = 60.0
 TABLES = [*CLUSTER, *SHORT, "--scheme", "jellyfish-plus"]
@@ -47,11 +49,21 @@ def _generate(loads: str, *more: str) -> list[str]:
 
 
 _IMPORT = ["profile", "import", "{kit}/stats.csv", "--out", "{work}/p.json"]
+_CAPACITY = ["capacity", "--profiles", "{kit}/profile.json", "--slo-ms", "100", *SHORT,
+             "--scheme", "jellyfish-plus", "--seeds", "1", "--max-violation", "0.5"]
+_SCHEDULERS = ["cluster", "{kit}/scenario.json", "--scheduler", "clockwork", "--scheduler",
+               "planned", "--csv", "{work}/c.csv", "--timeline", "{work}/t.json", "--plot",
+               "{work}/c.png"]
+_CALIBRATE = ["serve", "{kit}/serving/policies", "--variants", "{kit}/serving/variants.toml",
+              "--calibrate", "{work}/p.json", "--calibrate-seconds", "0.1"]
+_SEND = ["load", "{url}", "--model", "sums", "--slo-ms", "200", "--load", "60", "--duration-s",
+         "0.3", "--request-log", "{work}/log.csv"]
 WRITERS: dict[str, Writer] = {
     "generate": Writer(_generate("100,200,300"), before=_generate("50,200")),
     "generate --overwrite": Writer(_generate("100,200", "--overwrite"), before=[
         "generate", "--profiles", "{kit}/profile.json", "--slo-ms", "90", *SMALL[2:], "--load",
         "100,300", "--out", "{work}/set"]),
+    "generate of two processes": Writer(_generate("100,200,300", "--processes", "2")),
     "sweep": Writer(["sweep", "{kit}/sweep.toml", "--out", "{work}/sweep", "--processes", "1"]),
     "sweep of two processes": Writer(
         ["sweep", "{kit}/sweep.toml", "--out", "{work}/sweep", "--processes", "2"]),
@@ -62,15 +74,30 @@ WRITERS: dict[str, Writer] = {
                 "{work}/log.csv"]),
     "simulate placement": Writer(["simulate", "--placement", "{kit}/placement.json",
                                   "--duration-s", "0.2", "--csv", "{work}/p.csv"]),
-    "capacity": Writer(["capacity", "--profiles", "{kit}/profile.json", "--slo-ms", "100", *SHORT,
-                        "--scheme", "jellyfish-plus", "--seeds", "1", "--max-violation", "0.5",
-                        "--plot", "{work}/c.png"]),
+    "capacity": Writer([*_CAPACITY, "--plot", "{work}/c.png"]),
+    "capacity --keep": Writer([*_CAPACITY, "--keep", "{work}/kept"]),
     "frontier": Writer(["frontier", *CLUSTER, "--load", "100", "--points", "2", "--queries",
                         "1000", "--max-queue", "4", "--out", "{work}/f.csv", "--plot",
                         "{work}/f.png"]),
     "place": Writer(["place", "{kit}/problem.json", "--out", "{work}/p.json", "--plot",
                      "{work}/p.png"], before=["place", "{kit}/problem.json", "--out",
                                               "{work}/p.json"], varies=["p.json"]),
+    "place sharing": Writer(["place", "{kit}/shared-problem.json", "--preset", "usher", "--out",
+                             "{work}/p.json", "--plot", "{work}/p.svg"], varies=["p.json"]),
+    "scenario placement": Writer(
+        ["scenario", "placement", "{kit}/scenario.json", "--out", "{work}/p.json"],
+        before=["place", "{kit}/problem.json", "--out", "{work}/p.json"]),
+    "cluster": Writer(_SCHEDULERS, before=[*_SCHEDULERS, "--seed", "7"]),
+    "report": Writer(
+        ["report", "{kit}/set", "{kit}/profile.json", "{kit}/simulated.json", "{kit}/swept",
+         "--out", "{work}/r.html"],
+        before=["report", "{kit}/profile.json", "--out", "{work}/r.html"]),
+    "load": Writer(_SEND, before=[*_SEND, "--load", "20"], varies=["log.csv"]),
+    "serve --calibrate": Writer(
+        _CALIBRATE, before=["profile", "import", "{kit}/stats.csv", "--out", "{work}/p.json"],
+        varies=["p.json"]),
+    "profile plot": Writer(["profile", "plot", "{kit}/profile.json", "--out", "{work}/p.pdf"],
+                           varies=["p.pdf"]),
     "profile import": Writer(_IMPORT, before=[*_IMPORT, "--name", "before"]),
     "profile measure": Writer(
         ["profile", "measure", "tests.fuzz.kit:measured", "--backend", "callable", "--batches",
@@ -107,8 +134,11 @@ def preloaded() -> None:
         importlib.import_module(name)
 
 
-def begun(words: Sequence[str], prepare: Callable[[], object] = lambda: None) -> int:
-    """A child in a session of its own that runs a command line; what it prints goes nowhere."""
+def begun(
+    words: Sequence[str], prepare: Callable[[], object] = lambda: None,
+    printed: str | os.PathLike[str] = os.devnull,
+) -> int:
+    """A child in a session of its own that runs a command line, and where what it prints goes."""
     child = os.fork()
     if child:
         return child
@@ -116,8 +146,9 @@ def begun(words: Sequence[str], prepare: Callable[[], object] = lambda: None) ->
     try:
         os.setsid()
         nowhere = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(nowhere, stream)
+        for stream, file in ((0, nowhere), (2, nowhere),
+                             (1, os.open(printed, os.O_WRONLY | os.O_CREAT, 0o666))):
+            os.dup2(file, stream)
         prepare()
         code = _run(list(words))
     finally:
@@ -151,12 +182,15 @@ def _members(session: int) -> list[int]:
 
 
 def killed_often(
-    writer: Writer, kit: Path, root: Path, kills: int, seed: int
-) -> Iterator[Finding]:
-    """Kill a command that often, and find what is wrong."""
+    writer: Writer, kit: Path, root: Path, kills: int, seed: int, seconds: float = math.inf
+) -> Iterator[list[Finding]]:
+    """Kill a command that often, as time allows, and find what is wrong after each kill."""
+    until = time.monotonic() + seconds
     rng = random.Random(seed)
     old, wanted, length_s = whole_run(writer, kit, root)
     for i in range(kills):
+        if time.monotonic() > until:
+            return
         work = root / "work"
         made_ready(work, old)
         moment = rng.uniform(0, length_s * 1.05) if i % 2 else None
@@ -172,14 +206,13 @@ def killed_often(
             os.kill(child, signal.SIGKILL)
         ended(child)
         after_s = time.monotonic() - start
-        if not settled(child):
-            yield Finding(f"processes stayed: {_members(child)}", after_s)
-        for what in _half_written(work, old, wanted, writer):
-            yield Finding(what, after_s)
+        found = [] if settled(child) else [f"processes stayed: {_members(child)}"]
+        found += _half_written(work, old, wanted, writer)
         if code := ended(begun(words_of(writer.words, kit, work))):
-            yield Finding(f"the same command then exits with {code}", after_s)
-        elif wrong := _differences(content(work), wanted, writer):
-            yield Finding(f"after the same command: {wrong}", after_s)
+            found.append(f"the same command then exits with {code}")
+        elif wrong := differences(content(work), wanted, writer):
+            found.append(f"after the same command: {wrong}")
+        yield [Finding(what, after_s) for what in found]
 
 
 def whole_run(
@@ -197,7 +230,12 @@ def whole_run(
 
 
 def words_of(words: Sequence[str], kit: Path, work: Path) -> list[str]:
-    return [word.replace("{kit}", str(kit)).replace("{work}", str(work)) for word in words]
+    """The words with the folders, and the address of the server beside the kit."""
+    address = kit / "url.txt"
+    names = {"{kit}": str(kit), "{work}": str(work),
+             "{url}": address.read_text() if address.exists() else "http://127.0.0.1:9"}
+    return [functools.reduce(lambda text, name: text.replace(name, names[name]), names, word)
+            for word in words]
 
 
 def made_ready(work: Path, old: dict[str, bytes]) -> None:
@@ -238,11 +276,11 @@ def _half_written(
     for name, held in found.items():
         if "/." in f"/{name}":
             continue  # on its way
-        if held in (old.get(name), wanted.get(name)):
+        known = [one[name] for one in (old, wanted) if name in one]
+        if held in known or (name in writer.varies and _is_like(held, name, known)):
             continue
         if name.endswith((".json", ".partial")) and _is_json(held) and (
-                name in writer.varies or name.endswith((".partial", "manifest.json"))
-                or name.startswith("sweep/")):
+                name.endswith((".partial", "manifest.json")) or name.startswith("sweep/")):
             continue
         yield f"{name} is neither the old nor the new file ({len(held)} bytes)"
     if (work / "set" / policy.MANIFEST_NAME).exists():
@@ -261,6 +299,16 @@ def _half_written(
         yield f"{name} is lost"
 
 
+def _is_like(content: bytes, name: str, known: Sequence[bytes]) -> bool:
+    """Whether a file that differs in every run is as whole as those that are known."""
+    if name.endswith(".json"):
+        return _is_json(content)
+    if name.endswith(".pdf"):
+        return content.startswith(b"%PDF") and content.rstrip().endswith(b"%%EOF")
+    return content.endswith(b"\n") and content.count(b"\n") in [
+        one.count(b"\n") for one in known]
+
+
 def _is_json(content: bytes) -> bool:
     try:
         json.loads(content)
@@ -269,7 +317,7 @@ def _is_json(content: bytes) -> bool:
     return True
 
 
-def _differences(found: dict[str, bytes], wanted: dict[str, bytes], writer: Writer) -> str:
+def differences(found: dict[str, bytes], wanted: dict[str, bytes], writer: Writer) -> str:
     if found.keys() != wanted.keys():
         return f"other files: {sorted(found.keys() ^ wanted.keys())}"
     other = [name for name in wanted if found[name] != wanted[name]

@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.fuzz.cases import BYTES, SECONDS, case_of, examine, quiet_run
+from tests.fuzz.cases import BYTES, SECONDS, case_of, examine, told
 from tests.fuzz.kit import make_kit
 
 
@@ -29,7 +29,7 @@ def main() -> int:
     given = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="ramsis-fuzz-"))
     try:
-        kit = make_kit(root / "kit", lambda words: quiet_run(words)[0] or 0)
+        kit = make_kit(root / "kit", told)
         first, last, found = given.seed, given.seed + given.budget, 0
         start = time.monotonic()
         while first < last:

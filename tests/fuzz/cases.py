@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import click
 
 from ramsis.cli.main import _run, cli
-from tests.fuzz.kit import COMMANDS, READERS
+from tests.fuzz.commands import COMMANDS, READERS
 from tests.fuzz.mutate import ODD_TEXTS, mutated
 
-__all__ = ["Case", "case_of", "examine", "quiet_run"]
+__all__ = ["Case", "case_of", "examine", "quiet_run", "told"]
 
 SECONDS, BYTES = 10, 1 << 30
 _CODES = (0, 2, 3, 4, 5, 6)
@@ -101,7 +101,7 @@ def _command(words: list[str]) -> click.Command:
 def _odd_value(option: click.Option, rng: random.Random) -> str:
     name = option.type.name
     written = option.opts[0] in ("--out", "--csv", "--plot", "--timeline", "--request-log",
-                                 "--calibrate")
+                                 "--calibrate", "--keep")
     if written:
         return rng.choice(_PATHS)
     if isinstance(option.type, click.Choice) and rng.random() < 0.7:
@@ -129,6 +129,12 @@ def quiet_run(words: list[str]) -> tuple[int | None, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
+def told(words: list[str]) -> tuple[int, str]:
+    """The exit code of a command line, 1 for a traceback, and what it printed."""
+    code, out, _ = quiet_run(words)
+    return 1 if code is None else code, out
+
+
 def examine(case: Case, kit: Path, folder: Path) -> list[str]:
     """Answer a case in an empty folder of its own, and list what is wrong."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -140,7 +146,7 @@ def examine(case: Case, kit: Path, folder: Path) -> list[str]:
     with contextlib.chdir(folder), _limited(), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         code, _, err = quiet_run(words)
-    found = _wrong_answer(code, err)
+    found = _wrong_answer(words, code, err)
     found += [f"warning: {one.message}" for one in warned
               if issubclass(one.category, RuntimeWarning | UserWarning | SyntaxWarning)]
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024
@@ -157,8 +163,8 @@ def examine(case: Case, kit: Path, folder: Path) -> list[str]:
     return found
 
 
-def _wrong_answer(code: int | None, err: str) -> list[str]:
-    lines = err.splitlines()
+def _wrong_answer(words: list[str], code: int | None, err: str) -> list[str]:
+    lines = [line for line in err.splitlines() if not line.startswith(("note: ", "figure in "))]
     if code is None:
         places = [line.strip() for line in lines
                   if "/ramsis/" in line or "/placement_milp/" in line]
@@ -167,6 +173,8 @@ def _wrong_answer(code: int | None, err: str) -> list[str]:
         return [f"took more than {SECONDS} s"]
     if code not in _CODES:
         return [f"exit code {code}: {err}"]
+    if words[0] == "validate":  # a line for each file
+        lines = lines[:1]
     if code and (len(lines) != 1 or not lines[0].startswith("error: ")):
         return [f"exit code {code} with {len(lines)} lines: {err}"]
     if code and ("not enough memory" in err or len(lines[0]) > 2500):

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.cases import case_of, examine, quiet_run
+from tests.fuzz.cases import case_of, examine, told
 from tests.fuzz.kit import make_kit
 
 
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_kit(tmp_path_factory.mktemp("fuzz") / "kit",
-                    lambda words: quiet_run(words)[0] or 0)
+    return make_kit(tmp_path_factory.mktemp("fuzz") / "kit", told)
 
 
 @pytest.mark.slow

@@ -214,6 +214,7 @@ def test_accuracies_are_read_in_every_form(tmp_path: Path, text: str) -> None:
         ('{"a": true}', "a: not an accuracy"),
         ('{"unit": "permille", "accuracy": {"a": 1}}', "unknown unit.*permille"),
         ('{"accuracy": {"a": 1}}', "unknown unit"),
+        ('{"unit": {"a": 1}, "accuracy": {"a": 1}}', "unknown unit"),
         ('{"unit": "percent", "accuracy": {"a": 170}}', r"a: not an accuracy \(percent\).*100"),
         ('{"unit": "percent", "accuracy": {"a": -1}}', r"a: not an accuracy"),
         ("model,accuracy\na,70", "unit of the accuracies is not stated"),

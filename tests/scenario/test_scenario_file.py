@@ -135,6 +135,16 @@ def test_recorded_times_are_played(tmp_path: Path) -> None:
     assert draw_requests(read_scenario(path), 0).arrival_ms.tolist() == [7, 22, 52]
 
 
+def test_a_file_has_no_module_imported_that_the_user_does_not_name(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.json"
+    path.write_text(json.dumps(document(streams=[
+        stream(workload={"load_qps": 5, "arrivals": "no_such_module:Mine"})])))
+    with pytest.raises(InputFileError, match="not imported on a file's word"):
+        read_scenario(path)
+    with pytest.raises(InputFileError, match="cannot import arrival process"):
+        read_scenario(path, own_arrivals="no_such_module:Mine")
+
+
 @pytest.mark.parametrize(("changes", "message"), [
     ({"models": [model(memory_mb=2000)]}, "models[0].memory_mb: the model fits no worker: "
      "got 2000.0; allowed: at most 1000 (gpu)"),
@@ -180,6 +190,12 @@ def test_recorded_times_are_played(tmp_path: Path) -> None:
     ({"models": [model(), model("m-1"), model("n", copies=2), model("n-2")]},
      "models: a name stands twice: got 'n-2'"),
     ({"format": "ramsis.scenario/2"}, "unknown format or version"),
+    ({"worker_types": [{"name": "gpu", "count": 1, "memory_mb": None}]},
+     "worker_types[0].memory_mb: not a valid number: got None; allowed: a finite number > 0"),
+    ({"worker_types": [{"name": "gpu", "count": 1, "lanes": None}]},
+     "lanes: not a valid number: got None; allowed: a whole number >= 1"),
+    ({"streams": [stream(workload={"load_qps": 5, "duration_s": None})]},
+     "workload.duration_s: not a valid number: got None"),
 ])
 def test_bad_input_is_refused_in_a_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputFileError) as refused:

@@ -236,5 +236,6 @@ def test_the_command_refuses_what_it_cannot_judge(
     refused(run(*base, "--column", "arrival"), 2, "FIELD=NAME")
     refused(run(*base, "--column", "colour=net"), 2, "no such field")
     refused(run(*base, "--scheme", "greedy"), 2, "not policies")
+    refused(run(*base, "--seeds", "9" * 30), 2, "--seeds", "100000")
     refused(run("audit", tmp_path / "none.csv", "--profiles", tiny_file, "--workers", 1), 3,
             "cannot read file")

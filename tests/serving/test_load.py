@@ -209,6 +209,8 @@ def test_what_cannot_be_sent_is_refused_in_one_line(
     server = serving()
     base = ["--slo-ms", 100, "--load", 10, "--duration-s", 1]
     refused(run("load", "localhost:1", "--model", "sums", *base), 2, "not the URL")
+    for url in ("http://[", "http://x:99999", "http://:80", "https://a:b"):
+        refused(run("load", url, "--model", "sums", *base), 2, "not the URL")
     refused(run("load", server.url, *base), 2, "no model is named")
     refused(run("load", server.url, "--model", "other", *base), 3, "404")
     refused(run("load", "http://127.0.0.1:9", "--model", "sums", *base), 3, "no answer")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.serving.request_log import (
     COLUMNS,
     LogFormat,
@@ -46,6 +47,55 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert log.correct.tolist()[:2] == [1.0, 0.0]
     assert np.isnan(log.correct[2:]).all()
     assert np.isnan(log.start_s[2:]).all()
+
+
+LINE = Request(1.0, 1.01, 1.05, 150.0, "served", "a, b", 1, 1, 0, True)
+
+
+def test_a_log_of_before_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    for number in range(3):
+        with RequestLogWriter(path) as writer:
+            for _ in range(number + 1):
+                writer.write(LINE)
+    found = {one.name: len(read_request_log(one)) for one in tmp_path.iterdir()}
+    assert found == {"log.csv": 3, "log.1.csv": 1, "log.2.csv": 2}
+
+
+def test_a_log_has_whole_lines_whenever_its_writer_ends(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    writer = RequestLogWriter(path)
+    for number in range(500):
+        writer.write(LINE)
+        if number % 100 == 50:
+            writer.flush()
+        text = path.read_text()
+        assert text.endswith("\n")
+        assert {line.count(",") for line in text.splitlines()[1:]} <= {10}
+    assert text.count("\n") == 452
+    writer.close()
+
+
+def test_a_log_on_a_full_disk_keeps_whole_lines_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RequestLogWriter(path) as writer:
+        writer.write(LINE)
+        writer.flush()
+        whole = path.read_text()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 30, before[1]))
+        try:
+            for _ in range(2):
+                writer.write(LINE)
+                with pytest.raises(OutputError, match="cannot write file"):
+                    writer.flush()
+                assert path.read_text() == whole
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        writer.write(LINE)
+    assert len(read_request_log(path)) == 2
+    with pytest.raises(OutputError, match=r"/dev/full: cannot write file \(No space left"):
+        RequestLogWriter("/dev/full")
 
 
 @pytest.mark.parametrize("scheme", [Greedy(late="drop"), JellyfishPlus()])

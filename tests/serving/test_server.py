@@ -21,6 +21,8 @@ from ramsis.serving.policies import check_served, read_policies
 from ramsis.serving.request_log import read_request_log
 from ramsis.serving.variants import read_variants
 from ramsis.serving.worker import Runner
+from tests.cli.command import Run
+from tests.cli.command import refused as refused_in_a_line
 from tests.serving.servers import ROOT, VARIANTS, Running, command, make, running
 
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
@@ -278,6 +280,20 @@ def test_a_port_in_use_is_an_error(server: Running) -> None:
     code, said = refused(server.folder, "--port", str(server.port))
     assert code == 2
     assert "cannot listen there" in said
+
+
+@pytest.mark.parametrize(("option", "value", "said"), [
+    ("--max-body-mb", "nan", "max_body_mb"), ("--max-body-mb", "0", "max_body_mb"),
+    ("--batch-timeout-s", "nan", "timeout_s"), ("--drain-s", "-1", "drain_s"),
+    ("--drain-s", "inf", "drain_s"), ("--slots", "10000000000", "slots"),
+    ("--worker-memory-mb", "0", "memory_mb"), ("--calibrate-seconds", "nan", "seconds"),
+    ("--replan", "'", "--replan: not options"), ("--calibrate", "", "no name of a file"),
+    ("--request-log", ".", "is a folder"),
+])
+def test_numbers_out_of_range_are_refused_before_anything_starts(
+    server: Running, run: Run, option: str, value: str, said: str
+) -> None:
+    refused_in_a_line(run(*command(server.folder, option, value)[3:]), 2, said)
 
 
 def changed(server: Running, folder: Path, before: str, after: str) -> Path:

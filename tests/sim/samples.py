@@ -11,6 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.sim import Engine, Fleet, Plan, Run, Scheme
@@ -30,9 +31,10 @@ def fleet(
     """A fleet with models m0, m1, … of these latencies."""
     names = [f"m{i}" for i in range(len(latency_ms))]
     table = LatencyTable.measured(names, accuracy or [0.5] * len(names), latency_ms)
-    fixed = table.latency_ms[:, :, None].copy()
-    return Fleet(table, fixed if quantiles_ms is None else quantiles_ms, workers, slo_ms,
-                 network_ms)
+    times = ServiceTimes.of_table(table)
+    if quantiles_ms is not None:
+        times = dataclasses.replace(times, quantiles_ms=quantiles_ms, levels=np.empty(0))
+    return Fleet(table, times, workers, slo_ms, network_ms)
 
 
 def tiny_policy(load_qps: float = 400.0, **changes: Any) -> Policy:

@@ -19,9 +19,9 @@ def sketched(*batches: BatchProfile) -> ProfileSet:
 
 def test_a_statistic_is_what_every_batch_takes() -> None:
     own = Fleet.of(tiny(), workers=2, slo_ms=100.0, service="p95", max_batch=8)
-    assert own.quantiles_ms.shape == (3, 8, 1)
-    assert (own.quantiles_ms[:, :, 0] == own.table.latency_ms).all()
-    assert not own.draws
+    assert own.service_times.quantiles_ms.shape == (3, 8, 1)
+    assert (own.service_times.quantiles_ms[:, :, 0] == own.table.latency_ms).all()
+    assert not own.service_times.distributed
     assert own.capacity_qps == pytest.approx(2000 * 8 / 18.0)
 
 
@@ -33,15 +33,16 @@ def test_a_sketch_is_drawn_from_as_it_stands() -> None:
     sketch = tuple(np.linspace(5.0, 9.0, 32))
     own = Fleet.of(sketched(BatchProfile(1, quantiles_ms=sketch)), workers=1, slo_ms=50.0,
                    service="distribution", max_batch=1)
-    assert own.quantiles_ms[0, 0] == pytest.approx(sketch)
+    assert own.service_times.quantiles_ms[0, 0] == pytest.approx(sketch)
     assert own.table.latency_ms[0, 0] == pytest.approx(np.quantile(sketch, 0.95), rel=0.02)
 
 
 def test_statistics_alone_are_a_piecewise_linear_law_constant_above_p99() -> None:
     batch = BatchProfile(1, min_ms=2.0, p50_ms=4.0, p90_ms=8.0, p95_ms=9.0, p99_ms=10.0)
     own = Fleet.of(sketched(batch), workers=1, slo_ms=50.0, service="distribution", max_batch=1)
-    values = own.quantiles_ms[0, 0]
-    known = np.interp(own.levels, [0.0, 0.5, 0.9, 0.95, 0.99], [2.0, 4.0, 8.0, 9.0, 10.0])
+    times = own.service_times
+    values = times.quantiles_ms[0, 0]
+    known = np.interp(times.levels, [0.0, 0.5, 0.9, 0.95, 0.99], [2.0, 4.0, 8.0, 9.0, 10.0])
     assert values == pytest.approx(known, rel=0.015)
     assert values[-1] == pytest.approx(10.0)
 
@@ -53,7 +54,7 @@ def test_padded_filled_and_extended_batches_have_the_law_of_their_neighbours() -
     profile = sketched(*(BatchProfile(b, quantiles_ms=law(ms))
                          for b, ms in ((1, 10.0), (2, 40.0), (4, 20.0), (6, 30.0))))
     own = Fleet.of(profile, workers=1, slo_ms=500.0, service="distribution", max_batch=9)
-    drawn = own.quantiles_ms[0]
+    drawn = own.service_times.quantiles_ms[0]
     assert drawn[0] == pytest.approx(law(10.0))
     assert drawn[1] == pytest.approx(law(20.0))  # a batch of 2 is padded to 4
     assert drawn[4] == pytest.approx(law(25.0))  # halfway between 4 and 6
@@ -68,9 +69,9 @@ def test_drawn_and_stated_p95_agree_where_batches_are_measured(reference_dir: An
     profile = import_profile(reference_dir / "ramsis_image_quantiles.csv",
                              accuracy=_accuracies(reference_dir))
     own = Fleet.of(profile, workers=60, slo_ms=150.0, service="distribution", max_batch=9)
-    p95 = np.quantile(own.quantiles_ms, 0.95, axis=2)
+    p95 = np.quantile(own.service_times.quantiles_ms, 0.95, axis=2)
     assert p95 == pytest.approx(own.table.latency_ms, rel=0.03)
-    assert own.quantiles_ms.mean() < own.table.latency_ms.mean()
+    assert own.service_times.quantiles_ms.mean() < own.table.latency_ms.mean()
 
 
 def _accuracies(folder: Any) -> dict[str, float]:

@@ -39,8 +39,8 @@ def test_functions_take_the_same(profile: ProfileSet, expected: str) -> None:
     targets = Targets(0.01)
     assert default_service(profile) == cluster.default_service == expected
     assert SynthesisSettings(slo_ms=100.0, workers=2).chosen_service(profile) == expected
-    assert Fleet.of(profile, workers=2, slo_ms=100.0).service == expected
-    assert Fleets.of(cluster).fleets[0].service == expected
+    assert Fleet.of(profile, workers=2, slo_ms=100.0).service_times.service == expected
+    assert Fleets.of(cluster).fleets[0].service_times.service == expected
     played = simulate_profile(profile, Greedy(), LOAD, workers=2, slo_ms=100.0)
     assert played.service == expected
     trial = try_workers(cluster, LOAD, targets, scheme="greedy", seeds=(0,))

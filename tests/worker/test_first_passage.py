@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from scipy.special import gammainc
 
 from ramsis.profiles import LatencyTable
-from ramsis.worker.first_passage import first_passage
+from ramsis.worker.batch_arrivals import busy_period_start
+from ramsis.worker.first_passage import first_passage, first_passages
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.slack_nodes import exact_nodes, quadrature_nodes
 from tests.arrivals.processes import Wrapped
@@ -124,3 +125,17 @@ def test_quadrature_keeps_the_mass_and_the_mean_of_each_cell(
                 x = nodes.remaining_ms[mine]
                 between = np.clip(mean[i], x[0] * mass[i], x[1] * mass[i])
                 np.testing.assert_allclose(x @ reach[mine], between, rtol=0, atol=error)
+
+
+@settings(max_examples=10, deadline=None)
+@given(problem=worker_problems())
+def test_compiled_passages_are_those_of_any_process(problem: WorkerProblem) -> None:
+    nodes, latencies = quadrature_nodes(problem), problem.services.latency_ms
+    starts = busy_period_start(problem)
+    compiled = first_passages(problem, nodes, latencies, starts)
+    for latency in latencies.tolist():
+        one, known = compiled[latency], first_passage(problem, nodes, latency, starts)
+        np.testing.assert_allclose(one.idle, known.idle, rtol=0, atol=1e-13)
+        assert known.reach[: one.first].max(initial=0.0) < 1e-14
+        assert one.nodes.stop == len(known.reach)
+        np.testing.assert_allclose(one.reach, known.reach[one.first :], rtol=0, atol=1e-11)

@@ -23,7 +23,7 @@ def structured_row(mdp: StructuredMDP, n: int, j: int, latency: float) -> tuple[
     problem = mdp.problem
     passage, missing = mdp.passages[latency], mdp.phase[n - 1, j]
     nodes = np.zeros(len(mdp.excess))
-    nodes[: len(passage.reach)] = passage.reach @ missing
+    nodes[passage.nodes] = passage.reach @ missing
     empty = 0.0
     if len(passage.idle) == 1:  # the explicit rows keep the empty state
         empty = float(passage.none @ missing)

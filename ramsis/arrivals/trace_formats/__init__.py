@@ -30,6 +30,7 @@ from ramsis.arrivals.trace_formats.rates import (
     read_minute_bins,
     read_second_rates,
 )
+from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
 __all__ = ["DESCRIPTIONS", "TRACE_FORMATS", "Trace", "detect_trace", "read_trace"]
@@ -243,3 +244,6 @@ def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
         )
     times, _ = read_json_lines(path, key, unit)
     return Trace(format, times)
+
+
+check_arguments(globals(), __all__)

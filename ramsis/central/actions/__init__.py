@@ -91,12 +91,6 @@ def _after_starts(
     if i == 1:
         return np.asarray(_kernels.after_last(
             model, values.free[1], values.gain * model.mean_ms / model.workers))
-    left = model.queue[:, None] - model.batch
-    low, share = model.low[np.maximum(left, 0)], model.share[np.maximum(left, 0)]
-    next_ = np.minimum(low + 1, len(model.queue) - 1)
-    fewer, same = ((1.0 - share) * free[low] + share * free[next_]
-                   for free in (values.free[i - 1], values.free[i]))
-    down = model.held / (model.idle[i] - model.idle[i - 1])
-    after = np.where(left >= 0, down * fewer + (1.0 - down) * same, -np.inf)
-    after[0] = -np.inf
-    return np.ascontiguousarray(after[:, None, :])
+    return np.asarray(_kernels.after_idle(
+        model, values.free[i - 1], values.free[i],
+        model.held / (model.idle[i] - model.idle[i - 1])))

@@ -12,8 +12,8 @@ from ramsis.central._kernels import bin_below, oldest
 from ramsis.central.model import Model
 from ramsis.compiling import njit
 
-__all__ = ["after_last", "after_last_anew", "after_last_kept", "best_starts", "improve_level",
-           "settle_level"]
+__all__ = ["after_idle", "after_last", "after_last_anew", "after_last_kept", "best_starts",
+           "improve_level", "settle_level"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -29,6 +29,36 @@ def _dot(one: FloatArray, two: FloatArray) -> float:
     for k in range(one.size):
         total += one[k] * two[k]
     return total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def after_idle(
+    model: Model, fewer: FloatArray, same: FloatArray, down: FloatArray
+) -> FloatArray:
+    """Value of what follows an action that leaves workers idle, (N, 1, A); -inf if too large.
+
+    Parameters
+    ----------
+    fewer, same : (N,)
+        Values of deciding at an end of a batch with one level of idle workers less, and with
+        this one.
+    down : (A,)
+        Probability of the former.
+    """
+    queue, batch, top = model.queue, model.batch, model.queue.size - 1
+    result = np.full((queue.size, 1, batch.size), -np.inf)
+    one, two = np.empty(queue[-1] + 1), np.empty(queue[-1] + 1)  # of each count
+    for count in range(one.size):
+        low, share = model.low[count], model.share[count]
+        next_ = min(low + 1, top)
+        one[count] = (1.0 - share) * fewer[low] + share * fewer[next_]
+        two[count] = (1.0 - share) * same[low] + share * same[next_]
+    for n in range(1, queue.size):
+        for a in range(batch.size):
+            left = queue[n] - batch[a]
+            if left >= 0:
+                result[n, 0, a] = down[a] * one[left] + (1.0 - down[a]) * two[left]
+    return result
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -51,7 +51,16 @@ FORMATS: tuple[str, ...] = (*_TABLES, *RUN_FORMATS)
 
 
 def about_format(format: str) -> str:
-    """What one of :data:`FORMATS` is, in a few words."""
+    """What one of :data:`FORMATS` is, in a few words.
+
+    Raises
+    ------
+    InvalidValueError
+        It is none of them.
+    """
+    if format not in FORMATS:
+        raise InvalidValueError(describe("unknown format", where="format", value=format,
+                                         allowed=", ".join(FORMATS)))
     doc = (sys.modules[_TABLES[format].__module__].__doc__ if format in _TABLES
            else RUN_FORMATS[format].__doc__)
     return (doc or "").partition("\n")[0].partition(": ")[2].replace("`", "").rstrip(".")

@@ -46,7 +46,7 @@ def _from_json(file: Path) -> dict[str, float]:
     document = read_json(file)
     unit, values = document.get("unit"), document.get("accuracy")
     if isinstance(values, Mapping):
-        if unit not in _FULL or set(document) != {"unit", "accuracy"}:
+        if not isinstance(unit, str) or unit not in _FULL or set(document) != {"unit", "accuracy"}:
             raise InputFileError(
                 describe("unknown unit or field", where=f"{file}: unit",
                          value=", ".join(f"{key}: {document[key]}" for key in document

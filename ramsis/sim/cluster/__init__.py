@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ramsis.checks import check_arguments
 from ramsis.sim.cluster.engine import ClusterEngine, SchedulerError
 from ramsis.sim.cluster.metrics import ClusterMetrics, measure_cluster
 from ramsis.sim.cluster.progress import Running, Slowdown
@@ -12,3 +13,6 @@ from ramsis.sim.cluster.scheduler import Scheduler, SchedulerMaker
 __all__ = ["SCHEDULERS", "ClusterEngine", "ClusterMetrics", "ClusterRun", "Running", "Scheduler",
            "SchedulerError", "SchedulerMaker", "SchedulerSpec", "Slowdown", "measure_cluster",
            "scheduler"]
+
+check_arguments(globals(), ["ClusterEngine", "SchedulerSpec", "measure_cluster", "scheduler"],
+                methods=False)

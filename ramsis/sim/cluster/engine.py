@@ -19,7 +19,7 @@ that names time and event. The run ends when nothing more can happen.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from heapq import heappop, heappush
 from math import inf
 from typing import NoReturn
@@ -98,6 +98,7 @@ class ClusterEngine:
         self._timers: list[tuple[float, int, object]] = []
         self._set = 0  # events and timers set so far
         self._waiting = 0  # requests that wait for inference or a machine
+        self._pausing = False
         self._event: tuple[object, ...] = ("start",)
         self._record = Recorder()
         self._rows = [self.times.rows[kind] for kind in self.workers.type]
@@ -332,6 +333,10 @@ class ClusterEngine:
         self._set += 1
         heappush(self._timers, (at_ms, self._set, token))
 
+    def pause(self) -> None:
+        """Let :meth:`play` pause after the timer that rings."""
+        self._pausing = True
+
     def scale_up(self, worker_type: int) -> int | None:
         """Start a worker of a type that is off; ``None`` where none is."""
         workers = self.workers
@@ -372,12 +377,22 @@ class ClusterEngine:
         collects = gc.isenabled()
         gc.disable()
         try:
-            return self._serve(start(self))
+            playing = self.play(start(self))
+            while True:
+                next(playing)
+        except StopIteration as end:
+            run: ClusterRun = end.value
+            return run
         finally:
             if collects:
                 gc.enable()
 
-    def _serve(self, scheduler: Listener) -> ClusterRun:
+    def play(self, scheduler: Listener) -> Generator[None, None, ClusterRun]:
+        """The run in pieces, for who decides outside of the scheduler.
+
+        It pauses after each timer at which the scheduler has called :meth:`pause`, and returns
+        the record of the run.
+        """
         on_arrival, on_end = scheduler.on_arrival, scheduler.on_end
         events, timers, state, workers = self._events, self._timers, self.requests, self.workers
         coming, states, members = state.coming, state.batch, self._members
@@ -396,6 +411,9 @@ class ClusterEngine:
                     break
                 in_a_row += 1
                 self._ring(scheduler, in_a_row)
+                if self._pausing:
+                    self._pausing = False
+                    yield
                 continue
             in_a_row = 0
             if event_ms <= next_ms:

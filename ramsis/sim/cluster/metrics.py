@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.cluster.record import ClusterRun
 from ramsis.sim.cluster.requests import DROPPED
 
@@ -80,8 +81,17 @@ def measure_cluster(run: ClusterRun, chosen: NDArray[np.bool_] | None = None) ->
     chosen : ndarray of bool, shape (n,), optional
         The requests to count, as those of one model or stream; batches, loads and workers are
         those of the whole run.
+
+    Raises
+    ------
+    InvalidValueError
+        Not a mask of the requests.
     """
-    mine = np.ones(run.requests, dtype=bool) if chosen is None else chosen
+    mine = np.ones(run.requests, dtype=bool) if chosen is None else np.asarray(chosen)
+    if mine.dtype != bool or mine.shape != (run.requests,):
+        raise InvalidValueError(describe("not a mask of the requests", where="chosen",
+                                         value=f"{mine.dtype}, shape {mine.shape}",
+                                         allowed=f"bool, shape ({run.requests},)"))
     requests, in_time = int(mine.sum()), int(run.in_time[mine].sum())
     answered = mine & run.answered
     dropped = int((run.batch_of[mine] == DROPPED).sum())

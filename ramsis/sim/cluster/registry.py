@@ -10,18 +10,16 @@ A module or file of the user's own is imported only when the user names it here.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.own import blamed, own_class
+from ramsis.sim.cluster.record import ClusterRun
 from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.autoscale import Autoscale
 from ramsis.sim.cluster.schedulers.baseline import Baseline
@@ -32,6 +30,7 @@ from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
 from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.planned_loading import PlannedLoading
 from ramsis.sim.cluster.schedulers.random import RandomScheduler
+from ramsis.sim.cluster.schedulers.rl import RLScheduler
 from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
 from ramsis.sim.cluster.schedulers.scheme import SchemeScheduler
 from ramsis.sim.cluster.schedulers.sigmaos import SigmaOS
@@ -54,6 +53,7 @@ SCHEDULERS: Mapping[str, type[Scheduler]] = {
     "planned": Planned,
     "planned-loading": PlannedLoading,
     "random": RandomScheduler,
+    "rl": RLScheduler,
     "round-robin": RoundRobin,
     "scheme": SchemeScheduler,
     "sigmaos": SigmaOS,
@@ -77,15 +77,33 @@ class SchedulerSpec:
         As it was named.
     kind : type of Scheduler
     parameters : dict
+    own : str or None
+        ``file.py:Class`` or ``package.module:Class`` of the user's own.
     """
 
     text: str
     kind: Callable[..., Scheduler]
     parameters: Mapping[str, Any]
+    own: str | None = None
 
     def __call__(self, engine: ClusterEngine) -> Scheduler:
         """The scheduler of a run."""
         return self.kind(engine, **self.parameters)
+
+    def serve(self, engine: ClusterEngine) -> ClusterRun:
+        """Serve the requests of an engine.
+
+        Raises
+        ------
+        SchedulerError
+            It did what cannot be done.
+        InputFileError
+            The user's own scheduler raised something else; in one line, with file and line.
+        """
+        if self.own is None:
+            return engine.serve(self)
+        with blamed(f"scheduler {self.own} failed"):
+            return engine.serve(self)
 
 
 def scheduler(
@@ -103,19 +121,21 @@ def scheduler(
         imported or is no scheduler.
     """
     name, _, rest = text.partition(":")
+    own = None
     if name in known:
         kind: type[Scheduler] = known[name]
     elif rest:
         attribute, _, rest = rest.partition(":")
-        name = f"{name}:{attribute}"
+        own = name = f"{name}:{attribute}"
         kind = _own(name)
     else:
         near = get_close_matches(name, known, _NEAR) or list(known)
         raise InputFileError(describe(
             "unknown scheduler", where="scheduler", value=name,
             allowed=f"{', '.join(near)}, or FILE.py:CLASS or MODULE:CLASS of your own"))
-    takes = {key: one for key, one in inspect.signature(kind).parameters.items()
-             if key != "engine" and one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)}
+    behind = list(inspect.signature(kind).parameters.items())[1:]  # the engine is the first
+    takes = {key: one for key, one in behind
+             if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)}
     given: dict[str, Any] = {}
     for part in filter(None, rest.split(",")):
         key, equals, value = part.partition("=")
@@ -130,37 +150,16 @@ def scheduler(
         if one.default is one.empty and key not in given:
             raise InputFileError(describe("parameter is missing", where=f"scheduler {name}",
                                           value=text, allowed=f"{name}:{key}=…"))
-    return SchedulerSpec(text, kind, given)
+    return SchedulerSpec(text, kind, given, own)
 
 
 def _own(text: str) -> type[Scheduler]:
     """The class ``package.module:Class`` or ``file.py:Class`` of the user."""
-    place, _, attribute = text.partition(":")
-    try:
-        found = getattr(_module(place), attribute)
-    except (ImportError, AttributeError, OSError, SyntaxError, ValueError) as error:
-        raise InputFileError(describe(f"cannot import scheduler ({error})", where="scheduler",
-                                      value=text,
-                                      allowed="FILE.py:CLASS, MODULE:CLASS")) from error
+    found = own_class(text)
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
         raise InputFileError(describe("not a scheduler", where="scheduler", value=text,
                                       allowed="a subclass of ramsis.sim.cluster.Scheduler"))
     return found
-
-
-def _module(place: str) -> Any:
-    if not place.endswith(".py"):
-        if "" not in sys.path:
-            sys.path.insert(0, "")
-        return importlib.import_module(place)
-    name = f"ramsis_own_{Path(place).stem}"
-    spec = importlib.util.spec_from_file_location(name, place)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"no module in {place}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _flag(value: str) -> bool:

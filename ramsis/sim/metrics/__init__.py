@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
-from ramsis.sim.run import DROPPED, Run
+from ramsis.sim.run import Run
 
 __all__ = ["Metrics", "measure"]
 
@@ -83,7 +83,7 @@ def measure(run: Run) -> Metrics:
     """The figures of a run."""
     n, duration_ms, found = run.queries, run.duration_ms, _Tally(run)
     answered = int(found.answered.sum())
-    dropped = int(np.count_nonzero(run.batch_of == DROPPED))
+    dropped = len(run.drop_query)
     p50, p95, p99 = found.response_ms((0.5, 0.95, 0.99))
     served = found.by_size * np.arange(len(found.by_size))
     (batch_p99,) = _quantiles(served, (0.99,))

@@ -2,8 +2,8 @@
 
 Who leaves the queue at a time t is counted at the first arrival after t; so the number of queries
 that wait when one arrives is that of the earlier ones less those counted so far. The first arrival
-after t is looked up from a grid of times, as fine as arrivals are on average. Arrays are taken out
-of their tuples once; see :mod:`ramsis.sim._kernels`.
+after t is looked up from a grid of times, a few arrivals in a cell on average. Arrays are taken
+out of their tuples once; see :mod:`ramsis.sim._kernels`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ __all__ = ["Record", "Terms", "chosen_responses", "of_batches", "queue_left", "t
 FloatArray = NDArray[np.float64]
 
 _FEW = 8  # arrivals that are looked at one by one
+_IN_A_CELL = 4.0  # on average
 
 
 class Record(NamedTuple):
@@ -67,29 +68,31 @@ class Terms(NamedTuple):
 def _grid(arrival_ms: FloatArray, per_ms: float) -> NDArray[np.int32]:
     """For each cell of time since the first arrival how many arrivals are in those before."""
     n, first_ms = arrival_ms.size, arrival_ms[0]
-    first = np.zeros(n + 2, dtype=np.int32)
+    last = int((arrival_ms[n - 1] - first_ms) * per_ms)
+    first = np.full(last + 2, n, dtype=np.int32)
+    first[0], filled = 0, 0
     for query in range(n):
-        first[int((arrival_ms[query] - first_ms) * per_ms) + 1] += 1
-    for cell in range(n + 1):
-        first[cell + 1] += first[cell]
+        cell = int((arrival_ms[query] - first_ms) * per_ms)
+        while filled < cell:
+            filled += 1
+            first[filled] = query
     return first
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _leaving(
     arrival_ms: FloatArray, served_ms: FloatArray, sizes: NDArray[np.int32],
-    left: NDArray[np.int32], first: NDArray[np.int32],
+    left: NDArray[np.int32], first: NDArray[np.int32], per_ms: float,
 ) -> None:
     """Add queries, so many at each of some times, to ``left``, at the first arrival after that.
 
     Parameters
     ----------
     left : ndarray, shape (n+1,)
-    first : ndarray
-        Of ``_grid``, for so many cells that the last arrival is in cell n − 1.
+    first, per_ms
+        Of ``_grid``.
     """
     n, first_ms, last_ms = arrival_ms.size, arrival_ms[0], arrival_ms[-1]
-    per_ms = (n - 1) / (last_ms - first_ms) if last_ms > first_ms else 0.0
     for i in range(served_ms.size):
         now_ms, at = served_ms[i], n
         if now_ms < last_ms:
@@ -112,10 +115,11 @@ def queue_left(record: Record) -> NDArray[np.int32]:
     arrival_ms, _, start_ms, _, _, size, drop_ms = record
     n = arrival_ms.size
     span_ms = arrival_ms[n - 1] - arrival_ms[0]
-    first = _grid(arrival_ms, (n - 1) / span_ms if span_ms > 0.0 else 0.0)
+    per_ms = (n - 1) / _IN_A_CELL / span_ms if span_ms > 0.0 else 0.0
+    first = _grid(arrival_ms, per_ms)
     left = np.zeros(n + 1, dtype=np.int32)
-    _leaving(arrival_ms, start_ms, size, left, first)
-    _leaving(arrival_ms, drop_ms, np.ones(drop_ms.size, dtype=np.int32), left, first)
+    _leaving(arrival_ms, start_ms, size, left, first, per_ms)
+    _leaving(arrival_ms, drop_ms, np.ones(drop_ms.size, dtype=np.int32), left, first, per_ms)
     return left
 
 

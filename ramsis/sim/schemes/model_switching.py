@@ -122,9 +122,10 @@ class ModelSwitching(PerType):
 
     def _inputs(self, fleet: Fleet) -> str:
         """Fingerprint of all that the profile depends on."""
+        times = fleet.service_times
         return fingerprint({
-            "models": list(fleet.models), "quantiles_ms": fleet.quantiles_ms.tolist(),
-            "levels": fleet.service_times.levels.tolist(),
+            "models": list(fleet.models), "quantiles_ms": times.quantiles_ms.tolist(),
+            "levels": times.levels.tolist(),
             "accuracy": fleet.table.accuracy.tolist(),
             "latency_ms": fleet.table.latency_ms.tolist(),
             "workers": fleet.workers, "slo_ms": fleet.slo_ms, "network_ms": fleet.network_ms,

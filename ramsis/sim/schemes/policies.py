@@ -30,8 +30,7 @@ from ramsis.runtime import DISPATCHES, Decision, DecisionTable, Drop, Selector, 
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.runtime.selector import wake_slack
 from ramsis.sim.engine import Scheme, StationEngine
-from ramsis.sim.fleet import Fleet
-from ramsis.sim.fleets import Fleets
+from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan
 from ramsis.sim.schemes.stations import stations_of
 from ramsis.sim.tables import KERNELS, Compiled, Kernel, level_of, stack, stack_central

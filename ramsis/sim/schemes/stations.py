@@ -8,8 +8,7 @@ from dataclasses import replace
 from ramsis.errors import InputFileError, describe
 from ramsis.policy import Level, Policy
 from ramsis.runtime.policy_set import PolicySet
-from ramsis.sim.fleet import Fleet
-from ramsis.sim.fleets import Fleets
+from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
 
 __all__ = ["stations_of"]

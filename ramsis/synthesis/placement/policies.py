@@ -3,7 +3,8 @@
 A station gets a policy for one central queue. Where that promises clearly less than the fluid
 bound, one for round robin, with batches of any size, is made too, and the policy that promises
 more is taken: with small batches of fixed length round robin keeps workers as busy as a central
-queue does, and its model is closer, while that of the central queue is cautious.
+queue does. Both promises are measured (:mod:`ramsis.synthesis.replayed`): at 99 % of the capacity
+the model of round robin is off by 0.003, that of a central queue for one worker by up to 0.035.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ramsis.sim.schemes import Policies
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.placement.stations import PlacedStation
 from ramsis.synthesis.recipes.central import policy_of_regular_ends
+from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["station_fleet", "station_plan", "station_policies"]
@@ -71,7 +73,7 @@ def _policy(station: PlacedStation) -> Policy:
     in_turn = SynthesisSettings(
         use.family.slo_ms, len(station.workers), service="p95", grid=_GRID, late="drop",
         batching="variable", violation_price=1.0, headroom=0.0)
-    by_turns = generate_policy(station.profile, station.load_qps, in_turn)
+    by_turns = replayed(generate_policy(station.profile, station.load_qps, in_turn))
     return by_turns if by_turns.expectations.effective_accuracy > promised else central
 
 

@@ -1,4 +1,4 @@
-"""Compiled loops of re-planning: loads in balance, and the best change of what workers hold.
+"""Compiled loops of re-planning: rates, loads in balance, the best change of what workers hold.
 
 W workers, M models. ``held`` and ``serving`` (W, M) say what each worker holds, or will, and what
 it can run meanwhile; ``work`` (W, M) is the demand for a model if the worker served it alone,
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["balanced", "best_change"]
+__all__ = ["balanced", "best_change", "least_missed", "overloaded", "rate_of", "rates", "set_work"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
 
 _TANGENT_AT = 0.95
 _OVERLOAD = 1.0 / (1.0 - _TANGENT_AT) ** 2  # slope of the measure there
@@ -31,7 +32,7 @@ def _queue(load: float) -> float:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _sorted(places: NDArray[np.int64], values: FloatArray) -> NDArray[np.int64]:
+def _sorted(places: IntArray, values: FloatArray) -> IntArray:
     """Places by rising values there, for few of them."""
     order = places.copy()
     for i in range(1, order.size):
@@ -45,44 +46,61 @@ def _sorted(places: NDArray[np.int64], values: FloatArray) -> NDArray[np.int64]:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _spread(
-    where: NDArray[np.int64], count: int, alone: FloatArray, loads: FloatArray, part: FloatArray,
+    order: IntArray, m: int, work: FloatArray, loads: FloatArray, part: FloatArray
 ) -> None:
-    """Add one model's demand to its holders' loads, so that those that take some are level."""
-    order = _sorted(where[:count], loads)
+    """Add one model's demand to its holders' loads, so that those that take some are level.
+
+    The holders are put into the order of their loads.
+    """
+    for i in range(1, order.size):
+        one, j = order[i], i
+        while j > 0 and loads[order[j - 1]] > loads[one]:
+            order[j] = order[j - 1]
+            j -= 1
+        order[j] = one
     speed, filled, level = 0.0, 0.0, 0.0
-    for i in range(count):
+    for i in range(order.size):
         base = loads[order[i]]
         if i and filled + speed * (base - level) >= 1.0:
             break
         if i:
             filled += speed * (base - level)
         level = base
-        speed += 1.0 / alone[order[i]]
+        speed += 1.0 / work[order[i], m]
     level += (1.0 - filled) / speed
-    for i in range(count):
-        w = order[i]
+    for w in order:
         part[w] = max(level - loads[w], 0.0)
         loads[w] += part[w]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def balanced(held: BoolArray, work: FloatArray, loads: FloatArray) -> float:
-    """The measure of a state; ``loads`` (W,) gets the loads of its workers."""
+def _balanced(
+    held: BoolArray, work: FloatArray, loads: FloatArray, part: FloatArray, holders: IntArray,
+    order: IntArray,
+) -> float:
+    """As :func:`balanced`, with room for parts and holders (M, W), and an order (W,)."""
     workers, models = held.shape
     loads[:] = 0.0
-    part = np.zeros((models, workers))
-    where = np.zeros(workers, np.int64)
+    part[:] = 0.0
     nowhere = 0.0
     for sweep in range(_ROUNDS):
         for m in range(models):
             count = 0
-            for w in range(workers):
-                if held[w, m] and work[w, m] > 0.0:
-                    where[count] = w
-                    count += 1
-                    loads[w] -= part[m, w]
+            if sweep == 0:
+                for w in range(workers):
+                    if held[w, m] and work[w, m] > 0.0:
+                        holders[m, count] = w
+                        count += 1
+                if count < workers:
+                    holders[m, count] = -1
+            while count < workers and holders[m, count] >= 0:
+                count += 1
             if count:
-                _spread(where, count, work[:, m], loads, part[m])
+                for i in range(count):
+                    w = holders[m, i]
+                    order[i] = w
+                    loads[w] -= part[m, w]
+                _spread(order[:count], m, work, loads, part[m])
             elif sweep == 0:
                 least = work[:, m].min()
                 nowhere += least if least < np.inf else 0.0
@@ -90,6 +108,14 @@ def balanced(held: BoolArray, work: FloatArray, loads: FloatArray) -> float:
     for w in range(workers):
         total += _queue(loads[w])
     return total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def balanced(held: BoolArray, work: FloatArray, loads: FloatArray) -> float:
+    """The measure of a state; ``loads`` (W,) gets the loads of its workers."""
+    workers, models = held.shape
+    return _balanced(held, work, loads, np.zeros((models, workers)),
+                     np.zeros((models, workers), np.int64), np.zeros(workers, np.int64))
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -126,7 +152,9 @@ def best_change(
     """
     workers, models = held.shape
     loads = np.zeros(workers)
-    now = balanced(held, work, loads)
+    part = np.zeros((models, workers))
+    holders, room = np.zeros((models, workers), np.int64), np.zeros(workers, np.int64)
+    now = _balanced(held, work, loads, part, holders, room)
     best, worker, model = 0.0, -1, -1
     state = held.copy()
     every = np.arange(models)
@@ -169,7 +197,7 @@ def best_change(
                             slots += 1
                 state[w] = held[w] & ~going
                 state[w, m] = True
-                saved = lasts_s * (now - balanced(state, work, loads))
+                saved = lasts_s * (now - _balanced(state, work, loads, part, holders, room))
                 if saved > best:
                     worth = saved - _cost(w, load_s[w, m], going, held, serving, work)
                     if worth > best:
@@ -179,3 +207,93 @@ def best_change(
                     break
             state[w] = held[w]
     return best, worker, model
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def set_work(
+    per_ms: FloatArray, each_ms: FloatArray, margin: float, work: FloatArray
+) -> None:
+    """Demand (W, M) at rates, with a margin in square roots of it."""
+    workers, models = each_ms.shape
+    for w in range(workers):
+        for m in range(models):
+            alone = per_ms[m] * each_ms[w, m]
+            work[w, m] = alone + margin * np.sqrt(alone) if each_ms[w, m] < np.inf else np.inf
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def overloaded(held: BoolArray, work: FloatArray, enough: float, wanted: BoolArray) -> bool:
+    """Whether holders of some model all have a load of ``enough``; ``wanted`` (M,) says which."""
+    workers, models = held.shape
+    loads = np.zeros(workers)
+    balanced(held, work, loads)
+    found = False
+    for m in range(models):
+        least, asked = np.inf, False
+        for w in range(workers):
+            asked |= work[w, m] > 0.0
+            if held[w, m]:
+                least = min(least, loads[w])
+        wanted[m] = asked and enough <= least < np.inf
+        found |= wanted[m]
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def rate_of(
+    m: int, times: FloatArray, first: IntArray, end: IntArray,
+    windows_ms: FloatArray, z: float, now_ms: float,
+) -> float:
+    """Requests per ms for a model; ``first`` (M, K) is where each window begins, and moves on."""
+    count = end[m]
+    rate = 0.0
+    for k in range(windows_ms.size):
+        window_ms = windows_ms[k]
+        if k == 0:
+            window_ms = min(window_ms, max(now_ms, 1000.0))
+        place = first[m, k]
+        while place < count and times[place] < now_ms - window_ms:
+            place += 1
+        first[m, k] = place
+        n = count - place
+        rate = n / window_ms if k == 0 else max(rate, (n - z * np.sqrt(n)) / window_ms)
+    return rate
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def rates(
+    times: FloatArray, first: IntArray, end: IntArray, windows_ms: FloatArray,
+    z: float, now_ms: float, found: FloatArray,
+) -> None:
+    """The rate of each model, into ``found`` (M,)."""
+    for m in range(end.size):
+        found[m] = rate_of(m, times, first, end, windows_ms, z, now_ms)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def least_missed(
+    model: int, free: BoolArray, loaded: BoolArray, times: FloatArray, first: IntArray,
+    end: IntArray, windows_ms: FloatArray, z: float, now_ms: float,
+) -> int:
+    """Of the free workers that hold a model, the one that other models need least.
+
+    A model needs each of the free workers that hold it by its rate over their number.
+    """
+    workers, models = loaded.shape
+    need = np.full(models, -1.0)
+    least, worker = np.inf, -1
+    for w in range(workers):
+        if not (free[w] and loaded[w, model]):
+            continue
+        missed = 0.0
+        for m in range(models):
+            if m == model or not loaded[w, m]:
+                continue
+            if need[m] < 0.0:
+                count = 0
+                for v in range(workers):
+                    count += free[v] and loaded[v, m]
+                need[m] = rate_of(m, times, first, end, windows_ms, z, now_ms) / count
+            missed += need[m]
+        if missed < least:
+            least, worker = missed, w
+    return worker

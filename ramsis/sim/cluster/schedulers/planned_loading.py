@@ -13,30 +13,32 @@ estimate: not a scheduler that could run, but a measure of what the estimate cos
 
 *Inference.* Nothing is given to a worker before it is idle. It then runs the request, for any of
 the models that it holds, whose last moment to start comes first; those that can no longer be in
-time are put off until nothing else waits. A request that finds several idle workers takes the one
-that other models can best do without. Requests run one at a time.
+time are put off until nothing else waits
+(:class:`~ramsis.sim.cluster.schedulers.waiting.WaitingRequests`). A request that finds several
+idle workers takes the one that other models can best do without. Requests run one at a time.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Sequence
-from heapq import heappop, heappush
+from collections.abc import Iterable
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.scheduler import Scheduler
+from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 from ramsis.sim.cluster.schedulers.replanning import (
     Change,
     Demand,
     Holding,
-    loads_in_balance,
     next_change,
+    overloaded,
+    set_work,
 )
+from ramsis.sim.cluster.schedulers.waiting import WaitingRequests
 
 __all__ = ["PlannedLoading"]
 
@@ -66,24 +68,44 @@ class PlannedLoading(Scheduler):
         margin: float = 0.5, enough: float = 0.9, hindsight: bool = False,
     ) -> None:
         super().__init__(engine)
+        check_at_least(1e-3, "planned-loading", every_ms=every_ms, lasts_s=lasts_s)
+        check_at_least(0, "planned-loading", margin=margin, enough=enough)
         self.every_ms, self.lasts_s, self.margin = every_ms, lasts_s, margin
         self.enough = enough
-        models, workers = len(engine.arrays.models), engine.workers
-        self.queues: list[list[tuple[float, int]]] = [[] for _ in range(models)]
-        self.late: list[deque[int]] = [deque() for _ in range(models)]
+        arrays, workers, state = engine.arrays, engine.workers, engine.requests
+        models = len(arrays.models)
+        self.model_of = state.model
         self.demand = Demand(models)
         self.future = self._future() if hindsight else None
-        self.pending: dict[int, Change] = {}
         self.each_ms = [[rows[m][0] for m in range(models)] for rows in
                         (engine.times.rows[t] for t in workers.type)]
+        self.waiting = WaitingRequests(state.deadline_ms, state.arrival_ms, self.each_ms, models)
+        self.coming = [0] * models  # workers that load each model
+        self.nowhere: set[int] = set()  # models that wait and that no worker held when looked at
+        self.pending: dict[int, Change] = {}
         self.used: list[set[int]] = [set() for _ in workers.type]  # since they were loaded
-        arrays = engine.arrays
-        self.load_s = arrays.load_ms[arrays.worker_type] / 1000.0
+        self.clear = [False] * len(workers)  # nothing waits for the worker, if it is free
         self.awake = False
+        shape = len(workers), models
+        self.loaded = np.zeros(shape, dtype=bool)
+        self.free_now = np.zeros(len(workers), dtype=bool)
+        self.free: Any = self.free_now.data  # much quicker to read and write
+        self.each = np.array(self.each_ms)
+        self.holding = Holding(
+            np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool), np.zeros(shape),
+            arrays.load_ms[arrays.worker_type] / 1000.0, np.array(workers.model_mb),
+            np.array(workers.memory_mb), np.array(workers.max_models),
+            np.zeros(len(workers), dtype=bool))
+        self.by_size = sorted(range(models), key=workers.model_mb.__getitem__)
+        self.roomy: set[int] = set()  # workers with room for one more model
+        for worker, held in enumerate(workers.loaded):
+            for model in held:
+                self.waiting.hold(worker, model)
+            self.look_at(worker)
 
     def _future(self) -> list[list[float]]:
         """When the requests for each model arrive."""
-        found: list[list[float]] = [[] for _ in self.queues]
+        found: list[list[float]] = [[] for _ in self.engine.arrays.models]
         state = self.engine.requests
         for at_ms, model in zip(state.arrival_ms, state.model, strict=True):
             found[model].append(at_ms)
@@ -93,28 +115,29 @@ class PlannedLoading(Scheduler):
 
     def on_arrival(self, request: int) -> None:
         """Serve the request, or let it wait."""
-        engine = self.engine
-        model = engine.requests.model[request]
-        self.demand.seen(model, engine.now_ms)
-        heappush(self.queues[model], (engine.requests.deadline_ms[request], request))
-        free = [worker for worker in engine.workers.holders(model) if self.free(worker)]
-        if free:
-            self.serve(min(free, key=lambda worker: (self._missed(worker, model), worker)))
+        model = self.model_of[request]
+        self.demand.seen(model, self.engine.now_ms)
+        worker = self.free_holder(model)
+        if worker is None:
+            self.waiting.add(model, request)
+            if not self.waiting.holders[model]:
+                self.nowhere.add(model)
+                self.load_missing((model,))
+        elif self.clear[worker]:
+            self.start(worker, model, request)
         else:
-            self.load_missing((model,))
-        self.stay_awake()
+            self.waiting.add(model, request)
+            self.serve(worker)
+        if not self.awake:
+            self.stay_awake()
 
-    def free(self, worker: int) -> bool:
-        """Whether a worker may start a request."""
-        return self.engine.workers.free_lanes[worker] > 0 and worker not in self.pending
-
-    def _missed(self, worker: int, model: int) -> float:
-        """How much other models need an idle worker."""
-        workers, now_ms = self.engine.workers, self.engine.now_ms
-        return sum(
-            self.demand.per_ms(other, now_ms) / sum(1 for w in workers.holders(other)
-                                                    if self.free(w))
-            for other in sorted(workers.loaded[worker]) if other != model)
+    def free_holder(self, model: int) -> int | None:
+        """Of the free workers that hold a model, the one that other models need least."""
+        free = self.free
+        found = [worker for worker in self.waiting.holders[model] if free[worker]]
+        if len(found) < 2:
+            return found[0] if found else None
+        return self.demand.least_missed(model, self.free_now, self.loaded, self.engine.now_ms)
 
     def on_end(self, worker: int, batch: int) -> None:
         """Serve what waits for the worker, or load what was planned."""
@@ -122,44 +145,48 @@ class PlannedLoading(Scheduler):
 
     def on_loaded(self, worker: int, model: int) -> None:
         """Serve what waits for the model."""
+        self.coming[model] -= 1
+        self.waiting.hold(worker, model)
+        self.look_at(worker)
         self.proceed(worker)
         self.stay_awake()
 
     def proceed(self, worker: int) -> None:
         """Let a worker load, if it should, or serve."""
-        change = self.pending.get(worker)
-        if change is None:
+        if worker not in self.pending:
+            self.free[worker] = self.engine.workers.free_lanes[worker] > 0
             self.serve(worker)
         elif not self.engine.workers.running[worker]:
-            del self.pending[worker]
+            change = self.pending.pop(worker)
             for other in change.given_up:
                 self.engine.unload(worker, other)
-            self.engine.load(worker, change.model)
-            self.used[worker].discard(change.model)
+                self.waiting.give_up(worker, other)
+                if not self.waiting.holders[other] and self.waiting.count(other):
+                    self.nowhere.add(other)
+            self.load(worker, change.model)
+
+    def load(self, worker: int, model: int) -> None:
+        """Begin a load."""
+        self.engine.load(worker, model)
+        self.coming[model] += 1
+        self.used[worker].discard(model)
+        self.clear[worker] = False
+        self.look_at(worker)
 
     def serve(self, worker: int) -> None:
         """Run requests on a worker, as it has free lanes."""
-        while self.free(worker):
-            held = sorted(self.engine.workers.loaded[worker])
-            found = min(((self._latest_ms(worker, m), m) for m in held), default=(inf, -1))
-            if found[0] < inf:
-                request = heappop(self.queues[found[1]])[1]
-            else:
-                late = [m for m in held if self.late[m]]
-                if not late:
-                    return
-                arrival_ms = self.engine.requests.arrival_ms
-                found = min((arrival_ms[self.late[m][0]], m) for m in late)
-                request = self.late[found[1]].popleft()
-            self.used[worker].add(found[1])
-            self.engine.run(worker, found[1], [request])
+        while self.free[worker]:
+            found = self.waiting.take(worker, self.engine.now_ms)
+            if found is None:
+                self.clear[worker] = True
+                return
+            self.start(worker, *found)
 
-    def _latest_ms(self, worker: int, model: int) -> float:
-        """Last moment to start the first request that can be in time; infinite without any."""
-        queue, took_ms = self.queues[model], self.each_ms[worker][model]
-        while queue and queue[0][0] - took_ms < self.engine.now_ms:
-            self.late[model].append(heappop(queue)[1])
-        return queue[0][0] - took_ms if queue else inf
+    def start(self, worker: int, model: int, request: int) -> None:
+        """Run a request on a free worker."""
+        self.used[worker].add(model)
+        self.engine.run(worker, model, (request,))
+        self.free[worker] = self.engine.workers.free_lanes[worker] > 0
 
     # Loading.
 
@@ -170,25 +197,43 @@ class PlannedLoading(Scheduler):
 
     def on_scaled(self, worker: int) -> None:
         """A worker has come."""
+        self.look_at(worker)
         self.stay_awake()
+
+    def look_at(self, worker: int) -> None:
+        """Note what follows from what a worker holds, loads or is to load."""
+        workers, holding = self.engine.workers, self.holding
+        held, loading = workers.loaded[worker], workers.loading[worker]
+        change = self.pending.get(worker)
+        self.loaded[worker] = False
+        self.loaded[worker, list(held)] = True
+        holding.held[worker] = self.loaded[worker]
+        holding.held[worker, list(loading)] = True
+        holding.serving[worker] = self.loaded[worker] & (not loading)
+        holding.movable[worker] = workers.status[worker] == "active" and not loading
+        if change is not None:
+            holding.make(change)
+        self.free[worker] = change is None and workers.free_lanes[worker] > 0
+        self.roomy.discard(worker)
+        for model in self.by_size:
+            if not workers.fits(worker, model):
+                break
+            if model not in held and model not in loading and self.each_ms[worker][model] < inf:
+                self.roomy.add(worker)
+                break
 
     def fill(self) -> None:
         """Load, on each idle worker with room, the model of which there are fewest copies."""
-        workers, engine = self.engine.workers, self.engine
-        copies = [len(workers.holders(m)) for m in range(len(self.queues))]
-        for loading in workers.loading:
-            for model in loading:
-                copies[model] += 1
-        for worker in range(len(workers)):
-            if not workers.may_load(worker) or workers.running[worker]:
+        workers, holders = self.engine.workers, self.waiting.holders
+        for worker in sorted(self.roomy):
+            if (not workers.may_load(worker) or workers.running[worker]
+                    or any(len(holders[m]) < 2 for m in workers.loaded[worker])):
                 continue
-            if any(len(workers.holders(m)) < 2 for m in workers.loaded[worker]):
-                continue
-            for model in sorted(range(len(copies)), key=lambda m: (copies[m], m)):
-                if (model not in workers.loaded[worker] and workers.fits(worker, model)
-                        and engine.times.runs(workers.type[worker], model)):
-                    engine.load(worker, model)
-                    copies[model] += 1
+            for model in sorted(range(len(holders)),
+                                key=lambda m: len(holders[m]) + self.coming[m]):
+                if (model not in workers.loaded[worker] and model not in workers.loading[worker]
+                        and workers.fits(worker, model) and self.each_ms[worker][model] < inf):
+                    self.load(worker, model)
                     break
 
     def on_timer(self, token: object) -> None:
@@ -205,26 +250,32 @@ class PlannedLoading(Scheduler):
 
     def plan(self) -> None:
         """Make the changes that save more than they cost."""
-        self.fill()
-        self.load_missing([m for m, queue in enumerate(self.queues) if queue or self.late[m]])
-        holding = self.holding()
-        for _ in self.queues:
-            loads = loads_in_balance(holding)
-            least = np.where(holding.held, loads[:, None], inf).min(axis=0)
-            wanted = (least >= self.enough) & (least < inf) & (holding.work > 0).any(axis=0)
-            change = next_change(holding, wanted, self.lasts_s) if wanted.any() else None
+        if self.roomy:
+            self.fill()
+        if self.nowhere:
+            self.nowhere = {m for m in self.nowhere
+                            if self.waiting.count(m) and not self.waiting.holders[m]}
+            self.load_missing(sorted(self.nowhere))
+        active = sum(status == "active" for status in self.engine.workers.status)
+        set_work(self.holding, self.rates(), self.each, active, self.margin)
+        for _ in self.coming:
+            wanted = overloaded(self.holding, self.enough)
+            change = None if wanted is None else next_change(self.holding, wanted, self.lasts_s)
             if change is None:
                 return
-            self.pending[change.worker] = change
-            holding.make(change)
-            self.proceed(change.worker)
+            self.begin(change)
 
-    def load_missing(self, models: Sequence[int]) -> None:
+    def begin(self, change: Change) -> None:
+        """Let a worker change what it holds as soon as it is idle."""
+        self.pending[change.worker] = change
+        self.look_at(change.worker)
+        self.proceed(change.worker)
+
+    def load_missing(self, models: Iterable[int]) -> None:
         """Load models that no worker holds, in the place of what is least needed."""
         workers = self.engine.workers
         for model in models:
-            if (any(model in held for held in workers.loaded)
-                    or any(model in coming for coming in workers.loading)
+            if (self.waiting.holders[model] or self.coming[model]
                     or any(change.model == model for change in self.pending.values())):
                 continue
             ways = [(way[0], len(workers.running[worker]), worker, way[1])
@@ -232,8 +283,7 @@ class PlannedLoading(Scheduler):
                     if (way := self._way(worker, model)) is not None]
             if ways:
                 _, _, worker, given_up = min(ways)
-                self.pending[worker] = Change(worker, model, given_up)
-                self.proceed(worker)
+                self.begin(Change(worker, model, given_up))
 
     def _way(self, worker: int, model: int) -> tuple[tuple[int, float], tuple[int, ...]] | None:
         """What would give way to a model on a worker, and how much it is needed."""
@@ -245,9 +295,8 @@ class PlannedLoading(Scheduler):
         places = workers.max_models[worker] - len(workers.loaded[worker])
         given_up: list[int] = []
         waits, rate = 0, 0.0
-        for held in sorted(
-                (len(self.queues[m]) + len(self.late[m]), self.demand.per_ms(m, now_ms), m)
-                for m in workers.loaded[worker]):
+        for held in sorted((self.waiting.count(m), self.demand.per_ms(m, now_ms), m)
+                           for m in workers.loaded[worker]):
             if workers.model_mb[model] <= free_mb and places >= 1:
                 break
             if held[0] and held[2] not in self.used[worker]:
@@ -259,38 +308,11 @@ class PlannedLoading(Scheduler):
             return None
         return (waits, rate), tuple(given_up)
 
-    def per_ms(self, model: int) -> float:
-        """The rate of requests for a model."""
+    def rates(self) -> FloatArray:
+        """The rate of requests for each model, per ms."""
         now_ms = self.engine.now_ms
         if self.future is None:
-            return self.demand.per_ms(model, now_ms)
-        times, ahead_ms = self.future[model], 1000.0 * self.lasts_s
-        return (bisect_left(times, now_ms + ahead_ms) - bisect_left(times, now_ms)) / ahead_ms
-
-    def _margin(self, alone: FloatArray) -> float:
-        """The margin, or what the active workers have left for one."""
-        active = sum(status == "active" for status in self.engine.workers.status)
-        least = alone.min(axis=0)
-        roots = np.sqrt(least).sum()
-        return float(np.clip((active - least.sum()) / roots, 0.0, self.margin)) if roots else 0.0
-
-    def holding(self) -> Holding:
-        """The state as the plan sees it."""
-        workers, models = self.engine.workers, len(self.queues)
-        rate = np.array([self.per_ms(model) for model in range(models)])
-        each_ms = np.array(self.each_ms)
-        alone = np.where(np.isfinite(each_ms), each_ms, 0.0) * rate
-        work = np.where(np.isfinite(each_ms), alone + self._margin(alone) * np.sqrt(alone), inf)
-        held = np.zeros(work.shape, dtype=bool)
-        serving = held.copy()
-        movable = np.zeros(len(workers), dtype=bool)
-        for worker in range(len(workers)):
-            held[worker, [*workers.loaded[worker], *workers.loading[worker]]] = True
-            if not workers.loading[worker]:
-                serving[worker, list(workers.loaded[worker])] = True
-                movable[worker] = workers.status[worker] == "active"
-        holding = Holding(held, serving, work, self.load_s, np.array(workers.model_mb),
-                          np.array(workers.memory_mb), np.array(workers.max_models), movable)
-        for change in self.pending.values():
-            holding.make(change)
-        return holding
+            return self.demand.rates(now_ms)
+        ahead_ms = 1000.0 * self.lasts_s
+        return np.array([(bisect_left(times, now_ms + ahead_ms) - bisect_left(times, now_ms))
+                         / ahead_ms for times in self.future])

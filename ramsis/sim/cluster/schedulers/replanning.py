@@ -22,27 +22,32 @@ on requests in time says what is missed at most.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.sim.cluster.schedulers import _kernels as kernels
 
-__all__ = ["Change", "Demand", "Holding", "loads_in_balance", "next_change"]
+__all__ = ["Change", "Demand", "Holding", "loads_in_balance", "next_change", "overloaded",
+           "set_work"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+IntArray = NDArray[np.int64]
+
+_ROOM = 64  # arrivals of a model that are kept at the start
 
 
 class Demand:
-    """Requests per second by model, from what has been seen.
+    """Requests per ms by model, from what has been seen; time goes forward.
 
     Each rate is the mean of ``long_ms``, or that of a shorter window, as far as it is above what
-    chance makes of a mean: (n − z·√n) / window.
+    chance makes of a mean: (n − z·√n) / window. The arrivals of a model stand in a stretch of one
+    array, which moves to a larger one when it is full of arrivals that still count; where each
+    window begins is kept, and moves on.
 
     Parameters
     ----------
@@ -56,28 +61,71 @@ class Demand:
         self, models: int, long_ms: float = 30_000.0,
         short_ms: Sequence[float] = (500.0, 1000.0, 3000.0), z: float = 1.5,
     ) -> None:
-        self.long_ms, self.short_ms, self.z = long_ms, tuple(short_ms), z
-        self._times: list[list[float]] = [[] for _ in range(models)]
+        self._windows_ms, self._z = np.array((long_ms, *short_ms)), z
+        self._begin = [_ROOM * model for model in range(models)]
+        self._limit = [_ROOM * (model + 1) for model in range(models)]
+        self._end = np.array(self._begin, dtype=np.int64)
+        self._first = np.repeat(self._end[:, None], len(self._windows_ms), axis=1)
+        self._ends: Any = self._end.data  # much quicker to write a number to
+        self._used = _ROOM * models
+        self._times = np.zeros(self._used)
+        self._at: Any = self._times.data
 
     def seen(self, model: int, at_ms: float) -> None:
         """A request has arrived."""
-        times = self._times[model]
-        times.append(at_ms)
-        if times[len(times) // 2] < at_ms - self.long_ms:
-            del times[:len(times) // 2]
+        end = self._ends[model]
+        if end == self._limit[model]:
+            end = self._room(model, at_ms)
+        self._at[end] = at_ms
+        self._ends[model] = end + 1
 
     def per_ms(self, model: int, now_ms: float) -> float:
-        """The rate now."""
-        times = self._times[model]
-        count = len(times)
-        if not count:
-            return 0.0
-        long_ms = min(self.long_ms, max(now_ms, 1000.0))
-        rate = (count - bisect_left(times, now_ms - long_ms)) / long_ms
-        for window_ms in self.short_ms:
-            n = count - bisect_left(times, now_ms - window_ms)
-            rate = max(rate, (n - self.z * sqrt(n)) / window_ms)
-        return rate
+        """The rate of a model now."""
+        return float(kernels.rate_of(model, *self._seen, now_ms))
+
+    def rates(self, now_ms: float) -> FloatArray:
+        """The rate of each model now."""
+        found = np.empty(len(self._begin))
+        kernels.rates(*self._seen, now_ms, found)
+        return found
+
+    def least_missed(
+        self, model: int, free: BoolArray, loaded: BoolArray, now_ms: float
+    ) -> int:
+        """Of the free workers that hold a model, the one that other models need least.
+
+        A model needs each free worker that holds it by its rate over their number.
+
+        Parameters
+        ----------
+        model : int
+        free : ndarray of bool, shape (W,)
+        loaded : ndarray of bool, shape (W, M)
+        now_ms : float
+        """
+        return int(kernels.least_missed(model, free, loaded, *self._seen, now_ms))
+
+    @property
+    def _seen(self) -> tuple[FloatArray, IntArray, IntArray, FloatArray, float]:
+        return self._times, self._first, self._end, self._windows_ms, self._z
+
+    def _room(self, model: int, now_ms: float) -> int:
+        """Make room in a stretch that is full; where the next arrival goes."""
+        begin, limit = self._begin[model], self._limit[model]
+        stretch = self._times[begin:limit]
+        old = begin + int(np.searchsorted(stretch, now_ms - self._windows_ms.max()))
+        kept = self._times[old:limit].copy()
+        if 2 * len(kept) > limit - begin:
+            begin = self._begin[model] = self._used
+            self._used += 2 * len(stretch)
+            self._limit[model] = self._used
+            if self._used > len(self._times):
+                self._times = np.concatenate([self._times, np.zeros(self._used)])
+                self._at = self._times.data
+        self._times[begin:begin + len(kept)] = kept
+        self._first[model] = begin + np.maximum(self._first[model] - old, 0)
+        self._end[model] = begin + len(kept)
+        return begin + len(kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +181,41 @@ def loads_in_balance(holding: Holding) -> FloatArray:
     loads = np.zeros(len(holding.held))
     kernels.balanced(holding.held, holding.work, loads)
     return loads
+
+
+def set_work(
+    holding: Holding, per_ms: FloatArray, each_ms: FloatArray, active: int, margin: float
+) -> None:
+    """Set the demand for each model, and add a margin to it.
+
+    Parameters
+    ----------
+    holding : Holding
+    per_ms : ndarray, shape (M,)
+        Rates of requests.
+    each_ms : ndarray, shape (W, M)
+        What a request takes; infinite where it is not run.
+    active : int
+        Active workers; the margin is no more than they have left.
+    margin : float
+        In square roots of the demand.
+    """
+    least = per_ms * each_ms.min(axis=0)
+    roots = float(np.sqrt(least).sum())
+    left = min(max((active - float(least.sum())) / roots, 0.0), margin) if roots else 0.0
+    kernels.set_work(per_ms, each_ms, left, holding.work)
+
+
+def overloaded(holding: Holding, enough: float) -> BoolArray | None:
+    """The models that are asked for and whose holders all have a load of ``enough`` or more.
+
+    Returns
+    -------
+    ndarray of bool, shape (M,), or None
+        ``None`` where there is no such model.
+    """
+    wanted = np.empty(holding.held.shape[1], dtype=bool)
+    return wanted if kernels.overloaded(holding.held, holding.work, enough, wanted) else None
 
 
 def next_change(holding: Holding, wanted: BoolArray, lasts_s: float) -> Change | None:

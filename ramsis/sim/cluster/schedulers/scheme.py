@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ramsis.cluster import ServiceTimes
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles import LatencyTable
 from ramsis.runtime import LoadMonitor
@@ -56,7 +57,8 @@ def fleet_of(engine: ClusterEngine) -> Fleet:
     table = LatencyTable.measured(arrays.models, arrays.accuracy, latency, "mean")
     slo_ms = max(stream.slo_ms for stream in engine.scenario.streams)
     service = "mean" if quantiles.shape[2] == 1 else "distribution"
-    return Fleet(table, quantiles, len(workers), slo_ms, service=service)
+    held = ServiceTimes(arrays.models, arrays.accuracy, quantiles, service)
+    return Fleet(table, held, len(workers), slo_ms)
 
 
 class SchemeScheduler(Scheduler):

@@ -1,4 +1,4 @@
-"""Worker types, stations, clusters, and what arrives at a station against simulated splits."""
+"""Worker types, clusters, and what arrives at a station against simulated splits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, Poisson
-from ramsis.cluster import Cluster, SloClass, Station, Variant, WorkerType
+from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.cluster.checks import numbered_alike
 from ramsis.cluster.routing import split
 from ramsis.errors import InvalidValueError
@@ -94,59 +94,23 @@ def test_a_worker_type_of_twice_the_speed_takes_half_the_time() -> None:
     assert numbered_alike([one, other, slow.service_times("p95", 4)]) == [0, 1, 0]
     with pytest.raises(InvalidValueError, match=r"^speed: not positive"):
         WorkerType("c", tiny_profile(), 1, speed=0.0)
-    with pytest.raises(InvalidValueError, match=r"^memory_mb: not positive"):
-        WorkerType("c", tiny_profile(), 1, memory_mb=-1.0)
 
 
-def test_variants_have_service_times_where_they_run() -> None:
-    variants = [Variant("small", "vision", 0.6, 100.0, times_ms={"gpu": [[2.0], [3.0]]}),
-                Variant("large", "vision", 0.9, 400.0, 50.0, {"gpu": [[9.0]], "cpu": [[90.0]]})]
-    times = Variant.service_times(variants, "gpu", "p95")
-    assert times.models == ("small", "large")
-    assert times.quantiles_ms[:, :, 0].tolist() == [[2.0, 3.0], [9.0, np.inf]]
-    assert Variant.service_times(variants, "cpu", "p95").models == ("large",)
-    with pytest.raises(InvalidValueError, match="no variant runs"):
-        Variant.service_times(variants, "tpu", "p95")
+def test_a_cluster_counts_its_workers_and_knows_its_longest_slo() -> None:
+    cluster = Cluster((WorkerType("a", tiny_profile(), 10), WorkerType("b", tiny_profile(), 2)),
+                      CLASSES)
+    assert (cluster.workers, cluster.slo_ms) == (12, 100.0)
 
 
-def test_a_station_knows_its_classes_and_its_share_of_the_queries() -> None:
-    some = Station("some", ("a",), 1, {60.0: 1.0, 100.0: 1 / 3}, multiplicity=4)
-    rest = Station("rest", ("a",), 6, {100.0: 2 / 3})
-    assert some.query_share(CLASSES) == pytest.approx(0.5)
-    assert some.own_classes(CLASSES) == (SloClass(60.0, 0.5), SloClass(100.0, 0.5))
-    assert rest.own_classes(CLASSES) == (SloClass(100.0),)
-    assert (some.all_workers, rest.all_workers) == (4, 6)
-    cluster = Cluster((WorkerType("a", tiny_profile(), 10),), CLASSES, (some, rest))
-    assert (cluster.workers, cluster.slo_ms) == (10, 100.0)
-
-
-@pytest.mark.parametrize(("changes", "words"), [
-    ({"workers": 0}, r"^station s: not a number of workers: got 0"),
-    ({"multiplicity": 1.5}, r"^Station: multiplicity: wrong type \(float\): got 1\.5"),
-    ({"share": {}}, "no queries come here"),
-    ({"share": {100.0: 1.5}}, "not a share of the queries"),
-    ({"share": {-1.0: 0.5}}, r"^slo_ms: not positive"),
-])
-def test_numbers_of_a_station_out_of_range_are_refused(
-    changes: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(InvalidValueError, match=words):
-        Station(**{"name": "s", "worker_types": ("a",), "workers": 1, "share": {100.0: 1.0},
-                   **changes})
-
-
-@pytest.mark.parametrize(("types", "classes", "stations", "words"), [
-    ([], CLASSES, (), "different names"),
-    ([("a", 1), ("a", 2)], CLASSES, (), "different names"),
-    ([("a", True)], CLASSES, (), r"^type a: not a number of workers: got True"),
-    ([("a", None)], CLASSES, (), r"^type a: not a number of workers: got None"),
-    ([("a", 1)], CLASSES[:1], (), "do not sum to 1"),
-    ([("a", 1)], CLASSES, [("a", {60.0: 1.0})], r"^class of 100ms: .*got 0\.0"),
-    ([("a", 1)], CLASSES, [("b", {60.0: 1.0, 100.0: 1.0})], "unknown worker type: got 'b'"),
+@pytest.mark.parametrize(("types", "classes", "words"), [
+    ([], CLASSES, "different names"),
+    ([("a", 1), ("a", 2)], CLASSES, "different names"),
+    ([("a", True)], CLASSES, r"^type a: not a number of workers: got True"),
+    ([("a", None)], CLASSES, r"^type a: not a number of workers: got None"),
+    ([("a", 1)], CLASSES[:1], "do not sum to 1"),
 ])
 def test_clusters_that_do_not_fit_together_are_refused(
-    types: Any, classes: Any, stations: Any, words: str
+    types: Any, classes: Any, words: str
 ) -> None:
     with pytest.raises(InvalidValueError, match=words):
-        Cluster(tuple(WorkerType(name, tiny_profile(), count) for name, count in types), classes,
-                tuple(Station("s", (of,), 1, share) for of, share in stations))
+        Cluster(tuple(WorkerType(name, tiny_profile(), count) for name, count in types), classes)

@@ -1,0 +1,77 @@
+"""Compiled loops over counts: the Poisson distribution by its recurrence.
+
+PF(k+1, T) = PF(k, T)·λT/(k+1), from the largest that is asked for both ways, so that each number
+is a product of positive ones. The largest is
+
+    PF(k) = exp(−δ(k) − D(k, m)) / √(2πk),    D(k, m) = k·log(k/m) + m − k,
+
+with m = λT and δ the error of Stirling's formula, which loses no digits at large m (C. Loader,
+"Fast and Accurate Computation of Binomial Probabilities", 2000).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import njit
+
+__all__ = ["poisson_row", "poisson_rows"]
+
+FloatArray = NDArray[np.float64]
+
+_SERIES = 16.0  # from which δ(k) is its series to 1e-16
+_LEAST = 1e-300  # what is smaller counts as nothing
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _one(count: float, mean: float) -> float:
+    """PF of a count, for a mean > 0."""
+    if count == 0.0:
+        return math.exp(-mean)
+    if count < _SERIES:
+        error = (math.lgamma(count + 1.0) - (count + 0.5) * math.log(count) + count
+                 - 0.5 * math.log(2.0 * math.pi))
+    else:
+        inverse = 1.0 / (count * count)
+        error = (1.0 / 12.0 - (1.0 / 360.0 - (1.0 / 1260.0 - (1.0 / 1680.0 - inverse / 1188.0)
+                                              * inverse) * inverse) * inverse) / count
+    far = (mean - count) / count  # D = k·(far − log1p(far))
+    return math.exp(-error - count * (far - math.log1p(far))) / math.sqrt(
+        2.0 * math.pi * count)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def poisson_row(mean: float, row: FloatArray) -> None:
+    """PF(k) for k = 0, 1, … into ``row``, whose first entry is that of no arrivals."""
+    size = row.size
+    if mean <= 0.0:
+        row[:] = 0.0
+        row[0] = 1.0
+        return
+    peak = min(int(mean), size - 1)
+    largest = _one(float(peak), mean)
+    row[peak] = largest
+    value, by_mean = largest, 1.0 / mean
+    for k in range(peak, 0, -1):
+        value *= k * by_mean
+        if value < _LEAST:
+            row[:k] = 0.0
+            break
+        row[k - 1] = value
+    value = largest
+    for k in range(peak + 1, size):
+        value *= mean / k
+        if value < _LEAST:
+            row[k:] = 0.0
+            break
+        row[k] = value
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def poisson_rows(mean: FloatArray, rows: FloatArray) -> None:
+    """The same for several means, (T,), into (T, K)."""
+    for i in range(mean.size):
+        poisson_row(mean[i], rows[i])

@@ -1,0 +1,88 @@
+"""Clusters: workers of some types, and the SLO classes of the queries that they answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ramsis.cluster.service_times import default_service
+from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster.worker_type import WorkerType, check_names
+from ramsis.errors import check_number_of
+from ramsis.profiles.model import ProfileSet
+from ramsis.runtime.policy_set import ALL_WORKERS
+
+__all__ = ["Cluster"]
+
+MAX_WORKERS = 10_000_000
+"""Most workers of a type: what an array of a number for each still holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """Workers of some types, and queries of some SLO classes.
+
+    Which stations answer them is said by the levels of a policy set
+    (:class:`ramsis.runtime.policy_set.Station`).
+
+    Attributes
+    ----------
+    worker_types : tuple of WorkerType
+        One or more, of different names, each with a count.
+    classes : tuple of SloClass
+        By rising SLO; their shares sum to 1.
+
+    Raises
+    ------
+    InvalidValueError
+        A name twice, a number out of range, or shares that do not sum to 1.
+    """
+
+    worker_types: tuple[WorkerType, ...]
+    classes: tuple[SloClass, ...]
+
+    def __post_init__(self) -> None:
+        check_names(self.worker_types, "workers")
+        for one in self.worker_types:
+            check_number_of("workers", one.count, where=f"type {one.name}",
+                            most=MAX_WORKERS)
+        object.__setattr__(self, "classes", merged_classes(self.classes))
+
+    @classmethod
+    def of(cls, profile: ProfileSet, *, workers: int, slo_ms: float) -> Cluster:
+        """Like workers, and one SLO for all queries.
+
+        Parameters
+        ----------
+        profile : ProfileSet
+        workers : int
+            >= 1.
+        slo_ms : float
+            Deadline after arrival, > 0.
+
+        Raises
+        ------
+        InvalidValueError
+            A number out of range.
+        """
+        check_number_of("workers", workers, most=MAX_WORKERS)
+        return cls((WorkerType(ALL_WORKERS, profile, workers),), (SloClass(float(slo_ms)),))
+
+    @property
+    def simple(self) -> bool:
+        """Whether there are one worker type, not named, and one SLO."""
+        return [one.name for one in self.worker_types] == [ALL_WORKERS] and len(self.classes) == 1
+
+    @property
+    def default_service(self) -> str:
+        """The service times of all its workers where none are named."""
+        return default_service(*(one.profile for one in self.worker_types))
+
+    @property
+    def workers(self) -> int:
+        """Of all types."""
+        return sum(one.count or 0 for one in self.worker_types)
+
+    @property
+    def slo_ms(self) -> float:
+        """The longest."""
+        return self.classes[-1].slo_ms

@@ -1,0 +1,31 @@
+"""Agents that learn to schedule: environment, rewards, training. Needs the extra ``rl``.
+
+Playing a trained agent needs no extra (:mod:`ramsis.sim.cluster.schedulers.rl`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.learning.rewards import REWARDS, Reward, reward_named
+
+__all__ = ["REWARDS", "Reward", "needing_extra", "reward_named"]
+
+
+def needing_extra(module: str) -> Any:
+    """A module of this package that needs the extra: ``environment`` or ``training``.
+
+    Raises
+    ------
+    InvalidValueError
+        A library cannot be imported; the message names the extra to install.
+    """
+    try:
+        return importlib.import_module(f"{__name__}.{module}")
+    except ImportError as error:
+        reason = " ".join(str(error).split())[:120]
+        raise InvalidValueError(describe(
+            f"training needs gymnasium, sb3-contrib and torch ({reason})", where="rl",
+            allowed="pip install 'ramsis[rl]'")) from error

@@ -1,0 +1,186 @@
+"""The cluster engine as an environment of gymnasium, for agents that schedule.
+
+A step is one decision of :mod:`ramsis.sim.cluster.schedulers.rl`: an agent is asked for one
+worker at a time, one worker after the other every millisecond. Workers for which nothing waits are
+passed over, as there is nothing to decide. An episode is a run of a scenario, with requests of its
+own; it is cut after so many steps, ``first_steps`` at first and twice as many every other episode,
+up to ``most_steps`` (the thesis: 3000 and 60000), as an agent that has not learned anything soon
+piles up work that nothing it does could help.
+
+Needs the extra ``rl``; this module cannot be imported without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, MultiDiscrete
+from numpy.typing import NDArray
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.learning.rewards import REWARDS, Reward
+from ramsis.scenario import Scenario
+from ramsis.sim.cluster import ClusterEngine, ClusterRun
+from ramsis.sim.cluster.agent import Mask, Vector
+from ramsis.sim.cluster.schedulers.rl import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, Observed
+
+__all__ = ["BATCH_SIZES", "EVERY_MS", "SLOTS", "ClusterEnv"]
+
+SLOTS, EVERY_MS, BATCH_SIZES = 12, 1.0, (1, 2, 4, 8, 16)
+"""Of the thesis."""
+_ROOM_MS = 1e-6
+
+Action = NDArray[np.int64]
+
+
+class ClusterEnv(gymnasium.Env[Vector, Action]):
+    """See the module.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    reward : Reward, optional
+        By default the third of the thesis.
+    slots : int
+        Models that are observed.
+    first_steps, most_steps : int
+        Steps of the first episode, and of the longest.
+    """
+
+    def __init__(
+        self, scenario: Scenario, reward: Reward = REWARDS["work"], *, slots: int = SLOTS,
+        first_steps: int = 3_000, most_steps: int = 60_000,
+    ) -> None:
+        if not 1 <= first_steps <= most_steps:
+            raise InvalidValueError(describe("not a length of episodes", where="first_steps",
+                                             value=first_steps, allowed=f"1 to {most_steps}"))
+        self.scenario, self.reward, self.slots = scenario, reward, slots
+        self.first_steps, self.most_steps = first_steps, most_steps
+        self.episode = 0
+        self._outcomes = [0, 0]  # requests not in time, and in time
+        low = [0.0] * slots + [-MOST_MS] * slots + [0.0]
+        high = [MOST_COUNT] * slots + [MOST_MS] * (slots + 1)
+        self.observation_space = Box(np.array(low, np.float32), np.array(high, np.float32))
+        self.action_space = MultiDiscrete([2] * slots + [len(BATCH_SIZES)] * slots)
+        nothing = np.zeros((slots, 2 + len(BATCH_SIZES)), dtype=bool)
+        nothing.reshape(-1)[:2 * slots:2] = True
+        nothing.reshape(-1)[2 * slots::len(BATCH_SIZES)] = True
+        self._nothing = nothing.reshape(-1)
+        self._void = np.array([0.0] * slots + [EMPTY_LAXITY_MS] * slots + [0.0], np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Vector, dict[str, Any]]:
+        """Begin a run with other requests."""
+        super().reset(seed=seed)
+        self.steps = 0
+        self.limit = min(self.first_steps << (self.episode // 2), self.most_steps)
+        self.episode += 1
+        self.engine = ClusterEngine(self.scenario, int(self.np_random.integers(2 ** 31)))
+        self.learner = _Learner(self.engine, self.slots, self.reward, self._outcomes)
+        self._playing: Generator[None, None, ClusterRun] = self.engine.play(self.learner)
+        self._turn: Iterator[int] = iter(())
+        self.run: ClusterRun | None = None
+        self._go_on()
+        self.learner.earned = 0.0
+        return self._observation, {}
+
+    def step(self, action: Action) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
+        """Carry out an action on the worker that it is for, and go on to the next decision."""
+        learner = self.learner
+        self.steps += 1
+        if self.run is None:
+            learner.decided(self.worker)
+            learner.carry_out(self.worker, np.asarray(action))
+            self._go_on()
+        earned, learner.earned = learner.earned, 0.0
+        over = self.run is not None
+        return self._observation, earned, over, not over and self.steps >= self.limit, {}
+
+    def in_time_since(self) -> tuple[int, int]:
+        """Requests that were not in time, and those that were, since this was last asked."""
+        late, in_time = self._outcomes
+        self._outcomes[:] = 0, 0
+        return late, in_time
+
+    def action_masks(self) -> Mask:
+        """The choices that can be carried out now, of all parts of the action in a row."""
+        return self._mask
+
+    def _go_on(self) -> None:
+        """Go on to the next worker for which something waits."""
+        while True:
+            for worker in self._turn:
+                observation, mask = self.learner.observe(worker)
+                if self.learner.shown:
+                    self.worker, self._observation, self._mask = worker, observation, mask
+                    return
+            if self.learner.in_turn:
+                self.learner.finish()
+                self.learner.in_turn = False
+            try:
+                next(self._playing)
+            except StopIteration as end:
+                self.run = end.value
+                self._observation, self._mask = self._void, self._nothing
+                return
+            self._turn = self.learner.asked()
+
+
+class _Learner(Observed):
+    """Pauses the run for each decision, and adds up what was earned."""
+
+    def __init__(
+        self, engine: ClusterEngine, slots: int, reward: Reward, outcomes: list[int]
+    ) -> None:
+        super().__init__(engine, EVERY_MS, slots, BATCH_SIZES)
+        self.reward, self.earned, self.in_turn = reward, 0.0, False
+        self.outcomes = outcomes
+        self.model_of = engine.requests.model
+        self.lost = reward.correction * reward.early
+
+    def on_timer(self, token: object) -> None:
+        """Let the agent decide."""
+        if self.begin():
+            self.in_turn = True
+            self.engine.pause()
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """What the requests of a batch came to."""
+        now_ms = self.engine.now_ms - _ROOM_MS
+        for request in self.engine.members(batch):
+            if self.deadline_ms[request] >= now_ms:
+                self.earned += self.reward.in_time
+                self.outcomes[1] += 1
+            else:
+                self.violated(request)
+        super().on_end(worker, batch)
+
+    def lapse(self, request: int) -> None:
+        """A request was not scheduled in time."""
+        self.violated(request)
+        super().lapse(request)
+
+    def violated(self, request: int) -> None:
+        """What a violation takes."""
+        self.outcomes[0] += 1
+        alone_ms = self._alone_ms[self.model_of[request]]
+        self.earned -= self.reward.violated + self.lost * alone_ms
+
+    def decided(self, worker: int) -> None:
+        """What the work that a worker has costs."""
+        pending_ms = max(self.free_ms[worker] - self.engine.now_ms, 0.0)
+        self.earned -= self.reward.work * pending_ms
+
+    def give(self, worker: int, model: int, size: int) -> float:
+        """What a batch costs and is expected to earn."""
+        queue, reward = self.queues[model], self.reward
+        row = self.rows[worker][model]
+        due_ms = [self.deadline_ms[queue[i]] for i in range(size)] if reward.early else []
+        end_ms = super().give(worker, model, size)
+        in_time = sum([one >= end_ms - _ROOM_MS for one in due_ms])
+        self.earned += reward.early * row[0] * in_time - reward.cost * row[size - 1]
+        return end_ms

@@ -1,0 +1,94 @@
+"""Rewards of an agent that schedules, of the thesis on reinforcement learning in Clockwork.
+
+At a decision on a worker the agent gets
+
+    in_time · (answers in time since the last decision)
+    - violated · (requests late or lapsed since then)
+    - cost · (time of the batches that it starts)
+    + early · (time alone of their requests that will be in time)
+    - correction · early · (time alone of the requests late or lapsed since the last decision)
+    - work · (time that the worker still has to work at the decision)
+
+with times in ms, *alone* in a batch of one. The thesis compares three:
+
+``sparse``
+    its first: 1 for an answer in time, -1 for a violation.
+``early``
+    its second: each request costs its share of the batch and earns twice its time alone as soon as
+    it is scheduled; three times that is taken back on a violation. So larger batches earn more.
+``work``
+    its third: that, and work that piles up on the worker costs. It gives no factor for this; ours
+    is 0.5, with which a batch of one on an idle worker still pays.
+
+``work:work=1,early=3`` changes factors of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from math import inf
+
+from ramsis.errors import InvalidValueError, describe
+
+__all__ = ["REWARDS", "Reward", "reward_named"]
+
+
+@dataclass(frozen=True)
+class Reward:
+    """Factors, all at least 0; see the module."""
+
+    in_time: float = 0.0
+    violated: float = 0.0
+    cost: float = 0.0
+    early: float = 0.0
+    correction: float = 0.0
+    work: float = 0.0
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if not 0 <= value < inf:
+                raise InvalidValueError(describe("factor of a reward out of range",
+                                                 where=f"reward: {one.name}", value=value,
+                                                 allowed="a number >= 0"))
+
+
+REWARDS: Mapping[str, Reward] = {
+    "sparse": Reward(in_time=1.0, violated=1.0),
+    "early": Reward(cost=1.0, early=2.0, correction=3.0),
+    "work": Reward(cost=1.0, early=2.0, correction=3.0, work=0.5),
+}
+"""Those of the thesis, in its order."""
+
+
+def reward_named(text: str) -> Reward:
+    """The reward that a text names; see the module.
+
+    >>> reward_named("work:work=1").work
+    1.0
+
+    Raises
+    ------
+    InvalidValueError
+        An unknown name or factor, or one that is negative or no number.
+    """
+    name, _, rest = text.partition(":")
+    if name not in REWARDS:
+        near = get_close_matches(name, REWARDS) or list(REWARDS)
+        raise InvalidValueError(describe("unknown reward", where="reward", value=name,
+                                         allowed=", ".join(near)))
+    names = [one.name for one in fields(Reward)]
+    given: dict[str, float] = {}
+    for part in filter(None, rest.split(",")):
+        key, _, value = part.partition("=")
+        try:
+            if key not in names or key in given:
+                raise ValueError(key)
+            given[key] = float(value)
+        except ValueError:
+            raise InvalidValueError(describe(
+                "not a factor of the reward", where=f"reward {name}", value=part,
+                allowed=", ".join(f"{one}=…" for one in names))) from None
+    return replace(REWARDS[name], **given)

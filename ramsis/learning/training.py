@@ -1,0 +1,359 @@
+"""Training an agent that schedules a scenario: maskable PPO of sb3-contrib over our engine.
+
+The network is two layers of 64 with tanh, another of the same size estimates values. Training
+starts from an agent that rarely runs anything, and in large batches where it does (the biases of
+the last layer are set so): one that runs everything at once on the first worker learns late. Many
+runs go on side by side in this process. Rewards are divided by the standard deviation of their
+discounted sum so far. After each ``evaluate_every`` steps the agent is played on a run that
+training does not see, with and without chance in its choices; the best one so far is what is
+written, and says whether it is to be played with chance.
+
+*Imitation.* With ``imitate`` the network is first taught, for so many decisions, to do what a
+simple rule does: whenever a worker has at most a millisecond of work, the most urgent model in the
+largest batch that its requests fill. PPO then goes on from there with the reward. It saves most of
+the time; without it an agent takes some hundred thousand decisions to get as far.
+
+A run of training is a function of scenario, settings and seed, on one machine with one version of
+the libraries. It can be stopped and taken up again from its checkpoint (a file of tensors and
+numbers, read without running code); what is taken up goes on with other requests than it would
+have had.
+
+Needs the extra ``rl``.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sb3_contrib import MaskablePPO
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.files import read_bytes, write_atomic
+from ramsis.learning.environment import BATCH_SIZES, EVERY_MS, SLOTS, ClusterEnv
+from ramsis.learning.policy import Scaled, SlotPolicy
+from ramsis.learning.rewards import REWARDS, Reward
+from ramsis.scenario import Scenario
+from ramsis.sim.cluster import ClusterEngine, measure_cluster
+from ramsis.sim.cluster.agent import Agent, Layer, Scaling, agent_from_document
+from ramsis.sim.cluster.schedulers.rl import AgentScheduler
+
+__all__ = ["Evaluation", "TrainingSettings", "agent_of", "evaluate", "imitate", "train",
+           "trainer"]
+
+_RUN_BIAS, _SIZE_BIAS = -2.0, 0.5
+_EVALUATION_SEED = 1_000_000
+_EVALUATED_S = 3.0
+_STRAYS, _PASSES = 0.1, 15  # share of random actions in what is imitated, and times it is read
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How an agent is trained.
+
+    Attributes
+    ----------
+    steps : int
+        Decisions in all; the thesis' twenty episodes have about 790,000.
+    seed : int
+    reward : Reward
+    runs : int
+        Side by side.
+    first_steps, most_steps : int
+        Length of the first episode of each of them, and of the longest. With many runs side by
+        side the first are shorter than the thesis' 3000 steps of a single one.
+    evaluate_every : int
+        Steps between two evaluations.
+    learning_rate, discount : float
+    imitate : int
+        Decisions of a rule that are imitated first; none by default.
+    """
+
+    steps: int = 800_000
+    seed: int = 0
+    reward: Reward = field(default_factory=lambda: REWARDS["work"])
+    runs: int = 64
+    first_steps: int = 500
+    most_steps: int = 60_000
+    evaluate_every: int = 40_000
+    learning_rate: float = 1e-3
+    discount: float = 0.99
+    imitate: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "runs", "first_steps", "evaluate_every"):
+            if getattr(self, name) < 1:
+                raise InvalidValueError(describe("not a count", where=name,
+                                                 value=getattr(self, name),
+                                                 allowed="a whole number >= 1"))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How an agent does; the first is before it has learned from any step.
+
+    Attributes
+    ----------
+    steps : int
+        That it has learned from.
+    training : float or None
+        Share in time in the training since the last evaluation, with chance in its choices.
+    in_time, mean_batch : float
+        Share in time and mean batch size beside the training, with or without chance, whatever
+        is better.
+    chance : bool
+        Which of these it is.
+    """
+
+    steps: int
+    training: float | None
+    in_time: float
+    mean_batch: float
+    chance: bool
+
+
+def train(
+    scenario: Scenario, settings: TrainingSettings = TrainingSettings(), *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_evaluation: Callable[[Evaluation], object] = lambda _: None,
+    on_steps: Callable[[int], object] = lambda _: None,
+) -> tuple[Agent, list[Evaluation]]:
+    """Train an agent.
+
+    Parameters
+    ----------
+    scenario : Scenario
+    settings : TrainingSettings
+    checkpoint : path, optional
+        Taken up if it is there, and written at each evaluation.
+    on_evaluation : callable
+        Called with each :class:`Evaluation`.
+    on_steps : callable
+        Called now and then with the number of steps so far.
+
+    Returns
+    -------
+    Agent
+        The best one.
+    list of Evaluation
+
+    Raises
+    ------
+    InputFileError
+        The checkpoint is damaged, or of a training with other settings.
+    """
+    torch.set_num_threads(1)
+    model, rewards = trainer(scenario, settings)
+    watch = _Watch(scenario, settings, model, rewards, on_evaluation, on_steps)
+    if checkpoint is not None:
+        watch.path = Path(checkpoint)
+        if watch.path.exists():
+            watch.take_up()
+    if settings.imitate and not model.num_timesteps:
+        imitate(model, scenario, settings)
+    left = settings.steps - model.num_timesteps
+    watch.look()
+    if left > 0:
+        model.learn(left, callback=watch, reset_num_timesteps=False)
+    watch.look()
+    assert watch.best is not None
+    return watch.best, watch.found
+
+
+def evaluate(agent: Agent, scenario: Scenario, seeds: range) -> tuple[float, float]:
+    """Share in time and mean batch size of an agent, over runs with these seeds."""
+    shares, batches = [], []
+    for seed in seeds:
+        found = measure_cluster(ClusterEngine(scenario, seed).serve(
+            lambda engine: AgentScheduler(engine, agent)))
+        shares.append(found.in_time_share or 0.0)
+        batches.append(found.mean_batch or 0.0)
+    return float(np.mean(shares)), float(np.mean(batches))
+
+
+def agent_of(
+    model: MaskablePPO, training: Mapping[str, Any], chance: bool = False
+) -> Agent:
+    """The agent that a model of sb3-contrib with :class:`SlotPolicy` has become."""
+    policy: Any = model.policy
+    linear = [one for one in policy.mlp_extractor.policy_net
+              if isinstance(one, torch.nn.Linear)] + [policy.action_net]
+    layers = tuple(Layer(one.weight.detach().numpy().T.copy(), one.bias.detach().numpy().copy())
+                   for one in linear)
+    return replace(_UNTAUGHT, layers=layers, chance=chance, training=training)
+
+
+_UNTAUGHT = Agent(SLOTS, BATCH_SIZES, EVERY_MS, count=Scaling(0.0, 16.0, 4.0),
+                  laxity_ms=Scaling(-10.0, 100.0, 20.0), work_ms=Scaling(0.0, 30.0, 5.0),
+                  layers=())
+
+
+def trainer(
+    scenario: Scenario, settings: TrainingSettings
+) -> tuple[MaskablePPO, VecNormalize]:
+    """The model of sb3-contrib before it has learned anything, and its environments."""
+    def environment() -> ClusterEnv:
+        return ClusterEnv(scenario, settings.reward, first_steps=settings.first_steps,
+                          most_steps=max(settings.most_steps, settings.first_steps))
+
+    rewards = VecNormalize(DummyVecEnv([environment] * settings.runs), norm_obs=False,
+                           gamma=settings.discount)
+    rollout = max(1, min(128, settings.steps // settings.runs))
+    model = MaskablePPO(
+        SlotPolicy, rewards, learning_rate=settings.learning_rate, n_steps=rollout,
+        batch_size=min(2048, rollout * settings.runs), n_epochs=4, gamma=settings.discount,
+        gae_lambda=0.95, ent_coef=0.0005, max_grad_norm=0.5, seed=settings.seed, device="cpu",
+        policy_kwargs={"features_extractor_class": Scaled,
+                       "features_extractor_kwargs": {"limits": _UNTAUGHT.limits},
+                       "net_arch": {"pi": [64, 64], "vf": [64, 64]}})
+    with torch.no_grad():
+        bias: Any = model.policy.action_net.bias
+        bias[1:2 * SLOTS:2] = _RUN_BIAS
+        bias[2 * SLOTS:] = torch.arange(len(BATCH_SIZES)).repeat(SLOTS) * _SIZE_BIAS
+    return model, rewards
+
+
+def imitate(model: MaskablePPO, scenario: Scenario, settings: TrainingSettings) -> None:
+    """Teach the network what the rule of the module does in so many decisions of its own."""
+    env = ClusterEnv(scenario, settings.reward, first_steps=2000, most_steps=2000)
+    env.reset(seed=settings.seed)
+    rng = np.random.default_rng(settings.seed)
+    seen, masks, actions = [], [], []
+    observation, mask = env.reset()[0], env.action_masks()
+    for _ in range(settings.imitate):
+        action = np.zeros(2 * SLOTS, dtype=np.int64)
+        if observation[-1] <= EVERY_MS and observation[0]:
+            action[0] = 1
+        fits = mask[2 * SLOTS:].reshape(SLOTS, -1)
+        action[SLOTS:] = fits.shape[1] - 1 - fits[:, ::-1].argmax(axis=1)
+        seen.append(observation)
+        masks.append(mask)
+        actions.append(action.copy())
+        if rng.random() < _STRAYS:  # what follows on mistakes is learned, too
+            action[:SLOTS] = (rng.random(SLOTS) < 1 / SLOTS) & (observation[:SLOTS] > 0)
+        observation, _, over, cut, _ = env.step(action)
+        if over or cut:
+            observation, _ = env.reset()
+        mask = env.action_masks()
+    tensors = [torch.as_tensor(np.array(one)) for one in (seen, actions, masks)]
+    optimiser = torch.optim.Adam(model.policy.parameters(), lr=2e-3)
+    for _ in range(_PASSES):
+        order = rng.permutation(settings.imitate)
+        for chosen in np.split(order, range(512, settings.imitate, 512)):
+            rows, wanted, allowed = (one[chosen] for one in tensors)
+            _, log_prob, _ = model.policy.evaluate_actions(rows, wanted, allowed)
+            optimiser.zero_grad()
+            loss: Any = -log_prob.mean()
+            loss.backward()
+            optimiser.step()
+
+
+class _Watch(BaseCallback):
+    """Evaluates the agent now and then, keeps the best, and writes checkpoints."""
+
+    def __init__(
+        self, scenario: Scenario, settings: TrainingSettings, model: MaskablePPO,
+        rewards: VecNormalize, on_evaluation: Callable[[Evaluation], object],
+        on_steps: Callable[[int], object],
+    ) -> None:
+        super().__init__()
+        self.scenario, self.settings, self.trained = scenario, settings, model
+        self.rewards, self.on_evaluation, self.on_steps = rewards, on_evaluation, on_steps
+        self.short = replace(scenario, duration_s=min(scenario.duration_s, _EVALUATED_S))
+        self.path: Path | None = None
+        self.best: Agent | None = None
+        self.best_state: dict[str, Any] = {}
+        self.found: list[Evaluation] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_start(self) -> None:
+        steps = self.trained.num_timesteps
+        self.on_steps(steps)
+        last = self.found[-1].steps if self.found else 0
+        if steps - last >= self.settings.evaluate_every:
+            self.look()
+
+    def look(self) -> None:
+        """Evaluate."""
+        steps = self.trained.num_timesteps
+        if self.found and self.found[-1].steps == steps:
+            return
+        late, good = np.sum(self.rewards.env_method("in_time_since"), axis=0).tolist()
+        training = good / (late + good) if late + good else None
+        seeds = range(_EVALUATION_SEED, _EVALUATION_SEED + 1)
+        (in_time, mean_batch), (by_chance, batch_by_chance) = (
+            evaluate(agent_of(self.trained, {}, chance), self.short, seeds)
+            for chance in (False, True))
+        chance = by_chance > in_time
+        if chance:
+            in_time, mean_batch = by_chance, batch_by_chance
+        if self.best is None or in_time >= max(one.in_time for one in self.found):
+            self.best = agent_of(self.trained, self.described(steps, in_time), chance)
+        self.found.append(Evaluation(steps, training, in_time, mean_batch, chance))
+        self.on_evaluation(self.found[-1])
+        if self.path is not None:
+            self.keep()
+
+    def described(self, steps: int, in_time: float) -> dict[str, Any]:
+        """How the agent was made."""
+        settings = asdict(self.settings)
+        return {"scenario": self.scenario.name, "method": "maskable PPO", "after_steps": steps,
+                "in_time_then": in_time, **settings}
+
+    def keep(self) -> None:
+        """Write the checkpoint."""
+        assert self.path is not None
+        assert self.best is not None
+        returns = self.rewards.ret_rms
+        state = {
+            "format": "ramsis.training/1", "settings": asdict(self.settings),
+            "scenario": self.scenario.to_document(), "steps": self.trained.num_timesteps,
+            "policy": self.trained.policy.state_dict(),
+            "optimiser": self.trained.policy.optimizer.state_dict(),
+            "returns": [float(returns.mean), float(returns.var), float(returns.count)],
+            "found": [asdict(one) for one in self.found], "best": self.best.to_document(),
+        }
+        stream = io.BytesIO()
+        torch.save(state, stream)
+        write_atomic(self.path, stream.getvalue())
+
+    def take_up(self) -> None:
+        """Go on from the checkpoint."""
+        assert self.path is not None
+        where = str(self.path)
+        try:
+            state = torch.load(io.BytesIO(read_bytes(self.path)), weights_only=True)
+            known = state["format"] == "ramsis.training/1"
+        except InputFileError:
+            raise
+        except Exception as error:  # damaged archives raise anything
+            reason = " ".join(str(error).split())[:80]
+            raise InputFileError(describe(f"not a checkpoint ({reason})", where=where)) from error
+        if not known or state["scenario"] != self.scenario.to_document():
+            raise InputFileError(describe("checkpoint of another training", where=where,
+                                          allowed="the same scenario, or another checkpoint"))
+        mine = asdict(self.settings)
+        for key, value in state["settings"].items():
+            if key != "steps" and mine[key] != value:
+                raise InputFileError(describe("checkpoint of other settings",
+                                              where=f"{where}: {key}", value=mine[key],
+                                              allowed=str(value)))
+        self.trained.policy.load_state_dict(state["policy"])
+        self.trained.policy.optimizer.load_state_dict(state["optimiser"])
+        self.trained.num_timesteps = state["steps"]
+        returns = self.rewards.ret_rms
+        mean, var, returns.count = state["returns"]
+        returns.mean, returns.var = np.array(mean), np.array(var)
+        self.found = [Evaluation(**one) for one in state["found"]]
+        self.best = agent_from_document(state["best"], where)
+        self.trained.set_random_seed(self.settings.seed + state["steps"])

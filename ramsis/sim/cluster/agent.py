@@ -1,0 +1,261 @@
+"""Trained agents: a small network that gives a worker its batches, and its file.
+
+The network maps what is observed of a worker and its most urgent models to an action
+(:class:`~ramsis.sim.cluster.schedulers.rl.Observed` says what both are):
+
+    x₀ = clip(observation, low, high) / unit
+    xₖ = tanh(xₖ₋₁ Wₖ + bₖ)      but for the last layer, which has no tanh
+
+The last layer gives a number for every choice of every part of the action; in each part the
+allowed choice of the largest number is taken, the first of equal ones; or, where the agent is to
+play with *chance*, one by chance with the probability softmax(x). Numbers are of 32 bits, as in
+training, and NumPy is all that playing an agent takes.
+
+The file is JSON of the format ``ramsis.agent/1``: reading it runs no code.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError, describe
+from ramsis.files import canonical_json, read_json, write_atomic
+from ramsis.runtime.fields import POSITIVE, Fields
+
+__all__ = ["AGENT_FORMAT", "Agent", "Layer", "Scaling", "agent_from_document", "read_agent",
+           "shipped_agent", "write_agent"]
+
+AGENT_FORMAT = "ramsis.agent/1"
+_MOST_SLOTS = 1000
+_MOST_BATCH = 10_000
+_SHIPPED = "clockwork-24ms.json"
+
+Vector = NDArray[np.float32]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One layer: ``weights`` of shape (inputs, outputs), ``bias`` of shape (outputs,)."""
+
+    weights: Vector
+    bias: Vector
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Layer:
+        """Read it."""
+        item.only(("weights", "bias"))
+        bias = _vector(item.numbers("bias"))
+        rows = item.items("weights")
+        inner = Fields({f"[{i}]": row for i, row in enumerate(rows)}, item.file,
+                       f"{item.path}.weights")
+        return cls(np.stack([_vector(inner.numbers(f"[{i}]", length=len(bias)))
+                             for i in range(len(rows))]), bias)
+
+    def to_document(self) -> dict[str, Any]:
+        """As it stands in a file."""
+        return {"weights": [_plain(row) for row in self.weights], "bias": _plain(self.bias)}
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Range that an observed number is cut to, and the unit that it is divided by."""
+
+    low: float
+    high: float
+    unit: float
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Scaling:
+        """Read it."""
+        item.only(("low", "high", "unit"))
+        low, high = item.number("low"), item.number("high")
+        if low > high:
+            raise item.refusal("low", "above high", value=low, allowed=f"a number <= {high:g}")
+        return cls(low, high, item.number("unit", POSITIVE))
+
+    def to_document(self) -> dict[str, float]:
+        """As it stands in a file."""
+        return {"low": self.low, "high": self.high, "unit": self.unit}
+
+
+@dataclass(frozen=True, eq=False)
+class Agent:
+    """A trained agent.
+
+    Attributes
+    ----------
+    slots : int
+        Models that it sees.
+    batch_sizes : tuple of int
+        It chooses among, rising.
+    every_ms : float
+        Time between two decisions.
+    count, laxity_ms, work_ms : Scaling
+        Of waiting requests and of the laxity, of each slot, and of the worker's work.
+    layers : tuple of Layer
+    chance : bool
+        Whether it plays with chance in its choices.
+    training : dict
+        How it was made; for people.
+    """
+
+    slots: int
+    batch_sizes: tuple[int, ...]
+    every_ms: float
+    count: Scaling
+    laxity_ms: Scaling
+    work_ms: Scaling
+    layers: tuple[Layer, ...]
+    chance: bool = False
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def limits(self) -> tuple[Vector, Vector, Vector]:
+        """Low, high and unit of each observed number, of the shape of the observation."""
+        rows = [(one.low, one.high, one.unit) for one in
+                (*[self.count] * self.slots, *[self.laxity_ms] * self.slots, self.work_ms)]
+        low, high, unit = np.array(rows, dtype=np.float32).T.copy()
+        return low, high, unit
+
+    def features(self, observation: Vector) -> Vector:
+        """What the network is given, of the shape of the observation."""
+        low, high, unit = self.limits
+        return (np.minimum(np.maximum(observation, low), high) / unit).astype(np.float32)
+
+    def act(
+        self, observation: Vector, mask: Mask, chance: np.random.Generator | None = None
+    ) -> NDArray[np.int64]:
+        """The action.
+
+        Parameters
+        ----------
+        observation : ndarray, shape (2 slots + 1,)
+        mask : ndarray of bool, shape (slots · (2 + batch sizes),)
+            The allowed choices of all parts, one part after the other.
+        chance : Generator, optional
+            Draws each choice with the probability that the network gives it; by default the
+            likeliest is taken.
+
+        Returns
+        -------
+        ndarray of int, shape (2 slots,)
+            For each slot whether to run it, and then for each the number of the batch size.
+        """
+        value: NDArray[Any] = self.features(observation)
+        for layer in self.layers[:-1]:
+            value = np.tanh(value @ layer.weights + layer.bias)
+        value = value @ self.layers[-1].weights + self.layers[-1].bias
+        if chance is not None:  # the largest of these is each choice with its probability
+            value = value + chance.gumbel(size=len(value))
+        value = np.where(mask, value, -np.inf)
+        run = value[: 2 * self.slots].reshape(self.slots, 2).argmax(axis=1)
+        size = value[2 * self.slots:].reshape(self.slots, -1).argmax(axis=1)
+        return np.concatenate((run, size))
+
+    def to_document(self) -> dict[str, Any]:
+        """As it stands in a file."""
+        return {
+            "format": AGENT_FORMAT, "slots": self.slots, "batch_sizes": list(self.batch_sizes),
+            "every_ms": self.every_ms, "count": self.count.to_document(),
+            "laxity_ms": self.laxity_ms.to_document(), "work_ms": self.work_ms.to_document(),
+            "layers": [one.to_document() for one in self.layers], "chance": self.chance,
+            "training": dict(self.training),
+        }
+
+
+def read_agent(path: str | os.PathLike[str]) -> Agent:
+    """The agent in a file.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read, or breaks the format; the message gives the JSON path.
+    """
+    return agent_from_document(read_json(path), str(path))
+
+
+def shipped_agent() -> Agent:
+    """The agent that is part of the package; its ``training`` says how it was made."""
+    place = resources.files(__package__).joinpath("agents", _SHIPPED)
+    with resources.as_file(place) as path:
+        return read_agent(path)
+
+
+def write_agent(agent: Agent, path: str | os.PathLike[str]) -> None:
+    """Write an agent's file, whole or not at all.
+
+    Raises
+    ------
+    OutputError
+        The file cannot be written.
+    """
+    write_atomic(Path(path), canonical_json(agent.to_document()))
+
+
+def agent_from_document(document: Mapping[str, Any], where: str) -> Agent:
+    """The agent in a parsed file; ``where`` stands before the place in every message.
+
+    Raises
+    ------
+    InputFileError
+        The document breaks the format.
+    """
+    top = Fields(document, where)
+    if top.value("format") != AGENT_FORMAT:
+        raise top.refusal("format", "unknown format or version", value=top.value("format"),
+                          allowed=AGENT_FORMAT)
+    top.only(("format", "slots", "batch_sizes", "every_ms", "count", "laxity_ms", "work_ms",
+              "layers", "chance", "training"))
+    slots = top.whole("slots", 1, _MOST_SLOTS)
+    sizes = top.items("batch_sizes")
+    if not (all(type(size) is int and 0 < size <= _MOST_BATCH for size in sizes)
+            and sorted(set(sizes)) == sizes and sizes[0] == 1):
+        raise top.refusal("batch_sizes", "not batch sizes", value=sizes,
+                          allowed="rising whole numbers from 1")
+    layers = tuple(Layer.from_fields(one) for one in top.children("layers"))
+    _check_shapes(layers, 2 * slots + 1, slots * (2 + len(sizes)), where)
+    return Agent(
+        slots, tuple(sizes), top.number("every_ms", POSITIVE),
+        Scaling.from_fields(top.child("count")), Scaling.from_fields(top.child("laxity_ms")),
+        Scaling.from_fields(top.child("work_ms")), layers, top.flag("chance"),
+        _notes(top) if "training" in top else {})
+
+
+def _notes(top: Fields) -> Mapping[str, Any]:
+    """What is said for people; any object."""
+    top.child("training")
+    notes: Mapping[str, Any] = top.value("training")
+    return notes
+
+
+def _check_shapes(layers: Sequence[Layer], inputs: int, outputs: int, where: str) -> None:
+    """Layers fit on each other, on what is observed, and on the actions."""
+    for i, layer in enumerate(layers):
+        if len(layer.weights) != inputs:
+            raise InputFileError(describe(
+                "network of the wrong shape", where=f"{where}: layers[{i}].weights",
+                value=f"{len(layer.weights)} rows", allowed=f"{inputs} rows"))
+        inputs = len(layer.bias)
+    if inputs != outputs:
+        raise InputFileError(describe(
+            "network of the wrong shape", where=f"{where}: layers[{len(layers) - 1}].bias",
+            value=f"{inputs} numbers", allowed=f"{outputs} numbers, one for each choice"))
+
+
+def _vector(numbers: Sequence[float]) -> Vector:
+    return np.array(numbers, dtype=np.float32)
+
+
+def _plain(numbers: Vector) -> list[float]:
+    """The shortest numbers that read back as these."""
+    return [float(str(number)) for number in numbers]

@@ -1,0 +1,147 @@
+"""Schedulers that are asked at fixed times: each worker in turn, every so many milliseconds.
+
+At such a time requests that are overdue are dropped, models that no worker holds are loaded onto
+a worker with room, or in the place of models without waiting requests, and then each active worker
+is asked which batches it is given (:meth:`Invoked.decide`). It runs them one after the other.
+While nothing waits, nobody is asked.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from random import Random
+
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
+
+__all__ = ["Invoked"]
+
+
+class Invoked(Scheduler):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    name : str
+        For messages.
+    every_ms : float
+        Time between two decisions.
+    slots : int
+        Models that are looked at in a decision.
+    """
+
+    def __init__(self, engine: ClusterEngine, name: str, every_ms: float, slots: int) -> None:
+        super().__init__(engine)
+        check_at_least(1e-3, name, every_ms=every_ms)
+        check_at_least(1, name, slots=slots)
+        self.every_ms, self.slots = every_ms, slots
+        self.rng = Random(engine.seed)
+        self.queues: dict[int, deque[int]] = {}
+        self.given: list[deque[tuple[int, list[int]]]] = [deque() for _ in engine.workers.type]
+        self.free_ms = [0.0] * len(engine.workers)
+        self.deadline_ms = engine.requests.deadline_ms
+        self.rows = [engine.times.rows[kind] for kind in engine.workers.type]
+        self.awake = False
+
+    @abstractmethod
+    def decide(self, worker: int) -> None:
+        """Give a worker batches."""
+
+    def on_arrival(self, request: int) -> None:
+        """Queue it, and decide at the next time."""
+        self.queues.setdefault(self.engine.requests.model[request], deque()).append(request)
+        if not self.awake:
+            self.awake = True
+            self.engine.wake_at(self.engine.now_ms + self.every_ms)
+
+    def on_timer(self, token: object) -> None:
+        """Decide."""
+        if self.begin():
+            for worker in self.asked():
+                self.decide(worker)
+            self.finish()
+
+    def on_end(self, worker: int, batch: int) -> None:
+        """Start the next batch that the worker was given."""
+        self.start(worker)
+
+    def on_loaded(self, worker: int, model: int) -> None:
+        """Start what waited for the end of a load that blocks."""
+        self.start(worker)
+
+    def begin(self) -> bool:
+        """Drop what is overdue and load what is nowhere; whether anything waits."""
+        self.awake = False
+        now_ms, deadline_ms = self.engine.now_ms, self.deadline_ms
+        waiting = []
+        for model, queue in list(self.queues.items()):
+            room_ms = self.room_ms(model)
+            while queue and deadline_ms[queue[0]] < now_ms + room_ms:
+                self.lapse(queue.popleft())
+            if queue:
+                waiting.append((deadline_ms[queue[0]], model))
+            else:
+                del self.queues[model]
+        waiting.sort()
+        self.urgent = [model for _, model in waiting]
+        for model in self.urgent[:self.slots]:
+            if not any(model in held for held in self.engine.workers.loaded):
+                self.load(model)
+        return bool(waiting)
+
+    def asked(self) -> Iterator[int]:
+        """The workers that are asked, in their order."""
+        for worker, status in enumerate(self.engine.workers.status):
+            if status == "active":
+                yield worker
+
+    def finish(self) -> None:
+        """See to it that the next time comes."""
+        self.awake = True
+        self.engine.wake_at(self.engine.now_ms + self.every_ms)
+
+    def room_ms(self, model: int) -> float:
+        """How long before its deadline a request of a model is overdue."""
+        return 0.0
+
+    def lapse(self, request: int) -> None:
+        """A request is overdue."""
+        self.engine.drop(request)
+
+    def give(self, worker: int, model: int, size: int) -> float:
+        """Give a worker a batch of the oldest requests of a model; when it will end."""
+        queue = self.queues[model]
+        start_ms = max(self.free_ms[worker], self.engine.now_ms)
+        self.free_ms[worker] = start_ms + self.rows[worker][model][size - 1]
+        self.given[worker].append((model, [queue.popleft() for _ in range(size)]))
+        self.start(worker)
+        return self.free_ms[worker]
+
+    def start(self, worker: int) -> None:
+        """Start the next batches that the worker was given, as it has free lanes."""
+        given = self.given[worker]
+        while given and self.engine.workers.free_lanes[worker] > 0:
+            self.engine.run(worker, *given.popleft())
+
+    def load(self, model: int) -> None:
+        """Load a model onto a random worker with room, making some where nothing waits."""
+        engine, workers = self.engine, self.engine.workers
+        if any(model in coming for coming in workers.loading):
+            return
+        able = [worker for worker in range(len(workers)) if workers.may_load(worker)
+                and engine.times.runs(workers.type[worker], model)]
+        if not able:
+            return
+        worker = self.rng.choice(able)
+        busy = {m for m, _ in self.given[worker]}
+        for other in sorted(workers.loaded[worker]):
+            if workers.fits(worker, model):
+                break
+            idle = not self.queues.get(other) and other not in busy
+            if idle and not engine.runs_now(worker, other):
+                engine.unload(worker, other)
+        if workers.fits(worker, model):
+            engine.load(worker, model)

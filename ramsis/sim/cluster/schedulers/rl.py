@@ -1,0 +1,145 @@
+"""The scheduler of the thesis on reinforcement learning in Clockwork (Saarland, 2022).
+
+Every millisecond an agent is asked for each worker in turn; between two workers it sees what the
+first was given. It observes, of the 12 models with waiting requests on this worker that are most
+urgent, how many requests wait and the *laxity* of the oldest (deadline - now - what a batch of one
+takes), and how much work the worker has been given that is not done: 25 numbers. Where fewer
+models wait, a slot has 0 requests and a laxity of 1000 ms. For each slot it decides whether to run
+the model, and in a batch of which size; the batches go to the worker in the order of the slots.
+Choices that cannot be carried out (a slot without model, more requests than wait) are masked.
+
+So one agent serves any number of workers and models: nothing that it sees says which worker it is,
+and on 6 GPUs it is asked 6 times a millisecond. Requests lapse when not even a batch of one that
+started now would be in time, as in Clockwork. The thesis leaves loading to another module; here
+models that no worker holds are loaded as :mod:`~ramsis.sim.cluster.schedulers.invoked` says.
+
+Agents come from a file (:mod:`ramsis.sim.cluster.agent`), made by ``ramsis scenario train``.
+"""
+
+from __future__ import annotations
+
+from heapq import nsmallest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.sim.cluster.agent import Agent, Mask, Vector, read_agent, shipped_agent
+from ramsis.sim.cluster.engine import ClusterEngine
+from ramsis.sim.cluster.schedulers.invoked import Invoked
+
+__all__ = ["EMPTY_LAXITY_MS", "MOST_COUNT", "MOST_MS", "AgentScheduler", "Observed",
+           "RLScheduler"]
+
+EMPTY_LAXITY_MS = 1000.0
+"""Laxity of a slot without model."""
+MOST_COUNT, MOST_MS = 1e4, 1e5
+"""What observed counts and times are cut to."""
+
+
+class Observed(Invoked):
+    """What an agent sees of a worker, and how its actions are carried out.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    every_ms : float
+    slots : int
+    batch_sizes : tuple of int
+        Rising, from 1.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, every_ms: float, slots: int, batch_sizes: tuple[int, ...]
+    ) -> None:
+        super().__init__(engine, "rl", every_ms, slots)
+        self.batch_sizes = batch_sizes
+        self.shown: list[int] = []  # the models in the slots
+        sizes = np.array(batch_sizes)
+        self._fills = np.arange(batch_sizes[-1] + 1)[:, None] >= sizes
+        self._fills[0, 0] = True  # an empty slot has one choice
+        kinds = engine.workers.type
+        self._most = [[min(batch_sizes[-1], max(by_model, default=0))
+                       for by_model in engine.times.sizes[kind]] for kind in kinds]
+        least = list(zip(*self.rows, strict=True))
+        self._alone_ms: list[float] = [min(row[0] for row in rows) for rows in least]
+
+    def room_ms(self, model: int) -> float:
+        """What a batch of one takes at least."""
+        return self._alone_ms[model]
+
+    def decide(self, worker: int) -> None:
+        """Nothing: whoever plays the agent decides."""
+
+    def observe(self, worker: int) -> tuple[Vector, Mask]:
+        """What the agent sees of a worker, shape (2 slots + 1,), and the choices it has.
+
+        The mask has the choices of all parts of the action, one part after the other: for each
+        slot whether to run, then for each the batch size.
+        """
+        now_ms, slots, queues = self.engine.now_ms, self.slots, self.queues
+        held, rows, most = (self.engine.workers.loaded[worker], self.rows[worker],
+                            self._most[worker])
+        deadline_ms = self.deadline_ms
+        found = nsmallest(slots, [(deadline_ms[queue[0]] - rows[model][0], model)
+                                  for model, queue in queues.items() if queue and model in held])
+        self.shown = [model for _, model in found]
+        counts = [len(queues[model]) for model in self.shown]
+        empty = slots - len(found)
+        observation = np.array([
+            *counts, *[0] * empty, *[latest_ms - now_ms for latest_ms, _ in found],
+            *[EMPTY_LAXITY_MS] * empty, max(self.free_ms[worker] - now_ms, 0.0)], np.float32)
+        if observation[-1] > MOST_MS or max(counts, default=0) > MOST_COUNT or (
+                found and abs(found[-1][0] - now_ms) > MOST_MS):
+            observation[:slots].clip(max=MOST_COUNT, out=observation[:slots])
+            observation[slots:].clip(-MOST_MS, MOST_MS, out=observation[slots:])
+        mask = np.ones((slots, 2 + len(self.batch_sizes)), dtype=bool)
+        fill = [min(count, most[model])
+                for count, model in zip(counts, self.shown, strict=True)] + [0] * empty
+        flat = mask.reshape(-1)
+        flat[1:2 * slots:2] = fill
+        flat[2 * slots:] = self._fills[fill].reshape(-1)
+        return observation, flat
+
+    def carry_out(self, worker: int, action: NDArray[np.int64]) -> None:
+        """Give the worker the batches of an action; what cannot be done is left out."""
+        choices: list[int] = action.tolist()
+        for slot, model in enumerate(self.shown):
+            if choices[slot]:
+                size = self.batch_sizes[choices[self.slots + slot]]
+                if size <= min(len(self.queues[model]), self._most[worker][model]):
+                    self.give(worker, model, size)
+
+
+class AgentScheduler(Observed):
+    """Plays an agent.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    agent : Agent
+    """
+
+    def __init__(self, engine: ClusterEngine, agent: Agent) -> None:
+        super().__init__(engine, agent.every_ms, agent.slots, agent.batch_sizes)
+        self.agent = agent
+        self.draws = np.random.default_rng(engine.seed) if agent.chance else None
+
+    def decide(self, worker: int) -> None:
+        """Ask the agent."""
+        observation, mask = self.observe(worker)
+        if self.shown:
+            self.carry_out(worker, self.agent.act(observation, mask, self.draws))
+
+
+class RLScheduler(AgentScheduler):
+    """See the module.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    agent : str
+        File of the agent; by default the one that is part of the package.
+    """
+
+    def __init__(self, engine: ClusterEngine, agent: str = "") -> None:
+        super().__init__(engine, read_agent(agent) if agent else shipped_agent())

@@ -1,0 +1,201 @@
+"""Cells of scenarios: jobs that each run one scheduler on one scenario.
+
+What no scheduler can beat depends on the requests alone, so it is a job of its own, whose result
+all schedulers share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ramsis import __version__
+from ramsis.bounds import scenario_bound
+from ramsis.errors import InputFileError
+from ramsis.files import canonical_json, read_json, write_atomic
+from ramsis.planning import compare, scheduler_named
+from ramsis.scenario import Scenario, draw_requests, read_scenario
+from ramsis.sim.cluster import ClusterMetrics
+from ramsis.sim.cluster.own import source_of
+from ramsis.sweep.jobs import file_of
+from ramsis.sweep.spec import ScenarioCell
+
+__all__ = ["BoundJob", "ScenarioJob", "SweepScenario", "scenario_row", "seed_rows"]
+
+SCENARIO_FORMAT = "ramsis.sweep-scenario/1"
+"""The ``format`` field of a cell's file; a new number where the same inputs give new results."""
+BOUND_FORMAT = "ramsis.sweep-bound/1"
+
+_FIGURES = ("in_time", "in_time_half_width", "bound", "share_of_bound",
+            *(item.name for item in fields(ClusterMetrics)
+              if item.name not in ("in_time", "in_time_share")))
+COLUMNS = ("scenario", "scheduler", "seed", "seeds", *_FIGURES)
+"""Of the table of cells."""
+SEED_COLUMNS = tuple(name for name in COLUMNS if name not in ("seeds", "in_time_half_width"))
+"""Of the table of runs."""
+
+
+@dataclass(frozen=True)
+class SweepScenario:
+    """A scenario with the traces that it names, and what it says as plain JSON values."""
+
+    scenario: Scenario
+    document: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], own_arrivals: str | None) -> SweepScenario:
+        """The scenario of a file, with the digest of each trace.
+
+        Raises
+        ------
+        InputFileError
+            The file, or one that it names, cannot be read.
+        """
+        found = read_scenario(path, own_arrivals=own_arrivals).with_traces()
+        digests = {}
+        for stream in found.streams:
+            content = stream.workload.content()
+            if content:
+                digest = hashlib.sha256()
+                for values in content:
+                    digest.update(repr(values.shape).encode() + values.tobytes())
+                digests[stream.name] = digest.hexdigest()
+        return cls(found, {"scenario": found.to_document(), "traces": digests})
+
+
+@dataclass(frozen=True)
+class BoundJob:
+    """What no scheduler can beat on a scenario, a share for each seed."""
+
+    folder: Path
+    cell: ScenarioCell
+    scenario: SweepScenario
+
+    @property
+    def needs(self) -> tuple[()]:
+        """None."""
+        return ()
+
+    @cached_property
+    def path(self) -> Path:
+        """Of the shares."""
+        return self.folder / "bounds" / file_of(self.inputs)
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """All that they depend on."""
+        return {"code": f"{BOUND_FORMAT} {__version__}", **self.scenario.document,
+                "seed": self.cell.seed, "seeds": self.cell.seeds}
+
+    def done(self) -> bool:
+        """Whether there is such a file."""
+        return self.path.exists()
+
+    def run(self) -> None:
+        """Compute the bound of each seed."""
+        self.shares()
+
+    def shares(self) -> list[float]:
+        """The shares, computed unless they are there and whole; none where it is not known."""
+        try:
+            document = read_json(self.path)
+            if document.get("inputs") == self.inputs:
+                return [float(one) for one in document["shares"]]
+        except (InputFileError, KeyError, TypeError, ValueError):
+            pass
+        scenario, found = self.scenario.scenario, []
+        for seed in _seeds(self.cell):
+            requests = draw_requests(scenario, seed)
+            known = scenario_bound(scenario, requests)
+            if known is not None and len(requests):
+                found.append(known.share)
+        write_atomic(self.path, canonical_json({"format": BOUND_FORMAT, "inputs": self.inputs,
+                                                "shares": found}))
+        return found
+
+
+@dataclass(frozen=True)
+class ScenarioJob:
+    """One scheduler on one scenario."""
+
+    folder: Path
+    cell: ScenarioCell
+    scenario: SweepScenario
+
+    @cached_property
+    def path(self) -> Path:
+        """Of the cell's result."""
+        return self.folder / "scenarios" / file_of(self.inputs)
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """All that the result depends on; of a scheduler of one's own the file that it is in."""
+        spec = scheduler_named(self.cell.scheduler)
+        source = None if spec.own is None else source_of(spec.own)
+        code = None if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
+        return {"code": f"{SCENARIO_FORMAT} {__version__}", **self.scenario.document,
+                "scheduler": spec.text.partition(":")[0] if spec.own is None else spec.own,
+                "parameters": dict(spec.parameters), "source": code,
+                "seed": self.cell.seed, "seeds": self.cell.seeds, "bound": self.cell.bounded}
+
+    @property
+    def needs(self) -> tuple[BoundJob, ...]:
+        """Jobs whose files it reads."""
+        if not self.cell.bounded:
+            return ()
+        return (BoundJob(self.folder, self.cell, self.scenario),)
+
+    def result(self) -> dict[str, Any] | None:
+        """What the cell's file holds; ``None`` if there is no whole file of these inputs."""
+        try:
+            document = read_json(self.path)
+        except InputFileError:
+            return None
+        good = (document.get("format") == SCENARIO_FORMAT
+                and document.get("inputs") == self.inputs)
+        return document if good else None
+
+    def done(self) -> bool:
+        """Whether there is a whole file of these inputs."""
+        return self.result() is not None
+
+    def run(self) -> None:
+        """Simulate, and write what came of it."""
+        spec = scheduler_named(self.cell.scheduler)
+        seeds = _seeds(self.cell)
+        found, = compare(self.scenario.scenario, [spec], seeds)
+        shares = tuple(share for need in self.needs for share in need.shares())
+        found = replace(found, bounds=shares)
+        each = [replace(found, seeds=(seed,), metrics=(metrics,), bounds=shares[i:i + 1]).row()
+                for i, (seed, metrics) in enumerate(zip(seeds, found.metrics, strict=True))]
+        write_atomic(self.path, canonical_json({
+            "format": SCENARIO_FORMAT, "inputs": self.inputs, "result": found.row(),
+            "seeds": each}))
+
+
+def scenario_row(cell: ScenarioCell, document: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of ``scenarios.csv``: means over the seeds, sums of counts."""
+    return {**_cell(cell), "seeds": cell.seeds, **_figures(document["result"])}
+
+
+def seed_rows(cell: ScenarioCell, document: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+    """Rows of ``scenario-seeds.csv``, one for each seed."""
+    return [{**_cell(cell), **_figures(one), "seed": cell.seed + i}
+            for i, one in enumerate(document["seeds"])]
+
+
+def _cell(cell: ScenarioCell) -> dict[str, Any]:
+    return {"scenario": cell.scenario, "scheduler": cell.scheduler, "seed": cell.seed}
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: row.get(name) for name in _FIGURES}
+
+
+def _seeds(cell: ScenarioCell) -> range:
+    return range(cell.seed, cell.seed + cell.seeds)

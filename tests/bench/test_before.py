@@ -1,0 +1,85 @@
+"""The speeds that users notice, as ratios to the code before: ``BEFORE=REVISION make bench``.
+
+The earlier code is taken from git into a folder of its own; a process of each is asked in turn,
+and the least processor time of each counts, so that other work on the machine touches both alike.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.ledger import Ledger
+from tests.bench.speeds import QUERIES
+from tests.bench.timing import ROOT, Timing
+
+ROUNDS = 7
+TARGETS_S = {
+    "pure": 0.010, "pure, late=serve": 0.010, "pure, drawn times": 0.050,
+    "all that a file states": 0.110, "all, drawn times": 0.250, "central queue": 0.150,
+    "simulate": QUERIES / 20e6,
+}
+
+
+class Asked:
+    """A process of one code that runs tasks by name."""
+
+    def __init__(self, code: Path, profile: Path) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(code)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        self._process = subprocess.Popen(
+            [sys.executable, str(ROOT / "tests" / "bench" / "speeds.py"), str(profile)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=code, env=environment)
+
+    def seconds(self, task: str) -> float:
+        """Processor time of a task."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(task + "\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        """End the process."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def both(
+    profile_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Asked, Asked]]:
+    """This code, and the code of the revision that BEFORE names."""
+    revision = os.environ.get("BEFORE")
+    if not revision:
+        pytest.skip("BEFORE names no revision to compare with")
+    folder = tmp_path_factory.mktemp("before")
+    archive = subprocess.run(["git", "archive", revision, "ramsis", "placement_milp"], cwd=ROOT,
+                             check=True, capture_output=True).stdout
+    subprocess.run(["tar", "xf", "-"], cwd=folder, check=True, input=archive)
+    asked = Asked(ROOT, profile_file), Asked(folder, profile_file)
+    yield asked
+    for one in asked:
+        one.close()
+
+
+@pytest.mark.parametrize("task", list(TARGETS_S))
+def test_speed(
+    benchmark: Any, ledger: Ledger, both: tuple[Asked, Asked], task: str
+) -> None:
+    found: list[tuple[float, float]] = []
+
+    def once() -> None:
+        found.append((both[0].seconds(task), both[1].seconds(task)))
+
+    benchmark.pedantic(once, rounds=ROUNDS)
+    now, before = (min(times) for times in zip(*found, strict=True))
+    ledger.time(f"now: {task}", Timing(now, now), TARGETS_S[task])
+    ledger.ratio(Timing(now, now), Timing(before, before), f"before, {os.environ['BEFORE']}")

@@ -1,0 +1,139 @@
+"""Counts that must not rise: branches on kinds, functions of many parameters, nouns defined twice.
+
+What kind of policy, settings, table or cluster there is, is asked where files are read and where
+the command line takes words; everywhere else the object itself knows what to do. ``python -m
+tests.test_architecture`` prints what is found, with the places that may ask.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests.test_imports import ROOT, SOURCES
+
+MOST_PARAMETERS = 8
+
+KINDS = {
+    "Policy", "PolicySet", "DecisionTable", "Selector", "SynthesisSettings", "Cluster", "Station",
+    "ServiceTimes", "LatencyTable", "ProfileSet", "WorkerProblem", "CentralProblem", "Recipe",
+    "RoundRobin", "ShortestQueue", "Central", "Policies", "PolicyScheme", "PerType", "Plan",
+    "ModelSwitching", "Fleet", "Fleets", "WorkerAnalysis", "CentralAnalysis", "Compiled",
+}
+"""Classes of which one may stand in the place of another."""
+TELLING = {"kind", "dispatch", "scheme", "batching"}
+"""Attributes that say of which kind an object is."""
+KIND_WORDS = re.compile(
+    r"worker|fleet|round-robin|shortest-queue|central-queue|variable|maximal|[A-Z_]*DISPATCH\w*")
+ONE_KIND_HAS = {"slo_classes", "idle_levels", "queue_levels", "max_queue", "batching", "dispatch",
+                "late", "spare_idle", "stations", "max_batch"}
+"""Attributes that ``hasattr`` would tell kinds by."""
+MAY_ASK = (
+    r"ramsis/policy/.*", r"ramsis/runtime/(__init__|table|table_reader|manifest|fields)\.py",
+    r"ramsis/cli/(main|options|params|generate|policy|clusters)\.py",
+    r"placement_milp/(io|consistency)\.py", r"ramsis/scenario/(records|reading|consistency)\.py",
+)
+"""Readers of files, and the front door of the command line."""
+KNOWN = Counter({
+    # One profile, one table or one set of policies may be given in the place of several.
+    "ramsis/bounds/fluid.py: isinstance(one, LatencyTable)": 1,
+    "ramsis/sim/schemes/policies.py: isinstance(policies, PolicySet)": 1,
+    "ramsis/synthesis/capacity.py: isinstance(types, ProfileSet)": 1,
+    "ramsis/synthesis/sets.py: isinstance(cluster, Cluster)": 1,
+    # A scheme that needs measurements of its own before it can run.
+    "ramsis/sweep/jobs.py: isinstance(spec, ModelSwitching)": 1,
+})
+"""Branches that there are. Shorten this list; do not add to it."""
+
+SAME = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
+NOUNS = {"Policy", "DecisionTable", "PolicySet", "Selector", "ServiceTimes", "Cluster", "Station",
+         "SloClass", "Fleet", "Scenario", "Recipe", "Replica", "LatencyTable", "ProfileSet"}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def named(node: ast.AST) -> set[str]:
+    """Names, attributes and texts in an expression."""
+    found = set()
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name):
+            found.add(one.id)
+        elif isinstance(one, ast.Attribute):
+            found.add(one.attr)
+        elif isinstance(one, ast.Constant) and isinstance(one.value, str):
+            found.add(one.value)
+    return found
+
+
+def asks(node: ast.AST) -> bool:
+    """Whether an expression, or a case of ``match``, asks for a kind."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
+        if node.func.id in ("isinstance", "issubclass"):
+            return bool(named(node.args[1]) & KINDS)
+        if node.func.id == "hasattr" or (node.func.id == "getattr" and len(node.args) == 3):
+            return bool(named(node.args[1]) & ONE_KIND_HAS)
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], SAME):
+        sides = [node.left, *node.comparators]
+        attributes = {one.attr for one in sides if isinstance(one, ast.Attribute)}
+        words = {word for one in sides for word in named(one)}
+        return bool(attributes & TELLING) and any(map(KIND_WORDS.fullmatch, words))
+    return isinstance(node, ast.MatchClass) and bool(named(node.cls) & KINDS)
+
+
+def branches() -> Counter[str]:
+    """Branches on kinds where none should be, with how often each is there."""
+    found: Counter[str] = Counter()
+    for path in SOURCES:
+        name = path.relative_to(ROOT).as_posix()
+        if not any(re.fullmatch(pattern, name) for pattern in MAY_ASK):
+            found.update(f"{name}: {ast.unparse(node)}" for node in ast.walk(tree(path))
+                         if asks(node))
+    return found
+
+
+def is_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function has options of the command line."""
+    return any("click" in names or any(name.endswith(("option", "options", "command"))
+                                       for name in names)
+               for names in map(named, node.decorator_list))
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Functions of a file, and how many parameters each has besides ``self``."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_command(node):
+            given = node.args
+            names = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+            own = names[1:] if names[:1] in (["self"], ["cls"]) else names
+            yield node.name, len(own) + (given.vararg is not None) + (given.kwarg is not None)
+
+
+def test_kinds_are_asked_for_where_files_and_words_are_read_only() -> None:
+    assert branches() == KNOWN
+
+
+def test_no_function_has_more_than_eight_parameters() -> None:
+    found = {f"{path.relative_to(ROOT)}: {name}": count for path in SOURCES
+             for name, count in functions(path) if count > MOST_PARAMETERS}
+    # Kernels take arrays one by one, since compiled code has no records.
+    assert {name: count for name, count in found.items() if "_kernels.py" not in name} == {}
+
+
+def test_a_noun_is_defined_once() -> None:
+    homes = Counter(node.name for path in SOURCES
+                    for node in tree(path).body
+                    if isinstance(node, ast.ClassDef) and node.name in NOUNS)
+    assert homes == Counter(NOUNS)
+
+
+if __name__ == "__main__":
+    for branch, count in branches().items():
+        print(count, branch)
