@@ -91,6 +91,9 @@ READERS: Mapping[str, Kind] = {
          "--json"], _REPORT]),
     "scenario": Kind("scenario.json", "json", _SCENARIO),
     "scenario in TOML": Kind("scenario.toml", "toml", _SCENARIO),
+    "agent": Kind("agent.json", "json", [
+        ["validate", "{file}"],
+        ["cluster", "{kit}/scenario.json", "--scheduler", "rl:agent={file}"]]),
     "value table": Kind("values.json", "json", [["validate", "{file}"]]),
     "sweep": Kind("sweep.toml", "toml", [
         ["sweep", "{file}", "--out", "{out}", "--processes", "1"]]),
