@@ -19,6 +19,9 @@ from ramsis.serving.server import Server
 __all__ = ["HttpSettings", "bound_socket", "serve"]
 
 _BACKLOG = 2048
+_IDLE_S = 75
+"""After which a connection without requests is closed; longer than clients keep theirs, or one
+could send a request just as the server closes it, and get no answer."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +110,7 @@ async def serve(
                           body_timeout_s=settings.body_timeout_s)
         http = _Uvicorn(uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", backlog=_BACKLOG,
+            timeout_keep_alive=_IDLE_S,
             timeout_graceful_shutdown=max(int(server.settings.drain_s), 1)))
         loop = asyncio.get_running_loop()
 
