@@ -162,11 +162,11 @@ def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def line_of(row: dict[str, Any]) -> str:
-    unserved = ", ".join(row["unserved"]) or "none"
-    return (f"{row['rps']:g} rps  {row['slo_ms']:g} ms  {row['gpus']} GPUs  {row['policy']:12s} "
+    unserved = [f"  {name} is not served: {reason}" for name, reason in row["unserved"].items()]
+    line = (f"{row['rps']:g} rps  {row['slo_ms']:g} ms  {row['gpus']} GPUs  {row['policy']:12s} "
             f"planned {row['planned_goodput_rps']:8.2f}  "
-            f"simulated {row['simulated_goodput_rps']:8.2f}  bound {row['bound_rps']:8.2f}  "
-            f"unserved: {unserved}")
+            f"simulated {row['simulated_goodput_rps']:8.2f}  bound {row['bound_rps']:8.2f}")
+    return "\n".join([line, *unserved])
 
 
 def summary(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Policies of :mod:`placement_milp.sharing` as presets: Usher, WAO-Usher, iGniter.
+"""Policies of :mod:`placement_milp.sharing` as presets: Usher, WAO-Usher, iGniter, queue-aware.
 
 A problem with one variant in each family; every worker is a GPU. Shares of the processors are
 those that a policy looks at (``occupancy``, ``weighted_occupancy``, ``utilisation`` of a latency),
@@ -21,12 +21,13 @@ from placement_milp.recipe import families
 from placement_milp.result import Group, Placement, Use
 from placement_milp.sharing.igniter import Igniter
 from placement_milp.sharing.plan import SharingPolicy, check_replicas, why_unserved
+from placement_milp.sharing.queue_aware import QueueAware
 from placement_milp.sharing.usher import Usher
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, describe
 from ramsis.profiles.sharing import SharedBatch
 
-__all__ = ["igniter", "models_of_problem", "placed_by", "usher", "wao_usher"]
+__all__ = ["igniter", "models_of_problem", "placed_by", "queue_aware", "usher", "wao_usher"]
 
 
 def usher(problem: Problem, limits: Limits | None = None) -> Placement:
@@ -42,6 +43,14 @@ def wao_usher(problem: Problem, limits: Limits | None = None) -> Placement:
 def igniter(problem: Problem, limits: Limits | None = None) -> Placement:
     """IGniter at the problem's batch sizes; ``limits`` has no effect."""
     return placed_by(Igniter(measured_batches=True), problem, "utilisation")
+
+
+def queue_aware(problem: Problem, limits: Limits | None = None) -> Placement:
+    """The planner that counts on queueing, with its defaults; ``limits`` has no effect.
+
+    What shares a GPU takes all of its processors at most, as placements have it.
+    """
+    return placed_by(QueueAware(compute_limit=1.0), problem, "utilisation")
 
 
 def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement:
@@ -139,8 +148,9 @@ def _groups(problem: Problem, replicas: Sequence[Replica]) -> tuple[Group, ...]:
         e for e in latencies(by_family[r.model], kinds[r.gpu]) if e.batch == r.batch)
         for r in replicas}
     total: Counter[str] = Counter()
-    for (model, _, batch), item in entry.items():
-        total[model] += 1000 * batch / item.latency_ms  # type: ignore[assignment]
+    for r in replicas:
+        rate = 1000 * r.batch / entry[r.model, r.gpu, r.batch].latency_ms
+        total[r.model] += rate  # type: ignore[assignment]
     busy = {f.name: min(1.0, f.demand_qps / total[f.name]) for f in problem.families
             if total[f.name]}
     groups = []

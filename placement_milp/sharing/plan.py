@@ -163,6 +163,7 @@ def why_unserved(
         else:
             best = max(row.rate_rps for kind in kinds for row in model.in_time(kind))
             need = math.ceil(model.rate_rps / best)
-            found[model.name] = (f"all of its load takes {need} GPU{'s' * (need > 1)}, and the "
-                                 "policy has used them otherwise")
+            rest = (f"of which there are {len(gpus)}" if need > len(gpus)
+                    else "and the policy has used them otherwise")
+            found[model.name] = f"all of its load takes {need} GPU{'s' * (need > 1)}, {rest}"
     return found

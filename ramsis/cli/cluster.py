@@ -33,6 +33,7 @@ _COLUMNS = (
     Column("loading_s", "loading (s)", ".2f"),
     Column("cold_starts", "cold starts", "d"),
     Column("utilisation", "busy", ".1%"),
+    Column("placement_gap", "placement gap", ".2%"),
 )
 
 

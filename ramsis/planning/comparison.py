@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -39,6 +39,8 @@ class Compared:
         where it was not asked for, or is not known.
     first : ClusterRun
         Of the first seed.
+    figures : tuple of dict
+        What the scheduler says of itself, of each seed.
     """
 
     scheduler: str
@@ -46,6 +48,7 @@ class Compared:
     metrics: tuple[ClusterMetrics, ...]
     bounds: tuple[float, ...]
     first: ClusterRun
+    figures: tuple[Mapping[str, float], ...] = ()
 
     def row(self) -> dict[str, Any]:
         """Means over the seeds; counts are sums. Shares are fractions, ``None`` without any."""
@@ -66,6 +69,9 @@ class Compared:
                 row[item.name] = sum(known)
             elif item.name not in ("in_time", "in_time_share"):
                 row[item.name] = sum(known) / len(known) if known else None
+        for name in sorted({name for one in self.figures for name in one}):
+            values = [one[name] for one in self.figures if name in one]
+            row[name] = sum(values) / len(values)
         return row
 
 
@@ -104,6 +110,7 @@ def compare(
     metrics: list[list[ClusterMetrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
     firsts: list[ClusterRun] = []
+    figures: list[list[Mapping[str, float]]] = [[] for _ in schedulers]
     for seed in seeds:
         requests = draw_requests(scenario, seed)
         known = scenario_bound(scenario, requests) if bound else None
@@ -112,9 +119,11 @@ def compare(
         for i, spec in enumerate(schedulers):
             run = spec.serve(ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown))
             metrics[i].append(measure_cluster(run))
+            figures[i].append(run.figures)
             if len(firsts) <= i:
                 firsts.append(run)
             on_run()
     return tuple(
-        Compared(spec.text, tuple(seeds), tuple(metrics[i]), tuple(bounds), firsts[i])
+        Compared(spec.text, tuple(seeds), tuple(metrics[i]), tuple(bounds), firsts[i],
+                 tuple(figures[i]))
         for i, spec in enumerate(schedulers))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.planning.planned import PlannedByFile
 from ramsis.sim.cluster import SCHEDULERS as SIMULATED
 from ramsis.sim.cluster import Scheduler, SchedulerSpec, scheduler
 
 __all__ = ["SCHEDULERS", "check_trusted_scheduler", "scheduler_named"]
 
-SCHEDULERS: Mapping[str, type[Scheduler]] = {**SIMULATED}
+SCHEDULERS: Mapping[str, type[Scheduler]] = {**SIMULATED, "planned": PlannedByFile}
 """What ``ramsis cluster --scheduler`` names."""
 
 

@@ -34,7 +34,7 @@ def plot_sharing(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
     axis = max(("rps", "gpus"), key=several.__getitem__)
     panels = sorted({row["slo_ms"] for row in rows})
     policies = list(dict.fromkeys(row["policy"] for row in rows))
-    with saved_figure(path, figsize=(1.0 + 3.6 * len(panels), 3.4)) as figure:
+    with saved_figure(path, figsize=(2.2 + 3.6 * len(panels), 3.4)) as figure:
         for number, slo_ms in enumerate(panels):
             part = figure.add_subplot(1, len(panels), number + 1)
             there = [row for row in rows if row["slo_ms"] == slo_ms]
@@ -50,7 +50,8 @@ def plot_sharing(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
             part.set_title(f"SLO {slo_ms:g} ms")
             part.set_ylim(bottom=0)
         figure.axes[0].set_ylabel("goodput (requests per second)")
-        figure.axes[-1].legend(fontsize="small")
+        figure.axes[-1].legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.02, 1.0),
+                               borderaxespad=0.0, frameon=False)
 
 
 check_arguments(globals(), __all__)

@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import Sampler
-from ramsis.errors import InvalidValueError, check_number_of
+from ramsis.errors import InvalidValueError, check_number_of, describe
 from ramsis.policy import Policy
 from ramsis.policy.records import Recovery
 from ramsis.sim.compiled import Given, replay
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.plan import Plan
+from ramsis.sim.tables import KERNELS, Compiled
 from ramsis.synthesis.options import BURST, MOST_BURST
 from ramsis.synthesis.simulated import prepared_policy
 
@@ -66,7 +66,7 @@ def with_recovery(
     check_number_of("burst", burst, most=MOST_BURST)
     try:
         found = recovery(policy, burst, own_arrivals=own_arrivals)
-    except InvalidValueError:  # a process of one's own need not have samples
+    except InvalidValueError:  # no samples of a process of one's own, or no compiled loop
         return policy
     return replace(policy, expectations=replace(policy.expectations, recovery=found))
 
@@ -86,14 +86,20 @@ def recovery(
     Raises
     ------
     InvalidValueError
-        A burst out of range, or arrivals that cannot be drawn.
+        A burst out of range, arrivals that cannot be drawn, or a dispatch rule that the compiled
+        simulator does not know.
     """
     check_number_of("burst", burst, most=MOST_BURST)
     fleet, plan = prepared_policy(policy)
+    if plan.compiled is None:
+        raise InvalidValueError(describe("no compiled simulation to replay bursts in",
+                                         where="dispatch", value=policy.dispatch,
+                                         allowed=", ".join(sorted(KERNELS))))
     process = Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
+    replayed = _Replayed(policy, fleet, plan.compiled, process)
     for slos in _APART:
         apart_ms = slos * policy.slo_ms
-        within_ms = _within(_Replayed(policy, fleet, plan, process), burst, apart_ms, seed)
+        within_ms = _within(replayed, burst, apart_ms, seed)
         if within_ms <= _SHARE * apart_ms:
             return Recovery(burst, within_ms, False)
     return Recovery(burst, None, True)
@@ -124,7 +130,7 @@ class _Replayed:
 
     policy: Policy
     fleet: Fleet
-    plan: Plan
+    compiled: Compiled
     process: Sampler
 
 
@@ -132,8 +138,7 @@ def _losses(
     replayed: _Replayed, burst: int, apart_ms: float, seed: int, times: int
 ) -> FloatArray:
     """Σ (d − 0.01) of the requests by the burst that they follow, and by time since then."""
-    policy, fleet, compiled = replayed.policy, replayed.fleet, replayed.plan.compiled
-    assert compiled is not None
+    policy, fleet, compiled = replayed.policy, replayed.fleet, replayed.compiled
     rng = np.random.default_rng(seed)
     bursts = times * int(
         np.clip(_QUERIES / (policy.load_qps / 1000.0 * apart_ms), _FEWEST, _MOST))

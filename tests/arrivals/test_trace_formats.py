@@ -124,6 +124,20 @@ def test_rates_by_second(tmp_path: Path, text: str, column: str | None) -> None:
     assert found.rate_qps.tolist() == [100.0, 250.0, 0.0, 50.0]
 
 
+@pytest.mark.parametrize("text", [
+    "1\n2.5\n3e2\n", "1\n\n2.5\n3e2", "1\r\n2.5\r\n3e2\r\n", "1 \n 2.5\n3e2\n"])
+def test_rates_are_the_same_by_block_and_by_line(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramsis.arrivals.trace_formats.files._BLOCK_BYTES", 4)
+    found = read_trace(written(tmp_path, text), "per-second-rates").rate_qps
+    assert found is not None
+    assert found.tolist() == [1.0, 2.5, 300.0]
+    for bad in ("-1", "1 2", "nan", "inf", "x"):
+        with pytest.raises(InputFileError, match=r"line 3: not a rate"):
+            read_trace(written(tmp_path, f"1\n2\n{bad}\n"), "per-second-rates")
+
+
 def test_json_lines_need_a_key_and_a_unit(tmp_path: Path) -> None:
     path = written(tmp_path, LINES, "t.jsonl")
     assert detect_trace(path) == "jsonl"

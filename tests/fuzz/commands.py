@@ -98,6 +98,9 @@ READERS: Mapping[str, Kind] = {
             ("sigmaos-dynamic", "sigmaos-registry"))]),
     "sweep of scenarios": Kind("scenarios.toml", "toml", [
         ["sweep", "{file}", "--out", "{out}", "--processes", "1"]]),
+    "agent": Kind("agent.json", "json", [
+        ["validate", "{file}"],
+        ["cluster", "{kit}/scenario.json", "--scheduler", "rl:agent={file}"]]),
     "value table": Kind("values.json", "json", [["validate", "{file}"]]),
     "sweep": Kind("sweep.toml", "toml", [
         ["sweep", "{file}", "--out", "{out}", "--processes", "1"]]),

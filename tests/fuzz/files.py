@@ -15,6 +15,7 @@ from tests.profiles.test_kernels import LONG, TRACE
 from tests.profiles.test_run_importers import FILES, SAMPLES
 from tests.scenario.samples import document as scenario
 from tests.scenario.samples import model, stream
+from tests.sim.cluster.agents import urgent_first
 
 __all__ = ["IMPORTED", "TEXTS", "TRACES", "Sample", "documents"]
 
@@ -247,4 +248,5 @@ def documents() -> dict[str, str]:
                               "rows": [value_row(), value_row(workers=2)]}
     return {name: canonical_json(document) for name, document in (
         ("problem.json", placement_problem()), ("values.json", values),
-        ("shared-problem.json", shared_problem().to_document()), ("scenario.json", crowded))}
+        ("shared-problem.json", shared_problem().to_document()), ("scenario.json", crowded),
+        ("agent.json", urgent_first().to_document()))}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from placement_milp import Latency, problem_from_document
-from placement_milp.presets import igniter, usher, wao_usher
+from placement_milp.presets import igniter, queue_aware, usher, wao_usher
 from placement_milp.sharing import (
     Gpu,
     Igniter,
@@ -178,7 +178,15 @@ def test_a_policy_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
                     "    return [Replica(m.name, gpus[0].name, 4) for m in models]\n")
     found = plan(f"{path}:all_on_one", models, gpus_of(2))
     assert {r.gpu for r in found.replicas} == {"gpu-0"}
-    for name, message in (("mine", "unknown policy"), (f"{path}:other", "cannot be imported")):
+    path.write_text(path.read_text() + "def boom(models, gpus):\n    raise KeyError('oops')\n"
+                    "def junk(models, gpus):\n    return [('a', 1)]\nvalue = 3\n")
+    (tmp_path / "raises.py").write_text("raise RuntimeError('at import')\n")
+    for name, message in (
+            ("mine", "unknown policy"), (f"{path}:other", "cannot be imported"),
+            (f"{path}:boom", r"policy failed \(KeyError: 'oops', mine.py line 5\)"),
+            (f"{path}:junk", r"returns something else: got \('a', 1\)"),
+            (f"{path}:value", "policy is not a function"),
+            (f"{tmp_path}/raises.py:f", r"RuntimeError: at import, raises.py line 1")):
         with pytest.raises(InputFileError, match=message):
             plan(name, models, gpus_of(2))
 
@@ -230,6 +238,7 @@ def test_presets_read_problems(v100: SharingProfile) -> None:
     assert sum(f.served_qps for f in found.families) == pytest.approx(800)
     assert "alexnet is not served" in found.notes[0]
     assert next(use.mps_share for g in found.groups for use in g.uses) == pytest.approx(0.9749)
+    assert queue_aware(shared_problem()).families[0].served_qps == pytest.approx(100)
     for preset in (wao_usher, igniter):
         placement = preset(asked)
         assert all(use.mps_share for group in placement.groups for use in group.uses)

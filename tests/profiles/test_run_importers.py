@@ -257,6 +257,19 @@ def test_a_run_of_vllm_knows_its_batch_size(tmp_path: Path) -> None:
     assert "failed requests, left out: 3" in notes(found)
 
 
+def test_several_results_of_vllm_in_a_file_are_told_from_a_damaged_one(tmp_path: Path) -> None:
+    path = written(tmp_path, "r.json", f"{json.dumps(VLLM)}\n{json.dumps(VLLM)}")
+    with pytest.raises(InputFileError, match=r"several results in one file.*--append-result"):
+        read(path)
+
+
+def test_an_old_trtexec_may_have_written_its_warm_up(tmp_path: Path) -> None:
+    entry = {"h2dMs": 1.0, "computeMs": 3.0, "d2hMs": 1.0, "latencyMs": 5.0}
+    for more, said in (({}, False), ({"endToEndMs": 8.0}, True)):
+        path = written(tmp_path, f"t{said}.json", json.dumps([entry | more] * 20))
+        assert ("warm-up" in notes(read(path, batch=1))) == said
+
+
 def test_loadgen_single_and_multi_stream_are_batches() -> None:
     found = read(FILES / "loadgen", model="m")
     one, four = only(found).batches

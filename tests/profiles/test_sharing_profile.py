@@ -35,6 +35,10 @@ def test_every_row_of_the_v100_is_batch_over_latency(reference_dir: Path) -> Non
         step_ms = 1000 * row.batch * (1 / (rate - 0.005) - 1 / rate)
         assert abs(row.latency_ms - 1000 * float(given["latency_s"])) <= 0.05 + step_ms
         assert row.rate_rps == pytest.approx(rate)
+        # A latency that is printed like this one has a throughput that is printed like that one.
+        printed_ms = 1000 * float(given["latency_s"])
+        assert (1000 * row.batch / (printed_ms + 0.05) - 0.005 <= rate
+                <= 1000 * row.batch / (printed_ms - 0.05) + 0.005)
 
 
 def test_types_and_shares_have_their_own_rows(tmp_path: Path) -> None:

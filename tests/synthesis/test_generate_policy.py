@@ -15,6 +15,7 @@ from ramsis.policy import Policy, policy_text
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.generate import modelled_policy
 from ramsis.worker import solve as worker
 from ramsis.worker.grid import MAX_DIVISIONS
 from ramsis.worker.problem import MAX_QUEUE
@@ -126,7 +127,7 @@ def test_smallest_tables_and_extreme_slos(
 @pytest.mark.parametrize("load_qps", [1.0, 500.0, 5000.0])
 def test_a_single_model_is_the_answer_everywhere(load_qps: float) -> None:
     profile = samples.linear_profile((0.7, 5.0, 2.0))
-    policy = generate_policy(profile, load_qps, samples.SETTINGS)
+    policy = modelled_policy(profile, load_qps, samples.SETTINGS)
     assert (tables(policy)[0] == 0).all()
     assert policy.expectations.model_share == {"m0": pytest.approx(1.0)}
     assert policy.expectations.accuracy in (None, pytest.approx(0.7))

@@ -17,6 +17,7 @@ from ramsis.policy.records import Recovery
 from ramsis.runtime.fields import Fields
 from ramsis.synthesis import SynthesisSettings, generate_policy, verify_policy
 from ramsis.synthesis.recovery import _usual, recovery, with_recovery
+from ramsis.synthesis.simulated import prepared_policy
 from ramsis.synthesis.verify_recovery import recovery_checks
 from tests.synthesis import samples
 
@@ -100,6 +101,16 @@ def test_verify_checks_what_the_file_says_of_bursts(tmp_path: Path) -> None:
                  if not check.holds]
         assert [claim for claim in wrong if "after a burst" not in claim] == []
         assert bool(wrong) == (factor != 1.0)
+
+
+def test_without_a_compiled_loop_no_recovery_is_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = one_by_one(100.0)
+    fleet, plan = prepared_policy(policy)
+    monkeypatch.setattr("ramsis.synthesis.recovery.prepared_policy",
+                        lambda _: (fleet, replace(plan, compiled=None)))
+    assert with_recovery(policy) is policy
+    with pytest.raises(InvalidValueError, match=r"^dispatch: no compiled simulation"):
+        recovery(policy)
 
 
 def test_a_burst_has_a_size() -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals.trace_formats.instants import Instants, floats, number
 from ramsis.errors import InputFileError, describe
 
-__all__ = ["Column", "TimeColumn", "fields_of", "lines_of"]
+__all__ = ["Column", "TimeColumn", "fields_of", "joined", "lines_of"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,17 @@ def fields_of(content: str, delimiter: str | None = None) -> list[str]:
     return next(csv.reader([content], delimiter=mark))
 
 
+def joined(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """All parts in one array; each is let go of as soon as it is copied."""
+    place = sum(map(len, parts))
+    found = np.empty(place)
+    while parts:
+        part = parts.pop()
+        place -= len(part)
+        found[place:place + len(part)] = part
+    return found
+
+
 class TimeColumn:
     """Collects the instants of a file, block by block."""
 
@@ -86,6 +97,8 @@ class TimeColumn:
             times = self._by_line(first, text)
         if not len(times):
             return
+        if self.column.in_any_order:
+            self.went_back += int((np.diff(times, prepend=self._last) < 0).sum())
         self._last = float(times[-1])
         self._parts.append(times)
 
@@ -93,10 +106,9 @@ class TimeColumn:
         """Milliseconds since the first (the earliest) instant, shape (lines,), not falling."""
         if not self._parts:
             return np.empty(0)
-        times = np.concatenate(self._parts)
+        times = joined(self._parts)
         self._parts = [times]
         if self.column.in_any_order:
-            self.went_back = int((np.diff(times) < 0).sum())
             times.sort()
             times -= times[0]
         return times

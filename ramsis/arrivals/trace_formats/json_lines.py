@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.trace_formats.columns import lines_of
+from ramsis.arrivals.trace_formats.columns import joined, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants
 from ramsis.errors import InputFileError, describe
@@ -51,6 +51,7 @@ def read_json_lines(
     """
     parts: list[NDArray[np.float64]] = []
     instants: Instants | None = None
+    went_back = 0
     for first, text in blocks(path):
         values = _at_once(text, key)
         lines = [] if values is not None else list(lines_of(text, first))
@@ -66,15 +67,17 @@ def read_json_lines(
             times = np.array([instants.one(_text(value)) for value in values])
         numbers = [line for line, _ in lines] or range(first, first + len(values))
         _refuse(path, numbers, values, times, parts, in_any_order=in_any_order)
+        last = parts[-1][-1] if parts else -math.inf
+        went_back += int((np.diff(times, prepend=last) < 0).sum())
         parts.append(times)
     if not parts:
         raise InputFileError(describe("no timestamps", where=str(path),
                                       allowed="a JSON object in each line"))
-    all_times = np.concatenate(parts)
-    went_back = int((np.diff(all_times) < 0).sum())
+    all_times = joined(parts)
     if went_back:
         all_times.sort()
-    return all_times - all_times[0], went_back
+    all_times -= all_times[0]
+    return all_times, went_back
 
 
 def _text(value: Any) -> str:

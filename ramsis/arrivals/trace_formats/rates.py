@@ -18,6 +18,9 @@ from ramsis.errors import InputFileError, describe
 __all__ = ["minute_columns", "read_function_minutes", "read_minute_bins", "read_second_rates"]
 
 
+_PLAIN = frozenset("0123456789.+-eE\r\n")
+
+
 def minute_columns(names: list[str]) -> list[int]:
     """The columns of a header that name minutes, 1, 2, … in turn; empty where it has none."""
     clean = [name.strip().strip('"') for name in names]
@@ -134,6 +137,10 @@ def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
     rates = array("d")
     index: int | None = None
     for first, text in blocks(path):
+        known = _plain_rates(text) if column is None and index == 0 else None
+        if known is not None:
+            rates.frombytes(known.tobytes())
+            continue
         for line, content in lines_of(text, first):
             fields = [field.strip() for field in fields_of(content)]
             if index is None:
@@ -151,6 +158,18 @@ def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
     if not found.any():
         raise InputFileError(describe("empty trace", where=str(path), allowed="a rate > 0"))
     return found
+
+
+def _plain_rates(text: str) -> NDArray[np.float64] | None:
+    """The rates of a block with one plain number >= 0 in each line; None: go line by line."""
+    if not set(text) <= _PLAIN:
+        return None
+    try:
+        found = np.array(text.split(), dtype=float)
+    except ValueError:
+        return None
+    one_each = len(found) == text.count("\n") + (not text.endswith("\n"))
+    return found if one_each and np.isfinite(found).all() and (found >= 0).all() else None
 
 
 def _rate_column(fields: list[str], wanted: str | None, where: str) -> int:

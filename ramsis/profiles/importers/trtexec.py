@@ -6,6 +6,8 @@ that a wrong unit is found. Model and batch size are not in the file.
 
 By default trtexec copies the next input while it computes; the parts are timed by themselves, so
 no waiting is in their sum. A percentile is that of back-to-back inferences. There is no accuracy.
+Old versions also write the inferences of the warm-up. Their files are told by ``endToEndMs``; how
+many are of the warm-up is not said (``--warmUp=0`` makes none), so that they stay, with a note.
 
 Source: NVIDIA/TensorRT, ``samples/common/sampleReporting.cpp`` (of TensorRT 7 to 10).
 """
@@ -49,8 +51,10 @@ def read(source: Source, given: Given) -> list[Run]:
     samples = np.array([_latency_ms(entry) for entry in document.entries()])
     if not len(samples):
         raise InputFileError(describe("no inferences", where=source.where))
-    return [Run({}, samples, notes=(
-        "latency of trtexec: input to the GPU, computation, output back; nothing of a server",))]
+    notes = ["latency of trtexec: input to the GPU, computation, output back; nothing of a server"]
+    if any(isinstance(entry, dict) and "endToEndMs" in entry for entry in document.value):
+        notes.append("this version of trtexec may have written the inferences of the warm-up, too")
+    return [Run({}, samples, notes=tuple(notes))]
 
 
 def _latency_ms(entry: Node) -> float:

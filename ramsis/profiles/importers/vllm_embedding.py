@@ -43,6 +43,10 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, given: Given) -> list[Run]:
     """The run of a file."""
+    if source.document() is None:
+        raise InputFileError(
+            describe("several results in one file, as --append-result writes them, or one that is "
+                     "damaged", where=source.where, allowed="a file for each run"))
     document = source.node()
     if document.get("total_output_tokens") or document.get("mean_ttft_ms"):
         raise NotAProfileError(

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
-from ramsis.runtime.fields import POSITIVE, Fields
+from ramsis.runtime.fields import POSITIVE, Fields, Rule
 
 __all__ = ["AGENT_FORMAT", "Agent", "Layer", "Scaling", "agent_from_document", "read_agent",
            "shipped_agent", "write_agent"]
@@ -37,6 +37,8 @@ __all__ = ["AGENT_FORMAT", "Agent", "Layer", "Scaling", "agent_from_document", "
 AGENT_FORMAT = "ramsis.agent/1"
 _MOST_SLOTS = 1000
 _MOST_BATCH = 10_000
+_MODEST = Rule("a number from -1e6 to 1e6", lambda value: abs(value) <= 1e6)
+_UNIT = Rule("a number from 1e-6 to 1e6", lambda value: 1e-6 <= value <= 1e6)
 _SHIPPED = "clockwork-24ms.json"
 
 Vector = NDArray[np.float32]
@@ -54,11 +56,10 @@ class Layer:
     def from_fields(cls, item: Fields) -> Layer:
         """Read it."""
         item.only(("weights", "bias"))
-        bias = _vector(item.numbers("bias"))
+        bias = _vector(item.numbers("bias", _MODEST))
         rows = item.items("weights")
-        inner = Fields({f"[{i}]": row for i, row in enumerate(rows)}, item.file,
-                       f"{item.path}.weights")
-        return cls(np.stack([_vector(inner.numbers(f"[{i}]", length=len(bias)))
+        inner = Fields({f"weights[{i}]": row for i, row in enumerate(rows)}, item.file, item.path)
+        return cls(np.stack([_vector(inner.numbers(f"weights[{i}]", _MODEST, len(bias)))
                              for i in range(len(rows))]), bias)
 
     def to_document(self) -> dict[str, Any]:
@@ -78,10 +79,10 @@ class Scaling:
     def from_fields(cls, item: Fields) -> Scaling:
         """Read it."""
         item.only(("low", "high", "unit"))
-        low, high = item.number("low"), item.number("high")
+        low, high = item.number("low", _MODEST), item.number("high", _MODEST)
         if low > high:
             raise item.refusal("low", "above high", value=low, allowed=f"a number <= {high:g}")
-        return cls(low, high, item.number("unit", POSITIVE))
+        return cls(low, high, item.number("unit", _UNIT))
 
     def to_document(self) -> dict[str, float]:
         """As it stands in a file."""

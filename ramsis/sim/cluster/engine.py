@@ -444,7 +444,7 @@ class ClusterEngine:
                 self._waiting += 1
                 self._event = "arrival of request", request
                 on_arrival(request)
-        return self._record.run(self.scenario, state, self.now_ms)
+        return self._record.run(self.scenario, state, self.now_ms, scheduler.figures())
 
     def _ring(self, scheduler: Listener, in_a_row: int) -> None:
         self.now_ms, _, token = heappop(self._timers)

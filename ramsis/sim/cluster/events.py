@@ -31,3 +31,7 @@ class Listener:
 
     def on_timer(self, token: object) -> None:
         """A time asked for has come."""
+
+    def figures(self) -> dict[str, float]:
+        """Figures of its own, at the end of the run; they become columns of its row."""
+        return {}

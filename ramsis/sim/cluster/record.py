@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -49,6 +49,8 @@ class ClusterRun:
     drop_request, drop_ms : ndarrays, shape (d,)
     scaled_worker, scaled_up, scaled_ms : ndarrays, shape (s,)
         Orders to start and to stop workers.
+    figures : dict
+        What the scheduler says of itself, by name.
     """
 
     scenario: Scenario
@@ -77,6 +79,7 @@ class ClusterRun:
     scaled_worker: IntArray
     scaled_up: NDArray[np.bool_]
     scaled_ms: FloatArray
+    figures: Mapping[str, float]
 
     @property
     def requests(self) -> int:
@@ -161,7 +164,10 @@ class Recorder:
         """A load begins."""
         self.loads.append((start_ms, end_ms, worker, model))
 
-    def run(self, scenario: Scenario, state: RequestState, end_ms: float) -> ClusterRun:
+    def run(
+        self, scenario: Scenario, state: RequestState, end_ms: float,
+        figures: Mapping[str, float],
+    ) -> ClusterRun:
         """The record of the run."""
         batch_of = np.array(state.batch, dtype=np.int64)
         start, finish, worker, batch_model, size = _columns(self.batches, 5)
@@ -193,7 +199,7 @@ class Recorder:
             unload_ms=_floats(unload[2]),
             drop_request=_ints(drop[0]), drop_ms=_floats(drop[1]),
             scaled_worker=_ints(scaled[0]), scaled_up=np.array(scaled[1], dtype=bool),
-            scaled_ms=_floats(scaled[2]),
+            scaled_ms=_floats(scaled[2]), figures=figures,
         )
 
 

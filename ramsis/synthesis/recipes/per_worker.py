@@ -39,6 +39,7 @@ from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution, evaluate_t
 
 __all__ = ["RoundRobin", "ShortestQueue"]
 
+_MANY_VIOLATIONS = 0.002
 _ORIGINS = "mpies"
 """A letter for each origin of a latency."""
 
@@ -85,8 +86,10 @@ class RoundRobin(Recipe[WorkerProblem]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: WorkerProblem,
     ) -> Policy:
-        """See :meth:`Recipe.policy`."""
-        return self.modelled(profile, load_qps, settings, problem)
+        """See :meth:`Recipe.policy`; many violations are :mod:`ramsis.synthesis.replayed`."""
+        made = self.modelled(profile, load_qps, settings, problem)
+        many = made.expectations.violation_rate > _MANY_VIOLATIONS
+        return _replayed(made) if many and problem.late is LateRule.DROP else made
 
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
@@ -229,15 +232,8 @@ class ShortestQueue(RoundRobin):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: WorkerProblem,
     ) -> Policy:
-        """See :meth:`Recipe.policy`; the rates promised are :mod:`ramsis.synthesis.replayed`.
-
-        A process of one's own that cannot be drawn from leaves them to the model.
-        """
-        made = self.modelled(profile, load_qps, settings, problem)
-        try:
-            return replayed(made)
-        except InvalidValueError:
-            return made
+        """See :meth:`Recipe.policy`; the rates promised are :mod:`ramsis.synthesis.replayed`."""
+        return _replayed(self.modelled(profile, load_qps, settings, problem))
 
     def check(self, problem: WorkerProblem) -> None:
         """See :func:`ramsis.worker.shortest_queue.check_shortest_queue`."""
@@ -246,6 +242,14 @@ class ShortestQueue(RoundRobin):
     def nodes_per_bin(self, solution: WorkerSolution) -> int | None:
         """None: the states are bins."""
         return None
+
+
+def _replayed(policy: Policy) -> Policy:
+    """With rates that are measured; those of the model where arrivals cannot be drawn."""
+    try:
+        return replayed(policy)
+    except InvalidValueError:
+        return policy
 
 
 def _arrivals(problem: WorkerProblem, settings: SynthesisSettings) -> dict[str, Any]:

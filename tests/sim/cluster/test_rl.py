@@ -11,29 +11,13 @@ import pytest
 
 from ramsis.errors import InputFileError
 from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
-from ramsis.sim.cluster.agent import (
-    Agent,
-    Layer,
-    Scaling,
-    read_agent,
-    shipped_agent,
-    write_agent,
-)
+from ramsis.sim.cluster.agent import Agent, Layer, read_agent, shipped_agent, write_agent
 from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
+from tests.sim.cluster.agents import PLAIN, urgent_first
 
 SIZES = [{"worker_type": "gpu", "batch": size, "latency_ms": ms}
          for size, ms in ((1, 3.0), (2, 5.0), (4, 7.0))]
-PLAIN = {"count": Scaling(0, 100, 1), "laxity_ms": Scaling(-1e5, 1e5, 1),
-         "work_ms": Scaling(0, 1e5, 1)}
-
-
-def urgent_first() -> Agent:
-    """One slot; runs it where the worker has less than 2 ms of work, in the largest batch."""
-    weights = np.zeros((3, 5), np.float32)
-    weights[2, 1] = -1.0  # work speaks against running
-    return Agent(1, (1, 2, 4), 1.0, **PLAIN, layers=(
-        Layer(weights, np.array([0, 2, 0, 1, 2], np.float32)),))
 
 
 def play(tmp_path: Path, agent: Agent, **changes: Any) -> ClusterRun:

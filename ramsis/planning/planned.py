@@ -1,0 +1,86 @@
+"""The planned scheduler with a placement that was solved: what is loaded where is read, not found.
+
+``planned:placement=FILE`` takes the ``ramsis.placement/1`` that ``ramsis place`` wrote for the
+problem of the scenario (``ramsis scenario placement``): its workers are those of the scenario, by
+name, and each holds the variants that it uses, which are models of the scenario. A type with k
+lanes has k workers in the problem for each of the scenario, which holds what any of them does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from placement_milp import read_placement
+from ramsis.errors import InputFileError, describe
+from ramsis.scenario import Scenario
+from ramsis.sim.cluster import ClusterEngine
+from ramsis.sim.cluster.schedulers.planned import Planned
+
+__all__ = ["PlannedByFile", "held_of_placement"]
+
+
+class PlannedByFile(Planned):
+    """See the module; without a file as :class:`~ramsis.sim.cluster.schedulers.planned.Planned`.
+
+    Parameters
+    ----------
+    engine : ClusterEngine
+    placement : str, optional
+        A placement file.
+    look_ahead, every_ms, window_ms, windows, worth, load_weight
+        As there.
+    """
+
+    def __init__(
+        self, engine: ClusterEngine, placement: str | None = None, look_ahead: int = 12,
+        every_ms: float = 20.0, window_ms: float = 1000.0, windows: int = 8,
+        worth: float = 0.005, load_weight: float = 1.0,
+    ) -> None:
+        super().__init__(engine, look_ahead, every_ms, window_ms, windows, worth, load_weight)
+        if placement is not None:
+            self.follow(held_of_placement(placement, engine.scenario))
+
+
+def held_of_placement(path: str, scenario: Scenario) -> Mapping[int, frozenset[int]]:
+    """By worker, the models that a placement file has it hold.
+
+    Raises
+    ------
+    InputFileError
+        The file breaks its format, names workers or models that the scenario does not have, or
+        has a worker hold more than fits.
+    """
+    arrays, types = scenario.arrays, {one.name: one for one in scenario.worker_types}
+    model_of = {name: model for model, name in enumerate(arrays.models)}
+    first = {name: arrays.worker_type.tolist().index(t) for t, name in enumerate(arrays.types)}
+    held: dict[int, frozenset[int]] = {}
+    placed = read_placement(path)
+    known = {one.name: one.worker_names() for one in placed.problem.worker_types}
+    for group in placed.groups:
+        kind = types.get(group.worker_type)
+        names = known[group.worker_type]
+        if kind is None or len(names) != kind.count * kind.lanes:
+            raise InputFileError(describe(
+                "a worker type that the scenario does not have", where=path,
+                value=f"{group.worker_type} ({len(names)} of them)",
+                allowed=", ".join(f"{one.name} ({one.count * one.lanes} of them)"
+                                  for one in types.values())))
+        variants = [name for use in group.uses for name in use.variants]
+        for name in variants:
+            if name not in model_of:
+                raise InputFileError(describe("a model that the scenario does not have",
+                                              where=path, value=name,
+                                              allowed=f"models of {scenario.name}"))
+        for worker_name in group.workers:
+            worker = first[kind.name] + names.index(worker_name) // kind.lanes
+            held[worker] = held.get(worker, frozenset()) | {model_of[name] for name in variants}
+    for worker, models in held.items():
+        kind = scenario.worker_types[int(arrays.worker_type[worker])]
+        memory_mb = float(arrays.memory_mb[sorted(models)].sum())
+        if (memory_mb > (kind.memory_mb or memory_mb) * (1 + 1e-9) + 1e-6
+                or len(models) > (kind.max_models or len(models))):
+            raise InputFileError(describe(
+                "a worker holds more than fits", where=path,
+                value=f"{arrays.workers[worker]}: {len(models)} models, {memory_mb:g} MB",
+                allowed=f"{kind.memory_mb or 'any'} MB, {kind.max_models or 'any'} models"))
+    return held

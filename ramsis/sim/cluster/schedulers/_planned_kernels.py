@@ -1,0 +1,179 @@
+"""The compiled part of late decisions: which batch a worker that is free runs now.
+
+M models of K kinds, W workers. ``length`` and ``due_ms`` (M,) are the number of waiting requests
+of a model and the earliest deadline among them; ``took_ms`` (K, B + 1) is what a batch takes on
+the worker, ``best`` (K, B + 1) the size of least time per request among as many requests, 0 where
+none can be run; see :mod:`ramsis.sim.cluster.schedulers.planned`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import njit
+
+__all__ = ["EPSILON_MS", "first_batch"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+EPSILON_MS = 1e-9
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def first_batch(
+    now_ms: float, held: IntArray, length: IntArray, due_ms: FloatArray, kind: IntArray,
+    took_ms: FloatArray, best: IntArray, share: FloatArray, shortest_ms: FloatArray,
+    busy_ms: FloatArray, look_ahead: int, pooled: bool,
+) -> tuple[int, int]:
+    """The model and the size of the batch to run now; (-1, 0) if there is none.
+
+    (-2 - m, 0) means that the oldest request of model m can be in time no more. ``pooled``: all
+    workers hold all models, and batches are planned on whichever is free first; else on this one,
+    at ``share`` of their time.
+    """
+    most = best.shape[1] - 1
+    latest = np.empty(look_ahead)
+    keys = np.empty(look_ahead)
+    model = np.empty(look_ahead, np.int64)
+    size = np.empty(look_ahead, np.int64)
+    count = 0
+    for m in held:
+        waiting = length[m]
+        if waiting == 0:
+            continue
+        k = kind[m]
+        b = best[k, min(waiting, most)]
+        if b == 0:
+            continue
+        start = due_ms[m] - took_ms[k, b]
+        while start < now_ms - EPSILON_MS and b > 1:
+            b = max(best[k, b - 1], 1)
+            start = due_ms[m] - took_ms[k, b]
+        if start < now_ms - EPSILON_MS:
+            if due_ms[m] < now_ms + shortest_ms[m] - EPSILON_MS:
+                return -2 - m, 0
+            continue
+        place = count
+        key = start if pooled else start + 0.5 * took_ms[k, b]
+        if count == look_ahead:
+            if key >= keys[count - 1]:
+                continue
+            place = count - 1
+        else:
+            count += 1
+        while place > 0 and keys[place - 1] > key:
+            keys[place], latest[place], model[place], size[place] = (
+                keys[place - 1], latest[place - 1], model[place - 1], size[place - 1])
+            place -= 1
+        keys[place], latest[place], model[place], size[place] = key, start, m, b
+    if count == 0:
+        return -1, 0
+    free_ms = np.maximum(busy_ms, now_ms) if pooled else np.full(1, now_ms)
+    before_ms = free_ms.copy()
+    length_ms = np.empty(count)
+    cost = np.empty(count)
+    kept = np.zeros(count, np.bool_)
+    cheapest, lowest = -1, np.inf
+    for i in range(count):
+        m = model[i]
+        took = took_ms[kind[m], size[i]]
+        length_ms[i] = took if pooled else took * share[m]
+        cost[i] = took / size[i]
+        kept[i] = True
+        first = np.argmin(free_ms)
+        in_time = free_ms[first] <= latest[i]
+        if in_time or not pooled:
+            free_ms[first] += length_ms[i]
+        if in_time:
+            continue
+        worst = i
+        for j in range(i):
+            if kept[j] and cost[j] >= cost[worst]:
+                worst = j if cost[j] > cost[worst] or worst == i else worst
+        kept[worst] = False
+        if cost[worst] < lowest:
+            cheapest, lowest = worst, cost[worst]
+        if not pooled:
+            free_ms[0] -= length_ms[worst]
+        elif worst != i:
+            free_ms[:] = before_ms
+            for j in range(i + 1):
+                if kept[j]:
+                    free_ms[np.argmin(free_ms)] += length_ms[j]
+    for i in range(count):
+        if kept[i]:
+            return model[i], size[i]
+    return model[cheapest], size[cheapest]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def served(
+    order: IntArray, held: BoolArray, counts: FloatArray, cost_ms: FloatArray, window_ms: float
+) -> float:
+    """Requests that a placement serves: models in an order, holders with most time left first.
+
+    Two passes: what is cheap per request goes before what is dear only where the order says so,
+    so the larger of both orders, by copies and by time per request, counts.
+    """
+    workers, models = held.shape
+    by_cost = np.argsort(cost_ms)
+    total = 0.0
+    left = np.empty(workers)
+    for k in range(counts.shape[0]):
+        most = 0.0
+        for way in range(2):
+            left[:] = window_ms
+            found = 0.0
+            for i in range(models):
+                m = order[i] if way == 0 else by_cost[i]
+                work = counts[k, m] * cost_ms[m]
+                while work > 0.0:
+                    best = -1
+                    for w in range(workers):
+                        if held[w, m] and left[w] > 0.0 and (best < 0 or left[w] > left[best]):
+                            best = w
+                    if best < 0:
+                        break
+                    taken = min(work, left[best])
+                    left[best] -= taken
+                    work -= taken
+                    found += taken / cost_ms[m]
+            most = max(most, found)
+        total += most
+    return total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def put_copies(
+    order: IntArray, copies: IntArray, each: FloatArray, memory_mb: FloatArray,
+    room_mb: FloatArray, places: FloatArray, runs: BoolArray, held: BoolArray,
+) -> BoolArray:
+    """Put copies on workers, models in an order; those that are held first, where they are.
+
+    ``room_mb`` and ``places`` (W,) are what is free of each worker, and are taken from; ``each``
+    (M,) is the work of a copy.
+    """
+    workers = len(room_mb)
+    target = np.zeros(held.shape, np.bool_)
+    busy = np.zeros(workers)
+    left = copies.copy()
+    for stays in (True, False):
+        for m in order:
+            while left[m] > 0:
+                best = -1
+                for w in range(workers):
+                    if (runs[w, m] and not target[w, m] and (held[w, m] or not stays)
+                            and room_mb[w] >= memory_mb[m] and places[w] >= 1.0
+                            and (best < 0 or busy[w] < busy[best])):
+                        best = w
+                if best < 0:
+                    break
+                target[best, m] = True
+                room_mb[best] -= memory_mb[m]
+                places[best] -= 1.0
+                busy[best] += each[m]
+                left[m] -= 1
+    return target

@@ -1,0 +1,163 @@
+r"""How many copies of each model a cluster should hold, and where: a heuristic with a stated gap.
+
+*The problem.* M models and W workers; in window k the requests of model m take d_km ms of workers'
+time, c_m each. A worker of memory G holds a set of models; in a window of T ms it serves, of those
+that it holds, as much as T allows. As many requests as possible are to be served over all windows:
+peaks count as they are, not their mean.
+
+*The heuristic.* A copy of a model is worth, per MB: the first one the loads that it saves, rate
+times load time, ``load_weight`` times; the h-th the work that it takes off each of the h − 1
+others in the window of most work, d / (h (h − 1)). Copies are taken by falling worth until the
+memory of all workers is full, those that are held already at ``_HELD`` times their worth. Each is
+put on the worker of least work that has room, held ones stay where they are.
+
+*The gap.* For any prices p_k >= 0 of a ms and q >= 0 of a MB no placement serves more than
+
+    Σ_k p_k W T + q Σ_w G_w + Σ_m max(0, Σ_k max(0, 1/c_m − p_k) d_km − q g_m),
+
+as a model is held by none or by at least one, and what it earns beyond the prices is at most that
+of all its requests. p_k is the price at which the windows' time is just sold out with all models
+held, q that of the last model that fits. What the placement serves is computed by an assignment:
+models by rising number of copies, each to the workers that hold it with most time left. It is a
+feasible one, so the gap that is stated is no smaller than the true one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.sim.cluster.schedulers._planned_kernels import put_copies, served
+
+__all__ = ["Cluster", "bound_on_served", "choose_copies", "gap_of", "place_copies"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+_HELD = 1.5
+_SPARE = 0.015  # share of the memory that whole models do not fill
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """What copies are chosen for.
+
+    Attributes
+    ----------
+    memory_mb : ndarray, shape (M,)
+        Of each model, > 0.
+    room_mb : ndarray, shape (W,)
+    places : ndarray, shape (W,)
+        Most models that each worker holds.
+    runs : ndarray of bool, shape (W, M)
+        Whether a worker can run a model.
+    load_ms : ndarray, shape (M,)
+        Time of a load.
+    load_weight : float
+        What a ms of loading is worth in ms of work.
+    """
+
+    memory_mb: FloatArray
+    room_mb: FloatArray
+    places: FloatArray
+    runs: BoolArray
+    load_ms: FloatArray
+    load_weight: float
+
+
+def choose_copies(
+    cluster: Cluster, rate: FloatArray, work: FloatArray, held: BoolArray, least: float
+) -> IntArray:
+    """Number of copies of each model, (M,).
+
+    Parameters
+    ----------
+    cluster : Cluster
+    rate : ndarray, shape (M,)
+        Requests per ms.
+    work : ndarray, shape (M,)
+        Largest work of a window, in workers.
+    held : ndarray of bool, shape (W, M)
+        What the workers hold.
+    least : float
+        A further copy takes at least this off each other, in workers.
+    """
+    workers, have = len(cluster.room_mb), held.sum(axis=0)
+    asked = np.flatnonzero(rate > 0)
+    first = cluster.load_weight * rate[asked] * cluster.load_ms[asked] + work[asked]
+    gains, models, numbers = [first], [asked], [np.ones(len(asked), dtype=np.int64)]
+    for h in range(2, workers + 1):
+        gain = work / (h * (h - 1))
+        more = np.flatnonzero((gain > least) & (cluster.runs.sum(axis=0) >= h))
+        if not len(more):
+            break
+        gains.append(gain[more])
+        models.append(more)
+        numbers.append(np.full(len(more), h))
+    model, number = np.concatenate(models), np.concatenate(numbers)
+    worth = np.concatenate(gains) / cluster.memory_mb[model]
+    worth *= np.where(have[model] >= number, _HELD, 1.0)
+    order = np.lexsort((number, -worth))
+    used = np.cumsum(cluster.memory_mb[model[order]])
+    fits = used <= (1.0 - _SPARE) * cluster.room_mb.sum()
+    fits &= np.arange(len(order)) < cluster.places.sum()
+    return np.bincount(model[order[fits]], minlength=len(rate)).astype(np.int64)
+
+
+def place_copies(
+    cluster: Cluster, copies: IntArray, work: FloatArray, held: BoolArray
+) -> BoolArray:
+    """Which worker holds which model, (W, M): those that are there stay, work is level."""
+    each = work / np.maximum(copies, 1)
+    wanted = np.flatnonzero(copies)
+    return np.asarray(put_copies(
+        wanted[np.argsort(-each[wanted], kind="stable")], copies, each, cluster.memory_mb,
+        cluster.room_mb.copy(), cluster.places.copy(), cluster.runs, held))
+
+
+def bound_on_served(
+    cluster: Cluster, counts: FloatArray, cost_ms: FloatArray, window_ms: float
+) -> float:
+    """No placement serves more requests; see the module.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    counts : ndarray, shape (K, M)
+        Requests of each window.
+    cost_ms : ndarray, shape (M,)
+        Time that a request takes, > 0.
+    window_ms : float
+    """
+    time_ms = len(cluster.room_mb) * window_ms
+    order = np.argsort(cost_ms, kind="stable")
+    total, earned = 0.0, np.zeros(counts.shape[1])
+    for window in counts:
+        spent = np.cumsum((window * cost_ms)[order])
+        last = int(np.searchsorted(spent, time_ms))
+        price = 0.0 if last >= len(order) else 1.0 / float(cost_ms[order[last]])
+        total += price * time_ms
+        earned += np.maximum(1.0 - price * cost_ms, 0.0) * window
+    by_mb = earned / cluster.memory_mb
+    order = np.argsort(-by_mb, kind="stable")
+    spent = np.cumsum(cluster.memory_mb[order])
+    last = int(np.searchsorted(spent, cluster.room_mb.sum()))
+    price = 0.0 if last >= len(order) else float(by_mb[order[last]])
+    return float(total + price * cluster.room_mb.sum()
+                 + np.maximum(earned - price * cluster.memory_mb, 0.0).sum())
+
+
+def gap_of(
+    cluster: Cluster, target: BoolArray, counts: FloatArray, cost_ms: FloatArray,
+    window_ms: float,
+) -> float:
+    """Largest share by which any placement could serve more requests than this one."""
+    most = bound_on_served(cluster, counts, cost_ms, window_ms)
+    if most <= 0.0:
+        return 0.0
+    reached = served(np.argsort(target.sum(axis=0), kind="stable"), target, counts, cost_ms,
+                     window_ms)
+    return max(1.0 - reached / most, 0.0)
