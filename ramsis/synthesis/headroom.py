@@ -8,8 +8,9 @@ longer: in a mix of models, in slow spells, on a machine that does other things 
 promises is for the true times all the same, and differs from the optimum there by a loss, in
 effective accuracy and in the gain that is maximised. Among f = 1.025, 1.05, 1.075 and 1.1 the
 largest is taken whose loss, the larger of the two, is at most the *headroom*. The loss rises with
-f, so bisection finds it, 1.1 being tried first; where none is within the headroom the policy is
-the pure optimum. A headroom of 0 looks for none.
+f, about as the square of f − 1, as the optimum is stationary. So 1.1 is tried first, and then what
+the last loss makes of that square, until the largest is known; where none is within the headroom
+the policy is the pure optimum. A headroom of 0 looks for none.
 
 **What it saves** is stated too: effective accuracy and violations of the policy and of the pure
 optimum when service takes 10 % longer than profiled.
@@ -17,6 +18,8 @@ optimum when service takes 10 % longer than profiled.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
@@ -82,7 +85,7 @@ def most_robust(
             chosen, factor, loss, low = plan, FACTORS[at], lost, at + 1
         else:
             high = at
-        at = (low + high) // 2
+        at = _next(FACTORS[at], lost, headroom, (low, high))
     without = played(pure, SLOWER)
     slower = without if chosen is pure else played(chosen, SLOWER)
     return Chosen(chosen, HeadroomRecord(
@@ -90,6 +93,16 @@ def most_robust(
         effective_accuracy=slower.effective_accuracy, violation_rate=slower.violation_rate,
         effective_accuracy_without=without.effective_accuracy,
         violation_rate_without=without.violation_rate))
+
+
+def _next(factor: float, lost: float | None, headroom: float, among: tuple[int, int]) -> int:
+    """Index of the factor to try after one that lost so much; from ``among``, its end left out."""
+    low, high = among
+    if lost is None or low >= high:
+        return (low + high) // 2
+    square = headroom / lost if lost > 0.0 else math.inf
+    guess = bisect_right(FACTORS, 1.0 + (factor - 1.0) * math.sqrt(square)) - 1
+    return min(max(guess, low), high - 1)
 
 
 def loss_of(best: Played, given: Played) -> float:

@@ -99,6 +99,27 @@ def test_the_largest_factor_within_the_headroom_is_found() -> None:
         assert chosen.record.loss == pytest.approx(loss[factor])
 
 
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0, 4.0])
+@pytest.mark.parametrize("most", [1.03, 1.06, 1.2])
+def test_it_is_found_whatever_the_loss_rises_like(power: float, most: float) -> None:
+    """Also where nothing can be planned for the longest times; few are tried."""
+    for lost in (0.0, 1e-4, 0.0029, 0.0041, 0.01, 0.1):
+        tried = list[float]()
+
+        def planned(factor: float, tried: list[float] = tried) -> float | None:
+            tried.append(factor)
+            return factor if factor < most else None
+
+        def played(factor: float, slower: float, lost: float = lost) -> Played:
+            value = 0.9 - lost * ((factor - 1.0) / 0.1) ** power
+            return Played(value, 0.0, value)
+
+        known = max([1.0, *(f for f in FACTORS if f < most
+                            and lost * ((f - 1.0) / 0.1) ** power <= 0.003)])
+        assert most_robust(1.0, planned, played, 0.003).record.factor == known
+        assert len(tried) == len(set(tried)) <= len(FACTORS)
+
+
 def test_there_is_none_per_decision_unless_it_is_asked_for() -> None:
     assert SynthesisSettings(slo_ms=25, workers=4, objective="per-decision").headroom == 0.0
     asked = SynthesisSettings(slo_ms=25, workers=4, objective="per-decision", headroom=0.01)
