@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ramsis.cli.options import seed_options
-from ramsis.cli.params import FIGURE, OUT_FILE, OWN_ARRIVALS
+from ramsis.cli.params import FIGURE, OUT_FILE, OWN_ARRIVALS, complete_files
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.files import write_atomic
 from ramsis.tables import with_values
@@ -52,7 +52,7 @@ _OF_PLACEMENTS = ("interference", "duration_s")
 
 
 @click.command("cluster")
-@click.argument("scenario_file", metavar="SCENARIO")
+@click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
 @click.option("--scheduler", "schedulers", multiple=True, metavar="NAME:key=value,...",
               help="A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
               "MODULE:CLASS; repeat to compare.  [default: clockwork]")
