@@ -26,7 +26,7 @@ from placement_milp.problem import (
     WorkerType,
 )
 from placement_milp.result import PLACEMENT_FORMAT, Group, Placement
-from ramsis.errors import OutputError, VerificationError, describe
+from ramsis.errors import InputFileError, OutputError, VerificationError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
@@ -62,7 +62,11 @@ def read_problem(path: str | os.PathLike[str]) -> Problem:
     """
     found = Path(path)
     shipped = _EXAMPLES / f"{os.fspath(path)}.json"
-    if not found.exists() and os.fspath(path) in shipped_problems():
+    if not found.exists():
+        if os.fspath(path) not in shipped_problems():
+            raise InputFileError(describe(
+                "no such problem file or shipped problem", where=str(path),
+                allowed=f"a path, or one of: {', '.join(shipped_problems())}"))
         found = shipped
     return problem_from_document(read_json(found), str(path), found.parent)
 

@@ -44,6 +44,7 @@ _MEANS = {
     "pip install 'tritonclient[http]'", "onnx": "pip install 'ramsis[measure]'",
     **dict.fromkeys(("gymnasium.utils.env_checker", "sb3_contrib", "torch"),
                     "pip install 'ramsis[rl]'"),
+    **{f"needs {shell}": f"install {shell}" for shell in ("bash", "fish")},
     "PIL.Image": "pip install pillow", "yaml": "pip install pyyaml",
     **dict.fromkeys(("aiohttp", "onnxruntime", "orjson", "prometheus_client", "starlette",
                      "uvicorn"), "pip install 'ramsis[serve]'"),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ramsis.analysis.server_run import Held, hold_against
-from ramsis.cli.params import FIGURE
+from ramsis.cli.params import FIGURE, complete_files
 from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_rows
 from ramsis.errors import VerificationError
 from ramsis.policy import Policy, read, read_set
@@ -34,7 +34,8 @@ _COLUMNS = (
 
 
 @click.command("analyze")
-@click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...")
+@click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...",
+                shell_complete=complete_files)
 @json_option
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw accuracy, bound and violations against the load (png, pdf or svg; "

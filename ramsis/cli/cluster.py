@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ramsis.cli.options import seed_options
-from ramsis.cli.params import FIGURE, OUT_FILE, OWN_ARRIVALS
+from ramsis.cli.params import FIGURE, OUT_FILE, OWN_ARRIVALS, complete_files
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.files import write_atomic
 from ramsis.tables import with_values
@@ -24,6 +24,7 @@ _COLUMNS = (
     Column("in_time_half_width", "±", ".4f"),
     Column("bound", "bound", ".4f"),
     Column("share_of_bound", "of bound", ".2%"),
+    Column("accuracy", "accuracy", ".4f"),
     Column("violation_rate", "violations", ".3%"),
     Column("response_p50_ms", "p50 (ms)", ".1f"),
     Column("response_p99_ms", "p99 (ms)", ".1f"),
@@ -51,7 +52,7 @@ _OF_PLACEMENTS = ("interference", "duration_s")
 
 
 @click.command("cluster")
-@click.argument("scenario_file", metavar="SCENARIO")
+@click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
 @click.option("--scheduler", "schedulers", multiple=True, metavar="NAME:key=value,...",
               help="A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
               "MODULE:CLASS; repeat to compare.  [default: clockwork]")
@@ -123,7 +124,9 @@ def cluster_command(
         print_json(rows, scenario=scenario_file, name=scenario.name,
                    duration_s=scenario.duration_s)
     else:
-        print_rows(with_values(_COLUMNS, rows), rows)
+        exact = all(row["accuracy"] in (None, 1.0) for row in rows)  # as where none is stated
+        print_rows([one for one in with_values(_COLUMNS, rows)
+                    if not (exact and one.key == "accuracy")], rows)
 
 
 def _refuse_others(context: click.Context, placement: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from ramsis.cli.params import complete_files
 from ramsis.cli.rows import Column, print_json, print_rows
 from ramsis.profiles.importers.nsight import read_kernel_trace
 from ramsis.profiles.kernels import V100, GpuLimits, kernel_metrics
@@ -18,8 +19,8 @@ _AT_LEAST_1 = click.IntRange(min=1)
 
 
 @click.command("kernels")
-@click.argument("trace", metavar="TRACE")
-@click.argument("metrics", metavar="METRICS")
+@click.argument("trace", metavar="TRACE", shell_complete=complete_files)
+@click.argument("metrics", metavar="METRICS", shell_complete=complete_files)
 @click.option("--sms", type=_AT_LEAST_1, default=V100.sms, show_default=True,
               help="Multiprocessors of the GPU; this and the next four are those of a V100.")
 @click.option("--threads", type=_AT_LEAST_1, default=V100.threads, show_default=True,

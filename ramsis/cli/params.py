@@ -42,7 +42,7 @@ else:
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "OWN_ARRIVALS",
            "PROFILES", "SCHEME", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
-           "NamedScheme", "TraceName"]
+           "NamedScheme", "TraceName", "complete_files", "complete_profiles"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,23 @@ def _check_name(value: Any, kind: str, param: click.Parameter | None) -> None:
     if not str(value).strip():
         raise InvalidValueError(describe(f"no name of a {kind}", value=value, allowed="a path",
                                          where=param.opts[0] if param is not None else "out"))
+
+
+def complete_files(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem[Any]]:
+    """What a shell offers for a file or a folder."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_profiles(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem[Any]]:
+    """The names of shipped profile sets that begin so, or files."""
+    from ramsis.profiles import shipped_names
+
+    names = [CompletionItem(name) for name in shipped_names() if name.startswith(incomplete)]
+    return names or complete_files(ctx, param, incomplete)
 
 
 class OutFolder(click.Path):

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ramsis.cli.central_table import show_central_table
+from ramsis.cli.params import complete_files
 from ramsis.cli.rows import budget_words, json_option
 from ramsis.policy import Policy, read
 
@@ -33,7 +34,7 @@ def policy_group() -> None:
 
 
 @policy_group.command("show")
-@click.argument("file")
+@click.argument("file", shell_complete=complete_files)
 @json_option
 @click.option("--width", type=click.IntRange(min=20), default=None,
               help="Columns of text to fit into; the terminal's by default.")

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ramsis.cli.kernels import kernels_command
 from ramsis.cli.measure import measure_command
-from ramsis.cli.params import MODELS, OUT_FILE
+from ramsis.cli.params import MODELS, OUT_FILE, complete_profiles
 from ramsis.cli.profile_plot import plot_command
 from ramsis.errors import InvalidValueError, OutputError, describe
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
@@ -45,7 +45,7 @@ profile.add_command(kernels_command)
 
 
 @profile.command("check")
-@click.argument("source", metavar="FILE|NAME")
+@click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON document.")
 def check_command(source: str, as_json: bool) -> None:
     """Check a profile file, or a shipped profile set by its NAME.
@@ -72,7 +72,7 @@ def check_command(source: str, as_json: bool) -> None:
 
 
 @profile.command("show")
-@click.argument("source", metavar="FILE|NAME")
+@click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
 @click.option("--statistic", type=click.Choice(STATISTICS), default=STATISTICS[0],
               show_default=True, help="Latency statistic.")
 @click.option("--max-batch", type=click.IntRange(1, 10_000), default=32, show_default=True,
@@ -111,7 +111,7 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 
 
 @profile.command("import")
-@click.argument("source")
+@click.argument("source", shell_complete=complete_profiles)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Profile file to write.")
 @click.option("--format", "format_name", type=click.Choice(("auto", *FORMATS)), default="auto",

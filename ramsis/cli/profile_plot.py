@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from ramsis.cli.params import FIGURE
+from ramsis.cli.params import FIGURE, complete_profiles
 from ramsis.profiles import STATISTICS, Statistic, load
 
 __all__ = ["plot_command"]
 
 
 @click.command("plot")
-@click.argument("source", metavar="FILE|NAME")
+@click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
 @click.option("--out", type=FIGURE, required=True, metavar="FIG",
               help="Figure to write: .png, .pdf or .svg; needs the extra 'plot'.")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True,

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
-from ramsis.cli.params import OUT_FILE
+from ramsis.cli.params import OUT_FILE, complete_profiles
 
 __all__ = ["report"]
 
 
 @click.command("report")
-@click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...")
+@click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...",
+                shell_complete=complete_profiles)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Page to write: HTML that needs nothing else, and no network.")
 @click.option("--title", metavar="TEXT", help="Heading of the page.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ramsis.cli.params import OUT_FILE
+from ramsis.cli.params import OUT_FILE, complete_files
 from ramsis.cli.rows import progress
 from ramsis.files import canonical_json, write_atomic
 
@@ -19,7 +19,7 @@ def scenario_group() -> None:
 
 
 @scenario_group.command("placement")
-@click.argument("scenario_file", metavar="SCENARIO")
+@click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Placement problem to write.")
 @click.option("--window-s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
@@ -49,7 +49,7 @@ def placement_command(
 
 
 @scenario_group.command("train")
-@click.argument("scenario_file", metavar="SCENARIO")
+@click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Agent to write.")
 @click.option("--reward", default="work", show_default=True, metavar="NAME:factor=value,...",
               help="What the agent gets: sparse, early or work, the three of the thesis.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ramsis.cli.params import OUT_FILE
+from ramsis.cli.params import OUT_FILE, complete_files
 from ramsis.errors import InputFileError, InvalidValueError, check_positive, describe
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 
 
 @click.command("serve")
-@click.argument("policies", metavar="DIR|FILE")
+@click.argument("policies", metavar="DIR|FILE", shell_complete=complete_files)
 @click.option("--variants", required=True, metavar="FILE",
               help="TOML file of the models to run, by the names in the policies.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ramsis import policy, profiles
+from ramsis.cli.params import complete_files
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_json, read_toml
 
@@ -15,7 +16,7 @@ __all__ = ["validate_command"]
 
 
 @click.command("validate")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
 def validate_command(files: tuple[str, ...]) -> None:
     """Check the schema and consistency of policies, profiles, placements, scenarios, agents.
 

@@ -108,7 +108,11 @@ def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
 
 
 def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, FloatArray]:
-    """F·A and F·excess, shapes (S, S) and (S,), without F."""
+    """F·A and F·excess, shapes (S, S) and (S,); without F where nodes are exact, and so many."""
+    if mdp.nodes.cells is not None:
+        rows = to_nodes(mdp, states)
+        beyond = rows @ mdp.charged_excess
+        return mdp.onto_states(rows), beyond
     size = len(states.reached)
     kernel, beyond = np.zeros((len(states.queued), size)), np.zeros(len(states.queued))
     for part, service in states.groups():

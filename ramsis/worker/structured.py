@@ -163,6 +163,15 @@ class StructuredMDP:
             return np.asarray(self.continuation @ rows)
         return self.late.onward(rows)
 
+    def onto_states(self, rows: FloatArray) -> FloatArray:
+        """Rows over nodes, (X, I+L), times the continuation; the rows are changed."""
+        onward = self.continuation
+        if self.late is not None:
+            onward, dropped = self.late.others, rows[:, self.late.nodes]
+            rows[:, : self.late.reach.shape[1]] += dropped @ self.late.reach
+            rows[:, rows.shape[1] - self.late.idle.shape[1] :] += dropped @ self.late.idle
+        return np.ascontiguousarray(np.asarray(onward.T @ rows.T).T)
+
     @cached_property
     def charged_excess(self) -> FloatArray:
         """What a node adds to the cost beyond that of the states; shape (I+L,).

@@ -257,6 +257,14 @@ def test_a_run_of_vllm_knows_its_batch_size(tmp_path: Path) -> None:
     assert "failed requests, left out: 3" in notes(found)
 
 
+def test_formats_that_look_alike_are_told_apart() -> None:
+    for source, named, other in (
+            (FILES / "perf-analyzer" / "profile_export.json", "aiperf", "perf-analyzer"),
+            (FILES / "aiperf-b1" / "profile_export.jsonl", "perf-analyzer", "aiperf")):
+        with pytest.raises(InputFileError, match=f"a file of {other}, not of {named}"):
+            read(source, batch=1, format=named)
+
+
 def test_several_results_of_vllm_in_a_file_are_told_from_a_damaged_one(tmp_path: Path) -> None:
     path = written(tmp_path, "r.json", f"{json.dumps(VLLM)}\n{json.dumps(VLLM)}")
     with pytest.raises(InputFileError, match=r"several results in one file.*--append-result"):

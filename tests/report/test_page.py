@@ -291,7 +291,7 @@ def test_what_is_no_result_is_refused_in_a_line(
 def test_a_folder_without_results_and_a_missing_file_are_refused(tmp_path: Path, run: Run) -> None:
     out = tmp_path / "page.html"
     refused(run("report", tmp_path, "--out", out), 3, "nothing to report on")
-    refused(run("report", tmp_path / "none.json", "--out", out), 3, "none.json")
+    refused(run("report", tmp_path / "none.json", "--out", out), 3, "none.json", "no such file")
     (tmp_path / "results.csv").write_text("workers,scheme\n1\n")
     refused(run("report", tmp_path, "--out", out), 3, "not a table of a sweep")
 

@@ -86,6 +86,7 @@ def detect(path: Path) -> str:
 def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], int]:
     """The files of one format in a folder (or the file itself), and how many others lie there."""
     if not path.is_dir():
+        _refuse_another(path, format)
         return [(path.name, path)], 0
     found = [(file.relative_to(path).as_posix(), file, _run_format(file))
              for file in _files(path)]
@@ -95,6 +96,17 @@ def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], int]:
             describe(f"no file of the format {format} in this folder", where=str(path))
         )
     return _without_summaries(fitting, format), len(found) - len(fitting)
+
+
+def _refuse_another(path: Path, format: str) -> None:
+    """Refuse a file that is of another of the formats: some look alike."""
+    source = Source(path)
+    other = _run_format_of(source)
+    if other is not None and not RUN_FORMATS[format].recognises(source):
+        raise InputFileError(
+            describe(f"a file of {other}, not of {format}", where=str(path),
+                     allowed=f"--format {other}, or none: what a file holds tells its format")
+        )
 
 
 def _without_summaries(

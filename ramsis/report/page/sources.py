@@ -54,8 +54,11 @@ def sections_of(name: str) -> list[Section]:
     path = Path(name)
     if path.is_dir():
         return _of_folder(path)
-    if not path.exists() and name in profiles.shipped_names():
-        return [profile_section(profiles.load(name), name)]
+    if not path.exists():
+        if name in profiles.shipped_names():
+            return [profile_section(profiles.load(name), name)]
+        raise InputFileError(describe("no such file, folder or shipped profile set", where=name,
+                                      allowed=_KINDS))
     return [_of_file(path, str(path))]
 
 
