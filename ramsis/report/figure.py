@@ -23,6 +23,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, told apart by every eye; lines differ in dashes and markers too."""
 
 _SUFFIXES = (".png", ".pdf", ".svg")
+_NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
+"""So that the same figure is the same file, byte by byte."""
 
 
 def check_figure_name(path: str | os.PathLike[str]) -> None:
@@ -84,6 +86,7 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
     target = Path(path)
     check_figure_name(target)
     try:
+        from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError as error:
         raise InvalidValueError(
@@ -96,5 +99,6 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
     if kept is not None:
         kept.append(figure)
         return
-    with written_whole(target, binary=True) as stream:
-        figure.savefig(stream, dpi=150, format=target.suffix.lower().lstrip("."))
+    form = target.suffix.lower().lstrip(".")
+    with written_whole(target, binary=True) as stream, rc_context({"svg.hashsalt": "ramsis"}):
+        figure.savefig(stream, dpi=150, format=form, metadata=_NO_DATE.get(form))

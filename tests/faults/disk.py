@@ -57,6 +57,8 @@ def full_disk(writer: Writer, kit: Path, root: Path, times: int, seed: int) -> I
 
 def written_at_once(writer: Writer, kit: Path, root: Path, number: int) -> Iterator[Finding]:
     """The same command by several processes at once: all succeed, and all is as after one."""
+    if not number:
+        return
     old, wanted, _ = whole_run(writer, kit, root)
     work = root / "work"
     made_ready(work, old)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -31,6 +33,17 @@ def test_a_figure_is_written_in_the_kind_of_its_suffix(
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == f"{out}: written; models: 8, on the front: 8\n"
     assert out.read_bytes().startswith(MAGIC[suffix])
+
+
+@pytest.mark.parametrize("suffix", MAGIC)
+def test_the_same_figure_is_the_same_file(tmp_path: Path, suffix: str) -> None:
+    found = profile_set(model("a", 0.7, {1: 10.0}), model("b", 0.8, {1: 20.0}))
+    files = []
+    for name, second in (("one", 0), ("two", 10**9)):
+        with mock.patch.dict(os.environ, {"SOURCE_DATE_EPOCH": str(second)}):
+            plot_profile(found, tmp_path / f"{name}{suffix}")
+        files.append((tmp_path / f"{name}{suffix}").read_bytes())
+    assert files[0] == files[1]
 
 
 def test_the_front_is_that_of_the_batch_size_asked_for(tmp_path: Path) -> None:

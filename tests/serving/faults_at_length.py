@@ -11,7 +11,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import datetime
 import json
+import math
 import os
 import random
 import signal
@@ -86,10 +88,12 @@ class Clients:
         self.answers: list[Answer] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def load(self, qps: float, seconds: float) -> None:
-        """Send at random times; not wait for answers."""
+    async def load(
+        self, qps: float, seconds: float = math.inf, stop: asyncio.Event | None = None
+    ) -> None:
+        """Send at random times, until then or until it is to stop; not wait for answers."""
         begun, rng, at = time.monotonic(), random.Random(0), 0.0
-        while (at := at + rng.expovariate(qps)) < seconds:
+        while (at := at + rng.expovariate(qps)) < seconds and not (stop and stop.is_set()):
             wait = begun + at - time.monotonic()
             await asyncio.sleep(max(wait, 0.0))
             task = asyncio.create_task(self.ask([[1, 2, 3]]))
@@ -114,7 +118,9 @@ class Clients:
         sent_s = time.monotonic()
         try:
             async with self.session.post(self.url, data=body, headers=headers) as response:
-                found = json.loads(await response.read())
+                length = response.headers.get("Inference-Header-Content-Length")
+                body = await response.read()
+                found = json.loads(body[:int(length)] if length else body)
                 terms = found.get("parameters", {})
                 return Answer(sent_s, response.status, terms.get("variant", ""),
                               terms.get("in_time", False), found.get("error", ""))
@@ -254,9 +260,12 @@ async def _run(name: str, server: Running) -> list[str]:
     async with _clients(server) as clients:
         await clients.load(qps, 6.0)
         begun = time.monotonic()
-        beside = asyncio.create_task(clients.load(qps, seconds + BACK_S + 6.0))
+        stop = asyncio.Event()
+        beside = asyncio.create_task(clients.load(qps, stop=stop))
         await fault(clients, seconds)
         ended = time.monotonic()
+        await asyncio.sleep(BACK_S + 6.0)
+        stop.set()
         await beside
         await clients.all_answers()
     answers = clients.answers
@@ -268,6 +277,8 @@ async def _run(name: str, server: Running) -> list[str]:
           f"{dict(Counter(one.status for one in during))}; effective accuracy {was:.3f} before, "
           f"{sum(one.accuracy for one in during) / max(len(during), 1):.3f} during, {now:.3f} "
           f"from {BACK_S:g} s after", flush=True)
+    print(f"  longest from the loss of a worker until it is back: {_longest_gap_s(server):.1f} s",
+          flush=True)
     wrong = [f"status {one.status}: {one.error}" for one in answers
              if one.status not in (200, 500, 503)]
     if server.process.poll() is not None:
@@ -283,6 +294,18 @@ async def _run(name: str, server: Running) -> list[str]:
     if "Traceback" in errors:
         wrong.append(errors[errors.index("Traceback"):][:2000])
     return wrong
+
+
+def _longest_gap_s(server: Running) -> float:
+    """From a worker's loss to when it was back, at most."""
+    lost, longest_s = dict[int, datetime.datetime](), 0.0
+    for one in server.events():
+        when = datetime.datetime.fromisoformat(one["time"])
+        if one["event"] == "worker lost":
+            lost.setdefault(one["worker"], when)
+        elif one["event"] == "worker back" and one["worker"] in lost:
+            longest_s = max(longest_s, (when - lost.pop(one["worker"])).total_seconds())
+    return longest_s
 
 
 def main() -> int:

@@ -53,6 +53,22 @@ def test_longer_service_times_are_found_soon_and_quiet_gives_no_alarm(
     assert first.ratio > 1.1
 
 
+@pytest.mark.slow
+def test_ten_quiet_hours_of_batches_give_no_alarm() -> None:
+    """Half a million of them; then batches that take 30 % longer are reported within 30 s."""
+    rng = np.random.default_rng(4)
+    means = {("small", 1): 4.0, ("small", 4): 9.0, ("large", 1): 11.0}
+    keys, per_s = sorted(means), 14
+    drift = ServiceDrift(lambda variant, batch: means[variant, batch])
+    drawn = {key: mean_ms * np.exp(0.2 * rng.standard_normal(100_000) - 0.02)
+             for key, mean_ms in means.items()}
+    for key, at in zip(rng.integers(3, size=36_000 * per_s).tolist(),
+                       rng.integers(100_000, size=36_000 * per_s).tolist(), strict=True):
+        assert drift.add(*keys[key], float(drawn[keys[key]][at])) is None
+    assert any(drift.add(*keys[key], 1.3 * drawn_ms(rng, means[keys[key]], 0.2))
+               for key in rng.integers(3, size=30 * per_s))
+
+
 def test_shorter_service_times_are_found_too() -> None:
     rng = np.random.default_rng(2)
     drift = ServiceDrift(lambda variant, batch: 5.0)

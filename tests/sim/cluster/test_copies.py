@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from ramsis.sim.cluster.schedulers.copies import (
-    Cluster,
+    CopyProblem,
     bound_on_served,
     choose_copies,
     gap_of,
@@ -20,8 +20,8 @@ from ramsis.sim.cluster.schedulers.copies import (
 WINDOW_MS = 100.0
 
 
-def cluster(rng: np.random.Generator, workers: int, models: int) -> Cluster:
-    return Cluster(rng.uniform(1.0, 5.0, models), rng.uniform(4.0, 9.0, workers),
+def cluster(rng: np.random.Generator, workers: int, models: int) -> CopyProblem:
+    return CopyProblem(rng.uniform(1.0, 5.0, models), rng.uniform(4.0, 9.0, workers),
                    np.full(workers, float(models)), np.ones((workers, models), dtype=bool),
                    rng.uniform(5.0, 20.0, models), 1.0)
 
@@ -79,7 +79,7 @@ def test_memory_and_places_hold_and_what_is_there_stays() -> None:
 
 
 def test_what_is_asked_most_gets_more_copies_and_the_gap_is_nothing_where_all_fits() -> None:
-    one = Cluster(np.ones(3), np.full(3, 10.0), np.full(3, 10.0), np.ones((3, 3), dtype=bool),
+    one = CopyProblem(np.ones(3), np.full(3, 10.0), np.full(3, 10.0), np.ones((3, 3), dtype=bool),
                   np.full(3, 10.0), 1.0)
     work = np.array([2.0, 0.4, 0.0])
     none = np.zeros((3, 3), dtype=bool)

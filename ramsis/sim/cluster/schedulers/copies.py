@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from ramsis.sim.cluster.schedulers._planned_kernels import put_copies, served
 
-__all__ = ["Cluster", "bound_on_served", "choose_copies", "gap_of", "place_copies"]
+__all__ = ["CopyProblem", "bound_on_served", "choose_copies", "gap_of", "place_copies"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -42,7 +42,7 @@ _SPARE = 0.015  # share of the memory that whole models do not fill
 
 
 @dataclass(frozen=True, eq=False)
-class Cluster:
+class CopyProblem:
     """What copies are chosen for.
 
     Attributes
@@ -69,13 +69,13 @@ class Cluster:
 
 
 def choose_copies(
-    cluster: Cluster, rate: FloatArray, work: FloatArray, held: BoolArray, least: float
+    cluster: CopyProblem, rate: FloatArray, work: FloatArray, held: BoolArray, least: float
 ) -> IntArray:
     """Number of copies of each model, (M,).
 
     Parameters
     ----------
-    cluster : Cluster
+    cluster : CopyProblem
     rate : ndarray, shape (M,)
         Requests per ms.
     work : ndarray, shape (M,)
@@ -108,7 +108,7 @@ def choose_copies(
 
 
 def place_copies(
-    cluster: Cluster, copies: IntArray, work: FloatArray, held: BoolArray
+    cluster: CopyProblem, copies: IntArray, work: FloatArray, held: BoolArray
 ) -> BoolArray:
     """Which worker holds which model, (W, M): those that are there stay, work is level."""
     each = work / np.maximum(copies, 1)
@@ -119,13 +119,13 @@ def place_copies(
 
 
 def bound_on_served(
-    cluster: Cluster, counts: FloatArray, cost_ms: FloatArray, window_ms: float
+    cluster: CopyProblem, counts: FloatArray, cost_ms: FloatArray, window_ms: float
 ) -> float:
     """No placement serves more requests; see the module.
 
     Parameters
     ----------
-    cluster : Cluster
+    cluster : CopyProblem
     counts : ndarray, shape (K, M)
         Requests of each window.
     cost_ms : ndarray, shape (M,)
@@ -151,7 +151,7 @@ def bound_on_served(
 
 
 def gap_of(
-    cluster: Cluster, target: BoolArray, counts: FloatArray, cost_ms: FloatArray,
+    cluster: CopyProblem, target: BoolArray, counts: FloatArray, cost_ms: FloatArray,
     window_ms: float,
 ) -> float:
     """Largest share by which any placement could serve more requests than this one."""

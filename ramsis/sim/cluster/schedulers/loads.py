@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
-from ramsis.sim.cluster.schedulers.copies import Cluster, choose_copies, gap_of, place_copies
+from ramsis.sim.cluster.schedulers.copies import CopyProblem, choose_copies, gap_of, place_copies
 
 __all__ = ["LoadsByPlan"]
 
@@ -261,14 +261,14 @@ class LoadsByPlan(Scheduler):
         self.held_changed(worker, model)
 
 
-def _cluster(engine: ClusterEngine, load_weight: float) -> Cluster:
+def _cluster(engine: ClusterEngine, load_weight: float) -> CopyProblem:
     """What copies are chosen for, by worker."""
     workers, models = engine.workers, len(engine.arrays.models)
     runs = {kind: np.array([engine.times.runs(kind, model) for model in range(models)])
             for kind in sorted(set(workers.type))}
     load_ms = engine.arrays.load_ms[sorted(runs)].min(axis=0)
     memory_mb = np.maximum(np.array(workers.model_mb), 1e-9)
-    return Cluster(
+    return CopyProblem(
         memory_mb, np.minimum(np.array(workers.memory_mb), float(memory_mb.sum())),
         np.minimum(np.array(workers.max_models, dtype=float), float(models)),
         np.stack([runs[kind] for kind in workers.type]),
