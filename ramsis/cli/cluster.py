@@ -24,6 +24,7 @@ _COLUMNS = (
     Column("in_time_half_width", "±", ".4f"),
     Column("bound", "bound", ".4f"),
     Column("share_of_bound", "of bound", ".2%"),
+    Column("accuracy", "accuracy", ".4f"),
     Column("violation_rate", "violations", ".3%"),
     Column("response_p50_ms", "p50 (ms)", ".1f"),
     Column("response_p99_ms", "p99 (ms)", ".1f"),
@@ -123,7 +124,9 @@ def cluster_command(
         print_json(rows, scenario=scenario_file, name=scenario.name,
                    duration_s=scenario.duration_s)
     else:
-        print_rows(with_values(_COLUMNS, rows), rows)
+        exact = all(row["accuracy"] in (None, 1.0) for row in rows)  # as where none is stated
+        print_rows([one for one in with_values(_COLUMNS, rows)
+                    if not (exact and one.key == "accuracy")], rows)
 
 
 def _refuse_others(context: click.Context, placement: bool) -> None:

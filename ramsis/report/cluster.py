@@ -127,8 +127,8 @@ def _draw_usage(axes: Axes, name: str, run: ClusterRun, slots: _Slots) -> None:
     axes.set_yticks(slots.first, run.scenario.arrays.workers, fontsize=5)
     axes.set_xlim(0, max(run.end_ms, 1e-9) / 1000)
     axes.set_ylim(slots.rows, 0)
-    axes.set_title(f"{name}: loaded (faint), loading (hatched), inference (dark)", fontsize=9,
-                   loc="left")
+    axes.set_title(f"{name}: loaded (faint), loading (hatched), inference (dark); time in s",
+                   fontsize=9, loc="left")
 
 
 def _bins(run: ClusterRun) -> tuple[FloatArray, str]:

@@ -35,6 +35,8 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+_POLICIES = 6  # that are evaluated with the same first passages
+
 
 class PolicyStates(NamedTuple):
     """The states that nodes or a policy's drops lead to, by queue, service and slack.
@@ -108,8 +110,12 @@ def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
 
 
 def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, FloatArray]:
-    """F·A and F·excess, shapes (S, S) and (S,); without F where nodes are exact, and so many."""
-    if mdp.nodes.cells is not None:
+    """F·A and F·excess, shapes (S, S) and (S,); without F where nodes are exact, and so many.
+
+    What each latency leads to is worked out once for all policies, if that is less work.
+    """
+    once = len(mdp.passages) * mdp.phase.shape[2]
+    if mdp.nodes.cells is not None and once > _POLICIES * len(states.reached):
         rows = to_nodes(mdp, states)
         beyond = rows @ mdp.charged_excess
         return mdp.onto_states(rows), beyond

@@ -26,6 +26,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--budget", type=int, default=1000, help="number of cases")
     parser.add_argument("--seed", type=int, default=0, help="number of the first")
+    parser.add_argument("--only", default="", metavar="WORD",
+                        help="only kinds of files with this in their names")
     given = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="ramsis-fuzz-"))
     try:
@@ -33,7 +35,7 @@ def main() -> int:
         first, last, found = given.seed, given.seed + given.budget, 0
         start = time.monotonic()
         while first < last:
-            done, bad = _child(first, last, kit, root)
+            done, bad = _child(range(first, last), kit, root, given.only)
             found += bad
             first = done
             if first % 100 == 0 or first == last:
@@ -44,14 +46,15 @@ def main() -> int:
     return 1 if found else 0
 
 
-def _child(first: int, last: int, kit: Path, root: Path) -> tuple[int, int]:
+def _child(numbers: range, kit: Path, root: Path, only: str) -> tuple[int, int]:
     """Cases up to the next hundred in a child: the number to go on with, and the findings."""
-    last = min(last, first - first % 100 + 100)
+    first = numbers.start
+    last = min(numbers.stop, first - first % 100 + 100)
     read, write = os.pipe()
     child = os.fork()
     if not child:
         os.close(read)
-        _cases(first, last, kit, root, write)
+        _cases(range(first, last), kit, root, write, only)
     os.close(write)
     reached, bad = first, 0
     with os.fdopen(read) as stream:
@@ -66,23 +69,23 @@ def _child(first: int, last: int, kit: Path, root: Path) -> tuple[int, int]:
     if status == 0:
         return last, bad
     how = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else "left"
-    print(f"--seed {reached}: the process ended ({how}): {case_of(reached, kit).words}",
+    print(f"--seed {reached}: the process ended ({how}): {case_of(reached, kit, only).words}",
           flush=True)
     return reached + 1, bad + 1
 
 
-def _cases(first: int, last: int, kit: Path, root: Path, pipe: int) -> None:
+def _cases(numbers: range, kit: Path, root: Path, pipe: int, only: str) -> None:
     """The child: tells what it begins and what it finds, and leaves."""
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     with os.fdopen(pipe, "w", buffering=1) as stream:
-        for number in range(first, last):
+        for number in numbers:
             stream.write(f"begin {number}\n")
             signal.signal(signal.SIGXCPU, signal.SIG_DFL)
             resource.setrlimit(resource.RLIMIT_AS, (used + 2 * BYTES, resource.RLIM_INFINITY))
             spent = int(time.process_time())  # for code that no alarm interrupts
             resource.setrlimit(resource.RLIMIT_CPU,
                                (spent + 3 * SECONDS, resource.RLIM_INFINITY))
-            case = case_of(number, kit)
+            case = case_of(number, kit, only)
             for one in examine(case, kit, root / "case"):
                 text = " | ".join(one.split("\n"))
                 stream.write(f"found {text} :: {' '.join(case.words)!a}\n")

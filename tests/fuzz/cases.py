@@ -56,14 +56,17 @@ class Case(NamedTuple):
     content: bytes | None = None
 
 
-def case_of(number: int, kit: Path) -> Case:
-    """The case of a number: of every five, three are files."""
+def case_of(number: int, kit: Path, only: str = "") -> Case:
+    """The case of a number: of every five, three are files.
+
+    ``only`` chooses the kinds of files that have it in their names, and no other command lines.
+    """
     rng = random.Random(number)
-    return _file_case(kit, rng) if number % 5 < 3 else _option_case(rng)
+    return _file_case(kit, rng, only) if only or number % 5 < 3 else _option_case(rng)
 
 
-def _file_case(kit: Path, rng: random.Random) -> Case:
-    kind = READERS[rng.choice(sorted(READERS))]
+def _file_case(kit: Path, rng: random.Random, only: str) -> Case:
+    kind = READERS[rng.choice([name for name in sorted(READERS) if only in name])]
     content = mutated((kit / kind.file).read_bytes(), kind.syntax, rng)
     return Case(tuple(rng.choice(kind.commands)), kind.file, content)
 

@@ -91,6 +91,13 @@ READERS: Mapping[str, Kind] = {
          "--json"], _REPORT]),
     "scenario": Kind("scenario.json", "json", _SCENARIO),
     "scenario in TOML": Kind("scenario.toml", "toml", _SCENARIO),
+    "rich scenario": Kind("rich.toml", "toml", [
+        ["cluster", "{file}", "--scheduler", name, "--scheduler", other] for name, other in (
+            ("lru", "random"), ("clockwork", "planned"), ("round-robin:variant=d", "autoscale"),
+            ("planned-loading", "modified-baseline:load_when=no-idle"),
+            ("sigmaos-dynamic", "sigmaos-registry"))]),
+    "sweep of scenarios": Kind("scenarios.toml", "toml", [
+        ["sweep", "{file}", "--out", "{out}", "--processes", "1"]]),
     "agent": Kind("agent.json", "json", [
         ["validate", "{file}"],
         ["cluster", "{kit}/scenario.json", "--scheduler", "rl:agent={file}"]]),

@@ -122,6 +122,89 @@ workload = { load_qps = 60 }
 worker = "gpu"
 models = ["resnet-1"]
 """
+_RICH_SCENARIO = """format = "ramsis.scenario/1"
+name = "two worker types"
+duration_s = 0.5
+[[worker_types]]
+name = "gpu"
+count = 2
+memory_mb = 500
+max_models = 3
+lanes = 2
+load_mb_per_s = 5000
+loading = "blocking"
+loads_at_a_time = 2
+scale_up_ms = 20
+active = 1
+[[worker_types]]
+name = "cpu"
+count = 1
+cores = 4
+[[models]]
+name = "resnet"
+copies = 2
+memory_mb = 200
+first_load_ms = 40
+family = "images"
+accuracy = 0.8
+load = [{ worker_type = "gpu", load_ms = 15 }]
+[[models.latency]]
+worker_type = "gpu"
+batch = 1
+latency_ms = 4
+[[models.latency]]
+worker_type = "gpu"
+batch = 4
+quantiles_ms = [8, 9, 12]
+[[models]]
+name = "chat"
+inference = { batching = "continuous", output_tokens = [2, 5] }
+[[models.latency]]
+worker_type = "cpu"
+batch = 8
+latency_ms = 2
+[[streams]]
+name = "users"
+model = "resnet"
+slo_ms = 100
+shares = [2, 1]
+earliest_ms = 1
+[streams.workload]
+load_qps = 40
+arrivals = "renewal:2"
+[[streams]]
+name = "trace"
+model = "resnet-1"
+slo_ms = 50
+tenant = "b"
+[streams.workload]
+file = "{kit}/times.csv"
+scale = 2
+[[streams]]
+name = "chats"
+model = "chat"
+slo_ms = 500
+after = "users"
+[streams.workload]
+users = 2
+think_ms = 5
+requests = 6
+[[streams]]
+name = "bins"
+model = "resnet"
+slo_ms = 80
+[streams.workload]
+minutes = [3000, 40]
+within = "poisson"
+[[start]]
+worker = "gpu-1"
+models = ["resnet-1"]
+"""
+_SCENARIOS = """scenario = "{kit}/scenario.toml"
+scheduler = ["clockwork", "lru:max_ongoing=2"]
+seeds = 1
+bound = "on"
+"""
 TEXTS: Mapping[str, str] = {
     "long.csv": _LONG_CSV,
     "latency.csv": _LONG_CSV.replace(",accuracy", "").replace(",0.7\n", "\n").replace(
@@ -144,6 +227,7 @@ TEXTS: Mapping[str, str] = {
                  + "".join(f"{3 * i + i % 5},ChatGPT,100,50,150,API log\n" for i in range(120)),
     "rates.txt": "0 120\n1 80\n2 200\n3 90\n",
     "sweep.toml": _SWEEP, "variants.toml": _VARIANTS, "scenario.toml": _SCENARIO,
+    "rich.toml": _RICH_SCENARIO, "scenarios.toml": _SCENARIOS,
     **{f"imports/{name}": one.text for name, one in IMPORTED.items()},
     "imports/loadgen": (FILES / "loadgen" / "Server.txt").read_text().replace(
         "20000000", "100000000"),

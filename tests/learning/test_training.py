@@ -116,13 +116,15 @@ def test_a_training_is_written_and_taken_up(
 
 
 @pytest.mark.slow
-def test_an_agent_learns(training: Any) -> None:
-    chosen = training.TrainingSettings(steps=100_000, runs=16)
-    agent, found = training.train(busy(), chosen)
-    assert found[0].steps == 0
-    assert found[0].in_time < 0.5
-    in_time, _ = training.evaluate(agent, busy(), range(3))
-    assert in_time > 0.95
+def test_imitation_teaches(training: Any) -> None:
+    made = scenario(worker_types=[{"name": "gpu", "count": 2}], duration_s=2,
+                    models=[model(copies=8, latency=SIZES)],
+                    streams=[stream(slo_ms=24, workload={"load_qps": 620})])
+    chosen = training.TrainingSettings(steps=64, runs=2, imitate=4000)
+    untaught, _ = training.evaluate(
+        training.agent_of(training.trainer(made, chosen)[0], {}, True), made, range(1))
+    _, found = training.train(made, chosen)
+    assert found[0].in_time > untaught + 0.05
 
 
 def test_the_command_line_trains(run: Run, tmp_path: Path, training: Any) -> None:

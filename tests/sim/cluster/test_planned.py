@@ -14,11 +14,12 @@ from ramsis.sim.cluster import ClusterEngine, ClusterRun, measure_cluster, sched
 BATCH_MS = {1: 2.7, 2: 4.3, 4: 6.1, 8: 10.1, 16: 17.7}
 
 
-def scenario(models: int = 1, workers: int = 1, slo_ms: float = 20.0, **changes: Any) -> Scenario:
+def scenario(models: int = 1, workers: int = 1, slo_ms: float = 20.0, load_ms: float = 8.0,
+             **changes: Any) -> Scenario:
     return scenario_from_document({
         "format": "ramsis.scenario/1", "name": "sample", "duration_s": 1,
         "worker_types": [{"name": "gpu", "count": workers, "memory_mb": 1000}],
-        "models": [{"name": "m", "copies": models, "memory_mb": 100, "load_ms": 8,
+        "models": [{"name": "m", "copies": models, "memory_mb": 100, "load_ms": load_ms,
                     "latency": [{"worker_type": "gpu", "batch": batch, "latency_ms": ms}
                                 for batch, ms in BATCH_MS.items()]}],
         "streams": [{"name": "s", "model": "m", "slo_ms": slo_ms, "workload": {"load_qps": 100}}],
@@ -126,3 +127,11 @@ def test_the_last_free_place_does_not_change_hands_all_the_time() -> None:
     share = measure_cluster(run).in_time_share
     assert share is not None
     assert share > 0.998
+
+
+def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_come() -> None:
+    """A load takes 50 ms, and 20 are allowed."""
+    one = scenario(models=2, workers=2, start=[], load_ms=50.0)
+    run = serve(one, [(float(k), k % 2, 20.0) for k in range(0, 600, 3)])
+    assert not run.in_time[:5].any()
+    assert run.in_time[100:].mean() > 0.95

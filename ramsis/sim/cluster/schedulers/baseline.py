@@ -10,10 +10,11 @@ Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
+from ramsis.sim.cluster.workers import ACTIVE
 
 __all__ = ["Baseline"]
 
@@ -34,16 +35,15 @@ class Baseline(PhasedScheduler):
 
     def settle(self, freed: Sequence[int]) -> None:
         """Load the models of requests that wait, as there are workers for them."""
-        for model in self.wanted():
+        for model in self.wanted() if self.busy else ():
             if not self.place(model):
                 return
 
     def wanted(self) -> list[int]:
         """Models to load, that of the request that has waited longest first."""
-        return self.by_age([model for model, queue in enumerate(self.waiting)
-                            if queue and self.nowhere(model)])
+        return self.by_age([model for model in self.busy if self.nowhere(model)])
 
-    def by_age(self, models: list[int]) -> list[int]:
+    def by_age(self, models: Iterable[int]) -> list[int]:
         """Models in the order of their oldest requests."""
         return sorted(models, key=lambda model: next(iter(self.waiting[model])))
 
@@ -63,9 +63,12 @@ class Baseline(PhasedScheduler):
 
     def place(self, model: int) -> bool:
         """Load a model on the next idle worker in turn; whether any worker was idle."""
-        found = False
-        for worker in self.in_turn(self.load_turn):
-            if not self.idle(worker):
+        found, workers = False, self.engine.workers
+        count = len(workers)
+        for worker in range(self.load_turn + 1, self.load_turn + 1 + count):
+            worker %= count
+            if (workers.running[worker] or workers.loading[worker]
+                    or workers.status[worker] != ACTIVE):
                 continue
             found = True
             if self.able(worker, model):

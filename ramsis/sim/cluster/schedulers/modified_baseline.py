@@ -57,7 +57,7 @@ class ModifiedBaseline(Baseline):
         """Models to load, that of the request that has waited longest first."""
         if not self.anywhere:
             return super().wanted()
-        return self.by_age([model for model, queue in enumerate(self.waiting) if queue])
+        return self.by_age(self.busy)
 
     def inferred(self, worker: int, model: int) -> None:
         """The worker has been used."""

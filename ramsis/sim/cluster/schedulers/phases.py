@@ -43,6 +43,8 @@ class PhasedScheduler(Scheduler):
     ----------
     waiting : list of dict
         By model, the requests that wait, in the order of arrival.
+    busy : set of int
+        The models with requests that wait.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class PhasedScheduler(Scheduler):
         self.starved_share = starved
         self.order = state.deadline_ms if by_deadline else state.arrival_ms
         self.waiting: list[dict[int, None]] = [{} for _ in engine.arrays.models]
+        self.busy: set[int] = set()
         self.turn = -1  # the worker that served last
         self._ready: list[list[tuple[float, int]]] = [[] for _ in workers.type]
         self._starving: list[list[tuple[float, int]]] = [[] for _ in workers.type]
@@ -73,6 +76,7 @@ class PhasedScheduler(Scheduler):
         """Serve the request, or let it wait."""
         model = self.engine.requests.model[request]
         self.waiting[model][request] = None
+        self.busy.add(model)
         worker = self.idle_holder(model)
         if worker is not None:
             self.infer(worker, request)
@@ -127,11 +131,6 @@ class PhasedScheduler(Scheduler):
         return (workers.status[worker] == "active" and not workers.running[worker]
                 and not workers.loading[worker])
 
-    def in_turn(self, after: int) -> list[int]:
-        """All workers, the one after ``after`` first."""
-        count = len(self.engine.workers)
-        return [(after + 1 + i) % count for i in range(count)]
-
     def unload(self, worker: int, model: int) -> None:
         """Give up a model."""
         self.engine.unload(worker, model)
@@ -151,7 +150,7 @@ class PhasedScheduler(Scheduler):
         """Run a request."""
         engine = self.engine
         model = engine.requests.model[request]
-        del self.waiting[model][request]
+        self._leave(model, request)
         self.turn = worker
         batch = engine.run(worker, model, [request])
         if engine.times.continuous[engine.times.kind[model]]:
@@ -171,7 +170,7 @@ class PhasedScheduler(Scheduler):
             batch = self._group[worker].get(model)
             room = engine.times.sizes[engine.workers.type[worker]][model][-1]
             if batch is not None and 0 < engine.progress.groups.get(batch, 0) < room:
-                del self.waiting[model][request]
+                self._leave(model, request)
                 engine.join(batch, [request])
                 self.inferred(worker, model)
                 return True
@@ -188,6 +187,13 @@ class PhasedScheduler(Scheduler):
             if request is None:
                 return
             self.infer(worker, request)
+
+    def _leave(self, model: int, request: int) -> None:
+        """A request waits no longer."""
+        queue = self.waiting[model]
+        del queue[request]
+        if not queue:
+            self.busy.discard(model)
 
     def _queue(self, worker: int, request: int) -> None:
         state = self.engine.requests

@@ -150,7 +150,7 @@ class _Station:
     def dispatch(
         self, worker: int, queries: Sequence[int], model: int, run_as: int | None = None
     ) -> None:
-        self.engine.run(worker, model, tuple(queries))
+        self.engine.run(worker, model, tuple(queries), run_as=run_as)
         self.idle[worker] = False
 
     def drop(self, query: int) -> None:
