@@ -62,12 +62,12 @@ def analyze(
     """
     policies = [policy for source in sources for policy in _policies(source)]
     rows = [_row(policy) for policy in policies]
+    held = None if loadgen is None else hold_against(policies, read_server(loadgen))
     if plot is not None:
         from ramsis.report.promises import plot_promises
 
         plot_promises(policies, plot)
         click.echo(f"figure in {plot}", err=True)
-    held = None if loadgen is None else hold_against(policies, read_server(loadgen))
     if as_json:
         print_json(rows, **({} if held is None else {"loadgen": asdict(held)}))
     else:
