@@ -15,6 +15,7 @@ from ramsis.arrivals import Poisson
 from ramsis.policy import read, write
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis import analyse_policy, generate_policy
+from ramsis.synthesis.generate import modelled_policy
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve import solve_worker
@@ -136,7 +137,7 @@ def test_distributions_and_rates_fit_together(
     fastest = float(profile.latency_table("p95", 1).latency_ms.min())
     chosen = samples.settings(slo_ms=3 * fastest, workers=workers, objective=objective,
                               grid="fixed:12", max_queue=5)
-    policy = generate_policy(profile, demand * workers * 1000 / fastest, chosen)
+    policy = modelled_policy(profile, demand * workers * 1000 / fastest, chosen)
     found, expected = analyse_policy(policy), policy.expectations
     for values, probabilities in found.distributions().values():
         assert len(values) == len(probabilities)

@@ -23,6 +23,7 @@ from placement_milp import (
 from placement_milp.presets import PRESETS
 from ramsis.errors import InputFileError
 from tests.placement.samples import document, documents, problem, value_row
+from tests.placement.test_presets import SHARING
 
 
 @given(documents(sharing=True))
@@ -48,7 +49,7 @@ def test_a_placement_is_read_back(solve: Callable[..., Any], tmp_path: Path) -> 
         variant["latency"] = [e for e in variant["latency"] if e["worker_type"] == "gpu"]
         for entry in variant["latency"]:
             entry["compute_share"] = 0.4
-    if solve in [PRESETS[name] for name in ("gpu-sharing", "usher", "wao-usher", "igniter")]:
+    if solve in [PRESETS[name] for name in SHARING]:
         del shares["variants"][1]
     known = problem_from_document(shares)
     placement = solve(known, Limits())

@@ -27,7 +27,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from tests.placement.samples import document, documents, problem, variant
 from tests.reference.placement import outcomes
 
-SHARING = ("gpu-sharing", "usher", "wao-usher", "igniter")
+SHARING = ("gpu-sharing", "usher", "wao-usher", "igniter", "queue-aware")
 """Presets that divide the processors of a worker among models, one of each family."""
 OCCUPANCY, UTILISATION = "ach_occ_pct", "wavg_sm_util_pct"
 

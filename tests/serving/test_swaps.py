@@ -53,5 +53,5 @@ def test_new_sets_are_taken_over_and_broken_ones_are_not(tmp_path: Path) -> None
         stop.set()
         client.join()
         assert statuses <= {200, 503}
-        assert server.infer([[1, 2, 3]])[0] == 200
+        assert 200 in {server.infer([[1, 2, 3]])[0] for _ in range(20)}
         assert server.metric("ramsis_policy_swaps_total") == 2

@@ -230,9 +230,9 @@ def test_a_solver_that_does_not_settle_is_an_error(
 
 def test_arrivals_of_ones_own_class_give_what_poisson_gives(tiny: ProfileSet) -> None:
     """With no closed forms at hand, only PF(k, T)."""
-    own = generate_policy(
+    own = modelled_policy(
         tiny, 700.0, samples.settings(arrivals="tests.synthesis.samples:OwnPoisson"))
-    known = generate_policy(tiny, 700.0, samples.SETTINGS)
+    known = modelled_policy(tiny, 700.0, samples.SETTINGS)
     assert own.arrivals == {"process": "tests.synthesis.samples:OwnPoisson"}
     assert own.expectations.effective_accuracy == pytest.approx(
         known.expectations.effective_accuracy, abs=1e-7)
@@ -245,8 +245,8 @@ def test_a_process_that_does_not_say_what_it_is_has_the_name_it_was_made_by(
 ) -> None:
     """The class of what a factory returns may not be enough to make it again."""
     name = "tests.synthesis.samples:by_the_minute"
-    policy = generate_policy(tiny, 700.0, samples.settings(arrivals=name))
-    known = generate_policy(tiny, 700.0, samples.SETTINGS)
+    policy = modelled_policy(tiny, 700.0, samples.settings(arrivals=name))
+    known = modelled_policy(tiny, 700.0, samples.SETTINGS)
     assert policy.arrivals == {"process": name}
     assert policy.expectations.effective_accuracy == pytest.approx(
         known.expectations.effective_accuracy, abs=1e-7)
