@@ -40,7 +40,8 @@ def renewal_times(
     Parameters
     ----------
     rate_per_ms : float
-        The mean gap is its inverse.
+        The mean gap is its inverse; nothing comes at a rate of 0, which may be what is left of a
+        load too small for a float.
     cv : float
         Standard deviation over mean of a gap, > 0; exponential gaps at 1.
 
@@ -50,6 +51,8 @@ def renewal_times(
         When the duration is not a finite number >= 0.
     """
     _check_duration(duration_ms)
+    if rate_per_ms == 0.0:
+        return np.empty(0)
     shape = cv**-2.0
     pieces, reached = [np.empty(0)], 0.0
     mean = rate_per_ms * duration_ms

@@ -179,3 +179,8 @@ def test_parameters_reach_a_factory_of_ones_own_or_are_refused() -> None:
 def test_a_process_of_another_rate_than_its_load_is_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"rate_per_ms: .*: got 0\.2; allowed: 0\.1,"):
         Arrivals.parse(f"{HERE}:twice_the_load")(100.0)
+
+
+@pytest.mark.parametrize("load_qps", [5e-324, 1e-310, 1e-300])
+def test_hardly_any_load_has_hardly_any_arrivals(load_qps: float) -> None:
+    assert len(Poisson(load_qps).sample(1000.0, np.random.default_rng(0))) == 0
