@@ -61,6 +61,15 @@ def test_what_cannot_be_in_time_is_dropped_and_nothing_is_late() -> None:
     assert 100 / 400 < run.in_time.mean() < 200 / 400  # one by one, and in full batches
 
 
+def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_come() -> None:
+    made = scenario(duration_s=3, worker_types=[{"name": "gpu", "count": 2, "memory_mb": 250}],
+                    models=[sized("a", load_ms=150), sized("b", load_ms=150)],
+                    start=[], streams=[stream(one, one) for one in "ab"])
+    run = batches(made)
+    assert len(run.load_model) == 2
+    assert run.in_time[20:].mean() > 0.99  # after half a second
+
+
 def test_the_least_recently_used_model_makes_room() -> None:
     made = scenario(
         worker_types=[{"name": "gpu", "count": 1, "memory_mb": 250}],

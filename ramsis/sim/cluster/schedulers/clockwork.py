@@ -294,20 +294,27 @@ class Clockwork(Scheduler):
                 return
 
     def most_wanted_cold(self, worker: int) -> int | None:
-        """The model of highest demand that no worker holds and that can still be in time."""
+        """The model of highest demand that no worker holds.
+
+        Requests that cannot wait for the load are dropped. They are demand only where a load takes
+        longer than they may wait from the start: others will come, and find the model loaded.
+        """
         engine, row = self.engine, self.rows[worker]
-        deadline_ms, best, found = self.deadline_ms, 0.0, None
+        arrival_ms, deadline_ms = engine.requests.arrival_ms, self.deadline_ms
+        best, found = 0.0, None
         for model in list(self.cold):
             if row[model][0] == inf:
                 continue
-            queue = self.queues[model]
-            ready_ms = engine.now_ms + engine.load_ms(worker, model) + row[model][0]
-            while queue and deadline_ms[queue[0]] < ready_ms:
+            queue, early = self.queues[model], 0
+            takes_ms = engine.load_ms(worker, model) + row[model][0]
+            while queue and deadline_ms[queue[0]] < engine.now_ms + takes_ms:
+                early += deadline_ms[queue[0]] - arrival_ms[queue[0]] < takes_ms
                 engine.drop(queue.popleft())
+            demand_ms = (len(queue) + early) * row[model][0]
             if not queue:
                 del self.cold[model], self.waiting[model]
-            elif len(queue) * row[model][0] > best:
-                best, found = len(queue) * row[model][0], model
+            if demand_ms > best:
+                best, found = demand_ms, model
         return found
 
     def load_more(self) -> None:
@@ -339,11 +346,16 @@ class Clockwork(Scheduler):
                     break
 
     def useful(self, worker: int, model: int) -> bool:
-        """Whether the worker lacks a model, and would have it in time for the last request."""
-        engine = self.engine
-        ready_ms = engine.now_ms + engine.load_ms(worker, model) + self.rows[worker][model][0]
+        """Whether the worker lacks a model, and would have it in time for the last request.
+
+        Where none could wait for a load, those to come find it loaded.
+        """
+        engine, last = self.engine, self.queues[model][-1]
+        takes_ms, deadline_ms = (engine.load_ms(worker, model) + self.rows[worker][model][0],
+                                 self.deadline_ms[last])
         return (model not in engine.workers.loaded[worker]
-                and self.deadline_ms[self.queues[model][-1]] >= ready_ms)
+                and (deadline_ms >= engine.now_ms + takes_ms
+                     or deadline_ms - engine.requests.arrival_ms[last] < takes_ms))
 
     def load(self, worker: int, model: int) -> bool:
         """Load a model where there is room for it, or can be made; whether that is so."""
