@@ -81,7 +81,7 @@ def problem_from_document(
 ) -> Problem:
     """The problem in a parsed file; ``where`` stands before the place in every message."""
     top = Fields(document, where)
-    _known_format(top, PROBLEM_FORMAT)
+    top.of_format(PROBLEM_FORMAT)
     top.only(("format", *names(Problem)))
     problem = Problem(
         name=top.text("name"),
@@ -100,12 +100,6 @@ def problem_from_document(
 
 def _optional(top: Fields, key: str) -> list[Fields]:
     return top.children(key) if key in top and top.value(key) != [] else []
-
-
-def _known_format(top: Fields, known: str) -> None:
-    found = top.value("format")
-    if found != known:
-        raise top.refusal("format", "unknown format or version", value=found, allowed=known)
 
 
 def _values(item: Fields, folder: Path) -> Values:
@@ -131,7 +125,7 @@ def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
         beyond those of a row, and beside ``rows``, are allowed and left alone.
     """
     top = Fields(read_json(path), str(path))
-    _known_format(top, VALUES_FORMAT)
+    top.of_format(VALUES_FORMAT)
     rows: dict[object, ValueRow] = {}
     for item in top.children("rows"):
         known = {key: item.value(key) for key in item if key in names(ValueRow)}
@@ -164,7 +158,7 @@ def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
         contradict the problem.
     """
     top = Fields(read_json(Path(path)), str(path))
-    _known_format(top, PLACEMENT_FORMAT)
+    top.of_format(PLACEMENT_FORMAT)
     if "problem" not in top:
         raise top.refusal("problem", "the placement does not say what problem it answers",
                           allowed="the file that `ramsis place` writes")

@@ -22,7 +22,8 @@ from typing import IO, Any
 from ramsis.errors import InputFileError, OutputError, RamsisError, describe
 
 __all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "make_folder",
-           "read_bytes", "read_json", "read_text", "read_toml", "write_atomic", "written_whole"]
+           "read_bytes", "read_document", "read_json", "read_text", "read_toml", "write_atomic",
+           "written_whole"]
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
@@ -152,6 +153,17 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
                      allowed="a JSON object")
         )
     return document
+
+
+def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The document in ``path``: TOML where the name ends in ``.toml``, else a JSON object.
+
+    Raises
+    ------
+    InputFileError
+        As :func:`read_toml` and :func:`read_json`.
+    """
+    return read_toml(path) if Path(path).suffix == ".toml" else read_json(path)
 
 
 def _render(value: Any, indent: int) -> str:

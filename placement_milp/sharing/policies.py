@@ -10,12 +10,7 @@ True
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 from placement_milp.sharing.igniter import Igniter
 from placement_milp.sharing.plan import (
@@ -29,7 +24,8 @@ from placement_milp.sharing.programs import Program
 from placement_milp.sharing.queue_aware import QueueAware
 from placement_milp.sharing.usher import Usher
 from ramsis.cluster.shared_gpu import Gpu, Replica, SharedModel
-from ramsis.errors import InputFileError, RamsisError, describe
+from ramsis.errors import InputFileError, describe
+from ramsis.own import blamed, own
 
 __all__ = ["plan", "policy_names", "register", "sharing_policy"]
 
@@ -74,55 +70,24 @@ def sharing_policy(name: str) -> SharingPolicy:
     """
     if name in _POLICIES:
         return _POLICIES[name]()
-    module, colon, function = name.rpartition(":")
-    if not colon:
+    if ":" not in name:
         raise InputFileError(describe("unknown policy", value=name,
                                       allowed=", ".join(_POLICIES) + ", MODULE:FUNCTION"))
-    try:
-        found = getattr(_module(module), function)
-    except Exception as error:  # whatever a module of the user's raises
-        raise InputFileError(describe(f"policy cannot be imported ({_words(error)})",
-                                      value=name)) from error
+    found = own(name, "policy")
     if not callable(found):
         raise InputFileError(describe("policy is not a function", value=name,
                                       allowed="a function of models and GPUs"))
 
-    def own(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> Sequence[Replica]:
-        try:
+    def checked(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> Sequence[Replica]:
+        with blamed(f"policy {name} failed"):
             replicas = list(found(models, gpus))
-        except RamsisError:
-            raise
-        except Exception as error:
-            raise InputFileError(describe(f"policy failed ({_words(error)})",
-                                          value=name)) from error
         for item in replicas:
             if not isinstance(item, Replica):
                 raise InputFileError(describe("policy returns something else", where=name,
                                               value=item, allowed="replicas"))
         return replicas
 
-    return own
-
-
-def _module(name: str) -> Any:
-    """A module by its name, or that of a file."""
-    if not name.endswith(".py"):
-        return importlib.import_module(name)
-    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-def _words(error: Exception) -> str:
-    """An exception and where it was raised, in a line."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    if at.filename == __file__ or at.filename.startswith("<"):
-        return said
-    return f"{said}, {Path(at.filename).name} line {at.lineno}"
+    return checked
 
 
 def plan(

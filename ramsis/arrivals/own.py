@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any
 
 from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler
 from ramsis.errors import InvalidValueError, describe
+from ramsis.own import blamed, own
 
 __all__ = ["made_by", "maker_of"]
 
@@ -23,15 +22,7 @@ def maker_of(text: str) -> Callable[..., Any]:
     InvalidValueError
         There is none.
     """
-    module_name, _, attribute = text.partition(":")
-    try:
-        maker = attrgetter(attribute)(importlib.import_module(module_name))
-    except Exception as error:  # whatever the user's module does
-        why = f"{type(error).__name__}: {error}"
-        raise InvalidValueError(
-            describe(f"cannot import arrival process ({why})", where="arrivals", value=text,
-                     allowed="package.module:name of an importable callable")
-        ) from error
+    maker = own(text, "arrival process", where="arrivals", error=InvalidValueError)
     if not callable(maker):
         raise InvalidValueError(
             describe("arrival process is not callable", where="arrivals", value=text,
@@ -51,14 +42,15 @@ def made_by(
     InvalidValueError
         It takes others, what it makes is no process, or one of another rate.
     """
-    try:
-        process = maker(load_qps, **parameters)
-    except TypeError as error:
-        takes = ", ".join(["load_qps", *parameters])
-        raise InvalidValueError(
-            describe(f"cannot make an arrival process ({error})", where="arrivals", value=name,
-                     allowed=f"a callable that takes {takes}")
-        ) from error
+    with blamed(f"arrival process {name} failed", InvalidValueError):
+        try:
+            process = maker(load_qps, **parameters)
+        except TypeError as error:
+            takes = ", ".join(["load_qps", *parameters])
+            raise InvalidValueError(
+                describe(f"cannot make an arrival process ({error})", where="arrivals", value=name,
+                         allowed=f"a callable that takes {takes}")
+            ) from error
     if not isinstance(process, ArrivalProcess | Sampler):
         raise InvalidValueError(
             describe("not an arrival process", where=f"arrivals {name}",

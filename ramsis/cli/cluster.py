@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from ramsis.cli.options import seed_options
-from ramsis.cli.params import FIGURE, OUT_FILE, OWN_ARRIVALS, complete_files
+from ramsis.cli.params import FIGURE, OUT_FILE, complete_files
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.files import write_atomic
 from ramsis.tables import with_values
@@ -57,7 +57,7 @@ _OF_PLACEMENTS = ("interference", "duration_s")
               help="A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
               "MODULE:CLASS; repeat to compare.  [default: clockwork]")
 @seed_options(1)
-@click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
+@click.option("--arrivals", metavar="MODULE:NAME",
               help="Arrival process of your own that SCENARIO names; no other is imported.")
 @click.option("--bound", is_flag=True,
               help="Also what no scheduler can beat, and each row's share of it; not for closed "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -90,7 +89,6 @@ def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
       $ ramsis profile measure mine:small --backend callable --accuracy accuracy.json --out m.json
     """
     settings = _settings(given)
-    sys.path.append(os.getcwd())  # a function in the current folder is found
     with progress("measuring", len(models) * len(settings.batches)) as advance:
         found = measure_profile(
             models, settings, name=given["name"] or Path(out).stem, accuracy=given["accuracy"],

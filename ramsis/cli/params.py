@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ramsis.cli.own_modules import see_own_modules
 from ramsis.cluster.words import (
     ByType,
     by_type,
@@ -40,8 +39,8 @@ else:
     _ParamType = click.ParamType
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
-           "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "OWN_ARRIVALS",
-           "PROFILES", "SCHEME", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
+           "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "PROFILES",
+           "SCHEME", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
            "NamedScheme", "TraceName", "complete_files", "complete_profiles"]
 
 
@@ -217,14 +216,7 @@ def _scheme(text: str, where: str) -> NamedScheme:
 def _arrivals(text: str, where: str) -> Arrivals:
     from ramsis.arrivals import Arrivals
 
-    see_own_modules(text)
     return Arrivals.parse(text)
-
-
-def _own_arrivals(text: str, where: str) -> str:
-    """The name of a user's own process, to be imported once a file names it."""
-    see_own_modules(text)
-    return text
 
 
 def _numbers(text: str, where: str) -> ByType[float]:
@@ -346,7 +338,6 @@ LOADS = Word("loads", _loads)
 """``400``, ``400,800`` or ``from:to:step``: a tuple of loads in queries per second."""
 ARRIVALS = Word("process", _arrivals, _process_names)
 """An arrival process: :class:`~ramsis.arrivals.Arrivals`. A module that it names is imported."""
-OWN_ARRIVALS = Word("module:name", _own_arrivals)
 """The one process of the user's own that may be imported: its name."""
 SLOS = Word("slos", read_slos)
 """``100``, or ``100:0.3,150:0.7``: a tuple of :class:`~ramsis.cluster.slo_class.SloClass`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ramsis.cli.options import engine_options
-from ramsis.cli.params import OUT_PLACE, OWN_ARRIVALS
+from ramsis.cli.params import OUT_PLACE
 from ramsis.cli.rows import json_option, print_json, progress
 from ramsis.sweep import Engine, Failure, Sweep, SweepSpec
 
@@ -22,7 +22,7 @@ _SHOWN = 10
               help="Folder for results and tables, or a URL that fsspec opens; results that are "
               "there are reused.")
 @engine_options()
-@click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
+@click.option("--arrivals", metavar="MODULE:NAME",
               help="Arrival process of your own that SPEC names; no other is imported.")
 @click.option("--scheduler", "schedulers", multiple=True, metavar="FILE.py:CLASS",
               help="Scheduler of your own (or MODULE:CLASS) that SPEC names; no other is "

@@ -10,7 +10,7 @@ import click
 from ramsis import policy, profiles
 from ramsis.cli.params import complete_files
 from ramsis.errors import InputFileError, describe
-from ramsis.files import read_json, read_toml
+from ramsis.files import read_document
 
 __all__ = ["validate_command"]
 
@@ -47,8 +47,7 @@ def _validate(file: str) -> str:
     """What a valid file is, in a few words."""
     if Path(file).is_dir():
         return _policy_set(Path(file))
-    read = read_toml if Path(file).suffix == ".toml" else read_json
-    found = read(file).get("format")
+    found = read_document(file).get("format")
     check = _CHECKS.get(found) if isinstance(found, str) else None
     if check is None:
         raise InputFileError(describe("unknown format or version", where=f"{file}: format",

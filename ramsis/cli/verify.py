@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ramsis.cli.params import OWN_ARRIVALS, complete_files
+from ramsis.cli.params import complete_files
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.errors import VerificationError
 from ramsis.policy import MANIFEST_NAME
@@ -30,7 +30,7 @@ _COLUMNS = (
 @click.command("verify")
 @click.argument("files", nargs=-1, required=True, metavar="DIR|FILE...",
                 shell_complete=complete_files)
-@click.option("--arrivals", type=OWN_ARRIVALS, metavar="MODULE:NAME",
+@click.option("--arrivals", metavar="MODULE:NAME",
               help="Arrival process of your own that the files name; no other is imported.")
 @click.option("--tolerance", type=click.FloatRange(min=0.0, min_open=True), default=TOLERANCE,
               show_default=True, help="Largest difference between stated and derived figures.")

@@ -85,6 +85,17 @@ allowed: a fraction in [0, 1]
             if key not in keys:
                 raise self.refusal(key, "unknown field", allowed=", ".join(sorted(keys)))
 
+    def of_format(self, known: str) -> None:
+        """Refuse an object whose field ``format`` is not ``known``, a name and a version."""
+        found = self.value("format")
+        if found == known:
+            return
+        family = known.rpartition("/")[0]
+        what = f"not a {family} file"
+        if isinstance(found, str) and found.startswith(f"{family}/"):
+            what = f"this version of {family} is not known here"
+        raise self.refusal("format", what, value=found, allowed=known)
+
     def value(self, key: str) -> Any:
         """Whatever stands in a field that must be there."""
         try:

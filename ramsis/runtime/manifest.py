@@ -21,7 +21,7 @@ from ramsis.files import fingerprint, read_json
 from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
 from ramsis.runtime.policy_set import Level, PolicySet, Station
 from ramsis.runtime.routing import DISPATCHES
-from ramsis.runtime.table_reader import arrivals_of, check_format
+from ramsis.runtime.table_reader import arrivals_of
 
 __all__ = ["MANIFEST_FORMAT", "MANIFEST_NAME", "WHOLE_NAME", "PolicyFile", "manifest_path",
            "read_manifest"]
@@ -118,7 +118,7 @@ def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[Pol
                      allowed=f"a folder of policy files with their {MANIFEST_NAME}")
         )
     fields = Fields(read_json(path), str(path))
-    check_format(fields, MANIFEST_FORMAT)
+    fields.of_format(MANIFEST_FORMAT)
     fields.only(("format", "created_by", "worker_types", "slo_classes", "levels"))
     entries = fields.children("levels")
     types = _worker_types(fields)

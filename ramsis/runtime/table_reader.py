@@ -25,22 +25,10 @@ from ramsis.runtime.table import (
     arrivals_label,
 )
 
-__all__ = ["arrivals_of", "check_format", "decision_table"]
+__all__ = ["arrivals_of", "decision_table"]
 
 _PROBABILITY = Rule("a number > 0 and < 1", lambda value: 0 < value < 1)
 _TABLE_KEYS = ("axes", "actions", "rows", "index", "longer_queue", "randomised")
-
-
-def check_format(fields: Fields, known: str) -> None:
-    """Refuse a file whose ``format`` is not ``known``, saying which versions are."""
-    found = fields.value("format")
-    if found == known:
-        return
-    family = known.rpartition("/")[0]
-    what = f"not a {family} file"
-    if isinstance(found, str) and found.startswith(f"{family}/"):
-        what = f"this version of {family} is not known here"
-    raise fields.refusal("format", what, value=found, allowed=known)
 
 
 class _Allowed(NamedTuple):
@@ -85,7 +73,7 @@ def decision_table(fields: Fields) -> DecisionTable:
         When the document is of another format or version, or anything that the lookup reads is
         missing or out of range.
     """
-    check_format(fields, POLICY_FORMAT)
+    fields.of_format(POLICY_FORMAT)
     rule = DISPATCHES[fields.text("dispatch", DISPATCHES)]
     late = fields.text("late", LATE_RULES if rule.own_queues else ("drop",))
     batching = fields.text("batching", BATCHINGS)

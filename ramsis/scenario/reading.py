@@ -7,12 +7,11 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from ramsis.arrivals import check_trusted
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.files import canonical_json, read_json, read_toml, write_atomic
+from ramsis.files import canonical_json, read_document, write_atomic
 from ramsis.runtime.fields import POSITIVE, Fields
 from ramsis.scenario.consistency import check_consistency
 from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
@@ -49,8 +48,7 @@ def read_scenario(
     InputFileError
         When the file cannot be read or breaks its format; the message gives the JSON path.
     """
-    toml = Path(path).suffix == ".toml"
-    document = read_toml(path) if toml else read_json(path)
+    document = read_document(path)
     _check_modules(document, own_arrivals, str(path))
     return scenario_from_document(document, str(path))
 
@@ -76,9 +74,7 @@ def scenario_from_document(document: Mapping[str, Any], where: str = "scenario")
         The document breaks the format.
     """
     top = Fields(document, where)
-    if top.value("format") != SCENARIO_FORMAT:
-        raise top.refusal("format", "unknown format or version", value=top.value("format"),
-                          allowed=SCENARIO_FORMAT)
+    top.of_format(SCENARIO_FORMAT)
     top.only(("format", "name", "duration_s", "worker_types", "models", "streams", "start"))
     scenario = Scenario(
         top.text("name"), top.number("duration_s", POSITIVE),

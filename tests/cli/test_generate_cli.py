@@ -213,7 +213,7 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"arrivals": "renewal:2"}, 2, ("arrivals", "'renewal:2'", "not independent",
                                         "allowed: poisson")),
         ({"arrivals": "fixed-rate"}, 2, ("arrivals", "'fixed-rate'", "not independent")),
-        ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "importable")),
+        ({"arrivals": "no_such_module:x"}, 2, ("arrivals", "'no_such_module:x'", "MODULE:NAME")),
         ({"arrivals": "json:dumps"}, 2, ("arrivals", "json:dumps", "arrival process")),
         ({"arrivals": ":"}, 2, ("arrivals", "':'", "allowed: ")),
         ({"profiles": "no-such"}, 3, ("no-such", "allowed: ", "digits-cpu")),

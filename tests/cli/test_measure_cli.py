@@ -93,7 +93,7 @@ def test_other_settings_are_refused_until_told_to_start_again(run: Run, here: Pa
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["to_measure:smal"], 2, ["no such function", "small"]),
+        (["to_measure:smal"], 2, ["cannot import function", "small"]),
         (["to_measure:small", "--batches", "2:4"], 2, ["batch size 1"]),
         (["to_measure:small", "--batches", "1:x"], 2, ["--batches", "1:x"]),
         (["to_measure:small", "--batches", "4:1"], 2, ["--batches"]),

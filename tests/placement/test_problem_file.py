@@ -96,7 +96,8 @@ SCHEMA_TOO: dict[str, tuple[Change, str]] = {
     "a table nowhere": (lambda d: d.update(values=[{"family": "text"}]),
                         "values[0].rows: the table stands nowhere, or twice"),
     "another version": (lambda d: d.update(format="ramsis.placement-problem/2"),
-                        "format: unknown format or version: got 'ramsis.placement-problem/2'"),
+                        "format: this version of ramsis.placement-problem is not known here: "
+                        "got 'ramsis.placement-problem/2'"),
 }
 BEYOND: dict[str, tuple[Change, str]] = {
     "an infinite latency": (

@@ -189,7 +189,7 @@ def test_a_file_has_no_module_imported_that_the_user_does_not_name(tmp_path: Pat
     ({"models": [model(inference={"batching": "continous"})]}, "unknown batching"),
     ({"models": [model(), model("m-1"), model("n", copies=2), model("n-2")]},
      "models: a name stands twice: got 'n-2'"),
-    ({"format": "ramsis.scenario/2"}, "unknown format or version"),
+    ({"format": "ramsis.scenario/2"}, "this version of ramsis.scenario is not known here"),
     ({"worker_types": [{"name": "gpu", "count": 1, "memory_mb": None}]},
      "worker_types[0].memory_mb: not a valid number: got None; allowed: a finite number > 0"),
     ({"worker_types": [{"name": "gpu", "count": 1, "lanes": None}]},

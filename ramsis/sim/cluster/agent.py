@@ -212,9 +212,7 @@ def agent_from_document(document: Mapping[str, Any], where: str) -> Agent:
         The document breaks the format.
     """
     top = Fields(document, where)
-    if top.value("format") != AGENT_FORMAT:
-        raise top.refusal("format", "unknown format or version", value=top.value("format"),
-                          allowed=AGENT_FORMAT)
+    top.of_format(AGENT_FORMAT)
     top.only(("format", "slots", "batch_sizes", "every_ms", "count", "laxity_ms", "work_ms",
               "layers", "chance", "training"))
     slots = top.whole("slots", 1, _MOST_SLOTS)

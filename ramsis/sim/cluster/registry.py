@@ -17,8 +17,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
+from ramsis.own import blamed, own
 from ramsis.sim.cluster.engine import ClusterEngine
-from ramsis.sim.cluster.own import blamed, own_class
 from ramsis.sim.cluster.record import ClusterRun
 from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.autoscale import Autoscale
@@ -155,7 +155,7 @@ def scheduler(
 
 def _own(text: str) -> type[Scheduler]:
     """The class ``package.module:Class`` or ``file.py:Class`` of the user."""
-    found = own_class(text)
+    found = own(text, "scheduler")
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
         raise InputFileError(describe("not a scheduler", where="scheduler", value=text,
                                       allowed="a subclass of ramsis.sim.cluster.Scheduler"))

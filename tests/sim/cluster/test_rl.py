@@ -85,7 +85,7 @@ def test_a_file_reads_back_as_it_was_to_the_bit(tmp_path: Path) -> None:
 
 
 BAD = [
-    ({"format": "ramsis.agent/2"}, "format: unknown format or version"),
+    ({"format": "ramsis.agent/2"}, "format: this version of ramsis.agent is not known here"),
     ({"slots": 2}, "layers[0].weights: network of the wrong shape: got '3 rows'; allowed: 5"),
     ({"batch_sizes": [1, 2]}, "layers[0].bias: network of the wrong shape: got '5 numbers'"),
     ({"batch_sizes": [2, 4, 8]}, "batch_sizes: not batch sizes"),

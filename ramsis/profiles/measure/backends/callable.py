@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
-from operator import attrgetter
 from typing import Any
 
 from ramsis.errors import InvalidValueError, describe
-from ramsis.profiles.measure.backends.backend import (
-    LoadedModel,
-    Options,
-    Published,
-    unknown_model,
-)
+from ramsis.own import own
+from ramsis.profiles.measure.backends.backend import LoadedModel, Options, Published
 
 __all__ = ["Callables"]
 
@@ -57,20 +51,7 @@ def _found(name: str) -> Callable[[Any], Any]:
     if not module_name or not attribute:
         raise InvalidValueError(describe("not the name of a function", where="model", value=name,
                                          allowed="module:function"))
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise InvalidValueError(
-            describe(f"module cannot be imported ({reason})", where="model", value=name,
-                     allowed="module:function, found from the current folder or installed")
-        ) from error
-    try:
-        function = attrgetter(attribute)(module)
-    except AttributeError as error:
-        raise unknown_model(f"function in {module_name}", attribute,
-                            (key for key, value in vars(module).items() if callable(value))
-                            ) from error
+    function = own(name, "function", where="model", error=InvalidValueError)
     if not callable(function):
         raise InvalidValueError(describe("not callable", where="model", value=name,
                                          allowed="module:function"))

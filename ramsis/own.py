@@ -1,0 +1,150 @@
+"""Code of the user's own: what a text names in a module or file, and the errors that it raises.
+
+What the code of another raises, when it is imported or while it runs, is told in one line that
+names its file and line. The exception is the cause of the error that is raised in its place.
+
+>>> own("os.path:basename", "function")("a/b")
+'b'
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import Any
+
+from ramsis.errors import InputFileError, RamsisError, describe
+
+__all__ = ["blamed", "own", "source_of"]
+
+_NAMED = "MODULE:NAME, FILE.py:NAME"
+_NEAR = 5
+_PROJECT = os.path.join(str(Path(__file__).resolve().parent), "")
+_BESIDE = os.path.join(str(Path(__file__).resolve().parents[1] / "placement_milp"), "")
+_LIBRARIES = tuple({os.path.join(sysconfig.get_path(name), "")
+                    for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+def own(
+    text: str, what: str, *, where: str | None = None, error: type[RamsisError] = InputFileError
+) -> Any:
+    """What ``package.module:name`` or ``file.py:name`` names, its module imported.
+
+    Modules are also looked for in the current folder.
+
+    Parameters
+    ----------
+    text : str
+    what : str
+        What it is to be, for messages: scheduler, say.
+    where : str, optional
+        The option or field that names it, for messages; ``what`` unless given.
+    error : type of RamsisError
+        What is raised.
+
+    Raises
+    ------
+    RamsisError
+        It cannot be imported, or has nothing of this name.
+    """
+    def refusal(reason: Exception, allowed: str = "") -> RamsisError:
+        return error(describe(f"cannot import {what} ({reason})", where=where or what, value=text,
+                              allowed=allowed or _NAMED))
+
+    place, _, attribute = text.partition(":")
+    with blamed(f"cannot import {what} {text}", error):
+        try:
+            module = _module(place)
+        except (ImportError, OSError, TypeError, ValueError) as reason:
+            if _place(reason.__traceback__) is not None:
+                raise  # within the module
+            raise refusal(reason) from reason
+    try:
+        return attrgetter(attribute)(module)
+    except AttributeError as reason:
+        names = _defined(module)
+        near = difflib.get_close_matches(attribute, names, _NEAR) or names[:2 * _NEAR]
+        raise refusal(reason, ", ".join(near)) from reason
+
+
+def source_of(text: str) -> Path | None:
+    """The file that what is named as ``package.module:name`` or ``file.py:name`` is in."""
+    place = text.partition(":")[0]
+    if place.endswith(".py"):
+        return Path(place)
+    _see_here()
+    spec = importlib.util.find_spec(place)
+    return None if spec is None or not spec.has_location or spec.origin is None else Path(
+        spec.origin)
+
+
+@contextmanager
+def blamed(failed: str, error: type[RamsisError] = InputFileError) -> Iterator[None]:
+    """Tell whatever the user's code raises in one line: what failed, where, and why.
+
+    Raises
+    ------
+    RamsisError
+        Of the type ``error``, in the place of any exception but this project's own errors.
+    """
+    try:
+        yield
+    except RamsisError:
+        raise
+    except (Exception, SystemExit) as reason:
+        if isinstance(reason, SyntaxError) and reason.filename:
+            where, why = f"{reason.filename}, line {reason.lineno}", reason.msg
+        else:
+            where = _place(reason.__traceback__) or ""
+            why = " ".join(str(reason).split())
+        kind = type(reason).__name__
+        raise error(describe(f"{failed} ({f'{kind}: {why}' if why else kind})",
+                             where=where)) from reason
+
+
+def _place(traceback: TracebackType | None) -> str | None:
+    """File, line and function of the innermost frame of the user's code."""
+    found = None
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        file = os.path.abspath(code.co_filename)
+        if os.path.isfile(file) and not file.startswith((_PROJECT, _BESIDE, *_LIBRARIES)):
+            inside = "" if code.co_name == "<module>" else f", in {code.co_name}"
+            found = f"{code.co_filename}, line {traceback.tb_lineno}{inside}"
+        traceback = traceback.tb_next
+    return found
+
+
+def _module(place: str) -> ModuleType:
+    if not place.endswith(".py"):
+        _see_here()
+        return importlib.import_module(place)
+    name = f"ramsis_own_{Path(place).stem}"
+    spec = importlib.util.spec_from_file_location(name, place)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module in {place}")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _see_here() -> None:
+    """Let modules of the current folder be imported, unless there are others of their names."""
+    if "" not in sys.path:
+        sys.path.append("")
+
+
+def _defined(module: ModuleType) -> list[str]:
+    """Classes and functions that a module defines."""
+    return sorted(name for name, one in vars(module).items()
+                  if callable(one) and getattr(one, "__module__", None) == module.__name__)
