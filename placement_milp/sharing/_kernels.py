@@ -9,15 +9,40 @@ engine.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["copied", "gathered", "in_time", "run_gpu"]
+__all__ = ["Sent", "copied", "gathered", "in_time", "run_gpu"]
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
 _TOLERANCE_MS = 1e-6
+
+
+class Sent(NamedTuple):
+    """Batches of a GPU's replicas: r, of ``model``[r], has those from begin[r] to begin[r + 1].
+
+    Attributes
+    ----------
+    begin, model : ndarrays of int, shapes (replicas + 1,), (replicas,)
+    ready : ndarray, shape (batches,)
+        When each is on the GPU, ms; rising for each replica.
+    work : ndarray, shape (batches,)
+        Its time alone, ms.
+    used : ndarray, shape (batches,)
+        Its share e of the GPU.
+    size : ndarray of int, shape (batches,)
+    """
+
+    begin: _Ints
+    model: _Ints
+    ready: _Floats
+    work: _Floats
+    used: _Floats
+    size: _Ints
 
 
 @njit(cache=True)
@@ -72,15 +97,13 @@ def copied(at_gpu: _Floats, copies: _Floats) -> _Floats:
 
 @njit(cache=True)
 def run_gpu(
-    begin: _Ints, ready: _Floats, work: _Floats, used: _Floats, size: _Ints, model: _Ints,
-    beside: _Floats, per_utilisation: float, saturates: bool,
+    sent: Sent, beside: _Floats, per_utilisation: float, saturates: bool
 ) -> _Floats:
     """Ends of the batches on a GPU.
 
-    Replica r, of ``model``[r], has the batches begin[r] to begin[r + 1], in the order of
-    ``ready``; ``work`` is their time alone, ``used`` their e. A row of ``beside`` is a measured
-    pair: model, size, other model, its size, a.
+    A row of ``beside`` is a measured pair: model, size, other model, its size, a.
     """
+    begin, model, ready, work, used, size = sent
     replicas = len(begin) - 1
     ends = np.empty(len(ready), np.float64)
     place = begin[:-1].copy()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placement_milp.sharing._kernels import copied, gathered, in_time, run_gpu
+from placement_milp.sharing._kernels import Sent, copied, gathered, in_time, run_gpu
 from ramsis.cluster.interference import Interference
 from ramsis.cluster.shared_gpu import Gpu, RouterSettings, SharedModel
 from ramsis.profiles.sharing import between
@@ -131,12 +131,13 @@ class Estimator:
         tables = [self._table(item, kind) for item, _, _ in keys]
         begin = np.array([0, *itertools.accumulate(len(one.size) for one in sent)])
         sizes = np.concatenate([one.size for one in sent])
-        ends = run_gpu(
-            begin, np.concatenate([one.at_gpu_ms for one in sent]),
+        batches = Sent(
+            begin, np.array([item.model for item, _, _ in keys]),
+            np.concatenate([one.at_gpu_ms for one in sent]),
             np.concatenate([t.work_ms[one.size] for t, one in zip(tables, sent, strict=True)]),
-            np.concatenate([t.used[one.size] for t, one in zip(tables, sent, strict=True)]),
-            sizes, np.array([item.model for item, _, _ in keys]), self._beside,
-            self.interference.per_utilisation, self.interference.saturates)
+            np.concatenate([t.used[one.size] for t, one in zip(tables, sent, strict=True)]), sizes)
+        ends = run_gpu(batches, self._beside, self.interference.per_utilisation,
+                       self.interference.saturates)
         found = tuple(
             int(in_time(self.arrivals[seed][item.model], one.first, one.size,
                         ends[begin[r]:begin[r + 1]], self.models[item.model].slo_ms))

@@ -8,17 +8,58 @@ cannot be run; it does not fall with the batch. Prices are constant in bins of `
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["best_nested", "best_runs", "cell_costs", "cheapest", "nested_work"]
+__all__ = ["Batches", "Groups", "Prices", "best_nested", "best_runs", "cell_costs", "cheapest",
+           "nested_work"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
 
 _EVEN = 1e-12  # costs nearer than this are ties
+
+
+class Groups(NamedTuple):
+    """Requests by group: those of group g, of ``model``[g], from ``offsets``[g] on.
+
+    Attributes
+    ----------
+    release, deadline : ndarray, shape (requests,)
+        Each group by release, with deadlines that do not fall.
+    offsets : ndarray of int, shape (groups + 1,)
+    model : ndarray of int, shape (groups,)
+    parts : ndarray of bool, shape (groups,)
+        Whether its runs are parts of batches that may hold other requests too.
+    """
+
+    release: FloatArray
+    deadline: FloatArray
+    offsets: IntArray
+    model: IntArray
+    parts: BoolArray
+
+
+class Batches(NamedTuple):
+    """What batches take, (types, models, batch): the time, and its row in tables of costs."""
+
+    duration: FloatArray
+    row: IntArray
+
+
+class Prices(NamedTuple):
+    """Prices of a ms, their integral, the width of a bin, and the costs of :func:`cell_costs`."""
+
+    per_ms: FloatArray
+    total: FloatArray
+    width: float
+    bends: FloatArray
+    least: FloatArray
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -132,12 +173,13 @@ def cell_costs(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _least_cost(
     low: float, high: float, length: float, at_low: float, at_end: float, t: int, u: int,
-    price: FloatArray, total: FloatArray, width: float, bends: FloatArray, least: FloatArray,
+    prices: Prices,
 ) -> float:
     """As the cost of :func:`_cheapest`, by tables; the integrals up to low and high + length.
 
     Views of parts of arrays would cost more than the rest.
     """
+    price, total, width, bends, least = prices
     bins, per_ms = price.shape[1], 1.0 / width
     first, last = int(low * per_ms), min(int(high * per_ms), bins - 1)
     end = min(int((low + length) * per_ms), bins - 1)
@@ -164,17 +206,15 @@ def _least_cost(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_runs(
-    release: FloatArray, deadline: FloatArray, offsets: IntArray, model: IntArray,
-    duration: FloatArray, price: FloatArray, total: FloatArray, width: float,
-    parts: NDArray[np.bool_], which: IntArray, bends: FloatArray, least: FloatArray,
-    seed: int, used: FloatArray,
+    groups: Groups, batches: Batches, prices: Prices, seed: int, used: FloatArray
 ) -> FloatArray:
     """Best set of runs of consecutive requests, Σ (size − cost), of each group.
 
-    ``parts``: runs are parts of batches that may hold other requests too. ``which`` (types,
-    models, batch) is each duration's row in ``bends`` and ``least`` of :func:`cell_costs`.
     ``used`` (types, bins) gets the ms for which each bin is used.
     """
+    release, deadline, offsets, model, parts = groups
+    duration, row = batches
+    price, total, width = prices.per_ms, prices.total, prices.width
     worth = np.zeros(model.size)
     types, _, sizes = duration.shape
     at_release = np.empty((types, release.size))
@@ -205,10 +245,10 @@ def best_runs(
                         length = duration[t, m, whole - 1]
                         if r + length > deadline[head]:
                             continue
-                        u = which[t, m, whole - 1]
+                        u = row[t, m, whole - 1]
                         cost = _least_cost(
                             r, deadline[head] - length, length, at_release[t, first + j - 1],
-                            at_deadline[t, head], t, u, price, total, width, bends, least)
+                            at_deadline[t, head], t, u, prices)
                         value = best[j - size] + size - cost * size / whole
                         if value > best[j]:
                             best[j], taken[j], on[j], ran[j] = value, size, t, whole

@@ -264,17 +264,18 @@ class _Priced:
 
     def _lengths(self) -> None:
         """Number the durations that differ, by type."""
-        self.which = np.zeros(self.duration.shape, dtype=np.int64)
+        row = np.zeros(self.duration.shape, dtype=np.int64)
         lengths: list[float] = []
         types: list[int] = []
         models = np.unique(self.model)
         for t, times in enumerate(self.duration[:, models]):
             own, which = np.unique(times, return_inverse=True)
-            self.which[t, models] = which.reshape(times.shape) + len(lengths)
+            row[t, models] = which.reshape(times.shape) + len(lengths)
             finite = own[np.isfinite(own)]
             lengths += finite.tolist()
             types += [t] * len(finite)
         self.lengths, self.types = np.array(lengths), np.array(types, dtype=np.int64)
+        self.batches = kernels.Batches(self.duration, row)
 
     def total(self, price: FloatArray) -> FloatArray:
         """Integral of the prices up to each edge, (T, bins + 1)."""
@@ -307,9 +308,8 @@ class _Priced:
         total = self.total(price)
         bends, least = kernels.cell_costs(self.lengths, self.types, self.levels, price, total,
                                           self.width)
-        return np.asarray(kernels.best_runs(
-            groups.release, groups.deadline, groups.offsets, groups.model, self.duration,
-            price, total, self.width, groups.parts, self.which, bends, least, seed, used))
+        prices = kernels.Prices(price, total, self.width, bends, least)
+        return np.asarray(kernels.best_runs(groups, self.batches, prices, seed, used))
 
     def safe(self, price: FloatArray) -> float:
         """The bound at these prices, whatever batches lie within others and rounding costs."""
@@ -341,15 +341,8 @@ class _Priced:
         return found + count * (of_cost + 2e-12) + 4.0 * eps * (count + self.bins) * found
 
 
-@dataclass(frozen=True, eq=False)
-class _Groups:
-    """Requests by group, each by release and with deadlines that do not fall."""
-
-    release: FloatArray
-    deadline: FloatArray
-    offsets: IntArray
-    model: IntArray
-    parts: NDArray[np.bool_]
+class _Groups(kernels.Groups):
+    """How requests are grouped."""
 
     @classmethod
     def of(cls, release: FloatArray, deadline: FloatArray, model: IntArray) -> _Groups:
@@ -380,8 +373,7 @@ class _Groups:
 
     def in_parts(self) -> _Groups:
         """The same with runs that are parts of batches."""
-        return _Groups(self.release, self.deadline, self.offsets, self.model,
-                       np.ones_like(self.parts))
+        return self._replace(parts=np.ones_like(self.parts))
 
 
 def _chains(deadline: FloatArray) -> Iterator[IntArray]:

@@ -26,8 +26,8 @@ from ramsis.scenario.reading import (
     write_scenario,
 )
 from ramsis.scenario.records import (
+    BatchTime,
     Inference,
-    Latency,
     LoadTime,
     ScenarioModel,
     ScenarioWorkerType,
@@ -49,11 +49,11 @@ from ramsis.scenario.workloads import (
 
 __all__ = [
     "SCENARIO_FORMAT",
+    "BatchTime",
     "ClosedLoopOf",
     "Drawn",
     "FunctionTrace",
     "Inference",
-    "Latency",
     "LoadOf",
     "LoadTime",
     "MinuteBins",

@@ -12,8 +12,17 @@ from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.records import default, names
 from ramsis.scenario.workloads import WorkloadOf, workload_from_fields
 
-__all__ = ["BATCHINGS", "LOADINGS", "Inference", "Latency", "LoadTime", "ScenarioModel",
-           "ScenarioWorkerType", "StartState", "Stream"]
+__all__ = [
+    "BATCHINGS",
+    "LOADINGS",
+    "BatchTime",
+    "Inference",
+    "LoadTime",
+    "ScenarioModel",
+    "ScenarioWorkerType",
+    "StartState",
+    "Stream",
+]
 
 LOADINGS = ("beside", "blocking")
 """Whether batches run while a model is loaded onto the same worker, or not."""
@@ -87,7 +96,7 @@ class ScenarioWorkerType:
 
 
 @dataclass(frozen=True, slots=True)
-class Latency:
+class BatchTime:
     """What a batch of a model takes on a worker type.
 
     Attributes
@@ -109,7 +118,7 @@ class Latency:
     quantiles_ms: tuple[float, ...] = ()
 
     @classmethod
-    def from_fields(cls, item: Fields) -> Latency:
+    def from_fields(cls, item: Fields) -> BatchTime:
         """The latency in an entry of ``models[i].latency``."""
         item.only(names(cls))
         if ("latency_ms" in item) == ("quantiles_ms" in item):
@@ -205,7 +214,7 @@ class ScenarioModel:
     """
 
     name: str
-    latency: tuple[Latency, ...]
+    latency: tuple[BatchTime, ...]
     memory_mb: float = 0.0
     load_ms: float | None = None
     first_load_ms: float | None = None
@@ -220,7 +229,8 @@ class ScenarioModel:
         """The model in an entry of ``models``."""
         item.only(names(cls))
         return cls(
-            item.text("name"), tuple(Latency.from_fields(one) for one in item.children("latency")),
+            item.text("name"),
+            tuple(BatchTime.from_fields(one) for one in item.children("latency")),
             default(item.number_if("memory_mb", NON_NEGATIVE), 0.0),
             item.number_if("load_ms", NON_NEGATIVE),
             item.number_if("first_load_ms", NON_NEGATIVE),

@@ -7,12 +7,15 @@ infinite where it cannot run it; see :mod:`ramsis.sim.cluster.schedulers.replann
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["balanced", "best_change", "least_missed", "overloaded", "rate_of", "rates", "set_work"]
+__all__ = ["Holding", "Seen", "balanced", "best_change", "least_missed", "overloaded", "rate_of",
+           "rates", "set_work"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -21,6 +24,60 @@ IntArray = NDArray[np.int64]
 _TANGENT_AT = 0.95
 _OVERLOAD = 1.0 / (1.0 - _TANGENT_AT) ** 2  # slope of the measure there
 _ROUNDS = 3
+
+
+class Holding(NamedTuple):
+    """What workers hold and could hold; W workers, M models. The arrays change in place.
+
+    Attributes
+    ----------
+    held : ndarray of bool, shape (W, M)
+        What each worker holds, or will when its load ends.
+    serving : ndarray of bool, shape (W, M)
+        What it can run until then.
+    work : ndarray, shape (W, M)
+        Demand for a model if the worker served it alone, in workers; infinite where it cannot
+        run it.
+    load_s : ndarray, shape (W, M)
+        Time of a load.
+    memory_mb : ndarray, shape (M,)
+    room_mb, places : ndarrays, shape (W,)
+        Memory for models, and most models, infinite where it does not matter.
+    movable : ndarray of bool, shape (W,)
+        Whether what the worker holds may be changed.
+    """
+
+    held: BoolArray
+    serving: BoolArray
+    work: FloatArray
+    load_s: FloatArray
+    memory_mb: FloatArray
+    room_mb: FloatArray
+    places: FloatArray
+    movable: BoolArray
+
+
+class Seen(NamedTuple):
+    """Arrivals that have been seen, and the windows that they are counted in.
+
+    Attributes
+    ----------
+    times_ms : ndarray
+        A stretch for each model.
+    first : ndarray of int, shape (M, K)
+        Where each window begins; moves on.
+    end : ndarray of int, shape (M,)
+        Where the stretch of a model ends.
+    windows_ms : ndarray, shape (K,)
+    z : float
+        Standard deviations that a shorter window has to be above the mean.
+    """
+
+    times_ms: FloatArray
+    first: IntArray
+    end: IntArray
+    windows_ms: FloatArray
+    z: float
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -120,10 +177,10 @@ def balanced(held: BoolArray, work: FloatArray, loads: FloatArray) -> float:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _cost(
-    w: int, load_s: float, given_up: BoolArray, held: BoolArray, serving: BoolArray,
-    work: FloatArray,
+    w: int, load_s: float, given_up: BoolArray, holding: Holding
 ) -> float:
     """Request-seconds that a load costs; infinite if it takes the last copy that is wanted."""
+    held, serving, work = holding.held, holding.serving, holding.work
     cost = load_s
     for m in range(held.shape[1]):
         if not held[w, m] or work[w, m] <= 0.0:
@@ -142,14 +199,13 @@ def _cost(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_change(
-    held: BoolArray, serving: BoolArray, work: FloatArray, load_s: FloatArray,
-    memory_mb: FloatArray, room_mb: FloatArray, places: FloatArray, movable: BoolArray,
-    wanted: BoolArray, lasts_s: float, given_up: BoolArray,
+    holding: Holding, wanted: BoolArray, lasts_s: float, given_up: BoolArray
 ) -> tuple[float, int, int]:
     """What the best change saves, its worker and model; ``given_up`` (M,) gets what gives way.
 
     What gives way is any one model if that is enough, else models by rising demand.
     """
+    held, _, work, load_s, memory_mb, room_mb, places, movable = holding
     workers, models = held.shape
     loads = np.zeros(workers)
     part = np.zeros((models, workers))
@@ -199,7 +255,7 @@ def best_change(
                 state[w, m] = True
                 saved = lasts_s * (now - _balanced(state, work, loads, part, holders, room))
                 if saved > best:
-                    worth = saved - _cost(w, load_s[w, m], going, held, serving, work)
+                    worth = saved - _cost(w, load_s[w, m], going, holding)
                     if worth > best:
                         best, worker, model = worth, w, m
                         given_up[:] = going
@@ -207,6 +263,7 @@ def best_change(
                     break
             state[w] = held[w]
     return best, worker, model
+
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def set_work(
@@ -239,11 +296,9 @@ def overloaded(held: BoolArray, work: FloatArray, enough: float, wanted: BoolArr
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def rate_of(
-    m: int, times: FloatArray, first: IntArray, end: IntArray,
-    windows_ms: FloatArray, z: float, now_ms: float,
-) -> float:
-    """Requests per ms for a model; ``first`` (M, K) is where each window begins, and moves on."""
+def rate_of(m: int, seen: Seen, now_ms: float) -> float:
+    """Requests per ms for a model."""
+    times_ms, first, end, windows_ms, z = seen
     count = end[m]
     rate = 0.0
     for k in range(windows_ms.size):
@@ -251,7 +306,7 @@ def rate_of(
         if k == 0:
             window_ms = min(window_ms, max(now_ms, 1000.0))
         place = first[m, k]
-        while place < count and times[place] < now_ms - window_ms:
+        while place < count and times_ms[place] < now_ms - window_ms:
             place += 1
         first[m, k] = place
         n = count - place
@@ -260,19 +315,15 @@ def rate_of(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def rates(
-    times: FloatArray, first: IntArray, end: IntArray, windows_ms: FloatArray,
-    z: float, now_ms: float, found: FloatArray,
-) -> None:
+def rates(seen: Seen, now_ms: float, found: FloatArray) -> None:
     """The rate of each model, into ``found`` (M,)."""
-    for m in range(end.size):
-        found[m] = rate_of(m, times, first, end, windows_ms, z, now_ms)
+    for m in range(found.size):
+        found[m] = rate_of(m, seen, now_ms)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def least_missed(
-    model: int, free: BoolArray, loaded: BoolArray, times: FloatArray, first: IntArray,
-    end: IntArray, windows_ms: FloatArray, z: float, now_ms: float,
+    model: int, free: BoolArray, loaded: BoolArray, seen: Seen, now_ms: float
 ) -> int:
     """Of the free workers that hold a model, the one that other models need least.
 
@@ -292,7 +343,7 @@ def least_missed(
                 count = 0
                 for v in range(workers):
                     count += free[v] and loaded[v, m]
-                need[m] = rate_of(m, times, first, end, windows_ms, z, now_ms) / count
+                need[m] = rate_of(m, seen, now_ms) / count
             missed += need[m]
         if missed < least:
             least, worker = missed, w

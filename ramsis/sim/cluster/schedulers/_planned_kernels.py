@@ -1,19 +1,18 @@
 """The compiled part of late decisions: which batch a worker that is free runs now.
 
-M models of K kinds, W workers. ``length`` and ``due_ms`` (M,) are the number of waiting requests
-of a model and the earliest deadline among them; ``took_ms`` (K, B + 1) is what a batch takes on
-the worker, ``best`` (K, B + 1) the size of least time per request among as many requests, 0 where
-none can be run; see :mod:`ramsis.sim.cluster.schedulers.planned`.
+M models of K kinds, W workers; see :mod:`ramsis.sim.cluster.schedulers.planned`.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["EPSILON_MS", "first_batch"]
+__all__ = ["EPSILON_MS", "Waiting", "WorkerTimes", "first_batch", "put_copies", "served"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -22,18 +21,58 @@ BoolArray = NDArray[np.bool_]
 EPSILON_MS = 1e-9
 
 
+class Waiting(NamedTuple):
+    """What waits, by model, (M,). The arrays change in place.
+
+    Attributes
+    ----------
+    length : ndarray of int
+        Requests that wait.
+    due_ms : ndarray
+        The earliest deadline among them.
+    kind : ndarray of int
+        Of the model; models of a kind take the same times.
+    share : ndarray
+        Of a batch's time that counts, where workers hold different models.
+    shortest_ms : ndarray
+        What a batch of one takes at least.
+    """
+
+    length: IntArray
+    due_ms: FloatArray
+    kind: IntArray
+    share: FloatArray
+    shortest_ms: FloatArray
+
+
+class WorkerTimes(NamedTuple):
+    """What batches take on a worker, by kind and number of requests, (K, B + 1).
+
+    Attributes
+    ----------
+    took_ms : ndarray
+        Of a batch of as many.
+    best : ndarray of int
+        The size of least time per request among as many requests; 0 where none can be run.
+    """
+
+    took_ms: FloatArray
+    best: IntArray
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def first_batch(
-    now_ms: float, held: IntArray, length: IntArray, due_ms: FloatArray, kind: IntArray,
-    took_ms: FloatArray, best: IntArray, share: FloatArray, shortest_ms: FloatArray,
-    busy_ms: FloatArray, look_ahead: int, pooled: bool,
+    now_ms: float, held: IntArray, wait: Waiting, times: WorkerTimes, busy_ms: FloatArray,
+    look_ahead: int, pooled: bool,
 ) -> tuple[int, int]:
     """The model and the size of the batch to run now; (-1, 0) if there is none.
 
     (-2 - m, 0) means that the oldest request of model m can be in time no more. ``pooled``: all
     workers hold all models, and batches are planned on whichever is free first; else on this one,
-    at ``share`` of their time.
+    at the models' ``share`` of their time.
     """
+    length, due_ms, kind, share, shortest_ms = wait
+    took_ms, best = times
     most = best.shape[1] - 1
     latest = np.empty(look_ahead)
     keys = np.empty(look_ahead)

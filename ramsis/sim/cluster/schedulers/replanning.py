@@ -81,12 +81,12 @@ class Demand:
 
     def per_ms(self, model: int, now_ms: float) -> float:
         """The rate of a model now."""
-        return float(kernels.rate_of(model, *self._seen, now_ms))
+        return float(kernels.rate_of(model, self._seen, now_ms))
 
     def rates(self, now_ms: float) -> FloatArray:
         """The rate of each model now."""
         found = np.empty(len(self._begin))
-        kernels.rates(*self._seen, now_ms, found)
+        kernels.rates(self._seen, now_ms, found)
         return found
 
     def least_missed(
@@ -103,11 +103,11 @@ class Demand:
         loaded : ndarray of bool, shape (W, M)
         now_ms : float
         """
-        return int(kernels.least_missed(model, free, loaded, *self._seen, now_ms))
+        return int(kernels.least_missed(model, free, loaded, self._seen, now_ms))
 
     @property
-    def _seen(self) -> tuple[FloatArray, IntArray, IntArray, FloatArray, float]:
-        return self._times, self._first, self._end, self._windows_ms, self._z
+    def _seen(self) -> kernels.Seen:
+        return kernels.Seen(self._times, self._first, self._end, self._windows_ms, self._z)
 
     def _room(self, model: int, now_ms: float) -> int:
         """Make room in a stretch that is full; where the next arrival goes."""
@@ -137,36 +137,10 @@ class Change:
     given_up: tuple[int, ...]
 
 
-@dataclass(slots=True, eq=False)
-class Holding:
-    """What workers hold and could hold; W workers, M models.
+class Holding(kernels.Holding):
+    """What workers hold and could hold, and how a change alters it."""
 
-    Attributes
-    ----------
-    held : ndarray of bool, shape (W, M)
-        What each worker holds, or will when its load ends.
-    serving : ndarray of bool, shape (W, M)
-        What it can run until then.
-    work : ndarray, shape (W, M)
-        Demand for a model if the worker served it alone, in workers; infinite where it cannot
-        run it.
-    load_s : ndarray, shape (W, M)
-        Time of a load.
-    memory_mb : ndarray, shape (M,)
-    room_mb, places : ndarrays, shape (W,)
-        Memory for models, and most models, infinite where it does not matter.
-    movable : ndarray of bool, shape (W,)
-        Whether what the worker holds may be changed.
-    """
-
-    held: BoolArray
-    serving: BoolArray
-    work: FloatArray
-    load_s: FloatArray
-    memory_mb: FloatArray
-    room_mb: FloatArray
-    places: FloatArray
-    movable: BoolArray
+    __slots__ = ()
 
     def make(self, change: Change) -> None:
         """What follows from a change until its load has ended."""
@@ -230,7 +204,5 @@ def next_change(holding: Holding, wanted: BoolArray, lasts_s: float) -> Change |
         For how long the demand is taken to last.
     """
     given_up = np.zeros(len(wanted), dtype=bool)
-    _, worker, model = kernels.best_change(
-        holding.held, holding.serving, holding.work, holding.load_s, holding.memory_mb,
-        holding.room_mb, holding.places, holding.movable, wanted, lasts_s, given_up)
+    _, worker, model = kernels.best_change(holding, wanted, lasts_s, given_up)
     return None if worker < 0 else Change(worker, model, tuple(np.flatnonzero(given_up).tolist()))

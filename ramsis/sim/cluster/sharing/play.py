@@ -12,7 +12,7 @@ from ramsis.cluster.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.errors import InputFileError, describe
 from ramsis.profiles.sharing import between
 from ramsis.scenario import (
-    Latency,
+    BatchTime,
     LoadOf,
     Requests,
     Scenario,
@@ -67,7 +67,7 @@ class SharedCluster:
         """The scenario of the engine: a worker type for each GPU, a stream for each model."""
         types = tuple(ScenarioWorkerType(gpu.name, 1, lanes=_LANES) for gpu in self.gpus)
         models = tuple(ScenarioModel(model.name, tuple(
-            Latency(gpu.name, row.batch, row.latency_ms) for gpu in self.gpus
+            BatchTime(gpu.name, row.batch, row.latency_ms) for gpu in self.gpus
             for row in model.batches.get(gpu.gpu_type, ()))) for model in self.models)
         streams = tuple(
             Stream(model.name, model.name,
