@@ -338,6 +338,24 @@ def test_a_sweep_at_a_url_is_reported_on_and_what_is_not_one_is_refused(
     assert not out.exists()
 
 
+def test_a_sweep_of_scenarios_is_reported_on(tmp_path: Path, run: Run) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text(json.dumps(document(name=name)))
+    out, page = tmp_path / "sweep", tmp_path / "page.html"
+    run_sweep(SweepSpec.of({"scenario": [str(tmp_path / "a.json"), str(tmp_path / "b.json")],
+                            "scheduler": ["clockwork", "lru"], "seeds": 2}), out)
+    for source in (out, out / "scenarios.csv", out / "sweep.json"):
+        ran = run("report", source, "--out", page)
+        assert ran.code == 0, ran.err
+        text = page.read_text()
+        assert "a.json, clockwork" in text
+        assert "b.json, lru" in text
+        assert "of bound" in text
+    (out / "scenarios.csv").write_text("scenario,scheduler\na\n")
+    refused(run("report", out, "--out", tmp_path / "no.html"), 3, "scenarios.csv",
+            "not a table of a sweep")
+
+
 @pytest.mark.slow
 def test_policies_and_files_at_a_url_are_reported_on(
     inputs: dict[str, Path], tmp_path: Path

@@ -26,6 +26,7 @@ Rows = Sequence[Mapping[str, Any]]
 _FLOOR = 1e-6
 """Violation rates below this are drawn here: the axis is logarithmic."""
 _SCHEDULERS = (
+    Column("scenario", "scenario"), Column("seed", "first seed", "d"),
     Column("scheduler", "scheduler"), Column("in_time", "in time", ".4f"),
     Column("in_time_half_width", "±", ".4f"), Column("bound", "bound", ".4f"),
     Column("share_of_bound", "of bound", ".2%"), Column("violation_rate", "violations", ".3%"),
@@ -37,13 +38,19 @@ _SCHEDULERS = (
 
 
 def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
-    """What schedulers did on a scenario, and what none can pass."""
+    """What schedulers did on one scenario or several, and what none can pass."""
+    def label(row: Mapping[str, Any]) -> str:
+        return ", ".join([*(str(row[key]) for key in several), row["scheduler"]])
+
+    several = [key for key in ("scenario", "seed") if len({row.get(key) for row in rows}) > 1]
     shown = [one for one in with_values(_SCHEDULERS, rows)
-             if one.key != "accuracy" or any(row["accuracy"] not in (None, 1.0) for row in rows)]
-    served: list[tuple[str, list[Entry]]] = [(row["scheduler"], [
+             if (one.key not in ("scenario", "seed") or one.key in several)
+             and (one.key != "accuracy" or any(row["accuracy"] not in (None, 1.0)
+                                               for row in rows))]
+    served: list[tuple[str, list[Entry]]] = [(label(row), [
         ("in time", row["in_time"], row.get("in_time_half_width")),
         ("bound of any scheduler", row.get("bound"), None)]) for row in rows]
-    slow: list[tuple[str, list[Entry]]] = [(row["scheduler"], [
+    slow: list[tuple[str, list[Entry]]] = [(label(row), [
         ("50th percentile", row.get("response_p50_ms"), None),
         ("99th percentile", row.get("response_p99_ms"), None)]) for row in rows]
     parts: list[Part] = [
@@ -53,9 +60,10 @@ def cluster_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
         rows_figure("Response times", Axis("response (ms)", zero=True), slow, dots=True)]
     if any(row.get("loading_s") for row in rows):
         parts.append(rows_figure("Time that loads took", Axis("loading (s)", zero=True), [
-            (row["scheduler"], [("all loads added up", row.get("loading_s"), None)])
+            (label(row), [("all loads added up", row.get("loading_s"), None)])
             for row in rows]))
-    asked = [("scenario", str(document.get("name", document.get("scenario", "–")))),
+    asked = [("scenario", str(document.get("name", document.get("scenario",
+                                                                text(rows, "scenario"))))),
              ("schedulers", text(rows, "scheduler")), ("requests", text(rows[:1], "requests")),
              ("seeds", text(rows, "seeds")),
              ("simulated for", span([document], "duration_s", "s"))]

@@ -22,13 +22,24 @@ from ramsis.report.page.policies import policies_section
 from ramsis.report.page.profile import profile_section
 from ramsis.report.page.results import capacity_section, placed_section, simulation_section
 from ramsis.report.page.rows import checked_rows
-from ramsis.report.page.sweep import FAILURES_NAME, RECORD_NAME, RESULTS_NAME, sweep_section
+from ramsis.report.page.sweep import (
+    FAILURES_NAME,
+    RECORD_NAME,
+    RESULTS_NAME,
+    SCENARIOS_NAME,
+    scenarios_section,
+    sweep_section,
+)
 from ramsis.urls import Remote, is_url
 
 __all__ = ["sections_of"]
 
 _KINDS = ("a profile, policy, manifest or placement file, the --json of simulate, capacity, "
           "frontier or cluster, the folder of a policy set or of a sweep, or a folder of these")
+_TABLES: Mapping[str, Callable[[Path, str], Section]] = {
+    RESULTS_NAME: sweep_section, SCENARIOS_NAME: scenarios_section}
+"""Of a sweep, and what shows each."""
+_SWEEP_NAMES = (*_TABLES, RECORD_NAME)
 _RATES = ("effective_accuracy", "violation_rate")
 _MAYBE = ("load_qps", "upper_bound", "accuracy", "expected_accuracy",
           "expected_effective_accuracy", "expected_violation_rate", "response_p99_ms",
@@ -50,7 +61,7 @@ def sections_of(name: str) -> list[Section]:
         Nothing is there, or nothing that a report can be about.
     """
     if is_url(name):
-        return [_at_url(name.rstrip("/"))]
+        return _at_url(name.rstrip("/"))
     path = Path(name)
     if path.is_dir():
         return _of_folder(path)
@@ -59,18 +70,18 @@ def sections_of(name: str) -> list[Section]:
             return [profile_section(profiles.load(name), name)]
         raise InputFileError(describe("no such file, folder or shipped profile set", where=name,
                                       allowed=_KINDS))
+    if path.name in _SWEEP_NAMES:
+        return _of_folder(path.parent)
     return [_of_file(path, str(path))]
 
 
 def _of_folder(folder: Path) -> list[Section]:
-    known = _of_known_folder(folder, str(folder))
-    if known is not None:
-        return [known]
-    found = []
+    found = _of_known_folder(folder, str(folder))
+    if found:
+        return found
     for path in sorted(folder.iterdir()):
         if path.is_dir():
-            inner = _of_known_folder(path, str(path))
-            found += [] if inner is None else [inner]
+            found += _of_known_folder(path, str(path))
         elif path.suffix == ".json" and _reader(read_json(path)) is not None:
             found.append(_of_file(path, str(path)))
     if not found:
@@ -78,44 +89,42 @@ def _of_folder(folder: Path) -> list[Section]:
     return found
 
 
-def _at_url(url: str) -> Section:
-    """The section on a file or a folder at a URL, of which a copy is made for a while."""
+def _at_url(url: str) -> list[Section]:
+    """The sections on a file or a folder at a URL, of which a copy is made for a while."""
     remote = Remote(url, "source")
     parent, _, last = url.rpartition("/")
-    if last in (RESULTS_NAME, RECORD_NAME, MANIFEST_NAME):
+    if last in (*_SWEEP_NAMES, MANIFEST_NAME):
         return _at_url(parent)
     with tempfile.TemporaryDirectory(prefix="ramsis-") as own:
         folder = Path(own)
         try:
-            remote.fetch((RESULTS_NAME, FAILURES_NAME, RECORD_NAME), folder)
-            if not (folder / RESULTS_NAME).exists():
+            remote.fetch((*_SWEEP_NAMES, FAILURES_NAME), folder)
+            if not any((folder / one).exists() for one in _TABLES):
                 names = remote.names()
                 remote.fetch([one for one in names if one in ("", MANIFEST_NAME)], folder)
                 if (folder / MANIFEST_NAME).exists():
                     remote.fetch(names, folder)
                 elif names == [""]:
-                    return _of_file(folder / last, url)
+                    return [_of_file(folder / last, url)]
             known = _of_known_folder(folder, url)
         except RamsisError as error:  # it names the copy
             raise InputFileError(str(error).replace(own, url)) from None
-    if known is None:
+    if not known:
         raise InputFileError(describe(
             "nothing to report on", where=url,
             allowed="the URL of a sweep, of a policy set, or of one file"))
     return known
 
 
-def _of_known_folder(folder: Path, name: str) -> Section | None:
+def _of_known_folder(folder: Path, name: str) -> list[Section]:
+    """On a policy set, or on each table of a sweep; nothing where it is neither."""
     if (folder / MANIFEST_NAME).exists():
-        return policies_section(read_set(folder), name)
-    if (folder / RESULTS_NAME).exists():
-        return sweep_section(folder, name)
-    return None
+        return [policies_section(read_set(folder), name)]
+    return [section(folder, name) for table, section in _TABLES.items()
+            if (folder / table).exists()]
 
 
 def _of_file(path: Path, name: str) -> Section:
-    if path.name in (RESULTS_NAME, RECORD_NAME):
-        return sweep_section(path.parent, str(path.parent))
     document = read_json(path)
     reader = _reader(document)
     if reader is None:

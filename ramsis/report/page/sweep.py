@@ -10,12 +10,15 @@ from typing import Any
 
 from ramsis.errors import InputFileError, describe
 from ramsis.files import read_json, read_text
+from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, Part, Section, Table
 from ramsis.tables import Column, with_values
 
-__all__ = ["FAILURES_NAME", "RECORD_NAME", "RESULTS_NAME", "sweep_section"]
+__all__ = ["FAILURES_NAME", "RECORD_NAME", "RESULTS_NAME", "SCENARIOS_NAME", "scenarios_section",
+           "sweep_section"]
 
-RESULTS_NAME, RECORD_NAME, FAILURES_NAME = "results.csv", "sweep.json", "failures.csv"
+RESULTS_NAME, SCENARIOS_NAME = "results.csv", "scenarios.csv"
+RECORD_NAME, FAILURES_NAME = "sweep.json", "failures.csv"
 _LARGEST = 1 << 30
 _MOST_CELLS = 30_000
 """Cells in the figure; more would make the page too large."""
@@ -68,7 +71,7 @@ def sweep_section(folder: Path, name: str) -> Section:
         The tables are missing or damaged.
     """
     rows = _table(folder / RESULTS_NAME)
-    failures = _table(folder / FAILURES_NAME) if (folder / FAILURES_NAME).exists() else []
+    failures = _failures(folder, "scheme")
     varying = [key for key in _AXES if len({row.get(key) for row in rows}) > 1]
     shown = [Column(key, _AXES[key], "g" if key in _NUMBERS else "") for key in varying]
     found = with_values(_COLUMNS, rows)
@@ -86,23 +89,57 @@ def sweep_section(folder: Path, name: str) -> Section:
             if rows and key not in varying and rows[0].get(key) not in (None, "")
             and rows[0].get(_OF.get(key, key)) not in (None, "", "False")]
     spans = [(_AXES[key], _span([row.get(key) for row in rows])) for key in varying]
-    document = _record(folder)
-    source = document.get("source")
-    command = ["ramsis", "sweep", str(source), "--out", name]
-    prints = document.get("profiles")
     asked = [("cells", f"{len(rows)}" + (f", and {len(failures)} that failed" if failures
                                          else "")), *spans, *same]
+    return _section(folder, name, asked, parts)
+
+
+def scenarios_section(folder: Path, name: str) -> Section:
+    """What schedulers did on the scenarios of a sweep.
+
+    Parameters
+    ----------
+    folder, name
+        As of :func:`sweep_section`.
+
+    Raises
+    ------
+    InputFileError
+        As there.
+    """
+    rows = [{key: int(value) if isinstance(value, float) and value.is_integer() else value
+             for key, value in row.items()} for row in _table(folder / SCENARIOS_NAME)]
+    failures = _failures(folder, "scheduler")
+    asked: list[tuple[str, str]] = []
+    parts: list[Part] = [Note("No cell has a result.")]
+    if rows:
+        cells = cluster_section({}, rows, name)
+        asked, parts = list(cells.asked), list(cells.parts)
+    if failures:
+        parts.append(Table("Cells that failed", [Column("scenario", "scenario"), Column(
+            "scheduler", "scheduler"), Column("error", "why")], failures, 50))
+    return _section(folder, name, asked, parts)
+
+
+def _section(
+    folder: Path, name: str, asked: Sequence[tuple[str, str]], parts: Sequence[Part]
+) -> Section:
+    """With what the sweep says of itself."""
+    path = folder / RECORD_NAME
+    document = read_json(path) if path.exists() else {}
+    source, prints = document.get("source"), document.get("profiles")
+    command = ["ramsis", "sweep", str(source), "--out", name]
     origin = [("folder", name), ("made by", str(document.get("created_by", "–")))]
     if isinstance(prints, Mapping):
-        origin += [(f"fingerprint of {name}", str(value)) for name, value in prints.items()]
+        origin += [(f"fingerprint of {one}", str(value)) for one, value in prints.items()]
     return Section("Sweep", PurePath(name).name, asked, parts,
                    (shlex.join(command),) if source else (), origin)
 
 
-def _record(folder: Path) -> dict[str, Any]:
-    """What the sweep says of itself."""
-    path = folder / RECORD_NAME
-    return read_json(path) if path.exists() else {}
+def _failures(folder: Path, of: str) -> list[dict[str, Any]]:
+    """The cells that failed and have a ``scheme``, or a ``scheduler``."""
+    path = folder / FAILURES_NAME
+    return [row for row in _table(path) if row.get(of)] if path.exists() else []
 
 
 def _table(path: Path) -> list[dict[str, Any]]:
@@ -115,7 +152,7 @@ def _table(path: Path) -> list[dict[str, Any]]:
                              ) from None
 
 
-_TEXTS = frozenset(_AXES) - _NUMBERS | {"error"}
+_TEXTS = frozenset(_AXES) - _NUMBERS | {"error", "scenario", "scheduler"}
 
 
 def _value(key: str, text: str | None) -> Any:
