@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -121,13 +122,18 @@ def main() -> None:
     case = Case(served, options.workers, slo_ms, plan)
     say(f"SLO {slo_ms:g} ms, capacity {case.fleet(case.alone).capacity_qps:.0f} queries/s by "
         "times alone")
+    rows: list[dict[str, Any]] = []
     try:
-        rows = [row for share in plan.shares for row in case.rows(share)]
+        for row in (row for share in plan.shares for row in case.rows(share)):
+            rows.append(row)
+            say("   {simulated_violation_rate:.2%} simulated, {live_violation_rate:.2%} live; "
+                "effective accuracy {simulated_effective_accuracy:.4f}, "
+                "{live_effective_accuracy:.4f}".format_map(row))
+            write_atomic(options.json, json.dumps({
+                "workers": options.workers, "slo_ms": slo_ms, "cores": os.cpu_count(),
+                "rows": rows}, indent=1) + "\n")
     except InfeasibleError as error:  # so much of the SLO is lost on the way
         raise SystemExit(f"error: the machine is too busy for this SLO: {error}") from error
-    write_atomic(options.json, json.dumps({
-        "workers": options.workers, "slo_ms": slo_ms, "cores": os.cpu_count(), "rows": rows},
-        indent=1) + "\n")
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -211,19 +217,17 @@ class Case:
             f"alone, a request {network_ms:.2f} ms more for the client than for the server")
         return Known(rescaled(self.served.profile, ratio), network_ms)
 
-    def rows(self, share: float) -> list[dict[str, Any]]:
+    def rows(self, share: float) -> Iterator[dict[str, Any]]:
         """Every scheme at a share of the capacity, which is that of calibrated times."""
         known, load_qps = self.calibrated(share)
-        found = []
         for scheme, policy in self.policies(load_qps, known).items():
             say(f"{scheme} at {load_qps:.0f} queries/s")
             row = self.row(policy, load_qps, known)
             if scheme not in PROMISING:
                 row["promised_effective_accuracy"] = row["promised_violation_rate"] = None
-            found.append({"load_qps": load_qps, "load_share": share, "scheme": scheme,
-                          "network_ms": known.network_ms,
-                          "times_longer": known.profile.measurement["rescaled"], **row})
-        return found
+            yield {"load_qps": load_qps, "load_share": share, "scheme": scheme,
+                   "network_ms": known.network_ms,
+                   "times_longer": known.profile.measurement["rescaled"], **row}
 
     def row(self, policy: Policy, load_qps: float, known: Known) -> dict[str, Any]:
         """Promise, simulation and reality of a policy."""

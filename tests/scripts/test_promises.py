@@ -115,8 +115,8 @@ def test_a_central_queue_is_no_worse_than_the_others(
 
 
 @pytest.mark.parametrize(("found", "holds"), [
-    ({"stated_ms": 100.0, "again_ms": [90.0], "plain_ms": [90.0, 110.0]}, True),
-    ({"stated_ms": 100.0, "again_ms": [90.0], "plain_ms": [140.0, 150.0]}, False),
+    ({"stated_ms": 100.0, "again_ms": [90.0], "simulated_ms": 100.0, "error_ms": 5.0}, True),
+    ({"stated_ms": 100.0, "again_ms": [90.0], "simulated_ms": 145.0, "error_ms": 5.0}, False),
     ({"stated_ms": None, "lost_later": 0.3}, True),
     ({"stated_ms": None, "lost_later": 0.0}, False)])
 def test_recovery_is_held_to_a_quarter(found: Row, holds: bool) -> None:
