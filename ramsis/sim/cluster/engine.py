@@ -181,7 +181,7 @@ class ClusterEngine:
         if work_ms is not None or not self._plain:
             took_ms = self._drawn_ms(worker, model, requests, run_as or size, work_ms)
         if self.progress is not None:
-            return self._run_shared(worker, model, requests, took_ms, share)
+            return self._run_shared(worker, model, requests, took_ms, share, alone_ms)
         now_ms, batches = self.now_ms, self._record.batches
         batch = len(batches)
         self._take(requests, worker, model, batch)
@@ -543,12 +543,12 @@ class ClusterEngine:
 
     def _run_shared(
         self, worker: int, model: int, requests: Sequence[int], took_ms: float,
-        share: float | None,
+        share: float | None, expected_ms: float,
     ) -> int:
         """Start a batch whose speed may change."""
         batch = len(self._record.batches)
         self.workers.free_lanes[worker] -= 1
-        self.workers.busy_until_ms[worker] = self.now_ms + took_ms
+        self.workers.busy_until_ms[worker] = self.now_ms + expected_ms
         kind = self.times.kind[model]
         if self.times.continuous[kind]:
             steps_ms = [row[0] for row in self.times.quantiles[self.workers.type[worker]][kind]]

@@ -16,8 +16,7 @@ class Times:
         The kind of each model.
     rows : list of list of list of float
         ``rows[t][m][b - 1]``: mean time of a batch of b, alone, padded to the next listed size;
-        infinite where it is not run. Of autoregressive models without continuous batching, at
-        the mean number of tokens.
+        infinite where it is not run. Of autoregressive models at the mean number of tokens.
     sizes : list of list of tuple of int
         ``sizes[t][m]``: the listed batch sizes, rising.
     quantiles : list
@@ -41,7 +40,7 @@ class Times:
         mean = arrays.latency_ms.tolist()
         for by_kind in mean:
             for k, tokens in enumerate(self.tokens):
-                if tokens and not self.continuous[k]:
+                if tokens:
                     by_kind[k] = [ms * sum(tokens) / len(tokens) for ms in by_kind[k]]
         self.rows: list[list[list[float]]] = [[by_kind[k] for k in self.kind] for by_kind in mean]
         self.sizes = [[by_kind[k] for k in self.kind] for by_kind in arrays.batch_sizes]

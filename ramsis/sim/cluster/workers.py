@@ -97,6 +97,11 @@ class Workers:
                 and len(self.loading[worker]) < self.loads_at_a_time[worker]
                 and not (self.blocking[worker] and self.running[worker]))
 
+    def idle(self, worker: int) -> bool:
+        """Whether a worker is active, and neither runs nor loads anything."""
+        return (self.status[worker] == ACTIVE and not self.running[worker]
+                and not self.loading[worker])
+
     def reserve(self, worker: int, model: int, ready_ms: float) -> None:
         """A load begins."""
         self.loading[worker][model] = ready_ms

@@ -11,7 +11,7 @@ from ramsis.scenario import Scenario, scenario_from_document
 from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
 
 NAMES = tuple(f"autoscale:of={of},down_after_ms=2000" for of in ("modified-baseline",
-                                                                 "round-robin"))
+                                                                 "round-robin", "planned"))
 
 
 def fleet(active: int = 1, small: int = 6) -> Scenario:
@@ -42,6 +42,7 @@ def served(made: Scenario, name: str, seed: int = 0) -> ClusterRun:
 def test_scaling_up_and_down_loses_no_request(name: str, seed: int) -> None:
     run = served(fleet(), name, seed)
     assert run.answered.all()
+    assert run.in_time.mean() > 0.99
     assert run.scaled_up.sum() >= 3
     assert (~run.scaled_up).sum() >= 3
     for worker in range(9):  # nothing runs on a worker that is not active

@@ -135,3 +135,40 @@ def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_co
     run = serve(one, [(float(k), k % 2, 20.0) for k in range(0, 600, 3)])
     assert not run.in_time[:5].any()
     assert run.in_time[100:].mean() > 0.95
+
+
+def chats(**changes: Any) -> Scenario:
+    """Answers of 10 tokens, a step each, 10 ms alone and 16 ms for four."""
+    return scenario_from_document({
+        "format": "ramsis.scenario/1", "name": "chats", "duration_s": 1,
+        "worker_types": [{"name": "gpu", "count": 2, "memory_mb": 100, "active": 1}],
+        "models": [{"name": "m", "memory_mb": 100, "load_ms": 50,
+                    "inference": {"batching": "continuous", "output_tokens": 10},
+                    "latency": [{"worker_type": "gpu", "batch": 1, "latency_ms": 10},
+                                {"worker_type": "gpu", "batch": 4, "latency_ms": 16}]}],
+        "streams": [{"name": "s", "model": "m", "slo_ms": 300, "workload": {"load_qps": 20}}],
+        **changes})
+
+
+def test_requests_join_a_continuous_batch_that_runs() -> None:
+    """Three join the first, the fifth waits until one leaves."""
+    warm = chats(start=[{"worker": "gpu-1", "models": ["m"]}])
+    run = serve(warm, [(at, 0, 300.0) for at in (0.0, 10.0, 20.0, 30.0, 40.0)])
+    assert run.start_ms[:4].tolist() == [0.0, 10.0, 20.0, 30.0]
+    assert run.start_ms[4] == run.finish_ms.min() > 100.0
+    assert run.in_time.all()
+
+
+def test_an_answer_takes_all_of_its_tokens() -> None:
+    """Of ten tokens at 10 ms each, none is there within 90 ms."""
+    warm = chats(start=[{"worker": "gpu-1", "models": ["m"]}])
+    assert not serve(warm, [(0.0, 0, 90.0)]).answered.any()
+    assert serve(warm, [(0.0, 0, 110.0)]).in_time.all()
+
+
+def test_copies_are_for_workers_that_are_active() -> None:
+    """One of two workers is off for good: all is loaded onto the other, and served."""
+    run = serve(chats(duration_s=5))
+    late_start = run.arrival_ms > 300.0
+    assert run.in_time[late_start].mean() > 0.95
+    assert set(run.load_worker.tolist()) == {0}

@@ -10,7 +10,7 @@ started. When more have been active than wanted for ``down_after_ms``, idle ones
 with the fewest models first. So a request that runs, or waits, is never lost.
 
 Serving and loading are those of another scheduler, ``of``: ``modified-baseline`` (with loads where
-no idle worker holds the model) or ``round-robin`` (with earliest deadlines).
+no idle worker holds the model), ``round-robin`` (with earliest deadlines) or ``planned``.
 
 The Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`) has actions to scale, but no
 rule, and one machine type: clusters of several are the gap that it names. The rule is that of
@@ -28,13 +28,16 @@ from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler
 from ramsis.sim.cluster.schedulers.modified_baseline import ModifiedBaseline
 from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
+from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.replanning import Demand
 from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
 
 __all__ = ["Autoscale"]
 
-_OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler]] = {
+
+_OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler | Planned]] = {
     "modified-baseline": partial(ModifiedBaseline, load_when="no-idle"),
+    "planned": Planned,
     "round-robin": partial(RoundRobin, variant="d"),
 }
 _LOOK = object()
@@ -104,7 +107,7 @@ class Autoscale(Scheduler):
                 continue
             self.many_since_ms[kind] = min(self.many_since_ms[kind], now_ms)
             if now_ms - self.many_since_ms[kind] >= self.down_after_ms:
-                idle = sorted((w for w in there if self.inner.idle(w)),
+                idle = sorted((w for w in there if engine.workers.idle(w)),
                               key=lambda w: (len(engine.workers.loaded[w]), -w))
                 for worker in idle[:len(there) - wanted]:
                     engine.scale_down(worker)

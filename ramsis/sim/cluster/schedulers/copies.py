@@ -24,7 +24,7 @@ feasible one, so the gap that is stated is no smaller than the true one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,12 @@ class CopyProblem:
     runs: BoolArray
     load_ms: FloatArray
     load_weight: float
+
+    def of(self, there: BoolArray) -> CopyProblem:
+        """The same with nothing on the workers that are not ``there``, (W,)."""
+        return replace(self, room_mb=np.where(there, self.room_mb, 0.0),
+                       places=np.where(there, self.places, 0.0),
+                       runs=self.runs & there[:, None])
 
 
 def choose_copies(
@@ -132,7 +138,7 @@ def bound_on_served(
         Time that a request takes, > 0.
     window_ms : float
     """
-    time_ms = len(cluster.room_mb) * window_ms
+    time_ms = np.count_nonzero(cluster.room_mb) * window_ms
     order = np.argsort(cost_ms, kind="stable")
     total, earned = 0.0, np.zeros(counts.shape[1])
     for window in counts:

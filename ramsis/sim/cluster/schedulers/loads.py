@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 from ramsis.sim.cluster.schedulers.copies import CopyProblem, choose_copies, gap_of, place_copies
+from ramsis.sim.cluster.workers import ACTIVE
 
 __all__ = ["LoadsByPlan"]
 
@@ -63,7 +64,7 @@ class LoadsByPlan(Scheduler):
         workers, models = engine.workers, len(engine.arrays.models)
         count = len(workers)
         self.every_ms, self.window_ms, self.worth = every_ms, window_ms, worth
-        self.queues: list[deque[int]] = [deque() for _ in range(models)]
+        self.waiting: list[deque[int]] = [deque() for _ in range(models)]
         self.deadline_ms = engine.requests.deadline_ms
         self.rows = [engine.times.rows[kind] for kind in workers.type]
         self.holders: list[list[int]] = [workers.holders(model) for model in range(models)]
@@ -146,6 +147,10 @@ class LoadsByPlan(Scheduler):
         for worker in range(len(self.to_load)):
             self.load_planned(worker)
 
+    def plan_soon(self) -> None:
+        """Plan at the next look, as there are other workers."""
+        self.plan_ms = min(self.plan_ms, self.window_begin_ms + _FIRST * self.window_ms)
+
     def plan(self) -> None:
         """What workers are to hold from now on, by the windows seen."""
         counts, held = np.array(self.recent), self.now_held()
@@ -157,10 +162,16 @@ class LoadsByPlan(Scheduler):
         at_start[[model for models in self.engine.arrays.start for model in models]] = _AT_START
         rate = self.rate + at_start / (len(counts) * self.window_ms)
         work = counts.max(axis=0) * self.cost_ms / self.window_ms
-        copies = choose_copies(self.cluster, rate, work, held, self.worth)
-        self.target = place_copies(self.cluster, copies, work, held)
-        self.gaps.append(gap_of(self.cluster, self.target, counts, self.cost_ms, self.window_ms))
+        cluster = self.active()
+        copies = choose_copies(cluster, rate, work, held, self.worth)
+        self.target = place_copies(cluster, copies, work, held)
+        self.gaps.append(gap_of(cluster, self.target, counts, self.cost_ms, self.window_ms))
         self.note_missing(work / np.maximum(copies, 1))
+
+    def active(self) -> CopyProblem:
+        """The problem of the workers that are active now."""
+        there = np.array([status == ACTIVE for status in self.engine.workers.status])
+        return self.cluster if there.all() else self.cluster.of(there)
 
     def note_missing(self, worth: FloatArray) -> None:
         """What each worker is to load, that of most worth last."""
@@ -168,6 +179,12 @@ class LoadsByPlan(Scheduler):
         for worker, row in enumerate(missing):
             models = np.flatnonzero(row)
             self.to_load[worker] = models[np.argsort(worth[models], kind="stable")].tolist()
+
+    def on_stopped(self, worker: int) -> None:
+        """A worker has gone, with what it held."""
+        self.to_load[worker].clear()
+        for model in self.held[worker].tolist():
+            self.note_held(worker, model)
 
     # Loads.
 
@@ -186,13 +203,13 @@ class LoadsByPlan(Scheduler):
         able = [worker for worker in range(len(workers)) if workers.may_load(worker)]
         if not able:
             return
-        for model in sorted(self.cold, key=lambda one: self.deadline_ms[self.queues[one][-1]]
-                            if self.queues[one] else 0.0):
+        for model in sorted(self.cold, key=lambda one: self.deadline_ms[self.waiting[one][-1]]
+                            if self.waiting[one] else 0.0):
             able = sorted((worker for worker in able if workers.may_load(worker)),
                           key=self.busy.__getitem__)
             if not able:
                 return
-            queue = self.queues[model]
+            queue = self.waiting[model]
             worker = next((one for one in able if self.room(one, model)), None)
             if worker is None:
                 continue
@@ -237,7 +254,7 @@ class LoadsByPlan(Scheduler):
         else:
             value[~wanted] *= _UNWANTED
         for other in held[np.argsort(value, kind="stable")].tolist():
-            if self.queues[other] or engine.runs_now(worker, other):
+            if self.waiting[other] or engine.runs_now(worker, other):
                 continue
             gone.append(other)
             if workers.fits(worker, model, gone):

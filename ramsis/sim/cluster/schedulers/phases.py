@@ -125,12 +125,6 @@ class PhasedScheduler(Scheduler):
         """Workers that hold a model."""
         return list(self._holders[model])
 
-    def idle(self, worker: int) -> bool:
-        """Whether a worker is active, and neither runs nor loads anything."""
-        workers = self.engine.workers
-        return (workers.status[worker] == "active" and not workers.running[worker]
-                and not workers.loading[worker])
-
     def unload(self, worker: int, model: int) -> None:
         """Give up a model."""
         self.engine.unload(worker, model)

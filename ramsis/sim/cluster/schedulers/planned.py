@@ -19,6 +19,8 @@ short one would make the short one late, which no other worker may be able to ru
 worker, an order by deadlines finds a plan where there is one; but larger batches are run the
 less often.)
 
+*Continuous batches* are joined as long as they have room.
+
 *Loads* follow a plan of copies: :mod:`ramsis.sim.cluster.schedulers.loads`.
 
 An event costs some numbers in lists; a decision a compiled pass over the models that the worker
@@ -35,7 +37,12 @@ from numpy.typing import NDArray
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import check_at_least
-from ramsis.sim.cluster.schedulers._planned_kernels import EPSILON_MS, first_batch
+from ramsis.sim.cluster.schedulers._planned_kernels import (
+    EPSILON_MS,
+    Waiting,
+    WorkerTimes,
+    first_batch,
+)
 from ramsis.sim.cluster.schedulers.loads import LoadsByPlan
 
 __all__ = ["Planned"]
@@ -77,19 +84,22 @@ class Planned(LoadsByPlan):
         workers, models = engine.workers, len(engine.arrays.models)
         count = len(workers)
         self.model_of = engine.requests.model
-        self.kind = np.array(engine.times.kind, dtype=np.int64)
-        tables = {kind: _tables(engine, kind) for kind in set(workers.type)}
-        self.took_ms = [tables[kind][0] for kind in workers.type]
-        self.best = [tables[kind][1] for kind in workers.type]
-        self.alike = len(tables) == 1
+        times = {kind: _times(engine, kind) for kind in set(workers.type)}
+        self.times = [times[kind] for kind in workers.type]
+        self.alike = len(times) == 1
         self.length = np.zeros(models, dtype=np.int64)
         self.due_ms = np.zeros(models)
         self.busy_ms = np.zeros(count)
         self.share = 1.0 / np.sqrt(np.maximum(self.copies, 1))
         self.shortest_ms = np.array([self.shortest(model) for model in range(models)])
+        self.heads = Waiting(self.length, self.due_ms, np.array(engine.times.kind, dtype=np.int64),
+                               self.share, self.shortest_ms)
         self.free: list[int] = [worker for worker in range(count)
                                 if workers.free_lanes[worker] > 0]
         self.settled = self.alike and bool((self.copies == count).all())
+        self.groups: dict[int, list[int]] = {
+            model: [] for model, kind in enumerate(engine.times.kind)
+            if engine.times.continuous[kind]}
 
     # Events.
 
@@ -101,7 +111,7 @@ class Planned(LoadsByPlan):
     def on_arrival(self, request: int) -> None:
         """Queue it, and run it where a worker is free."""
         model = self.model_of[request]
-        queue = self.queues[model]
+        queue = self.waiting[model]
         if not queue:
             queue.append(request)
             self.due_ms[model] = self.deadline_ms[request]
@@ -113,6 +123,8 @@ class Planned(LoadsByPlan):
         self.length[model] = len(queue)
         if not self.settled and not self.known(model):
             return
+        if model in self.groups:
+            self.join(model)
         for worker in self.free:
             if self.settled or model in self.engine.workers.loaded[worker]:
                 self.serve(worker)
@@ -128,6 +140,8 @@ class Planned(LoadsByPlan):
             self.free.append(worker)
         if self.cold:
             self.load_cold()
+        for model in self.groups:
+            self.join(model)
         self.serve(worker)
 
     def on_loaded(self, worker: int, model: int) -> None:
@@ -138,9 +152,16 @@ class Planned(LoadsByPlan):
         self.serve(worker)
 
     def on_scaled(self, worker: int) -> None:
-        """One more worker."""
+        """One more worker, that the next look plans with."""
         self.free.append(worker)
+        self.plan_soon()
         self.load_cold()
+
+    def on_stopped(self, worker: int) -> None:
+        """A worker has gone, with what it held."""
+        super().on_stopped(worker)
+        if worker in self.free:
+            self.free.remove(worker)
 
     # Batches.
 
@@ -157,27 +178,43 @@ class Planned(LoadsByPlan):
         free_lanes = engine.workers.free_lanes
         while free_lanes[worker] > 0:
             model, size = first_batch(
-                engine.now_ms, self.held[worker], self.length, self.due_ms, self.kind,
-                self.took_ms[worker], self.best[worker], self.share, self.shortest_ms,
-                self.busy_ms, self.look_ahead, self.settled)
+                engine.now_ms, self.held[worker], self.heads, self.times[worker], self.busy_ms,
+                self.look_ahead, self.settled)
             if model == -1:
                 return
             if model < 0:
                 self.drop_late(-2 - model)
                 continue
-            queue = self.queues[model]
+            queue = self.waiting[model]
             took_ms = self.rows[worker][model][size - 1]
             self.cost_ms[model] += _NEW * (took_ms / size - self.cost_ms[model])
             requests = [queue.popleft() for _ in range(size)]
             self.requeue(model)
-            engine.run(worker, model, requests)
+            batch = engine.run(worker, model, requests)
             self.busy_ms[worker] = engine.now_ms + took_ms
+            if model in self.groups:
+                self.groups[model].append(batch)
+                self.join(model)
         if worker in self.free:
             self.free.remove(worker)
 
+    def join(self, model: int) -> None:
+        """Let what waits for a model join its continuous batches, as far as they have room."""
+        progress, queue, groups = self.engine.progress, self.waiting[model], self.groups[model]
+        if progress is None or not groups:
+            return
+        groups[:] = [batch for batch in groups if batch in progress.groups]
+        self.drop_late(model)
+        for batch in groups:
+            room = len(progress.held_by[batch].steps_ms or ()) - progress.groups[batch]
+            joining = [queue.popleft() for _ in range(min(room, len(queue)))]
+            if joining:
+                self.engine.join(batch, joining)
+        self.requeue(model)
+
     def drop_late(self, model: int) -> None:
         """Drop what can be in time no more."""
-        queue = self.queues[model]
+        queue = self.waiting[model]
         limit_ms = self.engine.now_ms + self.shortest_ms[model] - EPSILON_MS
         while queue and self.deadline_ms[queue[0]] < limit_ms:
             self.engine.drop(queue.popleft())
@@ -185,7 +222,7 @@ class Planned(LoadsByPlan):
 
     def requeue(self, model: int) -> None:
         """The queue of a model has become shorter."""
-        queue = self.queues[model]
+        queue = self.waiting[model]
         self.length[model] = len(queue)
         if queue:
             self.due_ms[model] = self.deadline_ms[queue[0]]
@@ -212,8 +249,8 @@ class Planned(LoadsByPlan):
         return min((self.rows[worker][model][0] for worker in places), default=inf)
 
 
-def _tables(engine: ClusterEngine, worker_type: int) -> tuple[FloatArray, IntArray]:
-    """By kind and number of requests: what a batch takes, and the size of least time each."""
+def _times(engine: ClusterEngine, worker_type: int) -> WorkerTimes:
+    """What batches take on a worker type."""
     kinds = engine.times.kind
     of_kind = dict(zip(kinds, engine.times.rows[worker_type], strict=True))
     most = max(len(row) for row in of_kind.values())
@@ -226,4 +263,4 @@ def _tables(engine: ClusterEngine, worker_type: int) -> tuple[FloatArray, IntArr
             better = took_ms[kind, size] < inf and (
                 not before or took_ms[kind, size] / size <= took_ms[kind, before] / before)
             best[kind, size] = size if better else before
-    return took_ms, best
+    return WorkerTimes(took_ms, best)

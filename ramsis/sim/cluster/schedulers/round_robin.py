@@ -130,7 +130,7 @@ class RoundRobin(PhasedScheduler):
     def settle(self, freed: Sequence[int]) -> None:
         """Load the next models of the circle wherever there is room, or a quantum has passed."""
         for worker in freed:
-            while self.engine.workers.may_load(worker) and self.idle(worker):
+            while self.engine.workers.may_load(worker) and self.engine.workers.idle(worker):
                 if not self._fill(worker):
                     break
 
