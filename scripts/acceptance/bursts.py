@@ -201,7 +201,8 @@ def _shown(row: Row) -> Row:
     again = np.array(row["again_ms"], dtype=float)
     return named(row, stated=f"{row['stated_ms']:.1f} ms",
                  **{"other seeds": f"{again.mean():.1f} ± {again.std():.1f}"},
-                 simulated=f"{row['simulated_ms']:.1f} ± {row['error_ms']:.1f}", off=f"{_off(row):+.1f}")
+                 simulated=f"{row['simulated_ms']:.1f} ± {row['error_ms']:.1f}",
+                 off=f"{_off(row):+.1f}")
 
 
 LINE = Line("Bursts", _settings, _row, _verdict)
