@@ -310,7 +310,7 @@ def test_a_server_does_not_start_with_a_variant_that_does_not_load(
 ) -> None:
     code, said = refused(changed(server, tmp_path, '"summing:slow"', '"summing:missing"'))
     assert code == 3
-    assert "worker 0: variant slow: not loaded: model: no such function" in said
+    assert "worker 0: variant slow: not loaded: model: cannot import function" in said
 
 
 @pytest.mark.parametrize(
