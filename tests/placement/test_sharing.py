@@ -167,9 +167,9 @@ def test_a_policy_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     def one_each(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         return [Replica(m.name, gpu.name, 4) for m, gpu in zip(models, gpus, strict=False)]
 
-    register("one-each", one_each)
+    register("one-of-each", one_each)
     models = [SharedModel(name, 100, 50, _rows(name, (4, 10, 0.5, 0.5))) for name in "ab"]
-    assert plan("one-each", models, gpus_of(2)).goodput_rps == 200
+    assert plan("one-of-each", models, gpus_of(2)).goodput_rps == 200
     with pytest.raises(InputFileError, match="policy name is in use"):
         register("usher", one_each)
     path = tmp_path / "mine.py"

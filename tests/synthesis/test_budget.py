@@ -69,6 +69,7 @@ def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind: str)
         assert np.array_equal(getattr(all_of_it, name), getattr(free, name))
 
 
+@pytest.mark.slow
 def test_the_budget_is_used_up_where_it_binds() -> None:
     """By chance: no price has a violation rate between 1 and 10 per cent."""
     made = within("fleet", 0.03)
