@@ -31,16 +31,19 @@ _AT_LEAST_1 = click.IntRange(min=1)
               help="Registers of a multiprocessor.")
 @click.option("--shared-memory", type=_AT_LEAST_1, default=V100.shared_memory_bytes,
               show_default=True, help="Shared memory of a multiprocessor, in bytes.")
+@click.option("--device", metavar="NAME",
+              help="GPU of the trace, as its column Device says; needed where there are several.")
 @click.option("--idle", is_flag=True, help="Count time in which no kernel runs, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as a JSON document.")
 def kernels_command(
     trace: str, metrics: str, sms: int, threads: int, blocks: int, registers: int,
-    shared_memory: int, idle: bool, as_json: bool,
+    shared_memory: int, device: str | None, idle: bool, as_json: bool,
 ) -> None:
     """Achieved occupancy and multiprocessors in use of a model's kernels.
 
     TRACE is the CSV of `nsys stats --report cuda_gpu_trace`, METRICS that of `ncu --csv --metrics
-    sm__warps_active.avg.pct_of_peak_sustained_active`, of the same run of the model made again.
+    sm__warps_active.avg.pct_of_peak_sustained_active` (or `--section Occupancy`), of the same run of
+    the model made again.
 
     \b
     Examples:
@@ -48,7 +51,7 @@ def kernels_command(
       $ ramsis profile kernels nsys.csv ncu.csv --sms 108 --shared-memory 167936 --json
     """
     gpu = GpuLimits(sms, threads, blocks, registers, shared_memory)
-    kernels = read_kernel_trace(trace, metrics)
+    kernels = read_kernel_trace(trace, metrics, device=device)
     found = kernel_metrics(kernels, gpu, idle=idle)
     rows = [{"metric": name, "largest": heights.largest, "weighted": heights.weighted}
             for name, heights in (("occupancy", found.occupancy),

@@ -10,7 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.profiles.importers.nsight import OCCUPANCY_METRIC, read_kernel_trace
+from ramsis.profiles.importers.nsight import (
+    OCCUPANCY_METRIC,
+    _round_number,
+    read_kernel_trace,
+)
 from ramsis.profiles.kernels import (
     V100,
     GpuLimits,
@@ -91,7 +95,7 @@ def test_both_profilers_give_the_metrics_of_a_model(tmp_path: Path, metrics: str
     other.write_text(metrics)
     kernels = read_kernel_trace(trace, other)
     assert [(k.start_ms, k.end_ms, k.occupancy) for k in kernels] == [(1, 3, 0.4), (2, 4, 0.3)]
-    assert kernels[1].launch == Launch((20, 1, 1), (128, 2, 1), 64, 16_000)
+    assert kernels[1].launch == Launch((20, 1, 1), (128, 2, 1), 64, 16_384)
     found = kernel_metrics(kernels, V100)
     assert found.occupancy.largest == pytest.approx(0.7)
     assert found.occupancy.weighted == pytest.approx(1.4 / 3)
@@ -108,6 +112,13 @@ def test_both_profilers_give_the_metrics_of_a_model(tmp_path: Path, metrics: str
     (TRACE.split("1000000,")[0], LONG, "trace has no kernels"),
     ("a,b\n1,2\n", LONG, "no header with the columns of a kernel trace"),
     (TRACE.replace("Start (ns)", "Start (h)"), LONG, "unknown unit"),
+    (TRACE[:TRACE.index(",V100,1,,8")], LONG, "line 5: line is cut off or has cells too many"),
+    (TRACE, LONG[:LONG.rindex(',"Command')], "line is cut off or has cells too many"),
+    (TRACE, LONG.replace('"40"', '"n/a"'), "Metric Value: not a number: got 'n/a'"),
+    (TRACE.replace("0.016", "inf"), LONG, "StcSMem (MB): not an amount of memory"),
+    (TRACE.replace("V100,1,,8", "A100,1,,8", 1), LONG, "trace of several GPUs: got 'V100, A100'"),
+    ("", LONG, "file is empty"),
+    ("SKIPPED: run.sqlite does not contain CUDA trace data.\n", LONG, "no header with"),
 ])
 def test_traces_that_do_not_match_are_refused(
     tmp_path: Path, trace: str, metrics: str, message: str
@@ -118,3 +129,63 @@ def test_traces_that_do_not_match_are_refused(
         read_kernel_trace(tmp_path / "trace.csv", tmp_path / "ncu.csv")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+_STATS = """\
+
+NOTICE: Existing SQLite export found: run.sqlite
+
+Processing [run.sqlite] with [cuda_gpu_trace.py]...
+Start (ns),Duration (ns),CorrId,GrdX,GrdY,GrdZ,BlkX,BlkY,BlkZ,Reg/Trd,StcSMem (MB),DymSMem (MB),\
+Bytes (MB),Throughput (MB/s),SrcMemKd,DstMemKd,Device,Ctx,GreenCtx,Strm,Name
+"1,000,000","2,000,000",9,8,1,1,64,1,1,32,0.033,0.000,,,,,V100 (1),1,,13,\
+"f<(bool)1, int>(int, <unnamed>::T)"
+1500000,1000000,4,8,1,1,64,1,1,32,0.000,0.025,,,,,V100 (1),1,,14,"void a::<unnamed>::f(float *)"
+1700000,1000000,5,8,1,1,64,1,1,32,0.000,0.000,,,,,V100 (0),1,,7,f(int)
+2000000,900,7,,,,,,,,,,4.194,6337.5,Pinned,Device,V100 (1),1,,13,[CUDA memcpy Host-to-Device]
+2100000,900,8,,,,,,,,,,0.001,10.5,Device,,V100 (1),1,,13,[CUDA memset]
+
+Processing [run.sqlite] with [cuda_gpu_kern_sum.py]...
+Time (%),Total Time (ns),Instances,Name
+100.0,4000000,2,f
+"""
+_SECTIONS = """\
+1,5 is what the program itself printed
+==PROF== Disconnected from process 1
+"ID","Process ID","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC",\
+"Section Name","Metric Name","Metric Unit","Metric Value","Rule Name","Rule Type",\
+"Rule Description"
+"0","1","f","1","7","(64, 1, 1)","(8, 1, 1)","0","7.0","Occupancy","Achieved Occupancy","%","99.5",
+"1","1","f","1","7","(64, 1, 1)","(8, 1, 1)","1","7.0","Speed","Elapsed Cycles","cycle","1,587",
+"1","1","f","1","7","(64, 1, 1)","(8, 1, 1)","1","7.0","Occupancy","Achieved Occupancy","%","20.5",
+"1","1","f","1","7","(64, 1, 1)","(8, 1, 1)","1","7.0","Occupancy","","","","Rule","OPT","a, b"
+"2","1","f","1","7","(64, 1, 1)","(8, 1, 1)","1","7.0","Occupancy","Achieved Occupancy","%","70",
+"""
+
+
+def test_what_the_profilers_print_besides(tmp_path: Path) -> None:
+    """Notices, further reports, rules, short rows, thousands, two GPUs, launches of two streams.
+
+    The kernel that starts second was launched first.
+    """
+    trace, other = tmp_path / "trace.csv", tmp_path / "ncu.csv"
+    trace.write_text(_STATS)
+    other.write_text(_SECTIONS)
+    found = read_kernel_trace(trace, other, device="V100 (1)")
+    assert [(k.start_ms, k.occupancy) for k in found] == [(1.0, 0.7), (1.5, 0.205)]
+    assert [k.launch.shared_memory_bytes for k in found] == [32_768, 24_576]
+    assert [blocks_per_sm(k.launch, V100) for k in found] == [3, 4]
+    first = read_kernel_trace(trace, other, device="V100 (0)")
+    assert [k.occupancy for k in first] == [0.995]
+    with pytest.raises(InputFileError, match=r"trace has no such GPU: got 'A100'"):
+        read_kernel_trace(trace, other, device="A100")
+
+
+@given(st.integers(0, 96), st.integers(0, 5))
+def test_shared_memory_of_whole_kibibytes_survives_rounding(kib: int, halvings: int) -> None:
+    """Of what is printed in thousandths of a megabyte."""
+    true = 1024 * kib
+    found = _round_number(float(f"{true / 1e6:.3f}") * 1e6, 500)
+    assert abs(found - true) <= 1000
+    power = 98_304 >> halvings
+    assert _round_number(float(f"{power / 1e6:.3f}") * 1e6, 500) == power

@@ -4,8 +4,13 @@
 and shared memory of each kernel; rows of copies have no grid and are left out. ``ncu --csv
 --metrics sm__warps_active.avg.pct_of_peak_sustained_active`` gives the achieved occupancy, one row
 for each kernel and metric, or with ``--page raw`` one row for each kernel with a row of units on
-top. Both are of the same run of the model, made twice. A kernel of one file is the next one of the
-other with the same name (without template and call arguments), grid and block.
+top; the section Occupancy calls it Achieved Occupancy. Both are of the same run of the model, made
+twice. A kernel of one file is the next one of the other with the same name (without template and
+call arguments), grid and block, in the order of launch.
+
+Nsight Systems rounds shared memory to thousandths of a megabyte. It is taken as the multiple of
+the largest power of two that is rounded so: 0.033 MB is 32,768 bytes, of which a multiprocessor
+of 98,304 holds three, and not two.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, describe
@@ -25,13 +31,30 @@ from ramsis.profiles.kernels import Kernel, Launch
 __all__ = ["OCCUPANCY_METRIC", "read_kernel_trace"]
 
 OCCUPANCY_METRIC = "sm__warps_active.avg.pct_of_peak_sustained_active"
-_UNIT_MS = {"ns": "0.000001", "us": "0.001", "µs": "0.001", "ms": "1", "s": "1000"}
+_SECTION_METRIC = "Achieved Occupancy"
+_UNIT_MS = {"ns": "0.000001", "us": "0.001", "\u00b5s": "0.001", "\u03bcs": "0.001",
+            "ms": "1", "s": "1000"}
 _UNIT_BYTES = {"B": 1, "bytes": 1, "KB": 1e3, "KiB": 1024, "MB": 1e6, "MiB": 1048576.0}
+_MOST_BYTES = 1e9
+_GROUPED = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")
+_HEADER = re.compile(r"(Start|Time) \(|ID$")
+_COUNTED = re.compile(r"[0-9][0-9,.]*")
 _Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
 
+class _Traced(NamedTuple):
+    """A kernel of Nsight Systems' file, and the number of its launch."""
+
+    order: int
+    start_ms: float
+    duration_ms: float
+    name: str
+    launch: Launch
+
+
 def read_kernel_trace(
-    trace: str | os.PathLike[str], metrics: str | os.PathLike[str]
+    trace: str | os.PathLike[str], metrics: str | os.PathLike[str], *,
+    device: str | None = None,
 ) -> tuple[Kernel, ...]:
     """The kernels of a trace with their occupancy, in order of start.
 
@@ -41,38 +64,84 @@ def read_kernel_trace(
         CSV of Nsight Systems.
     metrics : path
         CSV of Nsight Compute.
+    device : str, optional
+        The GPU whose kernels are meant, as the trace names it. A trace of one GPU needs none.
 
     Raises
     ------
     InputFileError
-        A file that cannot be read, without kernels, or a kernel of the trace that has no
-        metrics.
+        A file that cannot be read or is cut off, without kernels, of several GPUs where none is
+        named, or a kernel of the trace that has no metrics.
     """
-    occupancy = _occupancies(Path(metrics))
+    rows = _of_device(_table(Path(trace), "Start", "Duration", "GrdX", "BlkX", "Name"),
+                      str(trace), device)
+    occupancy = _occupancies(Path(metrics), rows[0].cells.get("Device", ""))
     kernels = []
-    rows = sorted(_kernels_of_trace(Path(trace)), key=lambda row: row[2])
-    if not rows:
-        raise InputFileError(describe("trace has no kernels", where=str(trace)))
-    for name, launch, start_ms, duration_ms in rows:
-        waiting = occupancy.get((_base(name), launch.grid, launch.block))
+    for item in sorted(map(_traced, rows)):
+        waiting = occupancy.get((_base(item.name), item.launch.grid, item.launch.block))
         if not waiting:
             raise InputFileError(describe(
-                "kernel of the trace has no metrics", where=str(metrics), value=_base(name),
-                allowed=f"a row with grid {launch.grid} and block {launch.block} for each launch"))
-        kernels.append(Kernel(name, launch, start_ms, start_ms + duration_ms, waiting.popleft()))
-    return tuple(kernels)
+                "kernel of the trace has no metrics", where=str(metrics), value=_base(item.name),
+                allowed=f"a row with grid {item.launch.grid} and block {item.launch.block} for "
+                        "each launch"))
+        kernels.append(Kernel(item.name, item.launch, item.start_ms,
+                              item.start_ms + item.duration_ms, waiting.popleft()))
+    return tuple(sorted(kernels, key=lambda kernel: kernel.start_ms))
+
+
+def _of_device(rows: Sequence[Row], path: str, device: str | None) -> list[Row]:
+    """The kernels of one GPU; copies, and memory that is set, have no grid."""
+    kernels = [row for row in rows if row.cells.get("GrdX")]
+    if not kernels:
+        raise InputFileError(describe(
+            "trace has no kernels", where=path,
+            allowed="rows with a grid (of CUDA graphs with --cuda-graph-trace=node)"))
+    found = list(dict.fromkeys(row.cells.get("Device", "") for row in kernels))
+    if device is None and len(found) > 1:
+        raise InputFileError(describe("trace of several GPUs", where=path,
+                                      value=", ".join(found), allowed="the name of one"))
+    if device is not None and device not in found:
+        raise InputFileError(describe("trace has no such GPU", where=path, value=device,
+                                      allowed=", ".join(found)))
+    return [row for row in kernels if device in (None, row.cells.get("Device", ""))]
 
 
 def _table(path: Path, *needed: str) -> list[Row]:
-    """The rows below the first line that has all of these columns (or columns and units)."""
+    """The rows below the first line that has all of these columns (or columns and units).
+
+    Nsight Compute leaves out cells at the end of a row; a report ends where another header
+    stands, and lines of a program's own may be anywhere.
+    """
     lines = list(csv.reader(read_text(path).splitlines()))
     for i, header in enumerate(lines):
         names = [cell.strip() for cell in header]
         if all(any(_plain(name) == column for name in names) for column in needed):
-            return [Row(str(path), i + 2 + j, dict(zip(names, map(str.strip, cells), strict=True)))
-                    for j, cells in enumerate(lines[i + 1:]) if len(cells) == len(names)]
+            least = 1 + max(j for j, name in enumerate(names)
+                            if _plain(name) in {*needed, "Metric Value"})
+            return list(_rows_below(str(path), i + 2, lines[i + 1:], names, least))
     raise InputFileError(describe("no header with the columns of a kernel trace",
                                   where=str(path), allowed=", ".join(needed)))
+
+
+def _rows_below(
+    path: str, first: int, lines: Sequence[Sequence[str]], names: Sequence[str], least: int
+) -> Iterator[Row]:
+    for number, cells in enumerate(lines, start=first):
+        stripped = [cell.strip() for cell in cells]
+        if stripped and _HEADER.match(stripped[0]):
+            return
+        if least <= len(cells) <= len(names):
+            padded = stripped + [""] * (len(names) - len(cells))
+            yield Row(path, number, dict(zip(names, map(_ungrouped, padded), strict=True)))
+        elif len(cells) > 1 and _COUNTED.fullmatch(stripped[0]):
+            raise InputFileError(describe(
+                "line is cut off or has cells too many", where=f"{path}: line {number}",
+                value=len(cells), allowed=f"{least} to {len(names)} cells"))
+
+
+def _ungrouped(cell: str) -> str:
+    """A number without separators of thousands."""
+    return cell.replace(",", "") if _GROUPED.fullmatch(cell) else cell
 
 
 def _plain(column: str) -> str:
@@ -85,15 +154,13 @@ def _column(row: Row, name: str) -> tuple[str, str]:
     return full, full.partition(" (")[2].rstrip(")")
 
 
-def _kernels_of_trace(path: Path) -> Iterator[tuple[str, Launch, float, float]]:
-    for row in _table(path, "Start", "Duration", "GrdX", "BlkX", "Name"):
-        if not row.cells.get("GrdX"):
-            continue  # a copy, or memory that is set
-        grid, block = ((row.count(f"{what}X"), row.count(f"{what}Y"), row.count(f"{what}Z"))
-                       for what in ("Grd", "Blk"))
-        memory = sum(_bytes(row, name) for name in ("StcSMem", "DymSMem"))
-        launch = Launch(grid, block, row.count("Reg/Trd"), round(memory))
-        yield row.text("Name"), launch, _time_ms(row, "Start"), _time_ms(row, "Duration")
+def _traced(row: Row) -> _Traced:
+    grid, block = ((row.count(f"{what}X"), row.count(f"{what}Y"), row.count(f"{what}Z"))
+                   for what in ("Grd", "Blk"))
+    memory = sum(_bytes(row, name) for name in ("StcSMem", "DymSMem"))
+    order = row.count("CorrId") if row.cells.get("CorrId") else 0
+    return _Traced(order, _time_ms(row, "Start"), _time_ms(row, "Duration"), row.text("Name"),
+                   Launch(grid, block, row.count("Reg/Trd"), memory))
 
 
 def _time_ms(row: Row, name: str) -> float:
@@ -104,25 +171,52 @@ def _time_ms(row: Row, name: str) -> float:
     return row.number(column, _UNIT_MS[unit])
 
 
-def _bytes(row: Row, name: str) -> float:
+def _bytes(row: Row, name: str) -> int:
     column, unit = _column(row, name)
     if unit not in _UNIT_BYTES:
         raise InputFileError(describe("unknown unit", where=row.at(column), value=unit,
                                       allowed=", ".join(_UNIT_BYTES)))
-    return (row.optional(column) or 0.0) * _UNIT_BYTES[unit]
+    text = row.cells[column]
+    if not text:
+        return 0
+    value = row.number(column) * _UNIT_BYTES[unit]
+    if not 0 <= value < _MOST_BYTES:
+        raise InputFileError(describe("not an amount of memory", where=row.at(column), value=text,
+                                      allowed="0 or more, of a block"))
+    return _round_number(value, _UNIT_BYTES[unit] / 10 ** len(text.partition(".")[2]) / 2)
 
 
-def _occupancies(path: Path) -> dict[_Key, deque[float]]:
+def _round_number(value: float, half: float) -> int:
+    """The multiple of the largest power of two within ``half`` of a printed value.
+
+    >>> _round_number(33_000, 500), _round_number(25_000, 500), _round_number(48, 0.5)
+    (32768, 24576, 48)
+    """
+    if value <= half:
+        return round(value) if half < 1 else 0
+    step = 1
+    while (multiple := round(value / (2 * step)) * 2 * step) and abs(multiple - value) <= half:
+        step *= 2
+    return round(value / step) * step
+
+
+def _occupancies(path: Path, device: str) -> dict[_Key, deque[float]]:
     """Achieved occupancy of each kernel in turn, by name and launch."""
     found: dict[_Key, deque[float]] = defaultdict(deque)
-    rows = _table(path, "ID", "Kernel Name", "Block Size", "Grid Size")
-    long = bool(rows) and "Metric Name" in rows[0].cells
+    rows = [row for row in _table(path, "ID", "Kernel Name", "Block Size", "Grid Size")
+            if row.cells.get("ID")]  # without the units of the raw page
+    number = re.search(r"\((\d+)\)$", device)
+    there = {row.cells.get("Device", "") for row in rows}
+    if number and len(there) > 1:
+        rows = [row for row in rows if row.cells.get("Device") == number.group(1)]
+    names = {row.cells.get("Metric Name", "") for row in rows}
+    name = OCCUPANCY_METRIC if OCCUPANCY_METRIC in names else _SECTION_METRIC
     for row in rows:
-        if not row.cells.get("ID"):
-            continue  # the units of the raw page
-        if long and row.text("Metric Name") != OCCUPANCY_METRIC:
-            continue
-        column = "Metric Value" if long else OCCUPANCY_METRIC
+        column = OCCUPANCY_METRIC
+        if "Metric Name" in row.cells:
+            column = "Metric Value"
+            if row.cells["Metric Name"] != name:
+                continue
         if column not in row.cells:
             break
         key = (_base(row.text("Kernel Name")), _triple(row, "Grid Size"),
