@@ -33,6 +33,8 @@ from tests.serving.servers import VARIANTS, Running, running
 from tests.serving.test_faults import mutated
 
 SLO_MS, CAPACITY_QPS, BACK_S = 500.0, 130.0, 5.0
+STEADY_S = 15.0
+"""For how long the accuracy is taken, before and after: it varies with the arrivals."""
 ACCURACY = {"fast": 0.6, "slow": 0.9}
 FUNCTIONS = '''
 import os, time
@@ -258,18 +260,18 @@ async def _run(name: str, server: Running) -> list[str]:
     fault, seconds, _ = FAULTS[name]
     qps = CAPACITY_QPS / 2
     async with _clients(server) as clients:
-        await clients.load(qps, 6.0)
+        await clients.load(qps, 2.0 + STEADY_S)
         begun = time.monotonic()
         stop = asyncio.Event()
         beside = asyncio.create_task(clients.load(qps, stop=stop))
         await fault(clients, seconds)
         ended = time.monotonic()
-        await asyncio.sleep(BACK_S + 6.0)
+        await asyncio.sleep(BACK_S + STEADY_S)
         stop.set()
         await beside
         await clients.all_answers()
     answers = clients.answers
-    before = [one for one in answers if begun - 4.0 <= one.sent_s < begun]
+    before = [one for one in answers if begun - STEADY_S <= one.sent_s < begun]
     during = [one for one in answers if begun <= one.sent_s < ended]
     after = [one for one in answers if one.sent_s >= ended + BACK_S]
     was, now = (sum(one.accuracy for one in some) / len(some) for some in (before, after))
