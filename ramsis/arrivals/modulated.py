@@ -40,6 +40,7 @@ IntArray = NDArray[np.int64]
 
 _BLOCK_NUMBERS = 2_000_000
 _MOST_POINTS = 2_000
+_FEW_POINTS = 256  # beyond which their number rises in steps, as the nodes of each take long
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,9 @@ class MarkovModulated(ShippedProcess):
         """Groups of lengths that take the same number of quadrature points, not too large."""
         spread = (float(np.diff(self.rates)[0]) + sum(self.switches)) * lengths
         points = 8 * np.ceil(3.0 + 0.5 * np.sqrt(spread)).astype(np.int64)
-        points = np.minimum(points, _MOST_POINTS)
+        steps = np.ceil(2.0 * np.log2(np.maximum(points, _FEW_POINTS) / _FEW_POINTS))
+        many = 8 * np.ceil(_FEW_POINTS / 8 * 2.0 ** (steps / 2.0)).astype(np.int64)
+        points = np.minimum(np.where(points > _FEW_POINTS, many, points), _MOST_POINTS)
         for value in np.unique(points).tolist():
             group = np.flatnonzero(points == value)
             each = max(1, _BLOCK_NUMBERS // (value * max(1, size)))

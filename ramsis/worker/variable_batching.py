@@ -188,13 +188,20 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
                      allowed=f"up to {MAX_LIKELY}: a coarser grid, a smaller max_queue, or "
                              "maximal batching")
         )
-    old = whole.continuation.tocoo()
-    continuation: csr_array[np.float64] = csr_array(
-        (old.data, (old.row, columns[whole.reached][old.col])),
-        shape=(old.shape[0], len(states)),
-    )
-    late = whole.late and whole.late._replace(others=continuation)
-    whole = replace(whole, reached=np.divmod(states, problem.bins + 1), continuation=continuation,
-                    late=late)
+    among = columns[whole.reached]
+    late = whole.late and whole.late._replace(
+        others=_onto_likely(whole.late.others, among, len(states)))
+    whole = replace(whole, reached=np.divmod(states, problem.bins + 1),
+                    continuation=_onto_likely(whole.continuation, among, len(states)), late=late)
     partial = partial_actions(whole, columns, likely, after_drop, lambda _: True)
     return VariableMDP(whole, columns, partial, after_drop)
+
+
+def _onto_likely(
+    transition: csr_array[np.float64], columns: IntArray, states: int
+) -> csr_array[np.float64]:
+    """Transitions to reached states as transitions to the likely states that these are."""
+    old = transition.tocoo()
+    found: csr_array[np.float64] = csr_array((old.data, (old.row, columns[old.col])),
+                                             shape=(old.shape[0], states))
+    return found

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from acceptance.line import Line, Row, Verdict, judged, named
-from acceptance.setting import Effort, Setting, measured, of_share, profile_of
+from acceptance.setting import RUNS, Effort, Setting, measured, of_share, profile_of
 from ramsis.policy import Policy
 from ramsis.sim import Policies
 
@@ -54,7 +54,10 @@ def _settings(seed: int) -> list[Setting]:
 def promise_row(setting: Setting, effort: Effort) -> Row:
     """The promise of a policy, and what the policy does."""
     policy = setting.policy()
-    found = measured(Policies((policy,)), setting, effort.queries(_QUERIES),
+    queries = effort.queries(_QUERIES)
+    if policy.replay is not None:  # what collapses slowly is measured over as long
+        queries = max(queries, RUNS * policy.replay.queries // policy.replay.runs)
+    found = measured(Policies((policy,)), setting, queries,
                      service=policy.service, engine=effort.engine)
     expected = policy.expectations
     return {"promised": expected.effective_accuracy,

@@ -22,10 +22,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ramsis.policy import write_set
+from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.synthesis import SynthesisSettings, generate_policy
@@ -33,6 +34,10 @@ from tests.serving.servers import VARIANTS, Running, running
 from tests.serving.test_faults import mutated
 
 SLO_MS, CAPACITY_QPS, BACK_S = 500.0, 130.0, 5.0
+SWAPPED = (30.0, 65.0, 150.0), (31.0, 65.0, 151.0)
+"""Loads of the policies that are exchanged, the first at the start."""
+STEADY_S = 15.0
+"""For how long the accuracy is taken, before and after: it varies with the arrivals."""
 ACCURACY = {"fast": 0.6, "slow": 0.9}
 FUNCTIONS = '''
 import os, time
@@ -57,11 +62,15 @@ def _profile() -> ProfileSet:
     return ProfileSet("sums", (model("fast", 44.0, 10.5), model("slow", 64.0, 21.0)))
 
 
+@cache
+def _policy(load_qps: float) -> Policy:
+    return generate_policy(_profile(), load_qps, SynthesisSettings(
+        slo_ms=SLO_MS, grid="fixed:20", max_queue=8, workers=2, late="drop",
+        dispatch="central-queue"))
+
+
 def _write_set(folder: Path, *loads: float) -> None:
-    settings = SynthesisSettings(slo_ms=SLO_MS, grid="fixed:20", max_queue=8, workers=2,
-                                 late="drop", dispatch="central-queue")
-    write_set(folder, set_of([generate_policy(_profile(), load, settings) for load in loads]),
-              created_by="tests")
+    write_set(folder, set_of([_policy(load) for load in loads]), created_by="tests")
 
 
 class Answer(NamedTuple):
@@ -165,7 +174,7 @@ async def swaps(clients: Clients, seconds: float) -> None:
     folder, number, until = clients.server.folder / "policies", 0, _in(seconds)
     while time.monotonic() < until:
         number += 1
-        _write_set(folder, 30.0 + number % 2, 65.0, 150.0 + number % 3)
+        _write_set(folder, *SWAPPED[number % 2])
         while time.monotonic() < until and clients.server.metric(
                 "ramsis_policy_swaps_total") < number:
             await asyncio.sleep(0.1)
@@ -240,7 +249,8 @@ def _made() -> Iterator[Path]:
         folder = Path(name)
         (folder / "summing.py").write_text(FUNCTIONS)
         (folder / "variants.toml").write_text(VARIANTS)
-        _write_set(folder / "policies", 30.0, 65.0, 150.0)
+        for loads in (*SWAPPED, SWAPPED[0]):  # both made before clients keep time
+            _write_set(folder / "policies", *loads)
         yield folder
 
 
@@ -258,18 +268,18 @@ async def _run(name: str, server: Running) -> list[str]:
     fault, seconds, _ = FAULTS[name]
     qps = CAPACITY_QPS / 2
     async with _clients(server) as clients:
-        await clients.load(qps, 6.0)
+        await clients.load(qps, 2.0 + STEADY_S)
         begun = time.monotonic()
         stop = asyncio.Event()
         beside = asyncio.create_task(clients.load(qps, stop=stop))
         await fault(clients, seconds)
         ended = time.monotonic()
-        await asyncio.sleep(BACK_S + 6.0)
+        await asyncio.sleep(BACK_S + STEADY_S)
         stop.set()
         await beside
         await clients.all_answers()
     answers = clients.answers
-    before = [one for one in answers if begun - 4.0 <= one.sent_s < begun]
+    before = [one for one in answers if begun - STEADY_S <= one.sent_s < begun]
     during = [one for one in answers if begun <= one.sent_s < ended]
     after = [one for one in answers if one.sent_s >= ended + BACK_S]
     was, now = (sum(one.accuracy for one in some) / len(some) for some in (before, after))

@@ -36,7 +36,9 @@ from tests.worker.problems import TWO_MODELS, linear, small_problem, worker_prob
 
 DRAWN = RandomTimes(TWO_MODELS.latency_ms[:, :, None] * np.linspace(0.7, 1.2, 6))
 """Drawn service times: the fixed ones, from 0.7 to 1.2 times as long."""
-KINDS = [("serve", None), ("drop", None), ("free", None), ("serve", DRAWN)]
+OUTLIERS = RandomTimes(TWO_MODELS.latency_ms[:, :, None] * np.array([0.9, 1.0, 1.1, 1.2, 4.0]))
+"""One service in five takes four times as long: heads may be overdue when it ends."""
+KINDS = [("serve", None), ("drop", None), ("free", None), ("serve", DRAWN), ("drop", OUTLIERS)]
 
 
 def variable_problem(load_qps: float = 150.0, **changes: Any) -> WorkerProblem:
@@ -108,6 +110,19 @@ def test_whole_queues_are_met_as_often_as_with_maximal_batching() -> None:
     assert evaluate_variable(build_variable(problem), table).gain == pytest.approx(
         evaluation.gain, abs=1e-10
     )
+
+
+@pytest.mark.parametrize("workers", [1, 30])
+def test_outliers_cost_the_same_with_either_batching(workers: int) -> None:
+    """With many workers the chain is worked out over nodes, of which some are overdue."""
+    problem = variable_problem(30.0 * workers, late="drop", times=OUTLIERS, workers=workers)
+    maximal = replace(problem, batching=Batching.MAXIMAL)
+    table = solve_on_nodes(build_structured(maximal)).policy
+    variable = build_variable(problem)
+    assert variable.whole.late is not None
+    expected = evaluate_on_nodes(build_structured(maximal), table)
+    assert evaluate_variable(variable, table).gain == pytest.approx(expected.gain, abs=1e-8)
+    assert solve_variable(variable).evaluation.gain >= expected.gain - 1e-8
 
 
 def test_parts_of_a_queue_bring_what_they_should() -> None:
