@@ -15,6 +15,8 @@ from ramsis.errors import InputFileError, InvalidValueError, describe
 __all__ = ["Remote", "file_system", "is_url", "why"]
 
 _AT_ONCE = 500
+_ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+"""What file systems raise for a file that is not there."""
 
 
 def is_url(place: str | os.PathLike[str]) -> bool:
@@ -78,6 +80,7 @@ class Remote:
     def __init__(self, url: str, where: str) -> None:
         self.url = url.rstrip("/")
         self._system, self._root = file_system(url, where)
+        self._error: Exception | None = None
 
     def names(self) -> list[str]:
         """The files below it; an empty name where it is a file itself.
@@ -97,6 +100,9 @@ class Remote:
     def fetch(self, names: Iterable[str], folder: Path) -> None:
         """Write those of the files that there are below a folder.
 
+        Other errors of single files are kept for :meth:`check`: a place that is a file, or hides
+        what lies there, may answer in many ways when asked for a file below it.
+
         Raises
         ------
         InputFileError
@@ -107,13 +113,27 @@ class Remote:
         for i in range(0, len(wanted), _AT_ONCE):
             some = dict(wanted[i:i + _AT_ONCE])
             try:
-                found = self._system.cat(list(some), on_error="omit")
+                found = self._system.cat(list(some), on_error="return")
             except Exception as error:
                 raise self._unread(error) from None
             for remote, path in some.items():
-                if remote in found:
+                content = found.get(remote)
+                if isinstance(content, bytes):
                     path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_bytes(found[remote])
+                    path.write_bytes(content)
+                elif isinstance(content, Exception) and not isinstance(content, _ABSENT):
+                    self._error = content
+
+    def check(self) -> None:
+        """Raise what kept the last file from being fetched, other than that it is not there.
+
+        Raises
+        ------
+        InputFileError
+            There was such an error.
+        """
+        if self._error is not None:
+            raise self._unread(self._error)
 
     def _unread(self, error: Exception) -> InputFileError:
         return InputFileError(describe(f"cannot be read ({why(error)})", where=self.url))

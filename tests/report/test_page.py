@@ -7,8 +7,13 @@ import html
 import io
 import json
 import re
+import shutil
+import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -335,6 +340,45 @@ def test_a_sweep_at_a_url_is_reported_on_and_what_is_not_one_is_refused(
     (tmp_path / "results.csv").write_text("workers,scheme\n1\n")
     refused(run("report", tmp_path.as_uri(), "--out", out), 3, "not a table of a sweep",
             f"{tmp_path.as_uri()}/results.csv")
+    assert not out.exists()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves files, and says nothing."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[str]:
+    """Where HTTP serves the folder of the test."""
+    handler = partial(Quiet, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_http_is_read_and_what_keeps_it_from_being_read_is_said(
+    inputs: dict[str, Path], tmp_path: Path, served: str, run: Run
+) -> None:
+    pytest.importorskip("fsspec")
+    pytest.importorskip("aiohttp")
+    shutil.copy(inputs["profile"], tmp_path / "profile.json")
+    shutil.copytree(inputs["central"], tmp_path / "set")
+    run_sweep(SweepSpec.of({"profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": 20,
+                            "scheme": "greedy", "duration_s": 1}), tmp_path / "sweep")
+    for name in ("profile.json", "set", "sweep", "sweep/"):
+        ran = run("report", f"{served}/{name}", "--out", tmp_path / "page.html")
+        assert ran.code == 0, ran.err
+        assert "1 section" in ran.out
+    out = tmp_path / "none.html"
+    refused(run("report", f"{served}/none.json", "--out", out), 3, "nothing to report on")
+    with socket.socket() as taken:  # nobody answers
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/sweep"
+        refused(run("report", url, "--out", out), 3, f"{url}: cannot be read", "onnect")
     assert not out.exists()
 
 

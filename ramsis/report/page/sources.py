@@ -107,6 +107,8 @@ def _at_url(url: str) -> list[Section]:
                 elif names == [""]:
                     return [_of_file(folder / last, url)]
             known = _of_known_folder(folder, url)
+            if not known:
+                remote.check()
         except RamsisError as error:  # it names the copy
             raise InputFileError(str(error).replace(own, url)) from None
     if not known:
