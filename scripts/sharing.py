@@ -179,10 +179,11 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[str]:
         if mine and others:
             best = max(others, key=lambda row: row["simulated_goodput_rps"])
             got, other = (row["simulated_goodput_rps"] for row in (mine[0], best))
-            ratio = got / other if other else float("inf")
+            ratio = got / other if other else float("inf") if got else 1.0
+            bound = mine[0]["bound_rps"]
             lines.append(f"{key[0]:g} rps  {key[1]:g} ms  {key[2]} GPUs: queue-aware {got:.1f} = "
                          f"{ratio:.4f} x {best['policy']} ({other:.1f}), "
-                         f"{got / mine[0]['bound_rps']:.3f} of the bound")
+                         f"{got / bound if bound else 1.0:.3f} of the bound")
     return lines
 
 

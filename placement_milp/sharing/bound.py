@@ -66,7 +66,7 @@ def goodput_bound_rps(
         b_ub=[*(model.rate_rps for model in models), *(n * longer for n in kinds.values())],
         bounds=[(0, None if can else 0) for can in possible.ravel()], method="highs")
     assert found.fun is not None  # nothing served is always possible
-    return float(-found.fun)
+    return max(0.0, float(-found.fun))
 
 
 def _work_ms(model: SharedModel, kind: str) -> float:

@@ -43,6 +43,8 @@ class Program:
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Replicas of the models on the GPUs."""
+        if not any(model.in_time(gpu.gpu_type) for model in models for gpu in gpus):
+            return []  # presets refuse problems that have no solution at all
         return replicas_of(self.preset(problem_of(models, gpus, self.metric), self.limits))
 
     @classmethod

@@ -14,13 +14,16 @@ The search changes a plan while that makes it better, from several starts:
 3. *give up* a model, or reassign it, and reassign another at once.
 
 Changes are compared by the first seed's arrivals, and those that look best by all of them. It
-stops where none is better; at the end replicas go that add less than 0.05 % of the load. Starts
-place the models one after the other, the lightest or the heaviest first, and from nothing. No plan
-of another policy is looked at.
+stops where none is better; at the end replicas go that add less than 0.05 % of what is in time.
+Starts place the models one after the other, the lightest or the heaviest first, and from nothing.
+No plan of another policy is looked at.
 
 *Fair*: the largest share of requests in time of the model that has the least comes first, then
-goodput. *Replanning*: with ``keep``, replicas that are there are worth a little more than others
-like them, so that they stay, and keep their queues, where nothing is lost.
+goodput. Where GPUs are too few for all models that costs nearly all of it: all queues grow without
+end, and a few percent of each model's requests are in time.
+
+*Replanning*: with ``keep``, replicas that are there are worth a little more than others like them,
+so that they stay, and keep their queues, where nothing is lost.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ __all__ = ["QueueAware"]
 
 _PER_REPLICA = 2e-5
 _KEPT = 5e-4
-"""Share of the load below which a replica is not worth keeping at the end."""
+"""Share of what is in time below which a replica is not worth keeping at the end."""
 _PER_BATCH = 1e-8
 _PER_CHANGE = 1e-4
 _BETTER = 1e-6
@@ -127,8 +130,7 @@ class _Search:
     def worth(self, state: State, seeds: int | None = None) -> float:
         """Goodput as a share of the load, with small terms that decide between equals."""
         shares = self.estimator.served(state, seeds)
-        rates = [model.rate_rps for model in self.models]
-        value = sum(float(s) * r for s, r in zip(shares, rates, strict=True)) / self.total
+        value = self._goodput(shares)
         if self.settings.fair:
             value += 1000.0 * float(min(shares))
         items = [item for there in state for item in there]
@@ -138,6 +140,10 @@ class _Search:
                 (Counter(there) - Counter(before)).total()
                 for there, before in zip(state, self.kept, strict=True))
         return value
+
+    def _goodput(self, shares: Iterable[float]) -> float:
+        rates = [model.rate_rps for model in self.models]
+        return sum(float(s) * r for s, r in zip(shares, rates, strict=True)) / self.total
 
     # From replicas to states and back.
 
@@ -187,7 +193,8 @@ class _Search:
             fewer = [_with(state, g, there[:i] + there[i + 1:])
                      for g, there in enumerate(state) for i in range(len(there))]
             best = max(fewer, key=self.worth, default=state)
-            if best == state or self.worth(best) < self.worth(state) - _KEPT:
+            least = _KEPT * self._goodput(self.estimator.served(state))
+            if best == state or self.worth(best) < self.worth(state) - least:
                 return state
             state = best
 

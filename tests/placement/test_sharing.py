@@ -25,7 +25,9 @@ from placement_milp.sharing import (
     problem_of,
     register,
 )
+from placement_milp.sharing.bound import goodput_bound_rps
 from placement_milp.sharing.igniter import CacheTerm, PowerTerm, SchedulingTerm
+from ramsis.cluster.interference import THESIS
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
 from tests.placement.samples import problem, shared_problem
@@ -206,6 +208,17 @@ def test_what_gpus_cannot_hold_is_refused(replica: Replica, message: str) -> Non
         check_replicas(models, gpus_of(2), [Replica("a", "gpu-0", 4, 0.5), replica])
     assert message in str(caught.value)
     assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize("name", [
+    "usher", "wao-usher", "igniter", "ao-milp", "wsm-milp", "alpaserve", "nexus", "queue-aware"])
+def test_a_target_that_no_gpu_meets_is_a_plan_that_says_so(name: str) -> None:
+    models = [SharedModel(one, 100, 5, _rows(one, (4, 10, 0.4, 0.5))) for one in "ab"]
+    found = plan(name, models, gpus_of(2))
+    assert found.goodput_rps == 0
+    assert found.unserved == dict.fromkeys("ab", "no batch is within its SLO")
+    bound = goodput_bound_rps(models, gpus_of(2), THESIS, duration_s=1)
+    assert f"{bound:g}" == "0"
 
 
 def test_other_bad_input_is_refused_in_a_line() -> None:

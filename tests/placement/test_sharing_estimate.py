@@ -91,6 +91,17 @@ def test_fairness_serves_who_has_least() -> None:
     assert sum(served[False].values()) > sum(served[True].values())
 
 
+def test_far_too_much_load_is_served_in_part() -> None:
+    """Of 200,000 requests a second one GPU answers the first few in time; that is not nothing."""
+    models = (_model("a", 200_000, 60, 0.5),)
+    planner = QueueAware(duration_s=0.2, seeds=1)
+    replicas = planner(models, gpus_of(1))
+    each = [sum(planner.served(models, gpus_of(1), [Replica("a", "gpu-0", batch)]).values())
+            for batch in (2, 4, 8)]
+    assert 0 < max(each) < 5e-4 * 200_000
+    assert sum(planner.served(models, gpus_of(1), replicas).values()) >= 0.999 * max(each)
+
+
 def test_replicas_that_are_there_stay(v100: SharingProfile) -> None:
     planner = QueueAware(seeds=2, duration_s=4)
     models = models_of(v100, {"resnet50": 400, "alexnet": 400}, 200)

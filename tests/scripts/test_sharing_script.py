@@ -52,6 +52,16 @@ def test_a_row_for_each_policy_and_cell(
     assert (tmp_path / "rows.jsonl").read_text().splitlines() == lines  # nothing made again
 
 
+def test_a_target_that_no_gpu_meets_is_rows_of_nothing(
+    given: list[str], capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert sharing.main([*given, "--rps", "100", "--gpus", "1", "--slo-ms", "0.1", "--seeds", "1",
+                         "--duration-s", "0.5", "--policy", "wsm-milp,queue-aware"]) == 0
+    said = capsys.readouterr().out
+    assert "no batch is within its SLO" in said
+    assert "queue-aware 0.0 = 1.0000 x wsm-milp (0.0)" in said
+
+
 _OWN = """\
 from placement_milp.sharing import Replica
 def both(models, gpus):
