@@ -159,6 +159,9 @@ def test_igniter_keeps_the_first_gpus_of_its_plan(v100: SharingProfile) -> None:
     assert needed == 5
     fewer = plan("igniter", models, gpus_of(3)).replicas
     assert list(fewer) == [r for r in replicas if r.gpu in {"gpu-0", "gpu-1", "gpu-2"}]
+    # The largest share of its own first.
+    assert [(r.model, r.gpu) for r in fewer] == [
+        ("vgg19", "gpu-0"), ("efficientnet_b7", "gpu-1"), ("efficientnet_b7", "gpu-2")]
     divided = plan("igniter", _models(v100, ("efficientnet_b7",), 187.5, 200), gpus_of(1))
     assert [r.batch for r in divided.replicas] == [9]  # as printed
 
