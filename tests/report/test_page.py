@@ -392,8 +392,8 @@ def test_a_sweep_of_scenarios_is_reported_on(tmp_path: Path, run: Run) -> None:
         ran = run("report", source, "--out", page)
         assert ran.code == 0, ran.err
         text = page.read_text()
-        assert "a.json, clockwork" in text
-        assert "b.json, lru" in text
+        assert "a, clockwork" in text
+        assert "b, lru" in text
         assert "of bound" in text
     (out / "scenarios.csv").write_text("scenario,scheduler\na\n")
     refused(run("report", out, "--out", tmp_path / "no.html"), 3, "scenarios.csv",

@@ -113,6 +113,9 @@ def scenarios_section(folder: Path, name: str) -> Section:
     asked: list[tuple[str, str]] = []
     parts: list[Part] = [Note("No cell has a result.")]
     if rows:
+        short = _short_names([str(row["scenario"]) for row in rows])
+        for row in rows:
+            row["scenario"] = short[str(row["scenario"])]
         cells = cluster_section({}, rows, name)
         asked, parts = list(cells.asked), list(cells.parts)
     if failures:
@@ -134,6 +137,14 @@ def _section(
         origin += [(f"fingerprint of {one}", str(value)) for one, value in prints.items()]
     return Section("Sweep", PurePath(name).name, asked, parts,
                    (shlex.join(command),) if source else (), origin)
+
+
+def _short_names(paths: Sequence[str]) -> dict[str, str]:
+    """The names of files without folder and suffix, where they differ; else the paths."""
+    different = list(dict.fromkeys(paths))
+    stems = [PurePath(one).stem for one in different]
+    return dict(zip(different, stems if len(set(stems)) == len(stems) else different,
+                    strict=True))
 
 
 def _failures(folder: Path, of: str) -> list[dict[str, Any]]:
