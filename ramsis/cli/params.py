@@ -40,8 +40,8 @@ else:
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "PROFILES",
-           "SCHEME", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
-           "NamedScheme", "TraceName", "complete_files", "complete_profiles"]
+           "SCHEME", "SLOS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType", "NamedScheme",
+           "TraceName", "complete_files", "complete_profiles"]
 
 
 @dataclass(frozen=True)
@@ -338,7 +338,6 @@ LOADS = Word("loads", _loads)
 """``400``, ``400,800`` or ``from:to:step``: a tuple of loads in queries per second."""
 ARRIVALS = Word("process", _arrivals, _process_names)
 """An arrival process: :class:`~ramsis.arrivals.Arrivals`. A module that it names is imported."""
-"""The one process of the user's own that may be imported: its name."""
 SLOS = Word("slos", read_slos)
 """``100``, or ``100:0.3,150:0.7``: a tuple of :class:`~ramsis.cluster.slo_class.SloClass`."""
 WORKERS = Word("workers", read_workers)

@@ -12,17 +12,8 @@ from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
 from ramsis.runtime.records import default, names
 from ramsis.scenario.workloads import WorkloadOf, workload_from_fields
 
-__all__ = [
-    "BATCHINGS",
-    "LOADINGS",
-    "BatchTime",
-    "Inference",
-    "LoadTime",
-    "ScenarioModel",
-    "ScenarioWorkerType",
-    "StartState",
-    "Stream",
-]
+__all__ = ["BATCHINGS", "LOADINGS", "BatchTime", "Inference", "LoadTime", "ScenarioModel",
+           "ScenarioWorkerType", "StartState", "Stream"]
 
 LOADINGS = ("beside", "blocking")
 """Whether batches run while a model is loaded onto the same worker, or not."""

@@ -398,6 +398,9 @@ def test_a_sweep_of_scenarios_is_reported_on(tmp_path: Path, run: Run) -> None:
     (out / "scenarios.csv").write_text("scenario,scheduler\na\n")
     refused(run("report", out, "--out", tmp_path / "no.html"), 3, "scenarios.csv",
             "not a table of a sweep")
+    (out / "scenarios.csv").unlink()
+    refused(run("report", out / "sweep.json", "--out", tmp_path / "no.html"), 3, "sweep.json",
+            "nothing to report on")
 
 
 @pytest.mark.slow

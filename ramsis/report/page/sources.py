@@ -70,9 +70,8 @@ def sections_of(name: str) -> list[Section]:
             return [profile_section(profiles.load(name), name)]
         raise InputFileError(describe("no such file, folder or shipped profile set", where=name,
                                       allowed=_KINDS))
-    if path.name in _SWEEP_NAMES:
-        return _of_folder(path.parent)
-    return [_of_file(path, str(path))]
+    known = _of_known_folder(path.parent, str(path.parent)) if path.name in _SWEEP_NAMES else []
+    return known or [_of_file(path, str(path))]
 
 
 def _of_folder(folder: Path) -> list[Section]:

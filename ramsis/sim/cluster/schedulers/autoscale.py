@@ -34,7 +34,6 @@ from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
 
 __all__ = ["Autoscale"]
 
-
 _OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler | Planned]] = {
     "modified-baseline": partial(ModifiedBaseline, load_when="no-idle"),
     "planned": Planned,

@@ -93,7 +93,7 @@ class Planned(LoadsByPlan):
         self.share = 1.0 / np.sqrt(np.maximum(self.copies, 1))
         self.shortest_ms = np.array([self.shortest(model) for model in range(models)])
         self.heads = Waiting(self.length, self.due_ms, np.array(engine.times.kind, dtype=np.int64),
-                               self.share, self.shortest_ms)
+                             self.share, self.shortest_ms)
         self.free: list[int] = [worker for worker in range(count)
                                 if workers.free_lanes[worker] > 0]
         self.settled = self.alike and bool((self.copies == count).all())
