@@ -136,15 +136,20 @@ class Sweep:
     """
 
     def __init__(self, spec: SweepSpec, folder: str | os.PathLike[str]) -> None:
-        self._leaving = ExitStack()
-        self._store = self._leaving.enter_context(store_at(folder))
-        self.folder = self._store.folder
-        inputs = _Inputs(spec)
-        self._spec, self._inputs = spec, inputs
-        self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
-                     for cell in map(inputs.settled, spec.cells)]
-        self.scenario_jobs = [ScenarioJob(self.folder, cell, inputs.scenario(cell))
-                              for cell in spec.scenarios]
+        with ExitStack() as leaving:
+            self._store = leaving.enter_context(store_at(folder))
+            self.folder = self._store.folder
+            inputs = _Inputs(spec)
+            self._spec, self._inputs = spec, inputs
+            self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
+                         for cell in map(inputs.settled, spec.cells)]
+            self.scenario_jobs = [ScenarioJob(self.folder, cell, inputs.scenario(cell))
+                                  for cell in spec.scenarios]
+            self._look()
+            self._leaving = leaving.pop_all()
+
+    def _look(self) -> None:
+        """See what is there, and what is to be made."""
         distinct = _unique(self._every)
         self._store.fetch(job.path for job in distinct if self._store.has(job.path))
         self._open = [job for job in distinct if job.result() is None]
