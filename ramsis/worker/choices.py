@@ -54,8 +54,8 @@ class Choices:
         cost, reward = np.zeros(shape), np.full((*shape, problem.bins + 1), -np.inf)
         dropped = np.full((len(by_queue), problem.bins + 1), -np.inf)
         drop_cost = np.zeros(len(by_queue))
-        for n, actions in enumerate(by_queue):
-            for drop in (action for action in actions if action.drops):
+        for n, every in enumerate(by_queue):
+            for drop in (action for action in every if action.drops):
                 dropped[n, drop.bins] = problem.reward(drop)
                 drop_cost[n] = problem.cost(drop.batch)
         for n, actions in enumerate(serving):
