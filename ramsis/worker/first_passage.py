@@ -35,8 +35,7 @@ from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.queue import WorkerQueue
 from ramsis.worker.slack_nodes import Cells, NodeSet
 
-__all__ = ["Passage", "Passages", "first_passage", "first_passages", "quadrature_passage",
-           "truncated_mass"]
+__all__ = ["Passage", "Passages", "first_passage", "first_passages", "quadrature_passage"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -159,6 +158,12 @@ class Passages(Mapping[float, Passage]):
             self._reach, self._idle, np.array(list(self._row.values())), np.array(self._nodes),
             node_value))
 
+    @property
+    def truncated_mass(self) -> float:
+        """Largest probability that one of them leaves out."""
+        every = np.ones(self._reach.shape[1] + self._idle.shape[1])
+        return float(np.abs(1.0 - self.worth(every)).max())
+
     def mixed(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
         """The first passage of a service time that is one of these with such probabilities."""
         if len(latencies_ms) == 1:
@@ -177,11 +182,6 @@ class Passages(Mapping[float, Passage]):
             start, stop = self._nodes[row]
             reach[start - first : stop - first] += weight * self._reach[row, start:stop]
         return Passage(reach, np.tensordot(weights, self._idle[rows], axes=1), first)
-
-
-def truncated_mass(passages: Iterable[Passage]) -> float:
-    """Largest probability that one of the passages leaves out."""
-    return max(float(np.abs(1.0 - p.reach.sum(axis=0) - p.none).max()) for p in passages)
 
 
 def first_passages(
