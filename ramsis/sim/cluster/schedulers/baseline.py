@@ -68,6 +68,8 @@ class Baseline(PhasedScheduler):
         workers = self.engine.workers
         found = [worker for worker, running in enumerate(workers.running)
                  if not running and workers.idle(worker)]
+        if not found:
+            return found
         later = bisect_right(found, self.load_turn)
         return [*found[later:], *found[:later]]
 
