@@ -60,6 +60,7 @@ class PhasedScheduler(Scheduler):
         self.waiting: list[dict[int, None]] = [{} for _ in engine.arrays.models]
         self.busy: set[int] = set()
         self.turn = -1  # the worker that served last
+        self._joins = [engine.times.continuous[kind] for kind in engine.times.kind]
         alike: defaultdict[frozenset[int], _Queue] = defaultdict(_Queue)
         self._queues = [alike[frozenset(held)] for held in workers.loaded]
         for queue in self._queues:
@@ -84,7 +85,7 @@ class PhasedScheduler(Scheduler):
         worker = self.idle_holder(model)
         if worker is not None:
             self.infer(worker, request)
-        elif not self.join(request):
+        elif not (self._joins[model] and self.join(request)):
             for queue in {self._queues[holder] for holder in self._holders[model]}:
                 self._queue(queue, request)
         self.settle(())
@@ -154,7 +155,7 @@ class PhasedScheduler(Scheduler):
         self._leave(model, request)
         self.turn = worker
         batch = engine.run(worker, model, [request])
-        if engine.times.continuous[engine.times.kind[model]]:
+        if self._joins[model]:
             self._group[worker][model] = batch
             for other in list(self.waiting[model]):
                 if not self.join(other):
@@ -165,7 +166,7 @@ class PhasedScheduler(Scheduler):
         """Let a request join a continuous batch of its model that has room, if there is one."""
         engine = self.engine
         model = engine.requests.model[request]
-        if not engine.times.continuous[engine.times.kind[model]] or engine.progress is None:
+        if not self._joins[model] or engine.progress is None:
             return False
         for worker in self._holders[model]:
             batch = self._group[worker].get(model)
@@ -215,8 +216,9 @@ class PhasedScheduler(Scheduler):
     def _next(self, worker: int) -> int | None:
         """The request that a worker should run next."""
         now_ms, queue = self.engine.now_ms, self._queues[worker]
-        while queue.starving and queue.starving[0][0] <= now_ms:
-            request = heappop(queue.starving)[1]
+        starving = queue.starving
+        while starving and starving[0][0] <= now_ms:
+            request = heappop(starving)[1]
             heappush(queue.starved, (self.order[request], request))
         for heap in (queue.starved, queue.ready):
             while heap:

@@ -25,7 +25,7 @@ figure 6.15 says.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -180,18 +180,22 @@ class RoundRobin(PhasedScheduler):
         away[models] = absent
         self.least_mb[worker] = float(self.model_mb[away].min(initial=inf))
 
-    def _circle(self, worker: int, room_mb: float) -> list[int]:
+    def _circle(self, worker: int, room_mb: float) -> Iterator[int]:
         """Models that could have room on a worker, the next one to be loaded first."""
         able = self.absent[worker] & (self.model_mb <= room_mb * (1 + 1e-9) + 1e-6)
-        models = np.flatnonzero(able)
-        turn = (models - self.next) % len(able)
-        if not self.by_starvation:
-            return list(models[np.argsort(turn)].tolist())
-        starved = np.zeros(len(able), dtype=int)
-        for model in self.busy:
-            if able[model]:
-                starved[model] = self._starved_of(model)
-        return list(models[np.lexsort((turn, self.copies[models], -starved[models]))].tolist())
+        models, count = np.flatnonzero(able), len(able)
+        order = (models - self.next) % count
+        if self.by_starvation:
+            starved, could = np.zeros(count, dtype=int), able.data
+            for model in self.busy:
+                if could[model]:
+                    starved[model] = self._starved_of(model)
+            copies = len(self.engine.workers) + 1  # more than there can be
+            order += count * (self.copies[models] - copies * starved[models])
+        while len(models):
+            first = int(order.argmin())
+            yield int(models[first])
+            models, order = np.delete(models, first), np.delete(order, first)
 
     def _starved_of(self, model: int) -> int:
         """Requests for a model that have waited for too long."""
