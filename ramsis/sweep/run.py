@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ramsis import __version__, profiles
 from ramsis.arrivals.rate_file import read_rates
+from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, OutputError, describe
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
@@ -18,7 +19,8 @@ from ramsis.showing import figure_of
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.engines import Engine, runner
-from ramsis.sweep.jobs import CellJob, Job, PolicyJob, ResponseJob, SweepCluster
+from ramsis.sweep.job import Job
+from ramsis.sweep.jobs import CellJob, PolicyJob, ResponseJob, SweepCluster
 from ramsis.sweep.pool import Outcome, Runner
 from ramsis.sweep.scenarios import BoundJob, ScenarioJob, SweepScenario, scenario_row
 from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
@@ -336,3 +338,6 @@ class _Inputs:
                 trace = trace.until(1000.0 * cell.duration_s)
             self._traces[key] = trace
         return self._traces[key]
+
+
+check_arguments(globals(), __all__)

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from ramsis.errors import InvalidValueError, OutputError, describe
 from ramsis.runtime.manifest import MANIFEST_NAME
-from ramsis.sweep.jobs import Job
+from ramsis.sweep.job import Job
 from ramsis.urls import ABSENT, file_system, is_url, why
 
 __all__ = ["Place", "Store", "store_at"]
