@@ -126,11 +126,7 @@ def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, 
     kernel, beyond = np.zeros((len(states.queued), size)), np.zeros(len(states.queued))
     for part, service in states.groups():
         phase = _phase(mdp, states, part)
-        next_state, excess = np.zeros((size, phase.shape[1])), np.zeros(phase.shape[1])
-        for latency, weight in mdp.latencies_of(service):
-            one, more = mdp.state_transitions[latency]
-            next_state += weight * one
-            excess += weight * more
+        next_state, excess = mdp.next_states(service)
         kernel[part] = phase @ next_state.T
         beyond[part] = phase @ excess
     if mdp.drops is not None:

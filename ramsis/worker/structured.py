@@ -63,6 +63,7 @@ __all__ = ["NEGLIGIBLE", "Backup", "DropTransitions", "NodeKind", "StructuredMDP
            "build_structured"]
 
 _MOST_CELLS = 1_000_000  # of the quadrature, per SLO
+_BLOCK_NUMBERS = 2_000_000  # of first passages that are laid side by side
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -199,12 +200,29 @@ class StructuredMDP:
     def state_transitions(self) -> dict[float, tuple[FloatArray, FloatArray]]:
         """For every latency P(next state | r), (S, K), and the charged excess, (K,)."""
         onward, excess = csr_array(self.continuation.T), self.charged_excess
+        last = len(excess) - self.passages.idle_starts
         found = {}
-        for latency, passage in self.passages.items():
-            (reach, idle, _), last = passage, len(excess) - len(passage.idle)
-            transition = np.asarray(onward[:, passage.nodes] @ reach + onward[:, last:] @ idle)
-            found[latency] = transition, excess[passage.nodes] @ reach + excess[last:] @ idle
+        for latencies_ms, nodes, reach, idle in self.passages.blocks(_BLOCK_NUMBERS):
+            transition = np.asarray(onward[:, nodes] @ reach + onward[:, last:] @ idle)
+            beyond, services = excess[nodes] @ reach + excess[last:] @ idle, len(latencies_ms)
+            for latency, one, more in zip(latencies_ms, np.split(transition, services, axis=1),
+                                          np.split(beyond, services), strict=True):
+                found[latency] = np.ascontiguousarray(one), more
         return found
+
+    def next_states(self, service: int) -> tuple[FloatArray, FloatArray]:
+        """As :attr:`state_transitions`, for one of the problem's services."""
+        if service not in self._next_states:
+            terms = [(weight, *self.state_transitions[latency])
+                     for latency, weight in self.latencies_of(service)]
+            weights, transition, excess = (np.array(part) for part in zip(*terms, strict=True))
+            self._next_states[service] = (
+                np.tensordot(weights, transition, axes=1), weights @ excess)
+        return self._next_states[service]
+
+    @cached_property
+    def _next_states(self) -> dict[int, tuple[FloatArray, FloatArray]]:
+        return {}
 
     def passage(self, service: int) -> Passage:
         """First passage of one of the problem's services."""
