@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["Batches", "Groups", "Prices", "best_nested", "best_runs", "cell_costs", "cheapest",
-           "nested_work"]
+__all__ = ["At", "Batches", "Groups", "Prices", "at_times", "best_nested", "best_runs",
+           "cell_costs", "cheapest", "nested_work", "run_cost",
+           "use_run"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -204,6 +205,63 @@ def _least_cost(
     return float(best)
 
 
+class At(NamedTuple):
+    """Integrals of the prices up to each release and each deadline, (types, requests)."""
+
+    release: FloatArray
+    deadline: FloatArray
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def at_times(groups: Groups, prices: Prices) -> At:
+    """The integrals at the times of all requests."""
+    types, count = prices.total.shape[0], groups.release.size
+    at = At(np.empty((types, count)), np.empty((types, count)))
+    for t in range(types):
+        price, total = prices.per_ms[t], prices.total[t]
+        for i in range(count):
+            at.release[t, i] = _integral(groups.release[i], price, total, prices.width)
+            at.deadline[t, i] = _integral(groups.deadline[i], price, total, prices.width)
+    return at
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def run_cost(
+    groups: Groups, batches: Batches, prices: Prices, at: At, run: tuple[int, int, int]
+) -> tuple[float, int, int]:
+    """Least cost of a run, of a group from one request to another, its type and batch size."""
+    g, head, last = run
+    m, size, sizes = groups.model[g], last - head + 1, batches.duration.shape[2]
+    released, due = groups.release[last], groups.deadline[head]
+    least, on, ran = np.inf, -1, 0
+    for whole in range(size, (sizes if groups.parts[g] else size) + 1):
+        for t in range(batches.duration.shape[0]):
+            length = batches.duration[t, m, whole - 1]
+            if released + length > due:
+                continue
+            cost = _least_cost(released, due - length, length, at.release[t, last],
+                               at.deadline[t, head], t, batches.row[t, m, whole - 1], prices)
+            cost *= size / whole
+            if cost < least:
+                least, on, ran = cost, t, whole
+    return least, on, ran
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def use_run(
+    groups: Groups, batches: Batches, prices: Prices, run: tuple[int, int, int],
+    batch: tuple[int, int], seed: int, used: FloatArray,
+) -> None:
+    """Add the ms of a run, as part of a batch on a type, where it is cheapest."""
+    g, head, last = run
+    t, whole = batch
+    length = batches.duration[t, groups.model[g], whole - 1]
+    coin = (((last + 1) * 7919 + seed * 104729) * 2654435761 >> 7) & 0xFFFFFF
+    _, start = _cheapest(groups.release[last], groups.deadline[head] - length, length,
+                         prices.per_ms[t], prices.total[t], prices.width, coin)
+    _use(start, length, (last - head + 1) / whole, used[t], prices.width)
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_runs(
     groups: Groups, batches: Batches, prices: Prices, seed: int, used: FloatArray
@@ -212,17 +270,11 @@ def best_runs(
 
     ``used`` (types, bins) gets the ms for which each bin is used.
     """
-    release, deadline, offsets, model, parts = groups
-    duration, row = batches
-    price, total, width = prices.per_ms, prices.total, prices.width
+    release, deadline, offsets, model, _ = groups
+    duration = batches.duration
+    sizes = duration.shape[2]
     worth = np.zeros(model.size)
-    types, _, sizes = duration.shape
-    at_release = np.empty((types, release.size))
-    at_deadline = np.empty((types, release.size))
-    for t in range(types):
-        for i in range(release.size):
-            at_release[t, i] = _integral(release[i], price[t], total[t], width)
-            at_deadline[t, i] = _integral(deadline[i], price[t], total[t], width)
+    at = at_times(groups, prices)
     for g in range(model.size):
         first, m = offsets[g], model[g]
         count = offsets[g + 1] - first
@@ -233,37 +285,25 @@ def best_runs(
         shortest = duration[:, m, 0].min()
         for j in range(1, count + 1):
             best[j] = best[j - 1]
-            r = release[first + j - 1]
+            last = first + j - 1
             for size in range(1, min(sizes, j) + 1):
                 head = first + j - size
-                if r + shortest > deadline[head]:
+                if release[last] + shortest > deadline[head]:
                     break
                 if best[j - size] + size <= best[j]:
                     continue
-                for whole in range(size, (sizes if parts[g] else size) + 1):
-                    for t in range(types):
-                        length = duration[t, m, whole - 1]
-                        if r + length > deadline[head]:
-                            continue
-                        u = row[t, m, whole - 1]
-                        cost = _least_cost(
-                            r, deadline[head] - length, length, at_release[t, first + j - 1],
-                            at_deadline[t, head], t, u, prices)
-                        value = best[j - size] + size - cost * size / whole
-                        if value > best[j]:
-                            best[j], taken[j], on[j], ran[j] = value, size, t, whole
+                cost, t, whole = run_cost(groups, batches, prices, at, (g, head, last))
+                value = best[j - size] + size - cost
+                if value > best[j]:
+                    best[j], taken[j], on[j], ran[j] = value, size, t, whole
         worth[g] = best[count]
         j = count
         while j > 0:
             if taken[j] == 0:
                 j -= 1
                 continue
-            t, head = on[j], first + j - taken[j]
-            length = duration[t, m, ran[j] - 1]
-            coin = (((first + j) * 7919 + seed * 104729) * 2654435761 >> 7) & 0xFFFFFF
-            _, start = _cheapest(release[first + j - 1], deadline[head] - length, length,
-                                 price[t], total[t], width, coin)
-            _use(start, length, taken[j] / ran[j], used[t], width)
+            use_run(groups, batches, prices, (g, first + j - taken[j], first + j - 1),
+                    (on[j], ran[j]), seed, used)
             j -= taken[j]
     return worth
 
@@ -339,8 +379,11 @@ def _gaps(duration: FloatArray) -> tuple[int, int]:
 def best_nested(
     release: FloatArray, deadline: FloatArray, model: int, duration: FloatArray,
     price: FloatArray, total: FloatArray, width: float,
-) -> float:
+) -> tuple[float, FloatArray]:
     """Best set of disjoint batches of one group, Σ (size − cost), that may lie within others.
+
+    The second result (requests, span + 1) is that of k requests from i on, ``within[i, k]``, k no
+    more than can be within a batch that starts with some request.
 
     With i falling, ``within[i, k]`` is the best of requests i to i + k − 1, and ``one[i, k]`` the
     best batch whose first request is i and whose last is i + k − 1, with what lies in its gaps.
@@ -383,4 +426,4 @@ def best_nested(
         best[i] = best[i + 1]
         for j in range(1, reach + 1):
             best[i] = max(best[i], one[i, j] + best[i + j])
-    return float(best[0])
+    return best[0], within[:-1]
