@@ -176,26 +176,6 @@ def _use_memory(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _gains(
-    groups: Groups, batches: Batches, prices: Prices, at: kernels.At, g: int
-) -> tuple[FloatArray, IntArray]:
-    """What each run of a group is worth, (last, size − 1), and its type and batch size."""
-    first, past, sizes = groups.offsets[g], groups.offsets[g + 1], batches.duration.shape[2]
-    shortest = batches.duration[:, groups.model[g], 0].min()
-    gain = np.full((past - first, sizes), -np.inf)
-    batch = np.zeros((past - first, sizes, 2), np.int64)
-    for last in range(first, past):
-        for size in range(1, min(sizes, last - first + 1) + 1):
-            head = last - size + 1
-            if groups.release[last] + shortest > groups.deadline[head]:
-                break
-            cost, t, whole = kernels.run_cost(groups, batches, prices, at, (g, head, last))
-            gain[last - first, size - 1] = size - cost
-            batch[last - first, size - 1, 0], batch[last - first, size - 1, 1] = t, whole
-    return gain, batch
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def held_runs(
     groups: Groups, batches: Batches, prices: Prices, holding: Holding, share: FloatArray,
     seed: int, used: FloatArray,
@@ -210,7 +190,7 @@ def held_runs(
     bin_ms, memory = prices.width, used.shape[0] - 1
     for g in range(model.size):
         first, past, m = offsets[g], offsets[g + 1], model[g]
-        gain, batch = _gains(groups, batches, prices, at, g)
+        gain, on, ran, _, _ = kernels.runs_of(groups, batches, prices, at, g, True)
         shortest = batches.duration[:, m, 0].min()
         states = _room(groups.release[first:past], groups.deadline[first:past] - shortest,
                        holding.memory.size - 1, holding.width)
@@ -230,8 +210,7 @@ def held_runs(
             elif how == _RAN:
                 size = j - before
                 kernels.use_run(groups, batches, prices, (g, first + before, first + j - 1),
-                                (batch[j - 1, size - 1, 0], batch[j - 1, size - 1, 1]), seed,
-                                used)
+                                (on[j - 1, size - 1], ran[j - 1, size - 1]), seed, used)
             elif how == _DROPPED:
                 what = 1
             elif how >= _LOADED:

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["At", "Batches", "Groups", "Prices", "at_times", "best_nested", "best_runs",
-           "cell_costs", "cheapest", "nested_work", "run_cost",
-           "use_run"]
+__all__ = ["Batches", "Groups", "Prices", "Runs", "at_times", "best_nested", "best_runs",
+           "cell_costs", "cheapest", "nested_work", "runs_of", "use_run"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -225,26 +224,68 @@ def at_times(groups: Groups, prices: Prices) -> At:
     return at
 
 
+class Runs(NamedTuple):
+    """The runs of a group; for each last request, and each size less 1.
+
+    Attributes
+    ----------
+    gain : ndarray, shape (requests, sizes)
+        Size less least cost, -inf where the run does not fit, or cannot matter.
+    on, ran : ndarray of int, shape (requests, sizes)
+        Type and batch size of the least cost.
+    best : ndarray, shape (requests + 1,)
+        What the first requests are worth.
+    taken : ndarray of int, shape (requests + 1,)
+        Size of the run that ends them; 0 where none does.
+    """
+
+    gain: FloatArray
+    on: NDArray[np.int16]
+    ran: NDArray[np.int16]
+    best: FloatArray
+    taken: IntArray
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def run_cost(
-    groups: Groups, batches: Batches, prices: Prices, at: At, run: tuple[int, int, int]
-) -> tuple[float, int, int]:
-    """Least cost of a run, of a group from one request to another, its type and batch size."""
-    g, head, last = run
-    m, size, sizes = groups.model[g], last - head + 1, batches.duration.shape[2]
-    released, due = groups.release[last], groups.deadline[head]
-    least, on, ran = np.inf, -1, 0
-    for whole in range(size, (sizes if groups.parts[g] else size) + 1):
-        for t in range(batches.duration.shape[0]):
-            length = batches.duration[t, m, whole - 1]
-            if released + length > due:
+def runs_of(
+    groups: Groups, batches: Batches, prices: Prices, at: At, g: int, everything: bool
+) -> Runs:
+    """The runs of a group; those that cannot be among the best only if ``everything``."""
+    release, deadline, offsets, model, parts = groups
+    duration, row = batches
+    at_release, at_deadline = at
+    first, count, m = offsets[g], offsets[g + 1] - offsets[g], model[g]
+    types, _, sizes = duration.shape
+    gain = np.full((count, sizes), -np.inf)
+    on, ran = np.zeros((count, sizes), np.int16), np.zeros((count, sizes), np.int16)
+    best, taken = np.zeros(count + 1), np.zeros(count + 1, np.int64)
+    shortest = duration[:, m, 0].min()
+    for j in range(1, count + 1):
+        best[j] = best[j - 1]
+        last = first + j - 1
+        released = release[last]
+        for size in range(1, min(sizes, j) + 1):
+            head = first + j - size
+            if released + shortest > deadline[head]:
+                break
+            if not everything and best[j - size] + size <= best[j]:
                 continue
-            cost = _least_cost(released, due - length, length, at.release[t, last],
-                               at.deadline[t, head], t, batches.row[t, m, whole - 1], prices)
-            cost *= size / whole
-            if cost < least:
-                least, on, ran = cost, t, whole
-    return least, on, ran
+            top = -np.inf
+            for whole in range(size, (sizes if parts[g] else size) + 1):
+                for t in range(types):
+                    length = duration[t, m, whole - 1]
+                    if released + length > deadline[head]:
+                        continue
+                    cost = _least_cost(
+                        released, deadline[head] - length, length, at_release[t, last],
+                        at_deadline[t, head], t, row[t, m, whole - 1], prices)
+                    value = size - cost * size / whole
+                    if value > top:
+                        top, on[j - 1, size - 1], ran[j - 1, size - 1] = value, t, whole
+            gain[j - 1, size - 1] = top
+            if best[j - size] + top > best[j]:
+                best[j], taken[j] = best[j - size] + top, size
+    return Runs(gain, on, ran, best, taken)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -270,41 +311,22 @@ def best_runs(
 
     ``used`` (types, bins) gets the ms for which each bin is used.
     """
-    release, deadline, offsets, model, _ = groups
-    duration = batches.duration
-    sizes = duration.shape[2]
+    offsets, model = groups.offsets, groups.model
     worth = np.zeros(model.size)
     at = at_times(groups, prices)
     for g in range(model.size):
-        first, m = offsets[g], model[g]
-        count = offsets[g + 1] - first
-        best = np.zeros(count + 1)
-        taken = np.zeros(count + 1, np.int64)
-        on = np.zeros(count + 1, np.int64)
-        ran = np.zeros(count + 1, np.int64)
-        shortest = duration[:, m, 0].min()
-        for j in range(1, count + 1):
-            best[j] = best[j - 1]
-            last = first + j - 1
-            for size in range(1, min(sizes, j) + 1):
-                head = first + j - size
-                if release[last] + shortest > deadline[head]:
-                    break
-                if best[j - size] + size <= best[j]:
-                    continue
-                cost, t, whole = run_cost(groups, batches, prices, at, (g, head, last))
-                value = best[j - size] + size - cost
-                if value > best[j]:
-                    best[j], taken[j], on[j], ran[j] = value, size, t, whole
-        worth[g] = best[count]
-        j = count
+        _, on, ran, best, taken = runs_of(groups, batches, prices, at, g, False)
+        j = taken.size - 1
+        worth[g] = best[j]
         while j > 0:
-            if taken[j] == 0:
+            size = taken[j]
+            if size == 0:
                 j -= 1
                 continue
-            use_run(groups, batches, prices, (g, first + j - taken[j], first + j - 1),
-                    (on[j], ran[j]), seed, used)
-            j -= taken[j]
+            last = offsets[g] + j - 1
+            use_run(groups, batches, prices, (g, last - size + 1, last),
+                    (on[j - 1, size - 1], ran[j - 1, size - 1]), seed, used)
+            j -= size
     return worth
 
 

@@ -101,7 +101,8 @@ _MOST_BINS = 16384
 _BINS_IN_WINDOW = 24
 _MOST_WORK = 4e8
 _MEMORY_CONSTANT = np.append(0.0, np.geomspace(1e-3, 3.0, 11))  # in requests per worker
-_MOST_STATES, _FEWEST_EDGES, _MOST_EDGES = 2_000_000, 128, 4096
+_MOST_STATES, _FEWEST_EDGES, _ENOUGH_EDGES, _MOST_EDGES = 1_000_000, 128, 512, 2048
+_BINS_IN_LOAD = 12
 _MOST_CHAINS = 16
 
 
@@ -204,7 +205,7 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
     requests : Requests
     servers : Servers
     rounds : int
-        Most steps of the prices, >= 0.
+        Most steps of the prices, >= 0; half as many more where memory is scarce.
 
     Raises
     ------
@@ -223,7 +224,7 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
     found = priced.safe(price)
     if servers.scarce(np.unique(priced.model)):
         held = _Held(requests, servers)
-        with_memory, more = _cheapest_prices(held, rounds, held.constant_beside(price))
+        with_memory, more = _cheapest_prices(held, rounds // 2, held.constant_beside(price))
         if held.safe(with_memory) < found:
             found, price = held.safe(with_memory), with_memory[:-1]
         tried += more
@@ -276,7 +277,7 @@ class _Priced:
         shortest = self.duration[:, :, 0].min(axis=0)
         kept = release + shortest[requests.model] <= deadline
         origin = float(release[kept].min()) if kept.any() else 0.0
-        if servers.load_ms is not None:
+        if (load > 0).any() or servers.scarce(np.unique(requests.model)):
             origin = min(origin, 0.0)  # when loads can begin
         self.release, self.deadline = release[kept] - origin, deadline[kept] - origin
         self.model = requests.model[kept].astype(np.int64)
@@ -400,12 +401,15 @@ class _Held(_Priced):
         self.ms = np.vstack([self.ms, np.full(self.bins, servers.machines * self.width)])
         self.fee_ms[:] = 0.0  # loads are paid for in V
         models = np.unique(self.model)
-        most = min(max(_MOST_STATES // len(models), _FEWEST_EDGES), _MOST_EDGES)
+        load_ms = servers.any_load_ms()
+        usable = np.isfinite(load_ms)
+        shortest = float(load_ms[:, models].min())
+        wanted = int(_BINS_IN_LOAD * self.bins * self.width / max(shortest, self.width)) + 1
+        most = min(max(_MOST_STATES // len(models), _FEWEST_EDGES),
+                   min(max(wanted, _ENOUGH_EDGES), _MOST_EDGES))
         self.each = -(-self.bins // most)
         self.edges = -(-self.bins // self.each) + 1
         width = self.each * self.width
-        load_ms = servers.any_load_ms()
-        usable = np.isfinite(load_ms)
         self.load_bins = np.where(usable, np.floor(np.where(usable, load_ms, 0.0) / width - 1e-9),
                                   -1.0).astype(np.int64)
         short = (self.load_bins == 0).any(axis=0)  # they cost nothing in memory, then
