@@ -21,9 +21,9 @@ from typing import IO, Any
 
 from ramsis.errors import InputFileError, OutputError, RamsisError, describe
 
-__all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "make_folder",
-           "read_bytes", "read_document", "read_json", "read_text", "read_toml", "write_atomic",
-           "written_whole"]
+__all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "keys_once",
+           "make_folder", "read_bytes", "read_document", "read_json", "read_text", "read_toml",
+           "remove", "write_atomic", "written_whole"]
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
@@ -48,7 +48,7 @@ def _number(text: str) -> int | float:
     return float(text)
 
 
-def _keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+def keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """An object, refused where a key stands twice: programs differ in which value they take."""
     found: dict[str, Any] = {}
     for key, value in pairs:
@@ -140,7 +140,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     try:
         document = json.loads(text, parse_constant=_refuse_constant,
                               parse_int=_number if _LONG_NUMBER.search(text) else None,
-                              object_pairs_hook=_keys_once)
+                              object_pairs_hook=keys_once)
         if "\\ud" in text or "\\uD" in text:
             json.dumps(document, ensure_ascii=False).encode()  # half a pair is no character
     except (ValueError, RecursionError) as error:
@@ -313,6 +313,23 @@ def _remove_left(folder: Path) -> None:
                         left.unlink()
                 finally:
                     os.close(handle)
+
+
+def remove(path: str | os.PathLike[str]) -> None:
+    """Remove a file, if it is there.
+
+    Raises
+    ------
+    OutputError
+        When that cannot be done.
+    """
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise OutputError(describe(f"cannot remove file ({error.strerror})",
+                                   where=str(path))) from error
 
 
 def make_folder(

@@ -12,10 +12,10 @@ from typing import Any
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
 
-__all__ = ["Remote", "file_system", "is_url", "why"]
+__all__ = ["ABSENT", "Remote", "file_system", "is_url", "why"]
 
 _AT_ONCE = 500
-_ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
+ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 """What file systems raise for a file that is not there."""
 
 
@@ -121,7 +121,7 @@ class Remote:
                 if isinstance(content, bytes):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(content)
-                elif isinstance(content, Exception) and not isinstance(content, _ABSENT):
+                elif isinstance(content, Exception) and not isinstance(content, ABSENT):
                     self._error = content
 
     def check(self) -> None:

@@ -5,8 +5,7 @@ The bounds on scenarios are loaded when they are first used: their compiled loop
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ramsis.bounds.fluid import FluidBound, fluid_bound, realised_bound
 from ramsis.bounds.targets import Targets
@@ -16,6 +15,7 @@ from ramsis.bounds.workers import (
     fewest_workers_bound_over_time,
 )
 from ramsis.checks import check_arguments
+from ramsis.later import names_from
 
 if TYPE_CHECKING:
     from ramsis.bounds.goodput import GoodputBound, Requests, Servers, goodput_bound
@@ -32,13 +32,6 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    """A public name, from the module that defines it."""
-    if name not in _LATER:
-        raise AttributeError(f"module 'ramsis.bounds' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LATER[name]), name)
-    globals()[name] = value
-    return value
-
+__getattr__ = names_from(globals(), _LATER)
 
 check_arguments(globals(), __all__)

@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from ramsis.cli.clusters import profiles_of
-from ramsis.cli.elsewhere import capacity_question, rows_of
 from ramsis.cli.options import (
     engine_options,
     models_option,
@@ -193,6 +192,8 @@ def capacity(
     output = _Output(as_json, plot, {one.name: one.fingerprint for one in read.values()})
     offered: Any = types or profile
     if engine.elsewhere or keep is not None:
+        from ramsis.cli.elsewhere import capacity_question, rows_of  # which take long to load
+
         questions = [capacity_question(offered, load, name, targets=targets, **runs)
                      for load, name in product(workloads, names)]
         with progress("searches", len(questions)) as advance:

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from ramsis.cli.clusters import cluster_of
-from ramsis.cli.elsewhere import level_maker
 from ramsis.cli.levels import print_levels
 from ramsis.cli.options import cluster_options, engine_options, load_option, models_option
 from ramsis.cli.params import OUT_FOLDER, ByType
@@ -90,9 +89,12 @@ def generate(
     if max_accuracy_step is not None:
         with progress("choosing load levels", 1):
             loads = choose_loads(cluster, loads[0], loads[-1], chosen, max_accuracy_step)
-    make = level_maker(cluster, chosen, burst, engine) if len(loads) > 1 else None
+    make = None
+    if engine.elsewhere and len(loads) > 1:
+        from ramsis.cli.elsewhere import level_maker  # which takes long to load
+
+        make = level_maker(cluster, chosen, burst, engine)
     with progress("loads", len(loads)) as advance:
         made = generate_set(cluster, loads, chosen, out, overwrite=overwrite,
-                            on_level=lambda _: advance(), burst=burst,
-                            make=make if engine.elsewhere else None)
+                            on_level=lambda _: advance(), burst=burst, make=make)
     print_levels(cluster, made.levels, out, as_json=as_json)

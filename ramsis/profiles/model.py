@@ -171,7 +171,9 @@ class ProfileSet:
 
     def with_padding(self, padding: bool) -> ProfileSet:
         """The set for servers that can, or cannot, run a batch as a larger one."""
-        return self if padding == self.padding else replace(self, padding=padding)
+        if padding == self.padding:
+            return self
+        return self.once(("padding", padding), lambda: replace(self, padding=padding))
 
     def with_overhead(self, overhead_ms: float) -> ProfileSet:
         """The set with every latency longer by what a batch takes besides the model.

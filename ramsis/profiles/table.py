@@ -269,32 +269,30 @@ def smoothed(
     result = values_ms.copy()
     if (np.diff(values_ms) >= 0).all():
         return result
-    from scipy.optimize import isotonic_regression  # not to be loaded only to read a profile
-
     start, size = 0, len(values_ms)
     while start < size:
-        # The longest stretch from here that pools into one value, each within its interval.
-        for end in _stretches(values_ms[start:], low_ms[start:], high_ms[start:]):
-            stretch = slice(start, start + end)
-            pooled = isotonic_regression(values_ms[stretch]).x
-            flat = pooled[0] == pooled[-1] and (values_ms[stretch] != pooled[0]).any()
-            if flat and ((low_ms[stretch] <= pooled) & (pooled <= high_ms[stretch])).all():
-                result[stretch] = pooled
-                start += end - 1
-                break
-        start += 1
+        length, mean = _pooled(values_ms[start:], low_ms[start:], high_ms[start:])
+        if (values_ms[start : start + length] == values_ms[start]).all():
+            start += 1
+        else:
+            result[start : start + length] = mean
+            start += length
     return result
 
 
-def _stretches(
+def _pooled(
     values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
-) -> list[int]:
-    """Lengths of 2 and more, the longest first, with a mean within every interval, or all but."""
+) -> tuple[int, float]:
+    """Length and mean of the longest stretch that pools into one value within each interval.
+
+    It starts with the first value. Its isotonic regression is constant where no part that it
+    starts with has a lower mean than all of it.
+    """
     mean = np.cumsum(values) / np.arange(1, len(values) + 1)
-    rounding = _ROUNDING * values[0]
-    fits = (np.maximum.accumulate(low) <= mean + rounding) & (
-        mean - rounding <= np.minimum.accumulate(high))
-    return [int(at) + 1 for at in np.flatnonzero(fits)[::-1] if at]
+    pools = ((np.minimum.accumulate(mean) >= mean - _ROUNDING * values[0])
+             & (np.maximum.accumulate(low) <= mean) & (mean <= np.minimum.accumulate(high)))
+    last = int(np.flatnonzero(pools[1:])[-1]) + 1 if pools[1:].any() else 0
+    return last + 1, float(mean[last])
 
 
 def fill_row(

@@ -426,49 +426,31 @@ def shortest_queue(
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _ask(
-    tables: CentralTables, level: int, idle: int, queued: int, slack_ms: float, coin: float,
-    drawn: int,
-) -> tuple[int, float, int]:
-    """A policy's answer, the slack below which to ask again after waiting, and ``drawn``."""
-    longer = queued > tables.longest[level]
-    if longer and tables.longer[level] == -2:
-        return -2, -np.inf, drawn
-    if idle == 0:
-        return -1, -np.inf, drawn
-    if longer:
-        return int(tables.longer[level]), -np.inf, drawn
-    i, n = tables.idle_row[level, idle], tables.queue_row[level, queued]
-    edges = tables.slack_ms[level]
-    j = max(int(np.searchsorted(edges, slack_ms, side="right")) - 1, 0)
-    answer = int(tables.answer[level, i, n, j])
-    # Whether the place with two answers is in this row.
-    here = tables.mixed[level, 0] == i and tables.mixed[level, 1] == n
-    if here and tables.mixed[level, 2] == j:
-        if coin < tables.chance[level]:
-            answer = int(tables.mixed[level, 3])
-        drawn += 1
-    if answer != -1:
-        return answer, -np.inf, drawn
-    while j > 0 and tables.answer[level, i, n, j - 1] == -1 and not (
-            here and tables.mixed[level, 2] == j - 1):
-        j -= 1
-    return -1, float(edges[j]) if j > 0 else -np.inf, drawn
+def _bin(edges_ms: FloatArray, level: int, slack_ms: float) -> int:
+    """The last slack bin of a level that a slack reaches, the first where it reaches none."""
+    low, high = 1, edges_ms.shape[1]
+    while low < high:
+        middle = (low + high) // 2
+        if edges_ms[level, middle] <= slack_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _due(
-    arrival_ms: FloatArray, lines: Lines, first: NDArray[np.int64], end: NDArray[np.int64]
+    arrival_ms: FloatArray, slo_of: FloatArray, order: NDArray[np.int64],
+    first: NDArray[np.int64], end: NDArray[np.int64],
 ) -> int:
     """The line whose head is due first; at one instant that of the older query."""
-    best, due_ms = -1, np.inf
-    for c in range(lines.slo_ms.size):
+    best, oldest, due_ms = 0, -1, np.inf
+    for c in range(slo_of.size):
         if first[c] < end[c]:
-            query = lines.order[first[c]]
-            at_ms = arrival_ms[query] + lines.slo_ms[c]
-            if best < 0 or at_ms < due_ms or (
-                    at_ms == due_ms and query < lines.order[first[best]]):
-                best, due_ms = c, at_ms
+            query = order[first[c]]
+            at_ms = arrival_ms[query] + slo_of[c]
+            if oldest < 0 or at_ms < due_ms or (at_ms == due_ms and query < oldest):
+                best, oldest, due_ms = c, query, at_ms
     return best
 
 
@@ -478,6 +460,12 @@ def central_queue(
     drop_ms: FloatArray,
 ) -> int:
     """One queue of policies that count idle workers."""
+    slo_of, line_of, order, starts = lines
+    _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer, mixed, chance = (
+        tables)
+    quantiles_ms, levels, uniform, coins = (
+        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    start_ms, finish_of, worker_of, model_of, size_of, batch_of = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
     mask = ring - 1
@@ -486,10 +474,10 @@ def central_queue(
     idle[:workers] = np.arange(workers)
     first, busy, first_idle, idles = 0, 0, 0, workers
     arrived, queued, count, gone = 0, 0, 0, 0
-    head_of, end = lines.starts[:-1].copy(), lines.starts[:-1].copy()
+    head_of, end = starts[:-1].copy(), starts[:-1].copy()
     level = terms.level
     timer_ms, wake_ms, drawn = np.inf, np.inf, 0
-    out.batch_of[:] = -1
+    batch_of[:] = -1
     while True:
         next_ms = arrival_ms[arrived] if arrived < n else np.inf
         finish_ms = times[first & mask] if busy > 0 else np.inf
@@ -504,7 +492,7 @@ def central_queue(
             busy -= 1
         elif arrived < n:
             now_ms = next_ms
-            end[lines.line[arrived]] += 1
+            end[line_of[arrived]] += 1
             arrived += 1
             queued += 1
         else:
@@ -514,31 +502,47 @@ def central_queue(
             if terms.level < 0:
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
-            c = _due(arrival_ms, lines, head_of, end)
-            head = lines.order[head_of[c]]
-            deadline_ms = arrival_ms[head] + lines.slo_ms[c]
-            slack_ms = min(deadline_ms - now_ms, at_most)
-            coin = terms.coin[drawn % terms.coin.size] if terms.coin.size > 0 else 1.0
-            answer, below, drawn = _ask(tables, level, idles, queued, slack_ms, coin, drawn)
+            answer = -1
+            beyond = queued > longest[level]
+            if beyond and (idles > 0 or longer[level] == -2):
+                answer = int(longer[level])
+            elif idles == 0:
+                break
+            c = _due(arrival_ms, slo_of, order, head_of, end)
+            head = order[head_of[c]]
+            deadline_ms = arrival_ms[head] + slo_of[c]
+            if not beyond:
+                i, row = idle_row[level, idles], queue_row[level, queued]
+                j = _bin(edges_ms, level, min(deadline_ms - now_ms, at_most))
+                answer = int(codes[level, i, row, j])
+                # Whether the place with two answers is in this row.
+                here = mixed[level, 0] == i and mixed[level, 1] == row
+                if here and mixed[level, 2] == j:
+                    if coins.size > 0 and coins[drawn % coins.size] < chance[level]:
+                        answer = int(mixed[level, 3])
+                    drawn += 1
+                if answer == -1:
+                    while j > 0 and codes[level, i, row, j - 1] == -1 and not (
+                            here and mixed[level, 2] == j - 1):
+                        j -= 1
+                    if j > 0:  # to be asked again when the slack has fallen below this bin
+                        wake_ms = np.nextafter(edges_ms[level, j], -np.inf)
+                        timer_ms = max(deadline_ms - wake_ms, now_ms)
             if answer == -1:
-                if below > -np.inf:
-                    wake_ms = np.nextafter(below, -np.inf)
-                    timer_ms = max(deadline_ms - wake_ms, now_ms)
                 break
             at_most = np.inf
             if answer == -2:
-                out.batch_of[head] = -2
+                batch_of[head] = -2
                 drop_ms[head] = now_ms
                 head_of[c] += 1
                 queued -= 1
                 continue
-            model, batch = int(tables.model[level, answer]), int(tables.batch[level, answer])
+            model, batch = int(models[level, answer]), int(batches[level, answer])
             worker = idle[first_idle & mask]
-            if terms.uniform.size == 0:
-                service_ms = terms.quantiles_ms[model, batch - 1, 0]
+            if uniform.size == 0:
+                service_ms = quantiles_ms[model, batch - 1, 0]
             else:
-                service_ms = quantile(terms.quantiles_ms, terms.quantile_levels, model, batch,
-                                      terms.uniform[head])
+                service_ms = quantile(quantiles_ms, levels, model, batch, uniform[head])
             if spells:
                 service_ms *= _slower(terms, worker, now_ms)
             end_ms = now_ms + terms.network_ms + service_ms
@@ -546,14 +550,14 @@ def central_queue(
             idles -= 1
             _insert(times, who, first, busy, end_ms, worker)
             busy += 1
-            out.start_ms[count] = now_ms
-            out.finish_ms[count] = end_ms
-            out.worker[count] = worker
-            out.model[count] = model
-            out.size[count] = batch
+            start_ms[count] = now_ms
+            finish_of[count] = end_ms
+            worker_of[count] = worker
+            model_of[count] = model
+            size_of[count] = batch
             for _ in range(batch):
-                c = _due(arrival_ms, lines, head_of, end)
-                out.batch_of[lines.order[head_of[c]]] = count
+                c = _due(arrival_ms, slo_of, order, head_of, end)
+                batch_of[order[head_of[c]]] = count
                 head_of[c] += 1
             queued -= batch
             count += 1

@@ -1,16 +1,21 @@
-"""Grids of simulations and policies: fingerprinted cells, several processes, tidy tables."""
+"""Grids of simulations and policies: fingerprinted cells, several processes, tidy tables.
+
+All but the engine is loaded when it is first used: commands that make no sweep may run in several
+processes, too.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ramsis.checks import check_arguments
+from ramsis.later import names_from
 from ramsis.sweep.engines import Engine
-from ramsis.sweep.run import Failure, Sweep, SweepResult, run_sweep
-from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
-from ramsis.sweep.value_table import (
-    VALUE_TABLE_FORMAT,
-    value_rows,
-    write_value_table,
-)
+
+if TYPE_CHECKING:
+    from ramsis.sweep.run import Failure, Sweep, SweepResult, run_sweep
+    from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
+    from ramsis.sweep.value_table import VALUE_TABLE_FORMAT, value_rows, write_value_table
 
 __all__ = [
     "VALUE_TABLE_FORMAT",
@@ -25,5 +30,12 @@ __all__ = [
     "value_rows",
     "write_value_table",
 ]
+
+__getattr__ = names_from(globals(), {
+    **dict.fromkeys(("Failure", "Sweep", "SweepResult", "run_sweep"), "ramsis.sweep.run"),
+    **dict.fromkeys(("Cell", "ScenarioCell", "SweepSpec"), "ramsis.sweep.spec"),
+    **dict.fromkeys(("VALUE_TABLE_FORMAT", "value_rows", "write_value_table"),
+                    "ramsis.sweep.value_table"),
+})
 
 check_arguments(globals(), __all__)

@@ -17,7 +17,7 @@ from ramsis import __version__
 from ramsis.errors import InputFileError
 from ramsis.files import canonical_json, fingerprint, read_json, write_atomic
 from ramsis.sweep.engines import Engine, runner
-from ramsis.sweep.jobs import Job
+from ramsis.sweep.job import Job
 from ramsis.sweep.pool import Outcome
 from ramsis.sweep.store import Place, store_at
 

@@ -7,11 +7,10 @@ of ModelSwitching are jobs of their own, since many cells use the same one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from ramsis import __version__
 from ramsis.bounds import realised_bound
@@ -33,6 +32,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
+from ramsis.sweep.job import Job
 from ramsis.sweep.spec import Cell
 from ramsis.synthesis import SynthesisSettings, generate_policy, generate_set
 from ramsis.synthesis.schemes import (
@@ -43,7 +43,7 @@ from ramsis.synthesis.schemes import (
 )
 from ramsis.synthesis.stations import set_header
 
-__all__ = ["CELL_FORMAT", "CellJob", "Job", "PolicyJob", "ResponseJob", "SweepCluster",
+__all__ = ["CELL_FORMAT", "CellJob", "PolicyJob", "ResponseJob", "SweepCluster",
            "file_of"]
 
 CELL_FORMAT = "ramsis.sweep-cell/2"
@@ -51,28 +51,6 @@ CELL_FORMAT = "ramsis.sweep-cell/2"
 
 _CODE = f"{CELL_FORMAT} {__version__}"
 _PROMISES = ("accuracy", "violation_rate", "effective_accuracy", "upper_bound")
-
-
-class Job(Protocol):
-    """Something to make once."""
-
-    @property
-    def path(self) -> Path:
-        """The file that it makes."""
-        ...
-
-    @property
-    def needs(self) -> Sequence[Job]:
-        """Jobs whose files it reads."""
-        ...
-
-    def done(self) -> bool:
-        """Whether it is there."""
-        ...
-
-    def run(self) -> dict[str, Any] | None:
-        """Make it; or give it, where it is no file."""
-        ...
 
 
 @dataclass(frozen=True)

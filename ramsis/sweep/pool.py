@@ -13,7 +13,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple
 
 from ramsis.errors import OutputError, RamsisError, describe
-from ramsis.sweep.jobs import Job
+from ramsis.sweep.job import Job
 
 __all__ = ["Outcome", "Runner", "outcome_of", "process_runner"]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ramsis import __version__, profiles
 from ramsis.arrivals.rate_file import read_rates
+from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, OutputError, describe
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
@@ -18,7 +19,8 @@ from ramsis.showing import figure_of
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.engines import Engine, runner
-from ramsis.sweep.jobs import CellJob, Job, PolicyJob, ResponseJob, SweepCluster
+from ramsis.sweep.job import Job
+from ramsis.sweep.jobs import CellJob, PolicyJob, ResponseJob, SweepCluster
 from ramsis.sweep.pool import Outcome, Runner
 from ramsis.sweep.scenarios import BoundJob, ScenarioJob, SweepScenario, scenario_row
 from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
@@ -134,15 +136,20 @@ class Sweep:
     """
 
     def __init__(self, spec: SweepSpec, folder: str | os.PathLike[str]) -> None:
-        self._leaving = ExitStack()
-        self._store = self._leaving.enter_context(store_at(folder))
-        self.folder = self._store.folder
-        inputs = _Inputs(spec)
-        self._spec, self._inputs = spec, inputs
-        self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
-                     for cell in map(inputs.settled, spec.cells)]
-        self.scenario_jobs = [ScenarioJob(self.folder, cell, inputs.scenario(cell))
-                              for cell in spec.scenarios]
+        with ExitStack() as leaving:
+            self._store = leaving.enter_context(store_at(folder))
+            self.folder = self._store.folder
+            inputs = _Inputs(spec)
+            self._spec, self._inputs = spec, inputs
+            self.jobs = [CellJob(self.folder, cell, inputs.cluster(cell), inputs.trace(cell))
+                         for cell in map(inputs.settled, spec.cells)]
+            self.scenario_jobs = [ScenarioJob(self.folder, cell, inputs.scenario(cell))
+                                  for cell in spec.scenarios]
+            self._look()
+            self._leaving = leaving.pop_all()
+
+    def _look(self) -> None:
+        """See what is there, and what is to be made."""
         distinct = _unique(self._every)
         self._store.fetch(job.path for job in distinct if self._store.has(job.path))
         self._open = [job for job in distinct if job.result() is None]
@@ -331,3 +338,6 @@ class _Inputs:
                 trace = trace.until(1000.0 * cell.duration_s)
             self._traces[key] = trace
         return self._traces[key]
+
+
+check_arguments(globals(), __all__)

@@ -15,6 +15,7 @@ from itertools import product
 from typing import Any
 
 from ramsis.arrivals import Arrivals, check_trusted
+from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
 from ramsis.cluster.words import (
     check_named,
@@ -352,3 +353,6 @@ def _check_modules(
                     check(str(text))
                 except InvalidValueError as error:
                     raise InputFileError(f"{source}: {error}") from None
+
+
+check_arguments(globals(), ("Cell", "ScenarioCell", "SweepSpec"))

@@ -18,8 +18,8 @@ from typing import Any, Protocol, TypeVar
 
 from ramsis.errors import InvalidValueError, OutputError, describe
 from ramsis.runtime.manifest import MANIFEST_NAME
-from ramsis.sweep.jobs import Job
-from ramsis.urls import file_system, is_url, why
+from ramsis.sweep.job import Job
+from ramsis.urls import ABSENT, file_system, is_url, why
 
 __all__ = ["Place", "Store", "store_at"]
 
@@ -69,8 +69,8 @@ class FolderStore:
     folder: Path
 
     def has(self, path: Path) -> bool:
-        """Whether the file exists."""
-        return path.exists()
+        """Whether the file exists, as far as can be seen."""
+        return os.path.exists(path)
 
     def fetch(self, paths: Iterable[Path]) -> None:
         """Nothing: they are there."""
@@ -107,8 +107,7 @@ class UrlStore:
         system, root = self._opened
         with self._failing("read"):
             system.invalidate_cache()
-            found = system.find(root) if system.exists(root) else []
-        return {str(one)[len(root):].lstrip("/") for one in found}
+            return set(self._below(root))
 
     def has(self, path: Path) -> bool:
         """Whether the file was there at the beginning, or has been fetched since."""
@@ -122,21 +121,32 @@ class UrlStore:
             for i in range(0, len(missing), _AT_ONCE):
                 wanted = {f"{root}/{self._relative(path)}": path for one in missing[i:i + _AT_ONCE]
                           for path in self._with_parts(one)}
-                found = system.cat(list(wanted), on_error="omit")
+                found = system.cat(list(wanted), on_error="return")
                 for remote, path in wanted.items():
-                    if remote in found:
+                    content = found.get(remote)
+                    if isinstance(content, bytes):
                         path.parent.mkdir(parents=True, exist_ok=True)
-                        path.write_bytes(found[remote])
+                        path.write_bytes(content)
+                    elif isinstance(content, Exception) and not isinstance(content, ABSENT):
+                        raise content
 
     def _with_parts(self, path: Path) -> list[Path]:
         """The file, after those that it lists where it is a manifest."""
         if path.name != MANIFEST_NAME:
             return [path]
-        system, root = self._opened
-        top = f"{root}/{self._relative(path.parent)}"
-        found = system.find(top) if system.exists(top) else []
-        parts = [self.folder / str(one)[len(root):].lstrip("/") for one in found]
+        _, root = self._opened
+        found = self._below(f"{root}/{self._relative(path.parent)}")
+        parts = [self.folder / name for name in found]
         return [*(one for one in parts if one != path), path]
+
+    def _below(self, top: str) -> list[str]:
+        """Names of the files below a path, from the store's root on; none where there is none."""
+        system, root = self._opened
+        try:
+            system.ls(top, detail=False)  # what cannot be read, find passes over
+        except ABSENT:
+            return []
+        return [str(one)[len(root):].lstrip("/") for one in system.find(top)]
 
     def forget(self, paths: Iterable[Path]) -> None:
         """Remove the files from the folder."""
@@ -225,7 +235,7 @@ def store_at(place: Place) -> Iterator[Store]:
     """
     if not is_url(place):
         folder = Path(place)
-        if folder.exists() and not folder.is_dir():
+        if os.path.exists(folder) and not folder.is_dir():
             raise InvalidValueError(describe("not a folder", where="out", value=str(place)))
         yield FolderStore(folder)
         return

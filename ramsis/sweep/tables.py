@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
-from ramsis.files import write_atomic
+from ramsis.files import remove, write_atomic
 from ramsis.sim import Metrics
 from ramsis.sweep.scenarios import COLUMNS, SEED_COLUMNS, scenario_row, seed_rows
 from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
@@ -79,14 +79,14 @@ def write_tables(
                               ({**asdict(cell), "error": error} for cell, error in failures))
     for name, table in tables.items():
         if table is None:
-            (folder / name).unlink(missing_ok=True)
+            remove(folder / name)
         else:
             write_atomic(folder / name, _csv(*table))
     values_file = folder / VALUE_TABLE_NAME
     if values:
         write_value_table(values, values_file)
     else:
-        values_file.unlink(missing_ok=True)
+        remove(values_file)
     written = tuple(folder / name for name, table in tables.items() if table is not None)
     return written + ((values_file,) if values else ())
 

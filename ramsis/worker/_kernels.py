@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from ramsis.arrivals._kernels import poisson_row
 from ramsis.compiling import njit
 
-__all__ = ["four_intervals", "partial_batch_rows", "poisson_passages", "poisson_phases",
-           "service_values", "steps_of_the_rest", "window_probabilities"]
+__all__ = ["add_after_drops", "best_actions", "four_intervals", "meet_after_drops",
+           "partial_batch_rows", "poisson_passages", "poisson_phases", "service_values",
+           "steps_of_the_rest", "window_probabilities"]
 
 FloatArray = NDArray[np.float64]
 
@@ -309,11 +310,21 @@ def poisson_phases(mean: FloatArray, phase: FloatArray) -> None:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def steps_of_the_rest(fewer: FloatArray, rounding: float) -> None:
+def steps_of_the_rest(
+    fewer: FloatArray, certain: FloatArray, share: FloatArray, workers: int, rounding: float
+) -> None:
     """Distributions over the bins from probabilities of more, in place; (n, D+1, D+1).
 
     Row (n, j) holds 1 − P(bin < j') at j' >= j. A rest to 1 up to ``rounding`` is none, and it
     does not fall. For n = 1 all is 0.
+
+    Parameters
+    ----------
+    certain : (n, D+1)
+        Number of arrivals that is taken for certain in a state, spread evenly; NaN where its row
+        is given.
+    share : (D+1, D+1)
+        Of them that come up to j'.
     """
     lengths, bins, _ = fewer.shape
     for n in range(lengths):
@@ -323,6 +334,11 @@ def steps_of_the_rest(fewer: FloatArray, rounding: float) -> None:
             if n == 0:
                 row[j:] = 0.0
                 continue
+            count = certain[n, j]
+            if not np.isnan(count):
+                for at in range(j, bins):
+                    within = count >= workers and share[j, at] * count >= workers
+                    row[at] = 0.0 if within else 1.0
             upto = max(1.0 - row[j], 0.0)
             if upto < rounding:
                 upto = 0.0
@@ -394,3 +410,97 @@ def window_probabilities(probability: FloatArray, workers: int, within: FloatArr
                 within[t, m] = above[m - workers] - above[m]
             else:
                 within[t, m] = below[size - 1] - above[m]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def meet_after_drops(
+    met: NDArray[np.bool_], service: NDArray[np.int64], next_slack: FloatArray, negligible: float
+) -> None:
+    """Mark the states that drops from marked ones lead to, (N+1, D+1); a drop has no service."""
+    lengths, bins = met.shape
+    for n in range(lengths - 1, 0, -1):
+        for j in range(bins):
+            if met[n, j] and service[n, j] < 0:
+                for i in range(bins):
+                    if next_slack[n, j, i] > negligible:
+                        met[n - 1, i] = True
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def add_after_drops(
+    values: FloatArray, bins: NDArray[np.int64], first: NDArray[np.int64],
+    served: NDArray[np.int64], next_slack: FloatArray,
+) -> None:
+    """Add to the rows of states that drop those of the states that the drops lead to.
+
+    Parameters
+    ----------
+    values : (S', X)
+    bins, first, served
+        As of :class:`ramsis.worker.policy_chain.PolicyStates`.
+    next_slack : (N+1, D+1, D+1)
+    """
+    width = values.shape[1]
+    for n in range(1, served.size):
+        for state in range(first[n], served[n]):
+            own = values[state]
+            for other in range(first[n - 1], first[n]):
+                chance = next_slack[n, bins[state], bins[other]]
+                if chance > 0.0:
+                    onward = values[other]
+                    for x in range(width):
+                        own[x] += chance * onward[x]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def best_actions(
+    worth: FloatArray, code: NDArray[np.int64], place: NDArray[np.int64],
+    dropped: FloatArray, emptied: FloatArray, next_slack: FloatArray,
+) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
+    """The best action of each state, the first of several, and what the incumbent is worth.
+
+    A drop takes no time, so what it leads to has the value of the same backup.
+
+    Parameters
+    ----------
+    worth : (N+1, A, D+1)
+        Of the actions that serve.
+    code : (N+1, A)
+        Theirs.
+    place : (N+1, D+1)
+        Of the incumbent among them; -1 for a drop.
+    dropped : (N+1, D+1)
+        Reward of a drop less its charge; -inf where there is none.
+    emptied : (D+1,)
+        What follows a drop of the only request.
+    next_slack : (N+1, D+1, D+1)
+
+    Returns
+    -------
+    value, arg, kept : (N+1, D+1)
+        Value and code of the best; value of the incumbent.
+    """
+    lengths, actions, bins = worth.shape
+    value, kept = np.empty((lengths, bins)), np.empty((lengths, bins))
+    arg = np.empty((lengths, bins), dtype=np.int64)
+    for n in range(lengths):
+        for j in range(bins):
+            best = 0
+            for a in range(1, actions):
+                if worth[n, a, j] > worth[n, best, j]:
+                    best = a
+            value[n, j], arg[n, j] = worth[n, best, j], code[n, best]
+            kept[n, j] = worth[n, max(place[n, j], 0), j]
+            if dropped[n, j] > -np.inf:
+                onward, own = 0.0, 0.0
+                if n == 0:
+                    onward = own = emptied[j]
+                else:
+                    for i in range(j, bins):
+                        onward += next_slack[n, j, i] * value[n - 1, i]
+                        own += next_slack[n, j, i] * kept[n - 1, i]
+                if dropped[n, j] + onward > value[n, j]:
+                    value[n, j], arg[n, j] = dropped[n, j] + onward, -1
+                if place[n, j] < 0:
+                    kept[n, j] = dropped[n, j] + own
+    return value, arg, kept

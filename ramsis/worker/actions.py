@@ -179,7 +179,11 @@ class ActionSet:
 
     def outcome(self, codes: IntArray) -> Outcome:
         """What admissible codes of all states, (N+1, D+1), come to."""
-        index, j = self.index_of(codes), np.arange(self.bins)
+        return self.outcome_of(self.index_of(codes))
+
+    def outcome_of(self, index: IntArray) -> Outcome:
+        """The same of indices into ``listed``."""
+        j = np.arange(self.bins)
         model, batch, service, in_time, head_in_time = self._arrays
         return Outcome(model[index], batch[index], service[index], in_time[index, j],
                        head_in_time[index, j])

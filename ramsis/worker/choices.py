@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.worker.actions import Action
 from ramsis.worker.problem import WorkerProblem
 
 __all__ = ["Choices"]
@@ -31,8 +30,10 @@ class Choices:
     cost : ndarray, shape (N+1, A)
     reward : ndarray, shape (N+1, A, D+1)
         −inf at bins where the action is not admissible.
-    drops : tuple of Action or None, length N+1
-        The drop of each queue length, where there is one.
+    dropped : ndarray, shape (N+1, D+1)
+        Reward of a drop; −inf where there is none.
+    drop_cost : ndarray, shape (N+1,)
+        Its cost.
     """
 
     problem: WorkerProblem
@@ -40,7 +41,8 @@ class Choices:
     service: IntArray
     cost: FloatArray
     reward: FloatArray
-    drops: tuple[Action | None, ...]
+    dropped: FloatArray
+    drop_cost: FloatArray
 
     @classmethod
     def of(cls, problem: WorkerProblem) -> Choices:
@@ -50,20 +52,24 @@ class Choices:
         shape = (len(by_queue), max(1, *(len(actions) for actions in serving)))
         code, service = np.zeros((2, *shape), dtype=np.int64)
         cost, reward = np.zeros(shape), np.full((*shape, problem.bins + 1), -np.inf)
+        dropped = np.full((len(by_queue), problem.bins + 1), -np.inf)
+        drop_cost = np.zeros(len(by_queue))
+        for n, every in enumerate(by_queue):
+            for drop in (action for action in every if action.drops):
+                dropped[n, drop.bins] = problem.reward(drop)
+                drop_cost[n] = problem.cost(drop.batch)
         for n, actions in enumerate(serving):
             for a, action in enumerate(actions):
                 code[n, a], service[n, a] = action.code, action.service
                 cost[n, a] = problem.cost(action.batch)
                 reward[n, a, action.bins] = problem.reward(action)
-        drops = tuple(next((action for action in actions if action.drops), None)
-                      for actions in by_queue)
-        return cls(problem, code, service, cost, reward, drops)
+        return cls(problem, code, service, cost, reward, dropped, drop_cost)
 
     def place_of(self, codes: IntArray) -> IntArray:
-        """Place of the actions with these codes in each state, (N+1, D+1); 0 for drops."""
+        """Place of the actions with these codes in each state, (N+1, D+1); −1 for drops."""
         sizes = [len(actions) for actions in self.problem.actions.by_queue]
         first = np.cumsum([0, *sizes[:-1]])
-        return np.where(codes < 0, 0, self.problem.actions.index_of(codes) - first[:, None])
+        return np.where(codes < 0, -1, self.problem.actions.index_of(codes) - first[:, None])
 
     def worth(self, phase: FloatArray, service_values: FloatArray, gain: float) -> FloatArray:
         """What each action is worth, (N+1, A, D+1), from that of each service by phase, (S, K)."""

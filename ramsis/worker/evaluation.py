@@ -21,7 +21,9 @@ from numpy.typing import NDArray
 
 from ramsis.checks import check_arguments
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
+from ramsis.worker.actions import Outcome
 from ramsis.worker.policy_chain import (
+    PolicyStates,
     frequency_through_drops,
     node_frequency,
     policy_states,
@@ -116,11 +118,16 @@ def evaluate_on_nodes(
     NotConvergedError
         When the policy's chain has no single stationary distribution within rounding.
     """
-    mdp.problem.check_policy(policy)
+    outcome = mdp.problem.check_policy(policy)
+    states = policy_states(mdp, outcome)
+
+    def evaluate(start: int | None, chance: float) -> NodeEvaluation:
+        return _evaluate(mdp, (policy, outcome, states), start, chance)
+
     if restart is not None:
-        return _evaluate(mdp, policy, reference, restart)
+        return evaluate(reference, restart)
     return with_restarts(
-        lambda start, chance: _evaluate(mdp, policy, start, chance), reference,
+        evaluate, reference,
         lambda found: rounding_error(found.node_value, mdp.costs),
     )
 
@@ -141,11 +148,10 @@ def state_frequency(mdp: StructuredMDP, evaluation: NodeEvaluation) -> StateFreq
 
 
 def _evaluate(
-    mdp: StructuredMDP, policy: IntArray, reference: int | None, restart: float
+    mdp: StructuredMDP, evaluated: tuple[IntArray, Outcome, PolicyStates],
+    reference: int | None, restart: float,
 ) -> NodeEvaluation:
-    continuation = mdp.continuation
-    outcome = mdp.problem.outcome(policy)
-    states = policy_states(mdp, outcome)
+    continuation, (policy, outcome, states) = mdp.continuation, evaluated
     reward, cost = rewards_and_costs(mdp, states, outcome)
     excess = mdp.charged_excess
     price = mdp.problem.violation_price

@@ -25,19 +25,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess
-from ramsis.arrivals.counts import passage_tails
+from ramsis.arrivals.counts import count_probabilities, passage_tails
 from ramsis.arrivals.process import poisson_rate
 from ramsis.worker.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.queue import WorkerQueue
 from ramsis.worker.slack_nodes import Cells, NodeSet
 
-__all__ = ["Passage", "Passages", "first_passage", "first_passages", "quadrature_passage",
-           "truncated_mass"]
+__all__ = ["Passage", "Passages", "first_passage", "first_passages", "quadrature_passage"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 
 
 class Passage(NamedTuple):
@@ -120,6 +121,35 @@ class Passages(Mapping[float, Passage]):
         some._mixed = self._mixed
         return some
 
+    @property
+    def idle_starts(self) -> int:
+        """L: the ways in which a busy period starts."""
+        return int(self._idle.shape[1])
+
+    def blocks(
+        self, numbers: int
+    ) -> Iterator[tuple[list[float], slice, FloatArray, FloatArray]]:
+        """Some services at a time, about so many numbers: weights of nodes and starts by column.
+
+        Yields
+        ------
+        latencies_ms : list of float, length X
+        nodes : slice
+            The I' nodes that any of them reaches.
+        reach, idle : ndarray, shapes (I', X·K) and (L, X·K)
+            Of each service and r.
+        """
+        latencies, size = list(self._row), self._reach.shape[1] * self._reach.shape[2]
+        each = max(1, numbers // size)
+        for start in range(0, len(latencies), each):
+            some = latencies[start : start + each]
+            rows = [self._row[latency] for latency in some]
+            nodes = slice(min(self._nodes[row][0] for row in rows),
+                          max(self._nodes[row][1] for row in rows))
+            reach, idle = (part[rows].transpose(1, 0, 2).reshape(part.shape[1], -1)
+                           for part in (self._reach[:, nodes], self._idle))
+            yield some, nodes, reach, idle
+
     def worth(self, node_value: FloatArray) -> FloatArray:
         """What the services are worth for each r, (G, K), from values of nodes and starts."""
         from ramsis.worker._kernels import service_values  # which takes long to load
@@ -127,6 +157,12 @@ class Passages(Mapping[float, Passage]):
         return np.asarray(service_values(
             self._reach, self._idle, np.array(list(self._row.values())), np.array(self._nodes),
             node_value))
+
+    @property
+    def truncated_mass(self) -> float:
+        """Largest probability that one of them leaves out."""
+        every = np.ones(self._reach.shape[1] + self._idle.shape[1])
+        return float(np.abs(1.0 - self.worth(every)).max())
 
     def mixed(self, latencies_ms: tuple[float, ...], weights: tuple[float, ...]) -> Passage:
         """The first passage of a service time that is one of these with such probabilities."""
@@ -148,11 +184,6 @@ class Passages(Mapping[float, Passage]):
         return Passage(reach, np.tensordot(weights, self._idle[rows], axes=1), first)
 
 
-def truncated_mass(passages: Iterable[Passage]) -> float:
-    """Largest probability that one of the passages leaves out."""
-    return max(float(np.abs(1.0 - p.reach.sum(axis=0) - p.none).max()) for p in passages)
-
-
 def first_passages(
     queue: WorkerQueue, nodes: NodeSet, latencies_ms: FloatArray, starts: BusyPeriodStart
 ) -> Passages:
@@ -165,6 +196,11 @@ def first_passages(
     if nodes.cells is not None and rate_per_ms is not None:
         used = _compiled(rate_per_ms, nodes, nodes.cells, latencies_ms, (reach, idle[:, 0]))
         return Passages(rows, reach, used, idle)
+    if nodes.cells is None:
+        lengths = _exact_nodes(queue, nodes, latencies_ms, reach).tolist()
+        idle[:] = [starts.after(before) for before in count_probabilities(
+            queue.arrivals, workers, latencies_ms)]
+        return Passages(rows, reach, [(0, length) for length in lengths], idle)
     used = []
     for latency, i in rows.items():
         found = first_passage(queue, nodes, latency, starts, reach[i])
@@ -196,12 +232,11 @@ def first_passage(
     starts : BusyPeriodStart, optional
         ``busy_period_start(queue)``, where it is at hand already.
     room : ndarray, shape (I, K), optional
-        Where the weights are written.
+        Where the weights of quadrature nodes are written.
     """
     starts = busy_period_start(queue) if starts is None else starts
-    room = np.empty((len(nodes), queue.workers)) if room is None else room
     if nodes.cells is None:
-        return _exact(queue, nodes, latency_ms, starts, room)
+        return first_passages(queue, nodes, np.array([latency_ms]), starts)[latency_ms]
     tail, reach = quadrature_passage(
         queue.arrivals, queue.workers, nodes, nodes.cells, latency_ms, room
     )
@@ -239,28 +274,52 @@ def quadrature_passage(
     return tail[0], reach
 
 
-def _exact(
-    queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart,
-    room: FloatArray,
-) -> Passage:
-    workers, arrivals = queue.workers, queue.arrivals
-    order = np.arange(workers)
-    parts = []
-    lowest = -1 if nodes.overdue.any() else 0
+def _exact_nodes(
+    queue: WorkerQueue, nodes: NodeSet, latencies_ms: FloatArray, reach: FloatArray
+) -> IntArray:
+    """How many nodes each service reaches; the weights are written into ``reach``, (G, I, K).
+
+    Services that are longer than to the end of bin j have a bin of the same length, T, behind
+    times s of their own, and their sums over a are added up together. In the others the bin comes
+    first: s = 0, and with it a = 0.
+    """
+    used = np.zeros(len(latencies_ms), dtype=np.int64)
+    lowest, first = -1 if nodes.overdue.any() else 0, 0
     for j in range(queue.bins - 1, lowest - 1, -1):
-        end = latency_ms - (queue.slo_ms - queue.slack_ms[j + 1])
-        if end <= 0:
+        since = queue.slo_ms - float(queue.slack_ms[j + 1])
+        until = queue.slo_ms - float(queue.slack_ms[j]) if j > lowest else np.inf
+        reached = latencies_ms > since
+        if not reached.any():
             break
-        start = max(0.0, latency_ms - (queue.slo_ms - queue.slack_ms[j])) if j > lowest else 0.0
-        size = int(np.count_nonzero(nodes.bin == j))
-        before = np.exp(arrivals.log_pf(order, np.array([start])))
-        within = np.exp(arrivals.log_pf(np.arange(workers + size), np.array([end - start])))
-        total = np.arange(workers + size)
-        lag = total[None, :] - order[:, None]
-        joint = before[:, None] * np.where(lag >= 0, within[np.maximum(lag, 0)], 0.0)
-        np.cumsum(joint, axis=0, out=joint)  # [r-1, b] = P(a < r, a + d = b)
-        parts.append(joint[order[:, None], order[:, None] + 1 + np.arange(size)].T)
-    before = np.exp(arrivals.log_pf(order, np.array([latency_ms])))
-    reach = room[: sum(map(len, parts))]
-    np.concatenate(parts, out=reach)
-    return Passage(reach, starts.after(before))
+        last = first + int(np.count_nonzero(nodes.bin == j))
+        used[reached] = last
+        begin, beyond = reached & (latencies_ms <= until), latencies_ms > until
+        within = count_probabilities(queue.arrivals, queue.workers + last - first,
+                                     latencies_ms[begin] - since)
+        reach[begin, first:last] = _behind_passage(within, queue.workers)
+        if beyond.any():
+            before = count_probabilities(queue.arrivals, queue.workers,
+                                         latencies_ms[beyond] - until)
+            whole = count_probabilities(queue.arrivals, within.shape[1],
+                                        np.array([until - since]))[0]
+            reach[beyond, first:last] = _sums(before, whole)
+        first = last
+    return used
+
+
+def _behind_passage(within: FloatArray, orders: int) -> FloatArray:
+    """PF(r + c, T) by c and r − 1, from PF(k, T) by k; shape (..., C, K) from (..., K + C)."""
+    windows = sliding_window_view(within[..., 1:], orders, axis=-1)
+    return np.asarray(windows)
+
+
+def _sums(before: FloatArray, within: FloatArray) -> FloatArray:
+    """Σ_{a<r} PF(a, s)·PF(r + c − a, T), shape (G, C, K), from (G, K) and (K + C,)."""
+    services, workers = before.shape
+    size = len(within) - workers
+    found = np.empty((services, size, workers))
+    total = np.zeros((services, len(within)))  # [b], Σ_{a<r} PF(a, s)·PF(b − a, T)
+    for a in range(workers):
+        total[:, a:] += before[:, a, None] * within[: len(within) - a]
+        found[:, :, a] = total[:, a + 1 : a + 1 + size]
+    return found

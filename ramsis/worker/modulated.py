@@ -33,7 +33,7 @@ from ramsis.arrivals.counts import counts_support
 from ramsis.errors import InvalidValueError, describe
 from ramsis.worker.actions import LateRule
 from ramsis.worker.evaluation import NodeEvaluation, StateFrequency, state_frequency
-from ramsis.worker.first_passage import Passage, Passages, quadrature_passage, truncated_mass
+from ramsis.worker.first_passage import Passage, Passages, quadrature_passage
 from ramsis.worker.modes import MODES, ModulatedProcess
 from ramsis.worker.overdue import Continuation, QueueFound, after_drops
 from ramsis.worker.problem import WorkerProblem
@@ -92,7 +92,7 @@ def build_modulated(
     drops = _drops(problem, events) if problem.late is LateRule.DROP else None
     return StructuredMDP(augmented, pairs, _phase(problem, arrivals), onward.reached,
                          onward.transition, onward.excess, passages,
-                         truncated_mass(passages.values()), drops, onward.late)
+                         passages.truncated_mass, drops, onward.late)
 
 
 def _drops(problem: WorkerProblem, events: _Events) -> DropTransitions:

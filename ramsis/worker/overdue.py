@@ -151,6 +151,9 @@ def after_drops(
     onward[late] = left.excess + idle @ excess[last:]
     dropped = np.maximum(found.at_least() - left.at_least(), 0.0)
     node, column = np.nonzero(rows)
-    own = csr_array((rows[node, column], (late[node], column)), shape=transition.shape)
+    entries = np.zeros(len(excess), dtype=np.int64)
+    entries[late] = np.bincount(node, minlength=len(late))
+    own = csr_array((rows[node, column], column, np.append(0, np.cumsum(entries))),
+                    shape=transition.shape)
     return Continuation(known.reached, csr_array(transition + own), excess + onward,
                         AfterDrops(late, reach, idle, transition, dropped))

@@ -47,6 +47,8 @@ class PolicyStates(NamedTuple):
         n − 1, j, and the policy's service there; −1 where there is none.
     first : ndarray of int, shape (N+2,)
         Where the states of each queue length begin.
+    served : ndarray of int, shape (N+1,)
+        Where those with a service begin; they are last.
     reached : ndarray of int, shape (S,)
         Places of the states that nodes lead to.
     """
@@ -55,12 +57,12 @@ class PolicyStates(NamedTuple):
     bins: IntArray
     service: IntArray
     first: IntArray
+    served: IntArray
     reached: IntArray
 
     def idle(self, n: int) -> slice:
         """The states of n + 1 queued without a service, which are the first."""
-        start, stop = int(self.first[n]), int(self.first[n + 1])
-        return slice(start, start + int(np.count_nonzero(self.service[start:stop] < 0)))
+        return slice(int(self.first[n]), int(self.served[n]))
 
     def of_queue(self, n: int) -> slice:
         """The states of n + 1 queued."""
@@ -81,10 +83,9 @@ def policy_states(mdp: StructuredMDP, outcome: Outcome) -> PolicyStates:
     met = np.zeros(outcome.service.shape, dtype=bool)
     met[mdp.reached] = True
     if mdp.drops is not None:
-        for n in range(len(met) - 1, 0, -1):
-            drops = met[n] & (outcome.service[n] < 0)
-            if drops.any():
-                met[n - 1] |= (mdp.drops.next_slack[n, drops] > NEGLIGIBLE).any(axis=0)
+        from ramsis.worker._kernels import meet_after_drops  # which takes long to load
+
+        meet_after_drops(met, outcome.service, mdp.drops.next_slack, NEGLIGIBLE)
     queued, bins = np.nonzero(met)
     service = outcome.service[queued, bins]
     order = np.lexsort((service, queued))
@@ -92,19 +93,21 @@ def policy_states(mdp: StructuredMDP, outcome: Outcome) -> PolicyStates:
     place = np.zeros(met.shape, dtype=np.int64)
     place[queued, bins] = np.arange(len(queued))
     first = np.searchsorted(queued, np.arange(len(met) + 1))
-    return PolicyStates(queued, bins, service, first, place[mdp.reached])
+    served = first[:-1] + np.bincount(queued[service < 0], minlength=len(met))
+    return PolicyStates(queued, bins, service, first, served, place[mdp.reached])
 
 
 def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
     """F, from the reached states to the nodes and busy-period starts; shape (S, I+L)."""
     rows = np.zeros((len(states.queued), len(mdp.excess)))
+    phase = _phase(mdp, states, slice(None))
     for part, service in states.groups():
-        passage, phase = mdp.passage(service), _phase(mdp, states, part)
-        np.matmul(phase, passage.reach.T, out=rows[part, passage.nodes])
-        rows[part, -len(passage.idle) :] = phase @ passage.idle.T
+        passage = mdp.passage(service)
+        np.matmul(phase[part], passage.reach.T, out=rows[part, passage.nodes])
+        np.matmul(phase[part], passage.idle.T, out=rows[part, -len(passage.idle) :])
     if mdp.drops is not None:
         emptied, none = mdp.drops.emptied, states.idle(0)
-        rows[none, -len(emptied) :] = _phase(mdp, states, none) @ emptied.T
+        rows[none, -len(emptied) :] = phase[none] @ emptied.T
         _add_after_drops(mdp, states, rows)
     return np.asarray(rows[states.reached])
 
@@ -123,11 +126,7 @@ def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, 
     kernel, beyond = np.zeros((len(states.queued), size)), np.zeros(len(states.queued))
     for part, service in states.groups():
         phase = _phase(mdp, states, part)
-        next_state, excess = np.zeros((size, phase.shape[1])), np.zeros(phase.shape[1])
-        for latency, weight in mdp.latencies_of(service):
-            one, more = mdp.state_transitions[latency]
-            next_state += weight * one
-            excess += weight * more
+        next_state, excess = mdp.next_states(service)
         kernel[part] = phase @ next_state.T
         beyond[part] = phase @ excess
     if mdp.drops is not None:
@@ -203,7 +202,8 @@ def _add_after_drops(mdp: StructuredMDP, states: PolicyStates, values: FloatArra
 
     ``values`` is of shape (S', …).
     """
-    for n in range(1, len(states.first) - 1):
-        drops = states.idle(n)
-        if drops.stop > drops.start:
-            values[drops] += _after_drop(mdp, states, n) @ values[states.of_queue(n - 1)]
+    from ramsis.worker._kernels import add_after_drops  # which takes long to load
+
+    assert mdp.drops is not None
+    add_after_drops(values.reshape(len(values), -1), states.bins, states.first, states.served,
+                    mdp.drops.next_slack)

@@ -240,8 +240,8 @@ class WorkerProblem(WorkerQueue):
         codes = model + len(self.latency.models) * (queued - batch)
         return np.where(batch == 0, DROP, codes)
 
-    def check_policy(self, policy: IntArray) -> None:
-        """Refuse a table with an action that is not admissible.
+    def check_policy(self, policy: IntArray) -> Outcome:
+        """Refuse a table with an action that is not admissible; what the table does in each state.
 
         Raises
         ------
@@ -254,15 +254,16 @@ class WorkerProblem(WorkerQueue):
                 describe("table has the wrong shape", where="policy", value=np.shape(policy),
                          allowed=f"{shape}")
             )
-        good = self.admissible(policy)
-        if not good.all():
-            n, j = (int(i) for i in np.argwhere(~good)[0])
+        index = self.actions.index_of(self.with_full_state(policy))
+        if (index < 0).any():
+            n, j = (int(i) for i in np.argwhere(index < 0)[0])
             allowed = ("a model that is in time; the fastest where none is"
                        if self.late is LateRule.SERVE else "an action of that state")
             raise InvalidValueError(
                 describe("model is not admissible", where=f"policy, {n + 1} queued, slack bin {j}",
                          value=int(policy[n, j]), allowed=allowed)
             )
+        return self.actions.outcome_of(index)
 
 
 def _checked(rules: DecisionRules) -> dict[str, Any]:

@@ -51,7 +51,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 CELLS_PER_SLO = 100
-_BLOCK = 32
+_BLOCK = 64
 
 
 @dataclass(frozen=True)

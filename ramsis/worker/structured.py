@@ -40,7 +40,6 @@ from ramsis.worker.first_passage import (
     Passages,
     first_passage,
     first_passages,
-    truncated_mass,
 )
 from ramsis.worker.overdue import (
     AfterDrops,
@@ -64,6 +63,7 @@ __all__ = ["NEGLIGIBLE", "Backup", "DropTransitions", "NodeKind", "StructuredMDP
            "build_structured"]
 
 _MOST_CELLS = 1_000_000  # of the quadrature, per SLO
+_BLOCK_NUMBERS = 2_000_000  # of first passages that are laid side by side
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -200,17 +200,40 @@ class StructuredMDP:
     def state_transitions(self) -> dict[float, tuple[FloatArray, FloatArray]]:
         """For every latency P(next state | r), (S, K), and the charged excess, (K,)."""
         onward, excess = csr_array(self.continuation.T), self.charged_excess
+        last = len(excess) - self.passages.idle_starts
         found = {}
-        for latency, passage in self.passages.items():
-            (reach, idle, _), last = passage, len(excess) - len(passage.idle)
-            transition = np.asarray(onward[:, passage.nodes] @ reach + onward[:, last:] @ idle)
-            found[latency] = transition, excess[passage.nodes] @ reach + excess[last:] @ idle
+        for latencies_ms, nodes, reach, idle in self.passages.blocks(_BLOCK_NUMBERS):
+            transition = np.asarray(onward[:, nodes] @ reach + onward[:, last:] @ idle)
+            beyond, services = excess[nodes] @ reach + excess[last:] @ idle, len(latencies_ms)
+            for latency, one, more in zip(latencies_ms, np.split(transition, services, axis=1),
+                                          np.split(beyond, services), strict=True):
+                found[latency] = np.ascontiguousarray(one), more
         return found
+
+    def next_states(self, service: int) -> tuple[FloatArray, FloatArray]:
+        """As :attr:`state_transitions`, for one of the problem's services."""
+        if service not in self._next_states:
+            terms = [(weight, *self.state_transitions[latency])
+                     for latency, weight in self.latencies_of(service)]
+            weights, transition, excess = (np.array(part) for part in zip(*terms, strict=True))
+            self._next_states[service] = (
+                np.tensordot(weights, transition, axes=1), weights @ excess)
+        return self._next_states[service]
+
+    @cached_property
+    def _next_states(self) -> dict[int, tuple[FloatArray, FloatArray]]:
+        return {}
 
     def passage(self, service: int) -> Passage:
         """First passage of one of the problem's services."""
-        latencies_ms, weights = zip(*self.latencies_of(service), strict=True)
-        return self.passages.mixed(latencies_ms, weights)
+        if service not in self._passage_of:
+            latencies_ms, weights = zip(*self.latencies_of(service), strict=True)
+            self._passage_of[service] = self.passages.mixed(latencies_ms, weights)
+        return self._passage_of[service]
+
+    @cached_property
+    def _passage_of(self) -> dict[int, Passage]:
+        return {}
 
     @cached_property
     def choices(self) -> Choices:
@@ -225,27 +248,27 @@ class StructuredMDP:
                          for actions in problem.actions.by_queue])
 
     def greedy(self, node_value: FloatArray, gain: float, incumbent: IntArray) -> Backup:
-        """Back up every state, charging ``gain`` per unit of cost.
+        """Back up every state, charging ``gain`` per unit of cost."""
+        from ramsis.worker._kernels import best_actions  # which takes long to load
 
-        A drop takes no time, so what it leads to has the value of the same backup.
-        """
         choices, codes = self.choices, self.problem.with_full_state(incumbent)
         worth = choices.worth(self.phase, self.service_values(node_value), gain)
-        n, j = np.ogrid[: codes.shape[0], : codes.shape[1]]
-        best = worth.argmax(axis=1)
-        value, kept = worth[n, best, j], worth[n, choices.place_of(codes), j]
-        arg = choices.code[n, best]
-        for queued, drop in enumerate(choices.drops):
-            if drop is not None:
-                base = self.problem.reward(drop) - gain * self.problem.cost(drop.batch)
-                dropped = base + self.drop_value(queued, value, node_value)
-                better, mine = dropped > value[queued], codes[queued] == drop.code
-                arg[queued, better] = drop.code
-                value[queued, better] = dropped[better]
-                kept[queued, mine] = (base + self.drop_value(queued, kept, node_value))[mine]
+        emptied, next_slack = np.zeros(codes.shape[1]), np.zeros((0, 0, 0))
+        if self.drops is not None:
+            emptied = self.emptied_value(node_value)
+            next_slack = self.drops.next_slack
+        value, arg, kept = best_actions(
+            worth, choices.code, choices.place_of(codes),
+            choices.dropped - gain * choices.drop_cost[:, None], emptied, next_slack)
         tolerance = _ROUNDING * (1.0 + np.abs(value))
         change = value > kept + tolerance
         return Backup(value, np.where(change, arg, codes)[:-1], kept)
+
+    def emptied_value(self, node_value: FloatArray) -> FloatArray:
+        """The value after a drop of the only request, for each bin."""
+        assert self.drops is not None
+        by_phase = node_value[-len(self.drops.emptied) :] @ self.drops.emptied
+        return np.asarray(self.phase[0] @ by_phase)
 
     def drop_value(self, n: int, value: FloatArray, node_value: FloatArray) -> FloatArray:
         """The value after a drop of the head of n + 1 requests, for each bin.
@@ -254,8 +277,7 @@ class StructuredMDP:
         """
         assert self.drops is not None
         if n == 0:
-            by_phase = node_value[-len(self.drops.emptied) :] @ self.drops.emptied
-            return np.asarray(self.phase[0] @ by_phase)
+            return self.emptied_value(node_value)
         return np.asarray(self.drops.next_slack[n] @ value[n - 1])
 
 
@@ -294,7 +316,7 @@ def build_structured(
     phase = problem.once("phase", problem.max_queue, lambda: phase_distribution(problem))
     return StructuredMDP(
         problem, node_set, phase, onward.reached, onward.transition, onward.excess, passages,
-        truncated_mass(passages.values()), drops, onward.late,
+        passages.truncated_mass, drops, onward.late,
     )
 
 
@@ -334,9 +356,10 @@ def _continuation(
     flat = np.append(column * (problem.bins + 1) + bins,
                      row * (problem.bins + 1) + np.where(row < top, problem.bins, 0))
     states, index = np.unique(flat, return_inverse=True)
+    entries = np.append(np.bincount(node, minlength=len(nodes)), np.ones_like(started))
     continuation = csr_array(
-        (np.append(weights[node, column], np.ones(len(started))),
-         (np.append(node, len(nodes) + started), index)),
+        (np.append(weights[node, column], np.ones(len(started))), index,
+         np.append(0, np.cumsum(entries))),
         shape=(len(nodes) + len(started), len(states)),
     )
     beyond = np.maximum(starts.queued - top - 1.0, 0.0)

@@ -20,7 +20,7 @@ the others are spread evenly.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,17 +60,15 @@ def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
     from ramsis.worker._kernels import steps_of_the_rest  # which takes long to load
 
     workers = queue.workers
-
-    def if_impossible(count: FloatArray, share: FloatArray, crowded: BoolArray) -> FloatArray:
-        within = (share * count >= workers).astype(float)
-        some = ~crowded[:, 0]  # no arrivals are so close together: such states are not met
-        within[some] = betainc(workers, np.maximum(np.floor(count[some]) - workers, 0.0) + 1.0,
-                               share[some])
-        return 1.0 - np.asarray(np.where(count >= workers, within, 0.0))
-
-    fewer = _expectation_by_slack(queue, longest, np.ones(workers), longest * workers,
-                                  if_impossible)
-    steps_of_the_rest(fewer, _ROUNDING)
+    fewer, likely = _expectation_by_slack(queue, longest, np.ones(workers), longest * workers)
+    n, j = np.nonzero(likely.impossible & ~likely.crowded)  # such states are not met
+    if len(n):
+        count = likely.number[n, j][:, None]
+        within = betainc(workers, np.maximum(np.floor(count) - workers, 0.0) + 1.0,
+                         likely.share[j])
+        fewer[n, j] = 1.0 - np.where(count >= workers, within, 0.0)
+    steps_of_the_rest(fewer, np.where(likely.crowded, likely.number, np.nan), likely.share,
+                      workers, _ROUNDING)
     return fewer
 
 
@@ -91,8 +89,10 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
     """
     support = counts_support(without_modes(queue.arrivals), queue.slo_ms)
     counts = min(longest * queue.workers, support + 1)
-    upto = _expectation_by_slack(queue, longest, np.arange(counts) // queue.workers, counts,
-                                 lambda count, share, _: np.floor(share * count / queue.workers))
+    upto, likely = _expectation_by_slack(queue, longest, np.arange(counts) // queue.workers,
+                                         counts)
+    n, j = np.nonzero(likely.impossible)
+    upto[n, j] = np.floor(likely.share[j] * likely.number[n, j][:, None] / queue.workers)
     np.minimum(upto, upto[:, :, -1:], out=upto)
     np.maximum.accumulate(upto, axis=2, out=upto)
     between, own = _steps(upto)
@@ -104,13 +104,28 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
     return expected
 
 
+class _MostLikely(NamedTuple):
+    """What is taken for certain where windows are impossible.
+
+    Attributes
+    ----------
+    impossible, crowded : ndarrays of bool, shape (longest, D+1)
+        Where they are; and where so many arrivals are too many for T_A.
+    number : ndarray, shape (longest, D+1)
+        That of the window next to the mean.
+    share : ndarray, shape (D+1, D+1)
+        t / T_A.
+    """
+
+    impossible: BoolArray
+    crowded: BoolArray
+    number: FloatArray
+    share: FloatArray
+
+
 def _expectation_by_slack(
-    queue: WorkerQueue,
-    longest: int,
-    worth: NDArray[Any],
-    counts: int,
-    if_impossible: Callable[[FloatArray, FloatArray, BoolArray], FloatArray],
-) -> FloatArray:
+    queue: WorkerQueue, longest: int, worth: NDArray[Any], counts: int
+) -> tuple[FloatArray, _MostLikely]:
     """E[worth(B) | n, j], with B the central arrivals up to the slack T_j'.
 
     Parameters
@@ -119,33 +134,30 @@ def _expectation_by_slack(
         For 0, 1, … arrivals; 0 for more.
     counts : int
         So many arrivals are taken for impossible.
-    if_impossible : callable
-        The same expectation where the window is impossible, from the number of arrivals,
-        t / T_A, and whether so many are too many for T_A.
 
     Returns
     -------
     ndarray, shape (longest, D+1, D+1)
-        Entry ``[n-1, j, j']``; 0 where j' < j.
+        Entry ``[n-1, j, j']``; 0 where j' < j, and where the window is impossible.
+    _MostLikely
     """
     arrivals, workers, slack_ms = without_modes(queue.arrivals), queue.workers, queue.slack_ms
-    since_ms = slack_ms[-1] - slack_ms
+    since_ms, size = slack_ms[-1] - slack_ms, len(slack_ms)
     early = _early_counts(arrivals, workers, worth, slack_ms)
-    windows = _window_probabilities(arrivals, since_ms, len(worth), workers, longest)
-    some = min(longest, -(-counts // workers))  # the windows beyond are impossible
-    possible = _possible(arrivals, workers, since_ms, counts, longest)
+    probability = count_probabilities(arrivals, longest * workers, since_ms)
+    possible = _possible(arrivals, workers, probability, counts)
     good = possible > _IMPOSSIBLE
+    some = int(np.flatnonzero(good.any(axis=1))[-1]) + 1  # the windows beyond are impossible
+    windows = _window_probabilities(np.ascontiguousarray(probability[:, : some * workers]),
+                                    len(worth), workers)
     scale = np.where(good, possible, 1.0).T
-    by_end = np.zeros((len(slack_ms), len(slack_ms), longest))
-    for end in range(len(slack_ms)):
-        found = early(end) @ windows(end)[:, :some]
-        by_end[end, : end + 1, :some] = found / scale[: end + 1, :some]
-    result = np.ascontiguousarray(by_end.T)
-    if not good.all():
-        count, crowded, share = _most_likely(slack_ms, longest, workers, arrivals.rate_per_ms)
-        result[~good] = if_impossible(count[~good][:, None], share[np.nonzero(~good)[1]],
-                                      crowded[~good][:, None])
-    return result
+    by_end = np.zeros((size, size, some))
+    for end in range(size):
+        np.divide(early(end) @ windows(end), scale[: end + 1, :some], out=by_end[end, : end + 1])
+    result = np.zeros((longest, size, size))
+    result[:some] = by_end.T
+    result[~good] = 0.0
+    return result, _most_likely(slack_ms, good, workers, arrivals.rate_per_ms)
 
 
 def _early_counts(
@@ -155,10 +167,10 @@ def _early_counts(
 
     Equal steps of the grid have equal times, which are computed once.
     """
-    counted = _count_distribution(arrivals, workers, len(worth))
-
     def weighted(times: FloatArray) -> FloatArray:
-        return np.ascontiguousarray((counted(times) * worth)[:, ::-1])
+        new = count_probabilities(arrivals, len(worth), times)
+        counted = _with_own_batch(arrivals, workers, new)
+        return np.ascontiguousarray((counted * worth)[:, ::-1])
 
     size = len(slack_ms)
     times = np.maximum(slack_ms[None, :] - slack_ms[:, None], 0.0)
@@ -175,12 +187,16 @@ def _early_counts(
 
 
 def _possible(
-    arrivals: ArrivalProcess, workers: int, since_ms: FloatArray, counts: int, longest: int
+    arrivals: ArrivalProcess, workers: int, probability: FloatArray, counts: int
 ) -> FloatArray:
-    """P(N(T_A) in the window of n, and below ``counts``) for each n and bin, (longest, D+1)."""
-    first = np.zeros((len(since_ms), longest * workers))
-    first[:, :counts] = _count_distribution(arrivals, workers, counts)(since_ms)
-    return np.asarray(first.reshape(len(since_ms), longest, workers).sum(axis=2).T)
+    """P(N(T_A) in the window of n, and below ``counts``) for each n and bin, (longest, D+1).
+
+    ``probability``, (D+1, longest·K), is that of the arrivals without those of the head's batch.
+    """
+    first = _with_own_batch(arrivals, workers, probability)
+    if counts < first.shape[1]:
+        first = np.where(np.arange(first.shape[1]) < counts, first, 0.0)
+    return np.asarray(first.reshape(len(first), -1, workers).sum(axis=2).T)
 
 
 def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -191,27 +207,31 @@ def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
     return between, upto[:, at, at]
 
 
-def _count_distribution(
-    arrivals: ArrivalProcess, workers: int, counts: int
-) -> Callable[[FloatArray], FloatArray]:
-    """P(B = 0 … counts − 1) for times since the head: shape (T,) → (T, counts)."""
+def _with_own_batch(
+    arrivals: ArrivalProcess, workers: int, probability: FloatArray
+) -> FloatArray:
+    """P(B = 0 … counts − 1) for times since the head, (T, counts), from that of new arrivals."""
     if is_orderly(arrivals):
-        return lambda times: count_probabilities(arrivals, counts, times)
+        return probability
+    counts = probability.shape[1]
     together = np.zeros(counts)
     own = arrivals_behind_own(batch_size_distribution(arrivals), workers)[:counts]
     together[: len(own)] = own
     spread = toeplitz(np.eye(1, counts)[0] * together[0], together)
-    return lambda times: np.asarray(count_probabilities(arrivals, counts, times) @ spread)
+    return np.asarray(probability @ spread)
 
 
 def _window_probabilities(
-    arrivals: ArrivalProcess, since_ms: FloatArray, counts: int, workers: int, longest: int
+    probability: FloatArray, counts: int, workers: int
 ) -> Callable[[int], FloatArray]:
-    """P((n−1)K <= b + N(rest) <= nK − 1) for b = … 1, 0 and n, (B, longest), by bin."""
+    """P((n−1)K <= b + N(rest) <= nK − 1) for b = … 1, 0 and n, (B, N'), by bin.
+
+    ``probability`` is P(N(rest) = m) by bin, (D+1, N'·K).
+    """
     from ramsis.worker._kernels import window_probabilities  # which takes long to load
 
-    probability = count_probabilities(arrivals, longest * workers, since_ms)
-    within = np.zeros((len(since_ms), counts + longest * workers))
+    size, longest = len(probability), probability.shape[1] // workers
+    within = np.zeros((size, counts + longest * workers))
     window_probabilities(probability, workers, within[:, counts:])
     step = within.itemsize  # entry (i, n) is within[end, n·K + i]: views of the same numbers
     return lambda end: np.lib.stride_tricks.as_strided(
@@ -219,15 +239,13 @@ def _window_probabilities(
 
 
 def _most_likely(
-    slack_ms: FloatArray, longest: int, workers: int, rate_per_ms: float
-) -> tuple[FloatArray, BoolArray, FloatArray]:
-    """The number of each window next to the mean, whether it is above, and t / T_A.
-
-    Shapes (n, D+1), (n, D+1) and (D+1, D+1).
-    """
+    slack_ms: FloatArray, good: BoolArray, workers: int, rate_per_ms: float
+) -> _MostLikely:
+    """The number of each window next to the mean, where it is impossible."""
     since = slack_ms[-1] - slack_ms
-    fewest = workers * np.arange(longest)[:, None]
+    fewest = workers * np.arange(len(good))[:, None]
     count = np.clip(rate_per_ms * since[None, :], fewest, fewest + workers - 1.0)
     share = (slack_ms[None, :] - slack_ms[:, None]) / np.where(since > 0, since, 1.0)[:, None]
     share[since == 0.0] = 1.0
-    return count, fewest > rate_per_ms * since[None, :], np.clip(share, 0.0, 1.0)
+    return _MostLikely(~good, ~good & (fewest > rate_per_ms * since[None, :]), count,
+                       np.clip(share, 0.0, 1.0))

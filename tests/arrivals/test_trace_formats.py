@@ -58,11 +58,15 @@ gmt_create,predict_type,predict_status,exec_time_seconds,groupId,prompt_length
 """
 RATES = "100\n250\n0\n50\n"
 LINES = '{"id": 1, "at": 1.5}\n{"id": 2, "at": 2.0}\n'
+TIMESTAMPS = "id;seen_ms\na;1500\nb;2000\n"
 SAMPLES = {
     "azure-llm": AZURE_LLM, "azure-functions-2019": FUNCTIONS_2019,
     "azure-functions-2021": FUNCTIONS_2021, "burstgpt": BURSTGPT, "mooncake": MOONCAKE,
-    "vidur": VIDUR, "alibaba-gentd26": GENTD26, "jsonl": LINES, "per-second-rates": RATES,
+    "vidur": VIDUR, "alibaba-gentd26": GENTD26, "jsonl": LINES, "timestamps": TIMESTAMPS,
+    "per-second-rates": RATES,
 }
+OPTIONS = {"jsonl": {"time_column": "at", "unit": "s"}, "timestamps": {"time_column": "seen_ms"}}
+LOADS = ("azure-functions-2019", "per-second-rates")
 TIMES = {
     "azure-llm": [0.0, 52.0, 98.189],
     "azure-functions-2021": [0.0, 39_125.0, 58_875.0],
@@ -86,6 +90,18 @@ def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
 
 def test_every_format_has_a_sample_here() -> None:
     assert set(SAMPLES) == set(TRACE_FORMATS)
+    assert len(TRACE_FORMATS) == 10
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("format", SAMPLES)
+def test_every_format_is_read_compressed_too(tmp_path: Path, format: str, ending: str) -> None:
+    path = written(tmp_path, SAMPLES[format], "trace" + ending)
+    found = read_trace(path, format, **OPTIONS.get(format, {}))
+    times = found.times_ms if format not in LOADS else found.rate_qps
+    assert times is not None
+    assert len(times) == (4 if format == "per-second-rates" else
+                          2 if format in ("vidur", "jsonl", "timestamps") else 3)
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
@@ -152,6 +168,15 @@ def test_json_lines_need_a_key_and_a_unit(tmp_path: Path) -> None:
         read_trace(path, "jsonl")
     with pytest.raises(InvalidValueError, match=r"line 1: numbers need a unit"):
         read_trace(path, "jsonl", time_column="at")
+
+
+def test_timestamps_by_name_are_those_without_one(tmp_path: Path) -> None:
+    path = written(tmp_path, TIMESTAMPS)
+    found = read_trace(path, "timestamps", time_column="seen_ms").times_ms
+    assert found is not None
+    assert found.tolist() == read_timestamps(path, time_column="seen_ms").tolist() == [0.0, 500.0]
+    with pytest.raises(InvalidValueError, match="numbers need a unit"):
+        read_trace(written(tmp_path, "1\n2\n"), "timestamps")
 
 
 def test_a_unit_that_is_not_the_formats_is_refused(tmp_path: Path) -> None:
@@ -260,8 +285,7 @@ def test_damaged_traces_end_in_one_line(tmp_path: Path, format: str) -> None:
         path = written(tmp_path, "".join(text))
         try:
             detect_trace(path)
-            read_trace(path, format, **({"time_column": "at", "unit": "s"}
-                                        if format == "jsonl" else {}))
+            read_trace(path, format, **OPTIONS.get(format, {}))
             read_timestamps(path, unit="s")
         except RamsisError as error:
             message = str(error)

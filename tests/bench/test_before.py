@@ -61,7 +61,8 @@ def both(
     if not revision:
         pytest.skip("BEFORE names no revision to compare with")
     folder = tmp_path_factory.mktemp("before")
-    archive = subprocess.run(["git", "archive", revision, "ramsis", "placement_milp"], cwd=ROOT,
+    archive = subprocess.run(["git", "archive", revision, "ramsis", "placement_milp",
+                              "profiles"], cwd=ROOT,
                              check=True, capture_output=True).stdout
     subprocess.run(["tar", "xf", "-"], cwd=folder, check=True, input=archive)
     asked = Asked(ROOT, profile_file), Asked(folder, profile_file)

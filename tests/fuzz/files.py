@@ -55,6 +55,7 @@ IMPORTED: Mapping[str, Sample] = {
 TRACES: Mapping[str, Sample] = {
     name: Sample(text, _syntax(text),
                  {"jsonl": ("--trace-format", "jsonl", "--time-column", "at", "--unit", "s"),
+                  "timestamps": ("--trace-format", "timestamps", "--time-column", "seen_ms"),
                   "per-second-rates": ("--trace-format", "per-second-rates")}.get(name, ()))
     for name, text in TRACE_SAMPLES.items()}
 """A file of each format of traces."""

@@ -148,7 +148,7 @@ def test_a_run_of_aiperf_gives_samples_and_its_summary_model() -> None:
 def test_runs_of_a_folder_are_joined_by_pattern() -> None:
     found = read(FILES, {"*b1/*": 1, "aiperf-b4/*": 4}, format="aiperf")
     assert [item.batch for item in only(found).batches] == [1, 4]
-    assert "other files of the folder, left out: 6" in notes(found)
+    assert "other files of the folder, left out: 6 (prometheus.txt, " in notes(found)
 
 
 def test_a_folder_of_several_formats_is_not_guessed() -> None:

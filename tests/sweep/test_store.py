@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +138,164 @@ def test_a_folder_that_is_removed_meanwhile_is_said(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match="a result that was finished is gone"):
         sweep.run(on_step=remove)
+
+
+GREEDY = """
+profiles = "digits-cpu"
+workers = 1
+slo_ms = 25
+load_qps = [100, 150, 200]
+scheme = "greedy"
+duration_s = 0.2
+"""
+
+
+@pytest.mark.parametrize("lost", ["a file in its place", "removed"])
+def test_a_folder_that_goes_away_is_a_line_and_the_same_command_goes_on(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    (tmp_path / "spec.toml").write_text(GREEDY)
+    out, away = tmp_path / "out", tmp_path / "away"
+    arguments = ("sweep", tmp_path / "spec.toml", "--out", out, "--processes", 1)
+    steps = Sweep._run_all
+
+    def lose(self: Sweep, run_jobs: Any, jobs: Any, failed: Any, on_step: Any) -> None:
+        def step() -> None:
+            on_step()
+            if not away.exists():
+                out.rename(away)
+                if lost == "a file in its place":
+                    out.write_text("")
+
+        steps(self, run_jobs, jobs, failed, step)
+
+    with monkeypatch.context() as losing:
+        losing.setattr(Sweep, "_run_all", lose)
+        ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, ""), ran.err
+    line = ran.err.splitlines()[-1]
+    assert line.startswith("error: ")
+    assert str(out) in line
+    assert "error" not in "".join(ran.err.splitlines()[:-1])
+    if lost == "a file in its place":
+        out.unlink()
+        away.rename(out)
+    else:
+        shutil.copytree(away, out, dirs_exist_ok=True)
+    ran = run(*arguments)
+    assert ran.code == 0, ran.err
+    computed, reused = (int(part.split()[1]) for part in ran.out.splitlines()[0].split(",")[:2])
+    assert computed + reused == 3
+    assert reused >= 1
+    run_sweep(SweepSpec.load(tmp_path / "spec.toml"), tmp_path / "undisturbed")
+    for name in TABLES[:-1]:
+        assert (out / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root writes anywhere")
+def test_a_folder_that_cannot_be_written_is_refused_in_a_line(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "spec.toml").write_text(GREEDY)
+    (tmp_path / "out").mkdir(mode=0o500)
+    refused(run("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out"), 2, "cannot write",
+            str(tmp_path / "out"))
+
+
+SERVER = """
+import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+class Taking(SimpleHTTPRequestHandler):
+    def do_PUT(self):
+        path = Path(self.translate_path(self.path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(201)
+        self.end_headers()
+
+    def log_message(self, *told):
+        pass
+
+folder, port = sys.argv[1], int(sys.argv[2])
+server = ThreadingHTTPServer(("127.0.0.1", port), partial(Taking, directory=folder))
+print("ready", flush=True)
+server.serve_forever()
+"""
+"""A store over HTTP."""
+
+
+@contextmanager
+def serving(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", SERVER, str(folder), str(port)], text=True,
+                          stdout=subprocess.PIPE) as server:
+        assert server.stdout
+        assert server.stdout.readline() == "ready\n"
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def test_a_server_that_goes_away_is_a_line_and_the_same_command_goes_on(
+    tmp_path: Path, run: Run
+) -> None:
+    pytest.importorskip("aiohttp")
+    (tmp_path / "spec.toml").write_text(GREEDY)
+    (tmp_path / "store").mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/sweep"
+    with serving(tmp_path / "store", port) as server:
+        def kill() -> None:
+            server.kill()
+            server.wait()
+
+        with pytest.raises(OutputError, match="the store cannot be read") as one:
+            run_sweep(SweepSpec.load(tmp_path / "spec.toml"), url, on_step=kill)
+        assert "\n" not in str(one.value)
+    assert len(list((tmp_path / "store" / "sweep" / "cells").iterdir())) == 1
+    _of_this_process.cache_clear()
+    arguments = ("sweep", tmp_path / "spec.toml", "--out", url, "--processes", 1)
+    refused(run(*arguments), 2, "the store cannot be read", url, "run again once it is there")
+    with serving(tmp_path / "store", port):
+        ran = run(*arguments)
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith("computed 2, reused 1, failed 0\n")
+    run_sweep(SweepSpec.load(tmp_path / "spec.toml"), tmp_path / "here")
+    for name in TABLES[:-1]:
+        assert ((tmp_path / "store" / "sweep" / name).read_bytes()
+                == (tmp_path / "here" / name).read_bytes())
+
+
+def test_s3_gets_the_tables_of_a_folder_and_is_missed_in_a_line(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moto = pytest.importorskip("moto.server")
+    pytest.importorskip("s3fs")
+    (tmp_path / "spec.toml").write_text(GREEDY)
+    server = moto.ThreadedMotoServer("127.0.0.1", 0)
+    server.start()
+    host, port = server.get_host_and_port()
+    for name, value in {"AWS_ACCESS_KEY_ID": "any", "AWS_SECRET_ACCESS_KEY": "any",
+                        "AWS_DEFAULT_REGION": "us-east-1", "AWS_MAX_ATTEMPTS": "1",
+                        "AWS_ENDPOINT_URL": f"http://{host}:{port}"}.items():
+        monkeypatch.setenv(name, value)
+    fsspec.filesystem("s3").mkdir("bucket")
+    arguments = ("sweep", tmp_path / "spec.toml", "--out", "s3://bucket/sweep", "--processes", 1)
+    try:
+        ran = run(*arguments)
+        assert ran.code == 0, ran.err
+        run_sweep(SweepSpec.load(tmp_path / "spec.toml"), tmp_path / "here")
+        found = content("s3://bucket/sweep")
+        for name in TABLES[:-1]:
+            assert found[name] == (tmp_path / "here" / name).read_bytes()
+        assert run(*arguments).out.startswith("computed 0, reused 3")
+    finally:
+        server.stop()
+    _of_this_process.cache_clear()
+    refused(run(*arguments), 2, "the store cannot be read", "s3://bucket/sweep")
 
 
 def test_a_file_is_no_place(tmp_path: Path) -> None:

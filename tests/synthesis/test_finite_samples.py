@@ -10,7 +10,8 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from tests.sim.raw_samples import LAWS, Measured, one_model, replayed
+from tests.sim.raw_replay import replayed
+from tests.sim.raw_samples import LAWS, Measured, one_model
 
 SMALL = SynthesisSettings(slo_ms=40.0, workers=1, max_queue=2, late="drop", grid="fixed:20")
 

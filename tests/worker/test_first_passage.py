@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from scipy.special import gammainc
+from scipy.stats import nbinom
 
+from ramsis.arrivals import NegativeBinomial
 from ramsis.profiles import LatencyTable
 from ramsis.worker.batch_arrivals import busy_period_start
 from ramsis.worker.first_passage import first_passage, first_passages
@@ -85,6 +87,33 @@ def test_exact_passage_is_the_sum_over_arrivals_before_and_in_the_bin(
             for r in range(1, workers + 1):
                 brute = sum(before[a] * within[r + c - a] for a in range(r))
                 assert reach[i, r - 1] == pytest.approx(brute, abs=1e-13)
+
+
+@pytest.mark.parametrize("overdue", [False, True])
+def test_exact_passages_of_batch_arrivals_are_such_sums_too(overdue: bool) -> None:
+    """All services at once, against single terms; negative binomial counts from SciPy."""
+    load_qps, dispersion = 150.0, 2.0
+    problem = small_problem(arrivals=NegativeBinomial(load_qps, dispersion))
+    nodes, slo = exact_nodes(problem, overdue=overdue), problem.slo_ms
+    slack, lowest = problem.slack_ms.tolist(), -1 if overdue else 0
+    found = first_passages(problem, nodes, problem.services.latency_ms,
+                           busy_period_start(problem))
+
+    def chance(count: int, interval_ms: float) -> float:
+        if interval_ms == 0.0:
+            return float(count == 0)
+        size = load_qps / 1000.0 * interval_ms / (dispersion - 1.0)
+        return float(nbinom.pmf(count, size, 1.0 / dispersion))
+
+    for latency, passage in found.items():
+        assert passage.first == 0
+        for i in range(0, len(passage.reach), max(1, len(passage.reach) // 20)):
+            j, c = int(nodes.bin[i]), int(nodes.offset[i])
+            end = latency - (slo - slack[j + 1])
+            start = max(0.0, latency - (slo - slack[j])) if j > lowest else 0.0
+            for r in range(1, problem.workers + 1):
+                brute = sum(chance(a, start) * chance(r + c - a, end - start) for a in range(r))
+                assert passage.reach[i, r - 1] == pytest.approx(brute, abs=1e-13)
 
 
 def cell_moments(

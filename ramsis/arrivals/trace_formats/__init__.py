@@ -2,8 +2,8 @@
 
 For a known format the column of the times and its unit are known, and what its times mean: the
 end of an invocation minus its duration, say, is its arrival. What else a file holds (tokens,
-functions, models) is left out. Files of other formats are read by
-:func:`~ramsis.arrivals.timestamps.read_timestamps` and as lines of time and load.
+functions, models) is left out. ``timestamps`` is what any program can write, and read by
+:func:`~ramsis.arrivals.timestamps.read_timestamps`; lines of time and load are not a format here.
 
 Sources: the descriptions beside the data (Azure/AzurePublicDataset, HPMLL/BurstGPT,
 kvcache-ai/Mooncake, microsoft/vidur, alibaba/clusterdata ``cluster-trace-v2026-GenAI``).
@@ -87,9 +87,9 @@ _MOONCAKE = ("timestamp", "input_length", "output_length")
 _GENTD26_SAMPLES = ("timestamp_anon", "value", "container_ip")
 
 TRACE_FORMATS: tuple[str, ...] = (
-    *_TABLES, "azure-functions-2019", "mooncake", "jsonl", "per-second-rates",
+    *_TABLES, "azure-functions-2019", "mooncake", "jsonl", "timestamps", "per-second-rates",
 )
-"""Names of the formats; the last is never told by a file, and ``jsonl`` needs the key's name."""
+"""Names; the last two are never told by a file, and ``jsonl`` needs the key's name."""
 
 
 DESCRIPTIONS = {
@@ -101,6 +101,7 @@ DESCRIPTIONS = {
     "azure-functions-2019": "Azure Functions 2019: invocations by function and minute, added up",
     "mooncake": "Mooncake: a request a line, in JSON",
     "jsonl": "JSON lines; --time-column names the key of the time, --unit that of numbers",
+    "timestamps": "a time a line, or the column of --time-column in CSV; --unit for numbers",
     "per-second-rates": "a rate a line for each second in turn, or the column of --time-column",
 }
 """What each format is, in a few words."""
@@ -154,9 +155,10 @@ def read_trace(
     format : str
         One of :data:`TRACE_FORMATS`.
     unit : str, optional
-        Of numbers, for ``jsonl``; elsewhere nothing else than the format's own.
+        Of numbers, for ``jsonl`` and ``timestamps``; elsewhere nothing else than the format's own.
     time_column : str, optional
-        Key of the times, for ``jsonl``; column of the rates, for ``per-second-rates``.
+        Key of the times, for ``jsonl``; their column, for ``timestamps``; column of the rates, for
+        ``per-second-rates``.
 
     Raises
     ------
@@ -174,6 +176,10 @@ def read_trace(
             return _table(file, format, unit)
         if format in ("mooncake", "jsonl"):
             return _json(file, format, unit, time_column)
+        if format == "timestamps":
+            from ramsis.arrivals.timestamps import read_timestamps  # which reads by columns here
+
+            return Trace(format, read_timestamps(file, unit=unit, time_column=time_column))
         _refuse_unit(format, unit, "s" if format == "per-second-rates" else "min")
         if format == "per-second-rates":
             return Trace(format, rate_qps=read_second_rates(file, time_column), step_ms=1000.0)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,19 @@ def _parser() -> Callable[[str], Any]:
         return json.loads
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Leave the collector of cycles aside: it looks at all that JSON becomes, which has none."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@_without_collection()
 def _at_once(text: str, key: str) -> list[Any] | None:
     """The value of the key in each line of a block; None: go line by line."""
     body = text.removesuffix("\n")

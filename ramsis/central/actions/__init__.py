@@ -21,7 +21,6 @@ from ramsis.central.model import Model
 __all__ = ["improve", "table_of"]
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Codes = NDArray[np.int16]
 
 
@@ -37,16 +36,9 @@ def improve(
     to, action : (I, N, J)
         The policy, changed in place.
     """
-    changed, most = 0, 0.0
-    met = np.asarray((model.slack_probability > 0).any(axis=0))
-    for i in range(1, len(model.idle)):
-        after = _after_starts(model, values, i, model.lowest, model.highest)
-        start, chosen = _kernels.best_starts(model.earned, after, model.lowest, model.highest)
-        number, gained = _kernels.improve_level(
-            model, start, chosen, after, values.wait[i], np.ones_like(met) if i == 1 else met,
-            to[i], action[i])
-        changed, most = changed + number, max(most, gained)
-    return changed, most
+    changed, most = _kernels.improve(model, values.wait, values.free, values.last, values.gain,
+                                     to, action)
+    return int(changed), float(most)
 
 
 def table_of(model: Model, values: Values, width_ms: FloatArray) -> Codes:
@@ -69,28 +61,10 @@ def table_of(model: Model, values: Values, width_ms: FloatArray) -> Codes:
     above = np.zeros((lengths, bins))
     first, last = np.zeros(lengths, dtype=np.int64), np.full(lengths, bins - 1)
     for i in range(levels - 1, 0, -1):
-        start, chosen = _kernels.best_starts(
-            model.earned, _after_starts(model, values, i, first, last), first, last)
+        after = _kernels.after_starts(model, values.free, values.last, values.gain, i, first, last)
+        start, chosen = _kernels.best_starts(model.earned, after, first, last)
         busy = model.workers - int(model.idle[i])
         ends = model.leave * busy / (model.idle[i + 1] - model.idle[i]) if busy else 0.0
         above, table[i] = _kernels.settle_level(
             model, start, chosen, values.wait[i], above, ends, values.gain, width_ms)
     return table
-
-
-def _after_starts(
-    model: Model, values: Values, i: int, first: IntArray, last: IntArray
-) -> FloatArray:
-    """What follows each action, -inf where it is too large.
-
-    (N, 1, A), or (N, J, A) with the head's age kept, in the bins from first to last.
-    """
-    if i == 1 and model.carries:
-        return np.asarray(_kernels.after_last_kept(
-            model, values.last, values.gain * model.mean_ms / model.workers, first, last))
-    if i == 1:
-        return np.asarray(_kernels.after_last(
-            model, values.free[1], values.gain * model.mean_ms / model.workers))
-    return np.asarray(_kernels.after_idle(
-        model, values.free[i - 1], values.free[i],
-        model.held / (model.idle[i] - model.idle[i - 1])))

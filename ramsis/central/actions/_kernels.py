@@ -12,8 +12,8 @@ from ramsis.central._kernels import bin_below, oldest
 from ramsis.central.model import Model
 from ramsis.compiling import njit
 
-__all__ = ["after_idle", "after_last", "after_last_anew", "after_last_kept", "best_starts",
-           "improve_level", "settle_level"]
+__all__ = ["after_idle", "after_last", "after_last_anew", "after_last_kept", "after_starts",
+           "best_starts", "improve", "improve_level", "settle_level"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -324,6 +324,63 @@ def improve_level(
                 changed += 1
                 most = max(most, top - stays)
         dropped = reached
+    return changed, most
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def after_starts(
+    model: Model, free: FloatArray, last: FloatArray, gain: float, i: int, first: IntArray,
+    upto: IntArray,
+) -> FloatArray:
+    """Value of what follows each action with level i of idle workers; -inf where it is too large.
+
+    Parameters
+    ----------
+    free, last, gain
+        As of :class:`ramsis.central.chain.Values`.
+    first, upto : (N,)
+        First and last bin to look at.
+
+    Returns
+    -------
+    (N, 1, A), or (N, J, A) with the head's age kept
+    """
+    if i > 1:
+        return after_idle(model, free[i - 1], free[i],
+                          model.held / (model.idle[i] - model.idle[i - 1]))
+    cost = gain * model.mean_ms / model.workers
+    if model.carries:
+        return after_last_kept(model, last, cost, first, upto)
+    return after_last(model, free[1], cost)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def improve(
+    model: Model, wait: FloatArray, free: FloatArray, last: FloatArray, gain: float,
+    to: NDArray[np.int16], action: NDArray[np.int16],
+) -> tuple[int, float]:
+    """Make each decision that is not best the best one; how many, and by how much at most.
+
+    Parameters
+    ----------
+    wait, free, last, gain
+        As of :class:`ramsis.central.chain.Values`, of the policy so far.
+    to, action : (I, N, J)
+        The policy, changed in place.
+    """
+    lengths, bins = model.queue.size, model.slack_probability.shape[2]
+    every, met = np.ones((lengths, bins), np.bool_), np.zeros((lengths, bins), np.bool_)
+    for n in range(lengths):
+        for j in range(bins):
+            met[n, j] = (model.slack_probability[0, n, j] > 0.0
+                         or model.slack_probability[1, n, j] > 0.0)
+    changed, most = 0, 0.0
+    for i in range(1, model.idle.size):
+        after = after_starts(model, free, last, gain, i, model.lowest, model.highest)
+        start, chosen = best_starts(model.earned, after, model.lowest, model.highest)
+        number, gained = improve_level(model, start, chosen, after, wait[i],
+                                       every if i == 1 else met, to[i], action[i])
+        changed, most = changed + number, max(most, gained)
     return changed, most
 
 

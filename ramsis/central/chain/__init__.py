@@ -172,9 +172,9 @@ class Chain:
         return found if off <= _RESIDUAL * scale else None
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Of waiting and both kinds of deciding (3, I, N); of deciding, one worker idle (N, J)."""
+        """Of waiting and deciding at an end (2, I, N); of deciding, one worker idle (N, J)."""
         model = self.model
-        shape = (3, len(model.idle), len(model.queue))
+        shape = (2, len(model.idle), len(model.queue))
         last, bins = int(np.prod(shape)), model.slack_probability[0].shape
         return (solution[:last].reshape(shape),
                 solution[last : last + int(np.prod(bins))].reshape(bins))

@@ -28,7 +28,7 @@ from ramsis.profiles.importers import (
     timm,
 )
 from ramsis.profiles.importers.accuracy import read_accuracy
-from ramsis.profiles.importers.detection import RUN_FORMATS, detect, run_files
+from ramsis.profiles.importers.detection import RUN_FORMATS, detect, run_files, table_file
 from ramsis.profiles.importers.rows import Measured
 from ramsis.profiles.importers.runs import Given, gather
 from ramsis.profiles.model import ModelProfile, ProfileSet
@@ -131,12 +131,13 @@ def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
                          where="--batch, --model-name, --metric", value=format,
                          allowed=", ".join(RUN_FORMATS))
             )
-        return _TABLES[format](path)
+        return _TABLES[format](table_file(path, format))
     files, others = run_files(path, format)
     measured = gather(files, RUN_FORMATS[format].read, given, format)
     for item in measured.values():
         if others:
-            item.notes.append(f"other files of the folder, left out: {others}")
+            some = ", ".join(others[:5]) + (", …" if len(others) > 5 else "")
+            item.notes.append(f"other files of the folder, left out: {len(others)} ({some})")
     return measured
 
 

@@ -7,7 +7,8 @@
   model and batch size come from the JSON file beside it, if there is one.
 
 Refused are runs with several requests in flight, because waiting is in their latencies: by the
-stated concurrency, by Little's law (throughput × latency), or by requests that overlap. Left out
+stated concurrency, by Little's law (throughput × latency), or by requests that overlap; so are
+fewer records than the JSON file beside them has requests, because they are cut off. Left out
 and counted are requests of the warm-up, failed and cancelled ones. The latency is that of a
 client, with the way to the server and back. There is no accuracy.
 
@@ -17,7 +18,7 @@ Export Files" (docs.nvidia.com/aiperf), and files that AIPerf 0.13 wrote.
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,14 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InputFileError, describe
-from ramsis.profiles.importers.documents import Node
+from ramsis.profiles.importers.documents import Node, parsed
 from ramsis.profiles.importers.runs import (
     Given,
     Run,
     Source,
     in_flight_refused,
     overlap_refused,
+    percentiles_left_out,
 )
 
 __all__ = ["read", "recognises"]
@@ -40,6 +42,7 @@ _MS = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3}
 _STATISTICS = {"avg": "mean_ms", "std": "std_ms", "min": "min_ms", "p50": "p50_ms",
                "p90": "p90_ms", "p95": "p95_ms", "p99": "p99_ms", "max": "max_ms"}
 _SUMMARY = "profile_export_aiperf.json"
+_PERCENTILE = re.compile(r"p\d+(?:\.\d+)?")
 _ONE_EACH = {"chat", "completions"}
 """Endpoints of which a request is one input."""
 _NOTE = "latencies are as a client sees them, with the way to the server and back"
@@ -85,6 +88,8 @@ def _from_summary(document: Node) -> Run:
         notes.append(f"failed requests, left out: {errors.number():g}")
     if document.value.get("was_cancelled") is True:
         notes.append("the run was cancelled before its end")
+    notes += percentiles_left_out(name for name in latency.value
+                                  if name not in _STATISTICS and _PERCENTILE.fullmatch(name))
     return Run(statistics, None, configuration.batch, configuration.model, tuple(notes))
 
 
@@ -107,6 +112,7 @@ class _Configuration:
         self.model = _model(config)
         self.batch = _batch(config)
         self.concurrency = _concurrency(config)
+        self.requests = document.get("request_count", "avg")
         self.notes: list[str] = []
         if self.concurrency is None:
             self.notes.append("the file does not state how many requests were in flight; on "
@@ -180,6 +186,8 @@ def _from_records(source: Source) -> Run:
     overlap_refused(source.where, start, end)
     notes = [_NOTE, *(f"requests {reason}, left out: {n}" for reason, n in left_out.items() if n)]
     beside = _beside(source.path)
+    if beside and beside.requests:
+        _refuse_cut(source, len(rows) + sum(left_out.values()), beside.requests)
     return Run({}, samples.astype(float), beside.batch if beside else None,
                beside.model if beside else None, tuple(notes))
 
@@ -188,12 +196,17 @@ def _records(source: Source) -> Iterator[Node]:
     for number, line in enumerate(source.text.splitlines(), start=1):
         if line.strip():
             where = f"{source.where}: line {number}"
-            try:
-                yield Node(json.loads(line), where)
-            except (ValueError, RecursionError) as error:
-                raise InputFileError(
-                    describe(f"not valid JSON, cut off or damaged ({error})", where=where)
-                ) from error
+            yield Node(parsed(line, where), where)
+
+
+def _refuse_cut(source: Source, records: int, requests: Node) -> None:
+    """Refuse fewer records than there were requests."""
+    if records < requests.number():
+        raise InputFileError(
+            describe("fewer records than the run had requests, so the file is cut off",
+                     where=source.where, value=records,
+                     allowed=f"{requests.number():g}, as {_SUMMARY} beside it says")
+        )
 
 
 def _left_out(record: Node) -> str | None:

@@ -5,7 +5,8 @@ the weights to the GPU) and ``b1 = …; b2 = …; … b16 = …;`` (the time of 
 They become ``load_ms`` and one time for each batch size. The size of ``model.clockwork_params``
 beside it, which holds the weights, becomes ``memory_mb``.
 
-Which statistic the one time is, is not said there; it is taken as the mean, so commands need
+A last setting that ends neither in ``;`` nor with its line is cut off, and refused. Which
+statistic the one time is, is not said there; it is taken as the mean, so commands need
 ``--service mean``. There is no accuracy. The model is named after the folder.
 
 Source: Clockwork, ``src/clockwork/model/batched.cpp`` (the file) and ``worker.cpp`` (ns).
@@ -50,6 +51,11 @@ def _settings(source: Source) -> dict[str, int]:
     """Times in ns by name."""
     values: dict[str, int] = {}
     text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), source.text)
+    if not text.endswith("\n") and not text.rstrip().endswith(";"):
+        raise InputFileError(
+            describe("the last setting has no end, so the file is cut off", where=source.where,
+                     value=text.rpartition("\n")[2].strip(), allowed="bN = NS;")
+        )
     for number, line in enumerate(text.splitlines(), start=1):
         for part in re.split(r"(?<=;)", line):
             if not part.strip(" \t;"):

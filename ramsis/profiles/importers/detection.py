@@ -31,9 +31,11 @@ from ramsis.profiles.importers import (
 from ramsis.profiles.importers.rows import read_rows
 from ramsis.profiles.importers.runs import Given, Run, Source
 
-__all__ = ["RUN_FORMATS", "detect", "run_files"]
+__all__ = ["RUN_FORMATS", "detect", "run_files", "table_file"]
 
 _MOST_FILES = 10_000
+_OF_FOLDERS = ("timm", "ramsis-artifact")
+"""Formats of a table that are read from a folder as a whole."""
 
 
 class RunFormat(Protocol):
@@ -83,11 +85,31 @@ def detect(path: Path) -> str:
     return _of_folder(path) if path.is_dir() else _of_file(path)
 
 
-def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], int]:
-    """The files of one format in a folder (or the file itself), and how many others lie there."""
+def table_file(path: Path, format: str) -> Path:
+    """The table of a format in a folder, which must be one; a file is that itself.
+
+    Raises
+    ------
+    InputFileError
+        There is none, or there are several.
+    """
+    if not path.is_dir() or format in _OF_FOLDERS:
+        return path
+    found = [file for file in _tables(path) if _table_format(file) == format]
+    if len(found) != 1:
+        raise InputFileError(
+            describe("not one table of this format in this folder", where=str(path),
+                     value=", ".join(file.name for file in found[:5]) or None,
+                     allowed="one, or its file instead of the folder")
+        )
+    return found[0]
+
+
+def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], list[str]]:
+    """The files of one format in a folder (or the file itself), and the names of the others."""
     if not path.is_dir():
         _refuse_another(path, format)
-        return [(path.name, path)], 0
+        return [(path.name, path)], []
     found = [(file.relative_to(path).as_posix(), file, _run_format(file))
              for file in _files(path)]
     fitting = [(name, file) for name, file, kind in found if kind == format]
@@ -95,7 +117,8 @@ def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], int]:
         raise InputFileError(
             describe(f"no file of the format {format} in this folder", where=str(path))
         )
-    return _without_summaries(fitting, format), len(found) - len(fitting)
+    return (_without_summaries(fitting, format),
+            [name for name, _, kind in found if kind != format])
 
 
 def _refuse_another(path: Path, format: str) -> None:
@@ -133,21 +156,37 @@ def _of_file(path: Path) -> str:
             describe("cannot tell the format by what the JSON holds", where=str(path),
                      allowed="a file of " + ", ".join(RUN_FORMATS))
         )
-    header = read_rows(path).columns
-    for name, recognises, _ in _HEADERS:
-        if recognises(header):
-            return name
+    name = _table_format(path)
+    if name is not None:
+        return name
     raise InputFileError(
         describe("cannot tell the format by the columns", where=str(path),
-                 value=", ".join(header),
+                 value=", ".join(read_rows(path).columns),
                  allowed="; ".join(f"{name} ({shown})" for name, _, shown in _HEADERS))
     )
+
+
+def _table_format(path: Path) -> str | None:
+    """The format of a CSV file by its header; None for another file."""
+    if os.stat(path).st_size > MAX_FILE_BYTES:
+        return "long-csv" if long_csv.holds_samples(path) else None
+    header = read_rows(path).columns
+    return next((name for name, recognises, _ in _HEADERS if recognises(header)), None)
+
+
+def _tables(path: Path) -> list[Path]:
+    return sorted(file for file in path.glob("*.csv") if not file.name.startswith("."))
 
 
 def _of_folder(path: Path) -> str:
     counts: dict[str, int] = {}
     for file in _files(path):
         kind = _run_format(file)
+        if kind is not None:
+            counts[kind] = counts.get(kind, 0) + 1
+    tables = [] if counts else _tables(path)
+    for file in tables:
+        kind = _table_format(file)
         if kind is not None:
             counts[kind] = counts.get(kind, 0) + 1
     if len(counts) > 1:
@@ -158,7 +197,7 @@ def _of_folder(path: Path) -> str:
         )
     if counts:
         return next(iter(counts))
-    return "timm" if any(path.glob("*.csv")) else "ramsis-artifact"
+    return _of_file(tables[0]) if tables else "ramsis-artifact"
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -180,11 +219,21 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _run_format(file: Path) -> str | None:
-    """The format of a file of one run; None for another file, readable or not."""
+    """The format of a file of one run in a folder; None for another file, readable or not.
+
+    A damaged JSON file is refused: it may be a run, and the others alone be half of the runs.
+    """
+    json = file.suffix in (".json", ".jsonl")
     try:
-        return _run_format_of(Source(file))
+        source = Source(file)
     except InputFileError:
+        if file.suffix == ".json" and os.stat(file).st_size <= MAX_FILE_BYTES:
+            raise
         return None
+    kind = _run_format_of(source)
+    if kind is None and json and source.first_record() is None:
+        source.node()
+    return kind
 
 
 def _run_format_of(source: Source) -> str | None:

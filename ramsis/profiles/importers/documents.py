@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
+from ramsis.files import keys_once
 
 __all__ = ["Node", "parsed"]
 
@@ -20,10 +21,10 @@ def parsed(text: str, where: str) -> Any:
     Raises
     ------
     InputFileError
-        When it is not JSON.
+        When it is not JSON, or an object has a key twice.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=keys_once)
     except (ValueError, RecursionError) as error:
         raise InputFileError(
             describe(f"not valid JSON, cut off or damaged ({error})", where=where)

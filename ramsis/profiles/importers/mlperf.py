@@ -10,9 +10,11 @@
 - Offline: all samples at once, so there are no latencies.
 
 Latencies are in **ns**, as their labels say; those of SingleStream are confirmed by Little's law.
-The file does not name the model. Accuracy is in another file of loadgen, and left out.
+The file does not name the model. Accuracy is in another file of loadgen, and left out. The last
+line, on the errors of the test, is written when all others are: a summary without it is cut off.
 
-Source: mlcommons/inference, ``loadgen``; files that loadgen 6.0 wrote.
+Source: mlcommons/inference, ``loadgen`` (the last line: ``logging.cc``); files that loadgen 6.0
+wrote.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ramsis.profiles.importers.runs import (
     Run,
     Source,
     in_flight_refused,
+    percentiles_left_out,
 )
 
 __all__ = ["ServerRun", "read", "read_server", "recognises"]
@@ -42,8 +45,9 @@ _STATISTICS = {"Mean latency": "mean_ms", "Min latency": "min_ms", "Max latency"
                "95.00 percentile latency": "p95_ms", "99.00 percentile latency": "p99_ms"}
 _LINE = re.compile(r"^([^:\n]*\S) *: *(\S.*?)\s*$", re.M)
 _QUERIES = re.compile(r"rocessed at least \d+ queries \((\d+)\)")
-_PROCESSED = re.compile(r"Processed (\d+) queries")
+_PROCESSED = re.compile(r"rocessed (\d+) queries")
 _PERCENTILE = re.compile(r"(\d+\.\d+) percentile latency \(ns\)")
+_END = re.compile(r"^(No errors|\d+ ERRORS?) encountered[^\n]*\.\s*\Z", re.M)
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source, given: Given) -> list[Run]:
     """The run of a file."""
-    lines = dict(_LINE.findall(source.text))
+    lines = _lines(source)
     scenario = lines.get("Scenario", "")
     if lines.get("Mode") != "PerformanceOnly":
         raise NotAProfileError(
@@ -96,7 +100,7 @@ def read(source: Source, given: Given) -> list[Run]:
     if rate is not None:
         per_s = _number(source, lines, "QPS w/ loadgen overhead")
         in_flight_refused(source.where, per_s, statistics["mean_ms"])
-    return [Run(statistics, batch=batch, notes=_notes(lines, scenario))]
+    return [Run(statistics, batch=batch, notes=_notes(source, lines, scenario))]
 
 
 def read_server(path: str | os.PathLike[str]) -> ServerRun:
@@ -108,9 +112,9 @@ def read_server(path: str | os.PathLike[str]) -> ServerRun:
         A file of something else, of another scenario, or that lacks a figure.
     """
     source = Source(Path(path))
-    lines = dict(_LINE.findall(source.text))
+    lines = _lines(source) if recognises(source) else {}
     for label, wanted in (("Scenario", "Server"), ("Mode", "PerformanceOnly")):
-        if not recognises(source) or lines.get(label) != wanted:
+        if lines.get(label) != wanted:
             raise InputFileError(
                 describe("not a summary of loadgen's Server scenario",
                          where=f"{source.where}: {label}", value=lines.get(label), allowed=wanted)
@@ -132,6 +136,26 @@ def read_server(path: str | os.PathLike[str]) -> ServerRun:
         lines.get("Result is", "unknown"))
 
 
+def _lines(source: Source) -> dict[str, str]:
+    """What a summary says, by label; one that is cut off is refused, and several in a file."""
+    lines: dict[str, str] = {}
+    for label, text in _LINE.findall(source.text):
+        if label in lines:
+            raise InputFileError(
+                describe("appears twice, so the file holds several summaries or is damaged",
+                         where=f"{source.where}: {label}", value=text,
+                         allowed="a file for each run")
+            )
+        lines[label] = text
+    if not _END.search(source.text):
+        raise InputFileError(
+            describe("the summary has no end, so it is cut off", where=source.where,
+                     value=source.text.rstrip().rpartition("\n")[2],
+                     allowed="a last line as 'No errors encountered during test.'")
+        )
+    return lines
+
+
 def _statistics(source: Source, lines: dict[str, str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for label, name in _STATISTICS.items():
@@ -144,7 +168,7 @@ def _statistics(source: Source, lines: dict[str, str]) -> dict[str, Any]:
                          allowed=f"{label} (ns)")
             )
         found[name] = _number(source, lines, stated) / 1e6
-    queries = _QUERIES.search(source.text)
+    queries = _QUERIES.search(source.text) or _PROCESSED.search(source.text)
     if queries:
         found["n"] = int(queries[1])
     return found
@@ -164,8 +188,13 @@ def _number(source: Source, lines: dict[str, str], label: str) -> float:
     return value
 
 
-def _notes(lines: dict[str, str], scenario: str) -> tuple[str, ...]:
-    notes = []
+def _notes(source: Source, lines: dict[str, str], scenario: str) -> tuple[str, ...]:
+    notes = list(percentiles_left_out(
+        f"p{level[1]}" for label in lines if (level := _PERCENTILE.fullmatch(label))
+        and label.removesuffix(" (ns)") not in _STATISTICS))
+    end = _END.search(source.text)
+    if end and end[1] != "No errors":
+        notes.append(f"loadgen met errors ({end[1]}), which its detailed log names")
     if scenario == "MultiStream":
         notes.append("MultiStream: a query counts as one batch; how the system under test divided "
                      "it is not in the file")

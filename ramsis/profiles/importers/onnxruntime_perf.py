@@ -6,10 +6,11 @@
   percentiles. The time to create the session becomes ``load_ms``.
 
 The tool appends to a result file that exists, so one that holds several runs is refused: their
-batch sizes may differ. The batch size is not in the file. The name in the result file is that of
-the folder in which the model lay. Peak working set (of the process) and CPU usage are left out.
-Runs of several threads (``-c``) are refused where the console output shows them: their inferences
-slow each other. There is no accuracy.
+batch sizes may differ. So is one whose percentiles do not go on to the last, P999, and console
+output that ends in the middle: they are cut off. The batch size is not in the file. The name in
+the result file is that of the folder in which the model lay. Peak working set (of the process) and
+CPU usage are left out. Runs of several threads (``-c``) are refused where the console output shows
+them: their inferences slow each other. There is no accuracy.
 
 Source: microsoft/onnxruntime, ``onnxruntime/test/perftest/performance_runner.cc``.
 """
@@ -25,14 +26,23 @@ import numpy as np
 
 from ramsis.errors import InputFileError, describe
 from ramsis.numerals import decimal_number
-from ramsis.profiles.importers.runs import Given, Run, Source, in_flight_refused
+from ramsis.profiles.importers.runs import (
+    Given,
+    Run,
+    Source,
+    in_flight_refused,
+    percentiles_left_out,
+)
 
 __all__ = ["read", "recognises"]
 
 _ROW = re.compile(r"[^,]*,[-+.\deE]+,\d+,-?\d+,\d+\s*")
 _STATISTIC = re.compile(r"(Min|Max|P50|P90|P95|P99|P999) Latency: (\S+) (\S+)\s*")
+_PEAK = re.compile(r"^Peak working set size: \d+ bytes\s*$", re.M)
 _NAMES = {"Min": "min_ms", "Max": "max_ms", "P50": "p50_ms", "P90": "p90_ms", "P95": "p95_ms",
           "P99": "p99_ms"}
+_LAST = {"Min", "Max", "P50", "P90", "P95", "P99", "P999"}
+"""What the tool writes at the end, where it is asked for statistics."""
 _LONGEST_S = 3600.0
 """Inferences above this are no seconds."""
 _LABELS = {"session": ("Session creation time cost", "s"),
@@ -66,6 +76,7 @@ def _from_rows(source: Source) -> Run:
             continue
         statistic = _STATISTIC.fullmatch(line)
         if statistic:
+            _refuse_again(statistic[1], stated, where)
             stated[statistic[1]] = _seconds(statistic[2], statistic[3], where)
             continue
         if not _ROW.fullmatch(line):
@@ -83,9 +94,28 @@ def _from_rows(source: Source) -> Run:
         names.add(name)
         samples.append(_seconds(seconds, "s", where))
     _compare(samples, stated, source.where)
+    _refuse_cut(stated, source.where)
     model = names.pop() if len(names) == 1 else None
     return Run({}, np.array(samples) * 1000.0, None, model or None, (
-        "whether several threads ran inferences at a time is not in a result file",))
+        "whether several threads ran inferences at a time is not in a result file",
+        "peak working set and CPU usage, left out"))
+
+
+def _refuse_again(name: str, stated: dict[str, float], where: str) -> None:
+    if name in stated:
+        raise InputFileError(
+            describe("appears twice, so the file holds several runs", where=where,
+                     value=f"{name} Latency", allowed="a file for each run")
+        )
+
+
+def _refuse_cut(stated: dict[str, float], where: str) -> None:
+    """Refuse statistics that do not go on to the last."""
+    if stated and stated.keys() != _LAST:
+        raise InputFileError(
+            describe("the statistics have no end, so the file is cut off", where=where,
+                     value=", ".join(stated), allowed="Min, Max, P50 to P999 Latency")
+        )
 
 
 def _seconds(text: str, unit: str, where: str) -> float:
@@ -126,25 +156,42 @@ def _from_console(source: Source) -> Run:
             describe("missing", where=f"{source.where}: {_LABELS['mean'][0]}")
         )
     statistics: dict[str, Any] = {"mean_ms": mean}
+    stated: dict[str, float] = {}
     for found in _STATISTIC.finditer(source.text):
-        seconds = _seconds(found[2], found[3], f"{source.where}: {found[1]} Latency")
+        where = f"{source.where}: {found[1]} Latency"
+        _refuse_again(found[1], stated, where)
+        stated[found[1]] = _seconds(found[2], found[3], where)
         if found[1] in _NAMES:
-            statistics[_NAMES[found[1]]] = round(seconds * 1000, 6)
+            statistics[_NAMES[found[1]]] = round(stated[found[1]] * 1000, 6)
+    _refuse_cut(stated, source.where)
+    if not (_PEAK.search(source.text) and (stated or source.text.endswith("\n"))):
+        raise InputFileError(
+            describe("the output has no end, so it is cut off", where=source.where,
+                     value=source.text.rstrip().rpartition("\n")[2],
+                     allowed="the output up to 'Peak working set size: N bytes' or further")
+        )
     if values["requests"] is not None:
         statistics["n"] = int(values["requests"])
     if values["sum"] is not None and values["wall"] is not None:
         in_flight_refused(source.where, 1000.0 / values["wall"], values["sum"])
     session = values["session"]
     return Run(statistics, load_ms=None if session is None else session * 1000.0, notes=(
-        "percentiles of onnxruntime_perf_test, taken on the console",))
+        "percentiles of onnxruntime_perf_test, taken on the console",
+        "peak working set and CPU usage, left out",
+        *percentiles_left_out(["p99.9"] if stated else [])))
 
 
 def _labelled(source: Source, label: str, unit: str) -> float | None:
     """The number after a label, in its unit."""
-    line = re.search(rf"^{label}: *(\S+) *(\S*)\s*$", source.text, re.M)
-    if line is None:
+    lines = list(re.finditer(rf"^{label}: *(\S+) *(\S*)[ \t\r]*$", source.text, re.M))
+    if not lines:
         return None
-    where = f"{source.where}: {label}"
+    line, where = lines[0], f"{source.where}: {label}"
+    if len(lines) > 1:
+        raise InputFileError(
+            describe("appears twice, so the file holds several runs", where=where,
+                     value=len(lines), allowed="a file for each run")
+        )
     if line[2] != unit:
         raise InputFileError(describe("unknown unit", where=where, value=line[2], allowed=unit))
     try:

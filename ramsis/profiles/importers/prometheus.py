@@ -10,7 +10,9 @@ The labels ``model``, ``model_name`` or ``deployment`` and ``batch_size`` or ``b
 and batch size; over other labels (replica, version) the counts are added up, which is noted. The
 mean is exact. A percentile is known up to its bucket: it is taken on the straight line between the
 bucket's ends, as Prometheus does, and ``relative_error`` says how far the 95th may be off. A
-percentile in the last bucket, which has no end, is left out.
+percentile in the last bucket, which has no end, is left out. A file whose last line has no end, a
+sample that stands there twice, and counts without their sum are refused: the file is cut off, or
+made of two.
 
 Source: Prometheus' documentation, "Exposition formats" and "histogram_quantile()".
 """
@@ -49,6 +51,7 @@ class _Series:
     counts: dict[float, float] = field(default_factory=dict)
     total: float = 0.0
     sum: float = 0.0
+    kinds: set[str] = field(default_factory=set)
     others: dict[str, set[str]] = field(default_factory=dict)
 
 
@@ -62,9 +65,20 @@ def read(source: Source, given: Given) -> list[Run]:
     name = _chosen(source, given.metric)
     factor = _factor(source, name)
     series = _series(source, name)
-    if not series:
+    _refuse_cut(f"{source.where}: {name}", series)
+    counted = {key: item for key, item in series.items() if item.total > 0}
+    if not counted:
         raise InputFileError(describe("the histogram is empty", where=f"{source.where}: {name}"))
-    return [_run(f"{source.where}: {name}", key, item, factor) for key, item in series.items()]
+    notes = _left_out(source, name, len(series) - len(counted))
+    return [_run(f"{source.where}: {name}", key, item, factor, notes)
+            for key, item in counted.items()]
+
+
+def _left_out(source: Source, name: str, empty: int) -> list[str]:
+    """Notes on what else the file holds."""
+    others = [other for other in dict.fromkeys(_TYPE.findall(source.text)) if other != name]
+    notes = [f"other histograms, left out: {', '.join(others)}"] if others else []
+    return notes + ([f"series without a count, left out: {empty}"] if empty else [])
 
 
 def _chosen(source: Source, wanted: str | None) -> str:
@@ -101,6 +115,11 @@ def _factor(source: Source, name: str) -> float:
 
 def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _Series]:
     found: dict[tuple[str | None, int | None], _Series] = {}
+    seen: set[tuple[str, ...]] = set()
+    if not source.text.endswith("\n"):
+        raise InputFileError(
+            describe("the last line has no end, so the file is cut off", where=source.where,
+                     value=source.text.rpartition("\n")[2], allowed="a line feed after each line"))
     for number, line in enumerate(source.text.splitlines(), start=1):
         if not line.startswith(name) or line[len(name):].partition("{")[0].split(" ")[0] not in (
                 "_bucket", "_sum", "_count"):
@@ -111,8 +130,14 @@ def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _S
             raise InputFileError(describe("not a sample", where=where, value=line))
         labels = _labels(sample[2] or "", where)
         value = _value(sample[3], where)
+        own = (sample[1], *sorted(f"{label}={text}" for label, text in labels.items()))
+        if own in seen:
+            raise InputFileError(describe("appears twice", where=where, value=line,
+                                          allowed="each sample once: a file of one scrape"))
+        seen.add(own)
         item = found.setdefault(_key(labels, where), _Series())
         kind = sample[1].removeprefix(name)
+        item.kinds.add(kind)
         if kind == "_bucket":
             edge = _value(labels.pop("le", ""), where, infinite=True)
             item.counts[edge] = item.counts.get(edge, 0.0) + value
@@ -122,7 +147,16 @@ def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _S
             item.total += value
             for label, text in labels.items():
                 item.others.setdefault(label, set()).add(text)
-    return {key: item for key, item in found.items() if item.total > 0}
+    return found
+
+
+def _refuse_cut(where: str, series: dict[tuple[str | None, int | None], _Series]) -> None:
+    for (model, batch), item in series.items():
+        if len(item.kinds) < 3:
+            raise InputFileError(
+                describe("not all of buckets, sum and count are there, so the file is cut off",
+                         where=f"{where} of model {model}, batch size {batch}",
+                         value=", ".join(sorted(item.kinds)), allowed="_bucket, _count, _sum"))
 
 
 def _labels(text: str, where: str) -> dict[str, str]:
@@ -163,7 +197,8 @@ def _key(labels: dict[str, str], where: str) -> tuple[str | None, int | None]:
 
 
 def _run(
-    where: str, key: tuple[str | None, int | None], series: _Series, factor: float
+    where: str, key: tuple[str | None, int | None], series: _Series, factor: float,
+    notes: list[str],
 ) -> Run:
     edges = sorted(series.counts)
     counts = np.array([series.counts[edge] for edge in edges])
@@ -188,17 +223,17 @@ def _run(
             describe("the sum does not fit the buckets, so their units differ", where=where,
                      value=mean, allowed=f"a mean from {least:g} to {most:g}")
         )
-    return _from_buckets(key, series, edges, counts, factor)
+    return _from_buckets(key, series, edges, counts, factor, notes)
 
 
 def _from_buckets(
     key: tuple[str | None, int | None], series: _Series, edges: Sequence[float],
-    counts: np.ndarray[Any, np.dtype[np.float64]], factor: float,
+    counts: np.ndarray[Any, np.dtype[np.float64]], factor: float, more: list[str],
 ) -> Run:
     statistics: dict[str, Any] = {"n": int(series.total),
                                   "mean_ms": series.sum / series.total * factor}
     notes = ["percentiles are those of a histogram, on the straight line between the ends of a "
-             "bucket"]
+             "bucket", *more]
     unknown = []
     for name, level in _LEVELS.items():
         place = int(np.searchsorted(counts, level * series.total))

@@ -36,8 +36,10 @@ def read(path: Path) -> dict[str, Measured]:
     table.require(_REQUIRED, (*_REQUIRED, *_OTHERS))
     samples: dict[str, dict[int, dict[tuple[str, str], Row]]] = {}
     right: dict[str, list[str]] = {}
+    left_out = 0
     for row in table.rows:
         if row.cells.get("outcome", "") not in _ANSWERED or not row.cells.get("start_s"):
+            left_out += 1
             continue
         model = row.text("model")
         size = row.count("run_as" if row.cells.get("run_as") else "batch")
@@ -49,6 +51,7 @@ def read(path: Path) -> dict[str, Measured]:
     return {model: Measured(
         [_profile(size, list(rows.values())) for size, rows in sorted(sizes.items())],
         accuracy=_share(right[model]),
+        notes=[f"requests that failed or were dropped, left out: {left_out}"] if left_out else [],
         more="requests of which one runs alone, or `ramsis serve --calibrate`")
         for model, sizes in sorted(samples.items())}
 

@@ -9,7 +9,7 @@ name of a model falls back to that of the file.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from ramsis.profiles.importers.rows import Measured, read_text
 from ramsis.profiles.values import ProfileError
 
 __all__ = ["Given", "NotAProfileError", "Run", "Source", "gather", "in_flight_refused",
-           "overlap_refused"]
+           "overlap_refused", "percentiles_left_out"]
 
 _QUANTILES = 128
 _IN_FLIGHT = 1.05
@@ -234,6 +234,12 @@ def _refuse_unused(given: Given, names: Sequence[str]) -> None:
                     describe("fits no file of the source", where=option, value=pattern,
                              allowed=", ".join(names[:5]))
                 )
+
+
+def percentiles_left_out(names: Iterable[str]) -> tuple[str, ...]:
+    """A note on the percentiles that a file states and a profile does not hold."""
+    found = ", ".join(names)
+    return (f"percentiles that a profile does not hold, left out: {found}",) if found else ()
 
 
 def in_flight_refused(where: str, rate_per_s: float, latency_ms: float) -> None:

@@ -14,6 +14,7 @@ Source: vllm-project/vllm, ``vllm/benchmarks/serve.py``.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ramsis.errors import InputFileError, describe
@@ -24,6 +25,7 @@ from ramsis.profiles.importers.runs import (
     Run,
     Source,
     in_flight_refused,
+    percentiles_left_out,
 )
 
 __all__ = ["read", "recognises"]
@@ -31,6 +33,8 @@ __all__ = ["read", "recognises"]
 _STATISTICS = {"mean_e2el_ms": "mean_ms", "std_e2el_ms": "std_ms", "median_e2el_ms": "p50_ms",
                "p50_e2el_ms": "p50_ms", "p90_e2el_ms": "p90_ms", "p95_e2el_ms": "p95_ms",
                "p99_e2el_ms": "p99_ms"}
+
+_PERCENTILE = re.compile(r"(p\d+(?:\.\d+)?)_e2el_ms")
 
 
 def recognises(source: Source) -> bool:
@@ -100,4 +104,7 @@ def _notes(document: Node) -> tuple[str, ...]:
     failed = document.get("failed")
     if failed is not None and failed.number() > 0:
         notes.append(f"failed requests, left out: {failed.number():g}")
+    notes += percentiles_left_out(
+        level[1] for name in document.value
+        if name not in _STATISTICS and (level := _PERCENTILE.fullmatch(name)))
     return tuple(notes)

@@ -1,0 +1,332 @@
+"""A policy file replayed on raw samples, twice: by questions to the runtime, and compiled.
+
+Neither shares code with ``ramsis.sim`` or with what computes promises. Both are one event loop: a
+request arrives, a worker becomes idle, or a wait ends; then the queue's lookup is asked until it
+has nothing more to do. A batch takes one of the measured samples of the size that the answer says
+to run. :func:`through_runtime` asks as a server would. :func:`compiled` is for millions of
+requests, and reads the file by itself, as ``docs/lookup.md`` says. With the same numbers drawn
+the two give every request the same answer (tests/sim/test_raw_replay.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis import runtime
+from ramsis.policy import Policy
+
+__all__ = ["Chance", "Replayed", "compiled", "replayed", "through_runtime"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Samples = Mapping[str, Mapping[int, FloatArray]]
+"""Measured latencies in ms by model and batch size."""
+Document = Mapping[str, Any]
+"""A policy file as JSON has it."""
+
+_STRETCHES = 40
+_TOLERANCE_MS = 1e-6
+_WAIT, _DROP = -1, -2
+
+
+class Replayed(NamedTuple):
+    """What a policy delivered.
+
+    Attributes
+    ----------
+    violation_rate, effective_accuracy : float
+    error : float
+        Standard error of the violation rate, by the means of stretches.
+    """
+
+    violation_rate: float
+    effective_accuracy: float
+    error: float
+
+
+class Chance(NamedTuple):
+    """All that a replay leaves to chance.
+
+    Attributes
+    ----------
+    arrival_ms : ndarray, shape (n,)
+        Rising.
+    luck : ndarray, shape (n,)
+        In [0, 1): which of the samples each batch takes, in the order of their starts.
+    coin : ndarray, shape (n,)
+        In [0, 1): the draws at a place with two actions, used in turn, over and over.
+    """
+
+    arrival_ms: FloatArray
+    luck: FloatArray
+    coin: FloatArray
+
+    @classmethod
+    def drawn(cls, load_qps: float, queries: int, seed: int) -> Chance:
+        """Poisson arrivals."""
+        rng = np.random.default_rng(seed)
+        return cls(np.cumsum(rng.exponential(1000.0 / load_qps, queries)), rng.random(queries),
+                   rng.random(queries))
+
+
+def replayed(policy: Policy, samples: Samples, queries: int, seed: int) -> Replayed:
+    """A policy on Poisson arrivals at its load and raw samples, after a while to settle."""
+    chance = Chance.drawn(policy.load_qps, queries, seed)
+    earned = compiled(policy.to_document(), samples, chance)[queries // 50:]
+    late = [float(part.mean()) for part in np.array_split(earned == 0.0, _STRETCHES)]
+    return Replayed(float((earned == 0.0).mean()), float(earned.mean()),
+                    float(np.std(late, ddof=1)) / _STRETCHES**0.5)
+
+
+def through_runtime(document: Document, samples: Samples, chance: Chance) -> FloatArray:
+    """What each request earns: the accuracy of its model, 0 where it is late; shape (n,)."""
+    coin, coins = chance.coin.tolist(), 0
+
+    def uniform() -> float:
+        nonlocal coins
+        coins += 1
+        return float(coin[(coins - 1) % len(coin)])
+
+    selector = runtime.selector_of(dict(document), "replay", uniform)
+    arrival, luck = chance.arrival_ms.tolist(), chance.luck.tolist()
+    kept = {name: {b: drawn.tolist() for b, drawn in sizes.items()}
+            for name, sizes in samples.items()}
+    accuracy = {model["name"]: model["accuracy"] for model in document["models"]}
+    workers, slo_ms = document["workers"], document["slo_ms"]
+    central = document["dispatch"] == "central-queue"
+    queues = [deque[int]() for _ in range(1 if central else workers)]
+    idle = [workers] if central else [1] * workers
+    ends: list[tuple[float, int]] = []
+    rings, below = np.inf, np.inf  # the end of a wait, and the slack to ask with
+    earned = np.zeros(len(arrival))
+    batches = 0
+
+    def act(q: int, now: float, slack_ms: float) -> None:
+        nonlocal batches, rings, below
+        queue, rings = queues[q], np.inf
+        while queue and (idle[q] or central):
+            deadline = arrival[queue[0]] + slo_ms
+            answer = selector(len(queue), min(deadline - now, slack_ms), idle[q])
+            slack_ms = np.inf
+            if isinstance(answer, runtime.Drop):
+                queue.popleft()
+                continue
+            if isinstance(answer, runtime.Wait):
+                if answer.below_ms is not None:
+                    rings = max(deadline - answer.below_ms, now)
+                    below = float(np.nextafter(answer.below_ms, -np.inf))
+                return
+            model, batch = answer
+            measured = kept[model][answer.run_as]
+            end = now + measured[int(luck[batches] * len(measured))]
+            batches += 1
+            for _ in range(batch):
+                query = queue.popleft()
+                if end <= arrival[query] + slo_ms:
+                    earned[query] = accuracy[model]
+            idle[q] -= 1
+            heappush(ends, (end, q))
+
+    coming = 0
+    while coming < len(arrival) or ends:
+        arrives = arrival[coming] if coming < len(arrival) else np.inf
+        if rings < min(arrives, ends[0][0] if ends else np.inf):
+            act(0, rings, below)
+        elif ends and ends[0][0] <= arrives:
+            now, q = heappop(ends)
+            idle[q] += 1
+            act(q, now, np.inf)
+        else:
+            q = coming % len(queues)
+            queues[q].append(coming)
+            coming += 1
+            act(q, arrives, np.inf)
+    return earned
+
+
+class _Table(NamedTuple):
+    """The decision table in arrays.
+
+    Attributes
+    ----------
+    idle, queued : ndarray of int
+        Levels.
+    edge_ms : ndarray, shape (J,)
+        Slacks that reach the bins.
+    row_of : ndarray of int, shape (I, N)
+        Row by idle level and queue level, but for 0.
+    code, ends : ndarray of int, shape (R, J)
+        Answer by row and bin; the bin below whose edge a wait ends, 0 where it does not.
+    longer : int
+        Code for a longer queue.
+    place : ndarray of int, shape (5,)
+        Idle level, queue level and bin with a second action, that code, and the end of its wait;
+        the first is -1 where there is none.
+    probability : float
+        Of the second action.
+    """
+
+    idle: IntArray
+    queued: IntArray
+    edge_ms: FloatArray
+    row_of: IntArray
+    code: IntArray
+    ends: IntArray
+    longer: int
+    place: IntArray
+    probability: float
+
+
+class _Batches(NamedTuple):
+    """What the actions do: queries, accuracy, and where their samples stand in ``sample_ms``."""
+
+    size: IntArray
+    accuracy: FloatArray
+    first: IntArray
+    count: IntArray
+    sample_ms: FloatArray
+
+
+def compiled(document: Document, samples: Samples, chance: Chance) -> FloatArray:
+    """The same as :func:`through_runtime`."""
+    return np.asarray(_events(
+        _table(document), _batches(document, samples), chance, document["slo_ms"],
+        document["workers"], document["dispatch"] == "central-queue"))
+
+
+def _table(document: Document) -> _Table:
+    table = document["table"]
+    axes, bins = table["axes"], len(table["axes"]["slack_ms"])
+    rows = [_by_bin(row, bins) for row in table["rows"]]
+    row_of = np.array(table["index"], dtype=np.int64)
+    second, place, probability = table.get("randomised"), [-1, 0, 0, 0, 0], 0.0
+    if second is not None:
+        i, n, j = second["place"]
+        code, ends = (list(part) for part in rows[row_of[i, n]])
+        for above in range(j + 1, bins):
+            if code[above] == _WAIT and ends[above] <= j:
+                ends[above] = j + 1
+        lasting = ends[j - 1] if j and code[j - 1] == _WAIT else j
+        ends[j] = lasting
+        row_of[i, n] = len(rows)
+        rows.append((code, ends))
+        place, probability = [i, n, j, second["code"], lasting], second["probability"]
+    code_of, ends_of = (np.array(part, dtype=np.int64) for part in zip(*rows, strict=True))
+    return _Table(np.array(axes["idle"]), np.array(axes["queued"]),
+                  np.array(axes["slack_ms"]) - _TOLERANCE_MS, row_of, code_of, ends_of,
+                  table["longer_queue"], np.array(place), probability)
+
+
+def _by_bin(row: list[int], bins: int) -> tuple[list[int], list[int]]:
+    """The code of each slack bin, and the bin from which it holds."""
+    codes, starts = list[int](), list[int]()
+    for start, code, stop in zip(row[::2], row[1::2], [*row[2::2], bins], strict=True):
+        codes += [code] * (stop - start)
+        starts += [start] * (stop - start)
+    return codes, starts
+
+
+def _batches(document: Document, samples: Samples) -> _Batches:
+    size, accuracy, drawn = [], [], []
+    for m, batch in document["table"]["actions"]:
+        model = document["models"][m]
+        run_as = model.get("run_as") or []
+        size.append(batch)
+        accuracy.append(model["accuracy"])
+        drawn.append(samples[model["name"]][run_as[batch - 1] if batch <= len(run_as) else batch])
+    count = np.array([len(one) for one in drawn])
+    return _Batches(np.array(size), np.array(accuracy), np.cumsum(count) - count, count,
+                    np.concatenate(drawn))
+
+
+@numba.njit(cache=True)
+def _ask(
+    table: _Table, queued: int, slack_ms: float, idle: int, coin: float
+) -> tuple[int, int, bool]:
+    """The code, the bin below whose edge a wait ends (or 0), and whether the coin was used."""
+    longest = table.queued[-1]
+    if queued > longest and table.longer == _DROP:
+        return _DROP, 0, False
+    if idle == 0:
+        return _WAIT, 0, False
+    if queued > longest:
+        return table.longer, 0, False
+    i = np.searchsorted(table.idle, idle, side="right") - 2
+    n = np.searchsorted(table.queued, queued, side="right") - 2
+    j = max(np.searchsorted(table.edge_ms, slack_ms, side="right") - 1, 0)
+    place = table.place
+    chance = place[0] == i and place[1] == n and place[2] == j
+    if chance and coin < table.probability:
+        return place[3], place[4], True
+    row = table.row_of[i, n]
+    return table.code[row, j], table.ends[row, j], chance
+
+
+@numba.njit(cache=True)
+def _events(
+    table: _Table, batches: _Batches, chance: Chance, slo_ms: float, workers: int, central: bool
+) -> FloatArray:
+    """What each request earns; request i joins queue i modulo their number."""
+    queues = 1 if central else workers
+    arrival, luck, coin = chance.arrival_ms, chance.luck, chance.coin
+    earned = np.zeros(arrival.size)
+    joined, taken = np.zeros(queues, np.int64), np.zeros(queues, np.int64)
+    idle = np.full(queues, workers // queues)
+    end = np.full(workers, np.inf)
+    rings, below, slack = np.inf, np.inf, np.inf
+    coming, started, coins = 0, 0, 0
+    while True:
+        arrives = arrival[coming] if coming < arrival.size else np.inf
+        worker = 0
+        for other in range(1, workers):
+            if end[other] < end[worker]:
+                worker = other
+        ends = end[worker]
+        if arrives == np.inf and ends == np.inf:
+            return earned
+        slack = np.inf
+        if rings < min(arrives, ends):
+            q, now, slack = 0, rings, below
+        elif ends <= arrives:
+            q, now = worker % queues, ends
+            idle[q] += 1
+            end[worker] = np.inf
+        else:
+            q, now = coming % queues, arrives
+            joined[q] += 1
+            coming += 1
+        rings = np.inf
+        while joined[q] > taken[q] and (idle[q] > 0 or central):
+            deadline = arrival[q + taken[q] * queues] + slo_ms
+            code, low, used = _ask(table, joined[q] - taken[q], min(deadline - now, slack),
+                                   idle[q], coin[coins % coin.size])
+            slack = np.inf
+            coins += used
+            if code == _DROP:
+                taken[q] += 1
+                continue
+            if code == _WAIT:
+                if low > 0:
+                    rings = max(deadline - table.edge_ms[low], now)
+                    below = np.nextafter(table.edge_ms[low], -np.inf)
+                break
+            sample = batches.first[code] + int(luck[started] * batches.count[code])
+            until = now + batches.sample_ms[sample]
+            started += 1
+            for _ in range(batches.size[code]):
+                query = q + taken[q] * queues
+                if until <= arrival[query] + slo_ms:
+                    earned[query] = batches.accuracy[code]
+                taken[q] += 1
+            idle[q] -= 1
+            worker = q
+            while end[worker] < np.inf:
+                worker += queues
+            end[worker] = until

@@ -1,0 +1,60 @@
+"""The compiled replay on raw samples, against the same by questions to the runtime."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.sim.raw_replay import Chance, compiled, through_runtime
+from tests.sim.raw_samples import LAWS, Measured
+
+MEASURED = Measured.of(LAWS["outlier"], 300, largest=9)
+CHANCE = Chance.drawn(150.0, 4000, 5)
+
+
+@cache
+def made(dispatch: str, workers: int) -> Any:
+    return generate_policy(MEASURED.profile, 150.0, SynthesisSettings(
+        slo_ms=60.0, workers=workers, dispatch=dispatch, max_queue=8, headroom=0.0)).to_document()
+
+
+def replays(document: Any, load: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    chance = CHANCE._replace(arrival_ms=CHANCE.arrival_ms / load)
+    return tuple(by(document, MEASURED.samples, chance)  # type: ignore[return-value]
+                 for by in (compiled, through_runtime))
+
+
+@pytest.mark.parametrize("load", [1.5, 5.0])
+@pytest.mark.parametrize(("dispatch", "workers"), [
+    ("round-robin", 1), ("round-robin", 3), ("central-queue", 1), ("central-queue", 3)])
+def test_every_request_has_the_same_answer(dispatch: str, workers: int, load: float) -> None:
+    one, other = replays(made(dispatch, workers), load)
+    np.testing.assert_array_equal(one, other)
+    assert len(set(one.tolist())) >= 2
+
+
+@pytest.mark.parametrize("code", [-2, -1, 0])
+def test_so_it_has_where_chance_decides(code: int) -> None:
+    """At the ends and in the middle of waits, and where they end."""
+    document = made("central-queue", 3)
+    table = document["table"]
+    last = len(table["axes"]["slack_ms"]) - 1
+    places = [[i, n, j] for i, line in enumerate(table["index"]) for n, row in enumerate(line)
+              for start, found, stop in zip(table["rows"][row][::2], table["rows"][row][1::2],
+                                            [*table["rows"][row][2::2], last], strict=True)
+              if found == -1 for j in {start - 1, start, (start + stop) // 2, stop - 1, stop}]
+    usual, matters = replays(document)[0], 0
+    for place in places:
+        second = {"place": place, "code": code, "probability": 0.5}
+        changed = {**document, "table": {**table, "randomised": second}}
+        if np.array_equal(compiled(changed, MEASURED.samples, CHANCE), usual):
+            continue
+        np.testing.assert_array_equal(*replays(changed))
+        matters += 1
+        if matters == 4:
+            return
+    assert matters
