@@ -205,7 +205,7 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
     requests : Requests
     servers : Servers
     rounds : int
-        Most steps of the prices, >= 0; half as many more where memory is scarce.
+        Most steps of the prices, >= 0; as many again where memory is scarce.
 
     Raises
     ------
@@ -224,7 +224,7 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
     found = priced.safe(price)
     if servers.scarce(np.unique(priced.model)):
         held = _Held(requests, servers)
-        with_memory, more = _cheapest_prices(held, rounds // 2, held.constant_beside(price))
+        with_memory, more = _cheapest_prices(held, rounds, held.constant_beside(price))
         if held.safe(with_memory) < found:
             found, price = held.safe(with_memory), with_memory[:-1]
         tried += more
