@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from math import inf
 
 from ramsis.scenario import Scenario
@@ -67,6 +67,41 @@ class Workers:
     def holders(self, model: int) -> list[int]:
         """The workers that hold a model."""
         return [worker for worker, held in enumerate(self.loaded) if model in held]
+
+    def to_give_up(
+        self, worker: int, model: int, others: Iterable[int], beside: Collection[int] = ()
+    ) -> list[int] | None:
+        """Of models that could be given up, the first that make room for one more.
+
+        Parameters
+        ----------
+        worker, model : int
+        others : iterable of int
+            Looked at no further than needed.
+        beside : collection of int
+            Models that would be there, too.
+
+        Returns
+        -------
+        list of int or None
+            ``None`` if there is no room without all of them.
+        """
+        model_mb = self.model_mb
+        free_mb, places = self.free_mb[worker], self.max_models[worker]
+        places -= len(self.loaded[worker]) + len(self.loading[worker]) + len(beside)
+        for one in beside:
+            free_mb -= model_mb[one]
+        needed_mb = model_mb[model]
+        gone: list[int] = []
+        rest = iter(others)
+        while needed_mb > free_mb * (1 + 1e-12) + 1e-9 or places < 1:
+            other = next(rest, None)
+            if other is None:
+                return None
+            gone.append(other)
+            free_mb += model_mb[other]
+            places += 1
+        return gone
 
     def fits(
         self, worker: int, model: int, without: Collection[int] = (),

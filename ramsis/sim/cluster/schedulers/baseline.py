@@ -10,11 +10,11 @@ Source: the Warsaw thesis (see :mod:`~ramsis.sim.cluster.schedulers.phases`), se
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
-from ramsis.sim.cluster.workers import ACTIVE
 
 __all__ = ["Baseline"]
 
@@ -35,8 +35,16 @@ class Baseline(PhasedScheduler):
 
     def settle(self, freed: Sequence[int]) -> None:
         """Load the models of requests that wait, as there are workers for them."""
-        for model in self.wanted() if self.busy else ():
-            if not self.place(model):
+        idle = self.to_load() if self.busy else []
+        for model in self.wanted() if idle else ():
+            place = next((i for i, one in enumerate(idle) if self.able(one, model)), None)
+            if place is None:
+                continue
+            self.load_turn = worker = idle[place]
+            self.make_room(worker, model)
+            self.engine.load(worker, model)
+            idle = [*idle[place + 1:], *idle[:place]]
+            if not idle:
                 return
 
     def wanted(self) -> list[int]:
@@ -55,28 +63,19 @@ class Baseline(PhasedScheduler):
         """Whether a worker loads a model."""
         return any(model in loading for loading in self.engine.workers.loading)
 
+    def to_load(self) -> list[int]:
+        """The workers that could begin a load now, the next in turn first."""
+        workers = self.engine.workers
+        found = [worker for worker, running in enumerate(workers.running)
+                 if not running and workers.idle(worker)]
+        later = bisect_right(found, self.load_turn)
+        return [*found[later:], *found[:later]]
+
     def able(self, worker: int, model: int) -> bool:
         """Whether an idle worker could run a model if it held nothing else."""
         workers = self.engine.workers
         return (self.engine.times.runs(workers.type[worker], model)
                 and workers.model_mb[model] <= workers.memory_mb[worker])
-
-    def place(self, model: int) -> bool:
-        """Load a model on the next idle worker in turn; whether any worker was idle."""
-        found, workers = False, self.engine.workers
-        count = len(workers)
-        for worker in range(self.load_turn + 1, self.load_turn + 1 + count):
-            worker %= count
-            if (workers.running[worker] or workers.loading[worker]
-                    or workers.status[worker] != ACTIVE):
-                continue
-            found = True
-            if self.able(worker, model):
-                self.make_room(worker, model)
-                self.engine.load(worker, model)
-                self.load_turn = worker
-                return True
-        return found
 
     def make_room(self, worker: int, model: int) -> None:
         """Give up what a worker holds."""

@@ -14,6 +14,8 @@ leaves open for how long is "idle for long enough".
 
 from __future__ import annotations
 
+from math import inf
+
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.schedulers.baseline import Baseline
@@ -75,18 +77,23 @@ class ModifiedBaseline(Baseline):
         self.since_ms[worker] = self.engine.now_ms
         super().on_loaded(worker, model)
 
+    def to_load(self) -> list[int]:
+        """The workers that have run something since their last load, or been idle for long."""
+        now_ms, found, earliest_ms = self.engine.now_ms, [], inf
+        for worker in super().to_load():
+            ready_ms = self.since_ms[worker] + self.idle_ms
+            if self.used[worker] or ready_ms <= now_ms:
+                found.append(worker)
+            else:
+                earliest_ms = min(earliest_ms, ready_ms)
+        if earliest_ms < inf and self._woken_ms <= now_ms:
+            self._woken_ms = earliest_ms
+            self.engine.wake_at(earliest_ms)
+        return found
+
     def able(self, worker: int, model: int) -> bool:
-        """Whether a worker may take a model now."""
-        held = self.engine.workers.loaded[worker]
-        if model in held or not super().able(worker, model):
-            return False
-        ready_ms = self.since_ms[worker] + self.idle_ms
-        if self.used[worker] or ready_ms <= self.engine.now_ms:
-            return True
-        if self._woken_ms <= self.engine.now_ms:
-            self._woken_ms = ready_ms
-            self.engine.wake_at(ready_ms)
-        return False
+        """Whether a worker could run a model, and does not hold it."""
+        return model not in self.engine.workers.loaded[worker] and super().able(worker, model)
 
     def make_room(self, worker: int, model: int) -> None:
         """Give up what has not been run for longest, as far as needed."""

@@ -47,8 +47,6 @@ class Copy:
     Attributes
     ----------
     worker, model : int
-    sent_ms : float
-        When the last request was sent there.
     ongoing : int
         Requests that were sent there and have not left their machine.
     ahead : int
@@ -59,7 +57,6 @@ class Copy:
 
     worker: int
     model: int
-    sent_ms: float = 0.0
     ongoing: int = 0
     ahead: int = 0
     waiting: deque[int] = field(default_factory=deque)
@@ -79,6 +76,7 @@ class SigmaOS(Scheduler):
         super().__init__(engine)
         self.rng = Random(engine.seed)
         self.streams = engine.scenario.streams
+        self.processed = engine.requests.processed
         tenants = list(dict.fromkeys(one.tenant for one in self.streams))
         self.tenant = [tenants.index(one.tenant) for one in self.streams]
         self.least_cores = [min(one.cores for one in self.streams if one.tenant == tenant)
@@ -87,6 +85,7 @@ class SigmaOS(Scheduler):
         # Heaps of the first request of each queue, of which some are not first any more.
         self.heads: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in tenants]
         self.turn = 0
+        # Those first that were sent no request for longest.
         self.copies: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         self.registered: dict[int, list[Copy]] = {}
         self.sent: dict[int, Copy] = {}
@@ -142,13 +141,12 @@ class SigmaOS(Scheduler):
         if (workers.status[worker] != ACTIVE
                 or not self.engine.times.runs(workers.type[worker], model)):
             return False
-        idle = [one for one in self.copies[worker].values() if not one.ongoing]
-        return self.room(worker, model, idle)
+        return self.to_give_up(worker, model) is not None
 
-    def room(self, worker: int, model: int, without: Sequence[Copy] = ()) -> bool:
-        """Whether a model fits beside those held, coming and promised, but for some."""
-        return self.engine.workers.fits(worker, model, [one.model for one in without],
-                                        self.promised[worker])
+    def to_give_up(self, worker: int, model: int) -> list[int] | None:
+        """Copies that make room for another beside those promised; ``None``: there is none."""
+        idle = (one.model for one in self.copies[worker].values() if not one.ongoing)
+        return self.engine.workers.to_give_up(worker, model, idle, self.promised[worker])
 
     # What follows from it.
 
@@ -161,14 +159,9 @@ class SigmaOS(Scheduler):
 
     def new_copy(self, worker: int, model: int) -> Copy:
         """Promise the load of a model, and make room for it."""
-        idle = sorted((one for one in self.copies[worker].values() if not one.ongoing),
-                      key=lambda one: (one.sent_ms, one.model))
-        for one in idle:
-            if self.room(worker, model):
-                break
-            self.engine.unload(worker, one.model)
-            del self.copies[worker][one.model]
-            self.registered[one.model].remove(one)
+        for other in self.to_give_up(worker, model) or ():
+            self.engine.unload(worker, other)
+            self.registered[other].remove(self.copies[worker].pop(other))
         self.promised[worker].add(model)
         return self.register(worker, model)
 
@@ -177,12 +170,13 @@ class SigmaOS(Scheduler):
         engine = self.engine
         machine, worker = place
         model = engine.requests.model[request]
-        copy = self.copies[worker].get(model) or self.new_copy(worker, model)
-        copy.sent_ms = engine.now_ms
+        copies = self.copies[worker]
+        copy = copies.pop(model, None) or self.new_copy(worker, model)
+        copies[model] = copy  # at the end, as the one that was used last
         copy.ongoing += 1
         copy.ahead += 1
         self.sent[request] = copy
-        if self.streams[engine.requests.stream[request]].processed:
+        if self.processed[engine.requests.stream[request]]:
             engine.process(request, machine, worker)
         else:
             self.on_ready(request)
@@ -236,10 +230,8 @@ class SigmaOS(Scheduler):
         """Let a proxy load and run what it can."""
         engine, workers, here = self.engine, self.engine.workers, self.at_proxy[worker]
         if self.to_load[worker]:
-            for model in self.to_load[worker]:
-                if model not in workers.loading[worker] and workers.may_load(worker):
-                    self.promised[worker].discard(model)
-                    engine.load(worker, model)
+            if workers.may_load(worker):
+                self.load(worker)
             if workers.blocking[worker]:
                 return
         while here and workers.free_lanes[worker] > 0:
@@ -251,6 +243,16 @@ class SigmaOS(Scheduler):
             engine.run(worker, model, [copy.waiting.popleft()])
             if copy.waiting:
                 here[model] = copy  # at the end: models of a proxy take turns
+
+    def load(self, worker: int) -> None:
+        """Begin as many loads as a proxy can."""
+        workers = self.engine.workers
+        for model in self.to_load[worker]:
+            if model not in workers.loading[worker]:
+                self.promised[worker].discard(model)
+                self.engine.load(worker, model)
+                if not workers.may_load(worker):
+                    return
 
     # What happens.
 
@@ -293,7 +295,7 @@ class SigmaOS(Scheduler):
         state = self.engine.requests
         for request in self.engine.members(batch):
             self.sent[request].ahead -= 1
-            if not self.streams[state.stream[request]].processed:
+            if not self.processed[state.stream[request]]:
                 self.left(request)
         self.serve(worker)
         self.send_all()

@@ -27,8 +27,9 @@ from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from math import inf
 
-from ramsis.scenario import Stream
+from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.schedulers.sigmaos import Place, SigmaOS
+from ramsis.sim.cluster.workers import ACTIVE
 
 __all__ = ["SigmaOSDynamic"]
 
@@ -39,17 +40,33 @@ _ANOTHER = -1  # any machine but the copy's
 class SigmaOSDynamic(SigmaOS):
     """See the module."""
 
+    def __init__(self, engine: ClusterEngine) -> None:
+        super().__init__(engine)
+        self.processing_ms = [one.pre_ms + one.post_ms for one in self.streams]
+        self.far_ms = [one.network_ms + one.network_back_ms for one in self.streams]
+        models, types = range(len(engine.arrays.models)), engine.workers.type
+        self.inference_ms = [[engine.times.rows[kind][model][0] for kind in types]
+                             for model in models]
+        self.least_cold_ms = [
+            min(min(engine.times.load_ms(kind, model, first) for first in (False, True))
+                + engine.times.rows[kind][model][0] for kind in set(types))
+            for model in models]
+
     def choose(self, queue: Sequence[int]) -> tuple[int, Place] | None:
         """The first request for which nothing is faster than what can begin now."""
         request = queue[0]
-        state = self.engine.requests
-        stream, model = self.streams[state.stream[request]], state.model[request]
-        free = self.free(request)
+        state, workers = self.engine.requests, self.engine.workers
+        stream, model = state.stream[request], state.model[request]
+        if self.processed[stream]:
+            free = self.free(request)
+        else:
+            free = [-1] if ACTIVE in workers.status else []  # which one does not matter
         if not free:
             return None
         best = _Best()
         wait = self.at_copies(best, stream, model, len(free))
-        if len(self.registered.get(model, ())) < len(self.engine.workers):
+        if (self.least_cold_ms[model] + self.processing_ms[stream] <= best.took_ms
+                and len(self.registered.get(model, ())) < len(workers)):
             self.cold(best, stream, model)
         if best.took_ms == inf:
             return None
@@ -62,40 +79,48 @@ class SigmaOSDynamic(SigmaOS):
         return which, (machine, worker)
 
     def at_copies(
-        self, best: _Best, stream: Stream, model: int, free: int
+        self, best: _Best, stream: int, model: int, free: int
     ) -> list[tuple[float, float]]:
         """What can begin at copies; of those to wait for, time, and more for each further one."""
-        workers, rows = self.engine.workers, self.engine.times.rows
-        processing_ms = stream.pre_ms + stream.post_ms
-        far_ms = stream.network_ms + stream.network_back_ms
+        workers, each_ms = self.engine.workers, self.inference_ms[model]
+        loaded, free_cores = workers.loaded, workers.free_cores
+        cores, processing_ms = self.streams[stream].cores, self.processing_ms[stream]
+        far_ms = self.far_ms[stream]
         wait = []
         for copy in self.registered.get(model, ()):
             worker = copy.worker
-            inference_ms = rows[workers.type[worker]][model][0]
-            took_ms = (copy.ahead + 1) * inference_ms + processing_ms
-            if model not in workers.loaded[worker]:
+            took_ms = (copy.ahead + 1) * each_ms[worker] + processing_ms
+            if model not in loaded[worker]:
                 took_ms += self.load_left_ms(worker, model)
-            here = workers.free_cores[worker] >= stream.cores
+            here = free_cores[worker] >= cores
             if here:
-                best.offer(took_ms, (worker, worker))
-            elif workers.cores[worker] >= stream.cores:
-                share_ms = processing_ms / (workers.cores[worker] // stream.cores)
-                wait.append((took_ms + processing_ms, inference_ms + share_ms))
-            if stream.processed and free > here:
+                if took_ms <= best.took_ms:
+                    best.offer(took_ms, (worker, worker))
+            elif workers.cores[worker] >= cores:
+                share_ms = processing_ms / (workers.cores[worker] // cores)
+                wait.append((took_ms + processing_ms, each_ms[worker] + share_ms))
+            if cores and free > here:
                 best.offer(took_ms + far_ms, (_ANOTHER, worker))
         return wait
 
-    def cold(self, best: _Best, stream: Stream, model: int) -> None:
+    def cold(self, best: _Best, stream: int, model: int) -> None:
         """What a cold start would take at each proxy."""
-        times, workers = self.engine.times, self.engine.workers
-        processing_ms = stream.pre_ms + stream.post_ms
-        far_ms = stream.network_ms + stream.network_back_ms
-        for worker, kind in enumerate(workers.type):
-            if model in self.copies[worker] or not times.runs(kind, model):
+        workers, now_ms = self.engine.workers, self.engine.now_ms
+        types, copies, loading = workers.type, self.copies, workers.loading
+        cores, processing_ms = self.streams[stream].cores, self.processing_ms[stream]
+        far_ms = self.far_ms[stream]
+        load_ms: dict[int, float] = {}
+        for worker, inference_ms in enumerate(self.inference_ms[model]):
+            if model in copies[worker] or inference_ms == inf:
                 continue
-            here = workers.free_cores[worker] >= stream.cores
-            took_ms = (self.load_left_ms(worker, model) + times.rows[kind][model][0]
-                       + processing_ms + (0.0 if here else far_ms))
+            kind = types[worker]
+            if kind not in load_ms:
+                load_ms[kind] = self.engine.load_ms(worker, model)
+            left_ms = load_ms[kind]
+            if len(loading[worker]) >= workers.loads_at_a_time[worker]:
+                left_ms += min(loading[worker].values()) - now_ms
+            here = workers.free_cores[worker] >= cores
+            took_ms = left_ms + inference_ms + processing_ms + (0.0 if here else far_ms)
             if took_ms <= best.took_ms and self.hosts(worker, model):
                 best.offer(took_ms, (worker if here else _ANOTHER, worker))
 
@@ -112,6 +137,8 @@ class SigmaOSDynamic(SigmaOS):
 
 class _Best:
     """The places of least time."""
+
+    __slots__ = ("places", "took_ms")
 
     def __init__(self) -> None:
         self.took_ms = inf
