@@ -52,6 +52,8 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
     ------
     InvalidValueError
         Ray is not installed, or there is no cluster at the address.
+    RamsisError
+        Ray cannot be started here.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -62,7 +64,7 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
                                          allowed="pip install 'ramsis[ray]'")) from error
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
-        ray.init(num_cpus=workers, include_dashboard=False, **quiet)
+        _start(ray, {"num_cpus": workers, "include_dashboard": False, **quiet})
     else:
         _check_reachable(address)
         try:
@@ -74,6 +76,17 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
             yield _Cluster(ray).run
     finally:
         ray.shutdown()
+
+
+def _start(ray: Any, settings: dict[str, Any]) -> None:
+    """Start Ray on this machine."""
+    try:
+        ray.init(**settings)
+    except Exception as error:  # plain ones among them
+        ray.shutdown()
+        raise RamsisError(describe(
+            f"Ray cannot be started here ({' '.join(str(error).split())[:200]})", where="engine",
+            value="ray", allowed="--engine processes, or the --address of a cluster")) from None
 
 
 def _check_reachable(address: str) -> None:

@@ -15,9 +15,11 @@ and t_i how long after the burst it arrives,
 is the time after which less than 0.01 is lost. It needs no intervals to average over: where d_i
 falls, the sum rises until its mean passes 0.01. Where the load alone makes the policy collapse in
 the course of a run, what it has without bursts is its best quarter of the run. Bursts are 4 SLOs
-apart. Where T is more than half of that they are set 16, 128 and 512 SLOs apart; a policy that has
-not recovered after 256 SLOs is called metastable. ``ramsis verify`` checks the
-result by the plain engine, with other arrivals, and by means over intervals
+apart. Where their halves, or quarters of fewer than 40, tell times that differ by more than 10 %
+and a tenth of an SLO, there are eight times as many. Where T is more than half of the time between
+bursts they are set 16, 128 and 512 SLOs apart; a policy that has not recovered after 256 SLOs is
+called metastable. ``ramsis verify`` checks the result by the plain engine, with other arrivals,
+and by means over intervals
 (:mod:`ramsis.synthesis.verify_recovery`).
 """
 
@@ -52,7 +54,8 @@ _SETTLES = 10.0  # SLOs before the first burst
 _QUERIES, _FEWEST, _MOST = 100_000, 4, 100  # requests in all; bursts
 _SEEN = 0.75  # of that: requests that wait when the next burst comes lose by that one
 _STEPS = 1600  # that the time between bursts is divided into
-_UNLIKE, _AGAIN = 0.1, 8  # halves of the bursts may differ so much; else so many times as many
+_UNLIKE, _AGAIN = 0.1, 8  # parts of the bursts may differ so much; else so many times as many
+_ENOUGH = 40  # bursts whose halves are held against each other; of fewer, quarters
 _SEED = 1 << 21
 
 
@@ -106,12 +109,13 @@ def recovery(
 
 
 def _within(replayed: _Replayed, burst: int, apart_ms: float, seed: int) -> float:
-    """T; with more requests where halves of the bursts tell different times."""
+    """T; with more requests where parts of the bursts tell different times."""
     for times in (1, _AGAIN):
         losses = _losses(replayed, burst, apart_ms, seed, times)
-        one, other = _recovered(losses[::2]), _recovered(losses[1::2])
-        spare = _UNLIKE * max(one, other) + _UNLIKE * replayed.policy.slo_ms / apart_ms
-        if abs(one - other) <= spare:
+        count = 2 if len(losses) >= _ENOUGH else 4
+        parts = [_recovered(losses[i::count]) for i in range(count)]
+        spare = _UNLIKE * max(parts) + _UNLIKE * replayed.policy.slo_ms / apart_ms
+        if max(parts) - min(parts) <= spare:
             break
     return apart_ms * _recovered(losses)
 

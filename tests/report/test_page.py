@@ -120,6 +120,12 @@ def charts(page: str) -> list[dict[str, Any]]:
     return [json.loads(text) for text in found]
 
 
+READABLE = """() => Math.min(...[...document.querySelectorAll('.plot svg')].map(
+    one => Math.min(one.clientWidth / one.viewBox.baseVal.width,
+                    one.clientHeight / one.viewBox.baseVal.height)))"""
+"""How small the smallest figure is printed, of the size that it was drawn for."""
+
+
 @pytest.mark.slow
 def test_a_page_of_each_kind_is_drawn_without_errors_and_without_the_network(
     results: dict[str, Path], tmp_path: Path
@@ -138,6 +144,10 @@ def test_a_page_of_each_kind_is_drawn_without_errors_and_without_the_network(
                     # Nothing is wider than the screen; tables scroll in their own frame.
                     wide = found.page.evaluate("document.documentElement.scrollWidth")
                     assert wide <= width, kind
+                found.page.emulate_media(media="print")
+                found.page.set_viewport_size({"width": 688, "height": 990})  # A4, less margins
+                assert found.page.evaluate("document.documentElement.scrollWidth") <= 688, kind
+                assert found.page.evaluate(READABLE) > 0.6, kind
                 assert found.said == [], kind
                 assert found.requests == [page.resolve().as_uri()], kind
 

@@ -75,6 +75,24 @@ def test_what_a_policy_has_without_bursts_is_from_before_its_own_load_makes_it_c
     assert _usual(collapsed) == pytest.approx(np.full(1000, 0.85))
 
 
+@pytest.mark.parametrize(("bursts", "until", "again"), [
+    (8, [400], False), (8, [300, 300, 500, 500], True), (80, [300, 300, 500, 500], False),
+    (80, [400, 600], True)])
+def test_parts_of_few_bursts_that_differ_ask_for_more(
+    bursts: int, until: list[int], again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of few bursts quarters, which may differ where halves do not."""
+    asked = list[object]()
+
+    def losses(*given: object) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+        asked.append(given[-1])
+        return np.where(np.arange(1600) < np.resize(until, bursts)[:, None], 1.0, -1.0)
+
+    monkeypatch.setattr("ramsis.synthesis.recovery._losses", losses)
+    recovery(one_by_one(100.0))
+    assert asked == ([1, 8] if again else [1])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
 def test_a_wrong_recovery_is_found(dispatch: str) -> None:

@@ -12,6 +12,7 @@ is factorised.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from ramsis.central.model import Model
 __all__ = ["EXACT", "Chain", "SteadyState", "Values"]
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Codes = NDArray[np.int16]
 
 _RESIDUAL = 1e-6
@@ -32,6 +34,7 @@ EXACT = 1e-13
 
 _STEPS, _SPARE = 30, 100.0  # of GMRES; what it may be further off
 _LARGE = 200_000  # entries of a factor
+_GROWN = 1.5  # of the entries with an order of columns that is their own
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,8 @@ class Chain:
                 return found
         if not self._own:
             try:
-                self._factors, self._own = _Factors(self._matrix, dense=self.model.carries), True
+                self._factors = _Factors(self._matrix, factors, dense=self.model.carries)
+                self._own = True
             except RuntimeError:  # exactly singular
                 return None
         assert self._factors is not None
@@ -172,29 +176,51 @@ class Chain:
         return found if off <= _RESIDUAL * scale else None
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Of waiting and deciding at an end (2, I, N); of deciding, one worker idle (N, J)."""
+        """Of waiting and both kinds of deciding (3, I, N); of deciding, one worker idle (N, J)."""
         model = self.model
-        shape = (2, len(model.idle), len(model.queue))
+        shape = (3, len(model.idle), len(model.queue))
         last, bins = int(np.prod(shape)), model.slack_probability[0].shape
         return (solution[:last].reshape(shape),
                 solution[last : last + int(np.prod(bins))].reshape(bins))
 
 
 class _Factors:
-    """The sparse factors of a matrix, or of its transpose where rows are long and alike."""
+    """The sparse factors of a matrix, or of its transpose where rows are long and alike.
 
-    def __init__(self, matrix: csr_array, *, dense: bool) -> None:
+    Parameters
+    ----------
+    near : _Factors, optional
+        Of a like matrix, whose order of the columns is taken where rows are short: to find one
+        takes as long as all the rest there. It is found anew where it made the last factors much
+        larger than those that it was found for.
+    """
+
+    def __init__(self, matrix: csr_array, near: _Factors | None, *, dense: bool) -> None:
         self._turned = dense
-        if dense:
-            self._factors: SuperLU = splu(csc_array(matrix.T), permc_spec="COLAMD")
-        else:  # with columns of a few entries, larger blocks are work for nothing
-            self._factors = splu(matrix.tocsc(), permc_spec="COLAMD", relax=1, panel_size=1)
-        self.large = self._factors.L.nnz > _LARGE
+        # With columns of a few entries, larger blocks are work for nothing.
+        blocks: dict[str, Any] = {} if dense else {"relax": 1, "panel_size": 1}
+        columns = csc_array(matrix.T) if dense else matrix.tocsc()
+        self._columns: slice | IntArray = slice(None)  # of the matrix, in the factors' order
+        self._order: IntArray
+        self._least: int
+        if dense or near is None or near._factors.nnz > _GROWN * near._least:
+            self._factors: SuperLU = splu(columns, permc_spec="COLAMD", **blocks)
+            self._order, self._least = np.argsort(self._factors.perm_c), self._factors.nnz
+        else:
+            self._order, self._least = near._order, near._least
+            self._columns = self._order
+            self._factors = splu(columns[:, self._order], permc_spec="NATURAL", **blocks)
+        # L is put together to be counted, so that is left until it may be large.
+        self.large = self._factors.nnz > _LARGE and self._factors.L.nnz > _LARGE
 
     def solve(self, right: FloatArray, turned: bool) -> FloatArray:
         """The solution of the system, or of the transposed one."""
-        side = "T" if turned != self._turned else "N"
-        return np.asarray(self._factors.solve(right, side))  # type: ignore[call-overload]
+        factors: Any = self._factors
+        if turned != self._turned:
+            return np.asarray(factors.solve(right[self._columns], "T"))
+        result = np.empty_like(right)
+        result[self._columns] = factors.solve(right)
+        return result
 
 
 def _by_steps(

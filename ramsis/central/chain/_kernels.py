@@ -78,10 +78,9 @@ def rows(
 ) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray]:
     """The linear system of a policy's values; see :mod:`ramsis.central.solve`.
 
-    Unknowns: waiting at i·N + n; deciding at an end of a batch at S + i·N + n, with S = I·N;
-    deciding with one worker idle at 2S + n·J + j; and, where the head's age is kept, what follows
-    action a when it takes the whole queue at 2S + N·J + a. What is decided just after an arrival
-    follows waiting alone, and is written into its row.
+    Unknowns: waiting at i·N + n, deciding at an end of a batch at S + i·N + n, after an arrival at
+    2S + i·N + n, with S = I·N; deciding with one worker idle at 3S + n·J + j; and, where the
+    head's age is kept, what follows action a when it takes the whole queue at 3S + N·J + a.
 
     Returns
     -------
@@ -91,7 +90,7 @@ def rows(
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     size = model.idle.size * lengths
     row, column, weight = _room(model, to, action)
-    unknowns = 2 * size + lengths * bins + (model.batch.size if model.carries else 0)
+    unknowns = 3 * size + lengths * bins + (model.batch.size if model.carries else 0)
     constant, cost = np.zeros(unknowns), np.zeros(unknowns)
     system = _System(row, column, weight, constant, cost)
     e = 0
@@ -106,13 +105,12 @@ def rows(
             total = model.restart
             if n + 1 < lengths:
                 rate = model.load / (model.queue[n + 1] - model.queue[n])
-                e = _decision(model, (0, i, n + 1), to[i, n + 1], action[i, n + 1], (s, rate),
-                              system, e)
+                row[e], column[e], weight[e] = s, 2 * size + s + 1, -rate
             else:
                 rate = model.load
                 row[e], column[e], weight[e] = s, size + s, -rate
                 constant[s] -= rate * model.price
-                e += 1
+            e += 1
             total += rate
             if busy > 0:
                 rate = model.leave * busy / (model.idle[i + 1] - model.idle[i])
@@ -121,14 +119,49 @@ def rows(
                 total += rate
             row[e], column[e], weight[e] = s, s, total - 1.0
             e += 1
-            if n == 0:
-                row[e], column[e], weight[e] = size + s, s, -1.0
-                e += 1
-            else:
-                e = _decision(model, (1, i, n), to[i, n], action[i, n], (size + s, 1.0),
-                              system, e)
+            for x in range(2):
+                r = (2 - x) * size + s
+                if n == 0:
+                    row[e], column[e], weight[e] = r, s, -1.0
+                    e += 1
+                    continue
+                j = 0
+                while j < bins:
+                    if i == 1:
+                        if model.slack_probability[x, n, j] > 0.0:
+                            row[e], column[e] = r, 3 * size + n * bins + j
+                            weight[e] = -model.slack_probability[x, n, j]
+                            e += 1
+                        j += 1
+                        continue
+                    level, a = to[i, n, j], action[i, n, j]
+                    p = 0.0
+                    while j < bins and to[i, n, j] == level and action[i, n, j] == a:
+                        here = model.slack_probability[x, n, j]
+                        p += here
+                        if a >= 0:
+                            jj = model.after_drop[n, level, j]
+                            constant[r] += here * model.earned[level, jj, a]
+                        j += 1
+                    if p == 0.0:
+                        continue
+                    constant[r] -= p * model.price * (model.queue[n] - model.queue[level])
+                    if a < 0:
+                        row[e], column[e], weight[e] = r, i * lengths + level, -p
+                        e += 1
+                        continue
+                    left = model.queue[level] - model.batch[a]
+                    at, x1 = model.low[left], model.share[left]
+                    down = model.held[a] / (model.idle[i] - model.idle[i - 1])
+                    base = size + i * lengths + at
+                    for step, w in ((lengths, down), (0, 1.0 - down)):
+                        for more, y in ((0, 1.0 - x1), (1, x1)):
+                            if w * y > 0.0:
+                                row[e], column[e] = r, base - step + more
+                                weight[e] = -p * w * y
+                                e += 1
     for j in range(bins):
-        row[e], column[e], weight[e] = 2 * size + j, lengths, -1.0
+        row[e], column[e], weight[e] = 3 * size + j, lengths, -1.0
         e += 1
     if model.carries:
         for a in range(model.batch.size):
@@ -136,7 +169,7 @@ def rows(
     for n in range(1, lengths):
         for j in range(model.lowest[n], model.highest[n] + 1):
             if _as_before(model, n, j, to, action):
-                r, level, a = 2 * size + n * bins + j, to[1, n, j], action[1, n, j]
+                r, level, a = 3 * size + n * bins + j, to[1, n, j], action[1, n, j]
                 row[e], column[e], weight[e] = r, r - 1, -1.0
                 e += 1
                 constant[r] = (model.earned[level, model.after_drop[n, level, j], a]
@@ -144,56 +177,6 @@ def rows(
                 continue
             e = _last_row(model, n, j, to[1, n, j], action[1, n, j], system, e)
     return row[:e], column[:e], weight[:e], constant, cost
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _decision(
-    model: Model, where: tuple[int, int, int], to: NDArray[np.int16],
-    action: NDArray[np.int16], term: tuple[int, float], system: _System, e: int,
-) -> int:
-    """Write what is decided at (x, i, n), by slack bin, into a row; the number of entries then.
-
-    ``to`` and ``action``, (J,), are the policy there, and ``term`` the row and by how much what is
-    decided counts in it.
-    """
-    row, column, weight, constant, _ = system
-    (x, i, n), (r, factor) = where, term
-    lengths, bins = model.queue.size, model.slack_probability.shape[2]
-    size = model.idle.size * lengths
-    j = 0
-    while j < bins:
-        if i == 1:
-            if model.slack_probability[x, n, j] > 0.0:
-                row[e], column[e] = r, 2 * size + n * bins + j
-                weight[e] = -factor * model.slack_probability[x, n, j]
-                e += 1
-            j += 1
-            continue
-        level, a = to[j], action[j]
-        p = 0.0
-        while j < bins and to[j] == level and action[j] == a:
-            here = factor * model.slack_probability[x, n, j]
-            p += here
-            if a >= 0:
-                constant[r] += here * model.earned[level, model.after_drop[n, level, j], a]
-            j += 1
-        if p == 0.0:
-            continue
-        constant[r] -= p * model.price * (model.queue[n] - model.queue[level])
-        if a < 0:
-            row[e], column[e], weight[e] = r, i * lengths + level, -p
-            e += 1
-            continue
-        left = model.queue[level] - model.batch[a]
-        at, share = model.low[left], model.share[left]
-        down = model.held[a] / (model.idle[i] - model.idle[i - 1])
-        base = size + i * lengths + at
-        for step, w in ((lengths, down), (0, 1.0 - down)):
-            for more, y in ((0, 1.0 - share), (1, share)):
-                if w * y > 0.0:
-                    row[e], column[e], weight[e] = r, base - step + more, -p * w * y
-                    e += 1
-    return e
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -224,7 +207,7 @@ def _last_row(
     """Write the row of deciding with one worker idle; the number of entries then."""
     row, column, weight, constant, cost = system
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
-    first = 2 * model.idle.size * lengths
+    first = 3 * model.idle.size * lengths
     r = first + n * bins + j
     constant[r] -= model.price * (model.queue[n] - model.queue[level])
     if a < 0:
@@ -261,7 +244,7 @@ def _kept_row(
     """Write the row of an action that takes part of a queue and the last idle worker."""
     row, column, weight, constant, _ = system
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
-    first = 2 * model.idle.size * lengths
+    first = 3 * model.idle.size * lengths
     left = model.queue[n] - model.batch[a]
     for part in range(model.parts.size):
         head = model.slo_ms - model.age_ms[n, j] * model.left_age[n, a, part]
@@ -294,7 +277,7 @@ def _anew_row(model: Model, a: int, system: _System, e: int) -> int:
     """Write the row of what follows an action that takes the whole queue; the entries then."""
     row, column, weight, constant, cost = system
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
-    first = 2 * model.idle.size * lengths
+    first = 3 * model.idle.size * lengths
     r = first + lengths * bins + a
     cost[r] = model.mean_ms[a] / model.workers
     row[e], column[e], weight[e] = r, lengths, -model.arrivals[a, 0]
@@ -321,10 +304,7 @@ def rates(
     model: Model, to: NDArray[np.int16], action: NDArray[np.int16], visits: FloatArray,
     last: FloatArray,
 ) -> Rates:
-    """What a policy does, given how often each row is visited: (2, I, N), and (N, J).
-
-    Decisions just after an arrival are visited from waiting, at the rate of the arrivals.
-    """
+    """What a policy does, given how often each row is visited: (3, I, N), and (N, J)."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     batches, in_time = np.zeros(model.batch.size), np.zeros(model.batch.size)
     queue, slack = np.zeros(lengths), np.zeros(bins)
@@ -332,11 +312,9 @@ def rates(
     for i in range(1, model.idle.size):
         overflow += visits[0, i, lengths - 1] * model.load
         for n in range(1, lengths):
-            rate = model.load / (model.queue[n] - model.queue[n - 1])
             for x in range(2):
-                here = visits[1, i, n] if x == 1 else visits[0, i, n - 1] * rate
                 for j in range(bins):
-                    p = here * model.slack_probability[x, n, j]
+                    p = visits[2 - x, i, n] * model.slack_probability[x, n, j]
                     if i == 1:
                         p = last[n, j] if x == 0 else 0.0
                         if x == 0 and j < model.highest[n] \

@@ -1,5 +1,7 @@
 // A row for each name: parts side by side in a bar, or points on a line. The name stands above its
 // row, so that long ones need no room at the side.
+const whole = (share) => (Math.abs(share - 1) < 0.001 ? 1 : share);  // rounded parts of 100 %
+
 class Rows extends Figure {
   constructor(node, spec) {
     super(node, spec);
@@ -20,12 +22,12 @@ class Rows extends Figure {
     const sums = rows.map((row) => row.parts.reduce(
       (sum, p) => sum + (this.hidden.has(series[p[0]]) ? 0 : p[1]), 0));
     const ends = dots ? range(seen.flatMap((p) => (
-      p[1] === null ? [] : [this.below(p), p[1] + (p[2] || 0)])), x)
-      : [0, Math.max(...sums, x.percent ? 1e-6 : 1) * (x.percent ? 1 : 1.04)];
+      p[1] === null ? [] : within(p[1], p[2] || 0, x))), x)
+      : [0, x.percent ? whole(Math.max(...sums, 1e-6)) : Math.max(...sums, 1) * 1.04];
     const sx = scale(...((this.view && this.view.x) || ends), area.left, area.right, x.log);
     this.area = area;
     this.scales = { x: sx };
-    const node = this.canvas(width, height);
+    const node = put(this.canvas(width, height), { class: "rows" });
     for (const v of ticks(sx, Math.floor((area.right - area.left) / 75), x.whole)) {
       svg("line", { class: "grid", x1: sx(v), x2: sx(v), y1: area.top, y2: area.bottom }, node);
       svg("text", { x: sx(v), y: area.bottom + 16,
@@ -82,18 +84,13 @@ class Rows extends Figure {
       if (x < this.area.left - 6 || x > this.area.right + 6) return;
       if (half) {
         svg("path", { class: "whisker", style: `stroke:${style.colour}`,
-          d: `M${sx(this.below([i, value, half]))},${at}H${sx(value + half)}` }, node);
+          d: `M${within(value, half, this.spec.x).map(sx).join(`,${at}H`)}` }, node);
       }
       svg("path", { d: style.mark(4), transform: `translate(${x},${at})`,
         style: `fill:${style.colour};stroke:${style.colour}` }, node);
       this.target(x, at, `${row.name}\n${name}: ${shown(value, this.spec.x)}`
         + (half ? ` ± ${shown(half, { ...this.spec.x, digits: 2 })}` : ""), row.name);
     });
-  }
-
-  // The lower end of an interval; what cannot be negative ends at 0.
-  below([, value, half]) {
-    return this.spec.x.zero && value >= 0 ? Math.max(0, value - (half || 0)) : value - (half || 0);
   }
 
   // The nearest bar is the one under the pointer, however long it is.

@@ -16,7 +16,7 @@ class Curves extends Figure {
     const seen = all.filter((one) => !this.hidden.has(one.name));
     const narrow = width < 480, height = narrow ? 270 : 330;
     const values = seen.flatMap((one) => one.y.flatMap((v, i) => (
-      v === null ? [] : one.half && one.half[i] ? [this.below(v, one.half[i]), v + one.half[i]] : [v])));
+      v === null ? [] : one.half && one.half[i] ? within(v, one.half[i], y) : [v])));
     const ends = { x: range(seen.flatMap((one) => one.x), x), y: range(values, y) };
     const view = this.view || ends;
     const area = { left: 14, right: width - 14, top: 26, bottom: height - 40 };
@@ -59,11 +59,6 @@ class Curves extends Figure {
     return node;
   }
 
-  // The lower end of an interval; what cannot be negative ends at 0.
-  below(value, half) {
-    return this.axes.y.zero && value >= 0 ? Math.max(0, value - half) : value - half;
-  }
-
   entries(all) {
     let place = 0;
     return all.map((one) => {
@@ -100,7 +95,7 @@ class Curves extends Figure {
     for (const [v, w, i] of points) {
       const x = sx(v), y = sy(w), half = one.half && one.half[i];
       if (half) {
-        const low = sy(this.below(w, half)), high = sy(w + half);
+        const [low, high] = within(w, half, this.axes.y).map(sy);
         svg("path", { class: "whisker", style: stroke,
           d: `M${x},${low}V${high}M${x - 3},${low}h6M${x - 3},${high}h6` }, inner);
       }

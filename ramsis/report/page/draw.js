@@ -83,6 +83,13 @@ function range(values, axis) {
           axis.max !== undefined ? Math.min(high + room, Math.max(axis.max, high)) : high + room];
 }
 
+// The ends of an interval; those of what cannot be negative, or above some value, end there.
+function within(value, half, axis) {
+  const low = value - half, high = value + half;
+  return [axis.zero && value >= 0 ? Math.max(0, low) : low,
+    axis.max !== undefined && value <= axis.max ? Math.min(axis.max, high) : high];
+}
+
 const DASHES = ["", "7 3", "2 3", "9 3 2 3", "5 2", "13 3"];
 const COLOURS = 8;
 const MARKS = [

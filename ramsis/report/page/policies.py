@@ -96,11 +96,12 @@ def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
                        **more)] if known else []
 
     return [
-        curves("Promise and bound", _LOAD, Axis("effective accuracy"), [
+        curves("Promise and bound", _LOAD, Axis("effective accuracy", most=1.0), [
             *line("promised", "expected_effective_accuracy"),
             *line("simulated when it was made", "simulated", draw="points"),
             *line("upper bound of any scheme", "upper_bound", ref=True, draw="line")]),
-        curves("Violations promised", _LOAD, Axis("violations", percent=True, zero=True),
+        curves("Violations promised", _LOAD, Axis("violations", percent=True, zero=True,
+                                          most=1.0),
                line("promised", "expected_violation_rate"))]
 
 

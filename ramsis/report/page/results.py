@@ -23,8 +23,8 @@ __all__ = ["capacity_section", "placed_section", "result_section", "simulation_s
 
 Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
-_EFFECTIVE = Axis("effective accuracy")
-_LATE = Axis("violations", percent=True, zero=True)
+_EFFECTIVE = Axis("effective accuracy", most=1.0)
+_LATE = Axis("violations", percent=True, zero=True, most=1.0)
 _SIMULATED = (
     Column("label", "scheme"), Column("load_qps", "load (QPS)", ".6g"),
     Column("accuracy", "accuracy", ".4f"), Column("violation_rate", "violations", ".4%"),
