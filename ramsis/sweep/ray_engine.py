@@ -71,11 +71,11 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
             raise _no_cluster(address, str(error)) from None
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # what Ray says of lost processes
+    with contextlib.redirect_stdout(sys.stderr):  # what Ray says of lost processes, to its end
+        try:
             yield _Cluster(ray).run
-    finally:
-        ray.shutdown()
+        finally:
+            ray.shutdown()
 
 
 def _start(ray: Any, settings: dict[str, Any]) -> None:
