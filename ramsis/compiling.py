@@ -7,13 +7,15 @@ written (a read-only installation of a user without a home), kernels are compile
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numba
+import numpy as np
 
-__all__ = ["njit"]
+__all__ = ["njit", "uniform"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=NamedTuple)
 
 
 def njit(**options: Any) -> Callable[[F], F]:
@@ -25,3 +27,14 @@ def njit(**options: Any) -> Callable[[F], F]:
             return numba.njit(**{**options, "cache": False})(function)  # type: ignore[no-any-return]
 
     return compiled
+
+
+def uniform(arguments: T) -> T:
+    """The same named tuple, each array in it contiguous and writable; copied where it is not.
+
+    Numba compiles a kernel once more, for seconds, for arrays of another layout, and for arrays
+    that are read-only.
+    """
+    return arguments._replace(**{
+        name: np.require(value, requirements=("C", "W"))
+        for name, value in arguments._asdict().items() if isinstance(value, np.ndarray)})

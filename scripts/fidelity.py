@@ -57,7 +57,7 @@ PROMISING = ("central-queue", "round-robin")
 """Schemes that promise something."""
 FEW_BATCHES = 50
 CALIBRATIONS, NEAR = 3, 0.05
-"""At most so many, until the load is lower by less than this share."""
+"""At most so many, until the load changes by no more than this share."""
 MOST_STOLEN = 0.01
 """Share of the machine's time that its host may take in a run that is not repeated."""
 
@@ -190,7 +190,7 @@ class Case:
         """What batches and requests take at a share of the capacity, and the load that it is.
 
         The capacity follows from what they take through a server; so the load is looked for, from
-        that of times alone downwards.
+        that of times alone on.
         """
         known, next_qps = self.alone, share * self.fleet(self.alone).capacity_qps
         for _ in range(CALIBRATIONS):
@@ -202,7 +202,7 @@ class Case:
                     f"requests take {known.network_ms:.0f} ms more for the client than for the "
                     f"server, with an SLO of {self.slo_ms:g} ms")
             next_qps = share * self.fleet(known).capacity_qps
-            if next_qps > (1.0 - NEAR) * load_qps:
+            if abs(next_qps - load_qps) <= NEAR * load_qps:
                 break
         return known, round(min(next_qps, load_qps), 3)
 

@@ -140,7 +140,7 @@ class Estimator:
                        self.interference.saturates)
         found = tuple(
             int(in_time(self.arrivals[seed][item.model], one.first, one.size,
-                        ends[begin[r]:begin[r + 1]], self.models[item.model].slo_ms))
+                        ends[begin[r]:begin[r + 1]], float(self.models[item.model].slo_ms)))
             for r, ((item, _, _), one) in enumerate(zip(keys, sent, strict=True)))
         if len(self._ran) > 400_000:
             self._ran.clear()

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ramsis.compiling import njit
 
-__all__ = ["Batches", "Groups", "Prices", "best_nested", "best_runs", "cell_costs", "cheapest",
-           "nested_work"]
+__all__ = ["Batches", "Groups", "Prices", "Runs", "at_times", "best_nested", "best_runs",
+           "cell_costs", "cheapest", "nested_work", "runs_of", "use_run"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -204,6 +204,105 @@ def _least_cost(
     return float(best)
 
 
+class At(NamedTuple):
+    """Integrals of the prices up to each release and each deadline, (types, requests)."""
+
+    release: FloatArray
+    deadline: FloatArray
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def at_times(groups: Groups, prices: Prices) -> At:
+    """The integrals at the times of all requests."""
+    types, count = prices.total.shape[0], groups.release.size
+    at = At(np.empty((types, count)), np.empty((types, count)))
+    for t in range(types):
+        price, total = prices.per_ms[t], prices.total[t]
+        for i in range(count):
+            at.release[t, i] = _integral(groups.release[i], price, total, prices.width)
+            at.deadline[t, i] = _integral(groups.deadline[i], price, total, prices.width)
+    return at
+
+
+class Runs(NamedTuple):
+    """The runs of a group; for each last request, and each size less 1.
+
+    Attributes
+    ----------
+    gain : ndarray, shape (requests, sizes)
+        Size less least cost, -inf where the run does not fit, or cannot matter.
+    on, ran : ndarray of int, shape (requests, sizes)
+        Type and batch size of the least cost.
+    best : ndarray, shape (requests + 1,)
+        What the first requests are worth.
+    taken : ndarray of int, shape (requests + 1,)
+        Size of the run that ends them; 0 where none does.
+    """
+
+    gain: FloatArray
+    on: NDArray[np.int16]
+    ran: NDArray[np.int16]
+    best: FloatArray
+    taken: IntArray
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def runs_of(
+    groups: Groups, batches: Batches, prices: Prices, at: At, g: int, everything: bool
+) -> Runs:
+    """The runs of a group; those that cannot be among the best only if ``everything``."""
+    release, deadline, offsets, model, parts = groups
+    duration, row = batches
+    at_release, at_deadline = at
+    first, count, m = offsets[g], offsets[g + 1] - offsets[g], model[g]
+    types, _, sizes = duration.shape
+    gain = np.full((count, sizes), -np.inf)
+    on, ran = np.zeros((count, sizes), np.int16), np.zeros((count, sizes), np.int16)
+    best, taken = np.zeros(count + 1), np.zeros(count + 1, np.int64)
+    shortest = duration[:, m, 0].min()
+    for j in range(1, count + 1):
+        best[j] = best[j - 1]
+        last = first + j - 1
+        released = release[last]
+        for size in range(1, min(sizes, j) + 1):
+            head = first + j - size
+            if released + shortest > deadline[head]:
+                break
+            if not everything and best[j - size] + size <= best[j]:
+                continue
+            top = -np.inf
+            for whole in range(size, (sizes if parts[g] else size) + 1):
+                for t in range(types):
+                    length = duration[t, m, whole - 1]
+                    if released + length > deadline[head]:
+                        continue
+                    cost = _least_cost(
+                        released, deadline[head] - length, length, at_release[t, last],
+                        at_deadline[t, head], t, row[t, m, whole - 1], prices)
+                    value = size - cost * size / whole
+                    if value > top:
+                        top, on[j - 1, size - 1], ran[j - 1, size - 1] = value, t, whole
+            gain[j - 1, size - 1] = top
+            if best[j - size] + top > best[j]:
+                best[j], taken[j] = best[j - size] + top, size
+    return Runs(gain, on, ran, best, taken)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def use_run(
+    groups: Groups, batches: Batches, prices: Prices, run: tuple[int, int, int],
+    batch: tuple[int, int], seed: int, used: FloatArray,
+) -> None:
+    """Add the ms of a run, as part of a batch on a type, where it is cheapest."""
+    g, head, last = run
+    t, whole = batch
+    length = batches.duration[t, groups.model[g], whole - 1]
+    coin = (((last + 1) * 7919 + seed * 104729) * 2654435761 >> 7) & 0xFFFFFF
+    _, start = _cheapest(groups.release[last], groups.deadline[head] - length, length,
+                         prices.per_ms[t], prices.total[t], prices.width, coin)
+    _use(start, length, (last - head + 1) / whole, used[t], prices.width)
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_runs(
     groups: Groups, batches: Batches, prices: Prices, seed: int, used: FloatArray
@@ -212,59 +311,22 @@ def best_runs(
 
     ``used`` (types, bins) gets the ms for which each bin is used.
     """
-    release, deadline, offsets, model, parts = groups
-    duration, row = batches
-    price, total, width = prices.per_ms, prices.total, prices.width
+    offsets, model = groups.offsets, groups.model
     worth = np.zeros(model.size)
-    types, _, sizes = duration.shape
-    at_release = np.empty((types, release.size))
-    at_deadline = np.empty((types, release.size))
-    for t in range(types):
-        for i in range(release.size):
-            at_release[t, i] = _integral(release[i], price[t], total[t], width)
-            at_deadline[t, i] = _integral(deadline[i], price[t], total[t], width)
+    at = at_times(groups, prices)
     for g in range(model.size):
-        first, m = offsets[g], model[g]
-        count = offsets[g + 1] - first
-        best = np.zeros(count + 1)
-        taken = np.zeros(count + 1, np.int64)
-        on = np.zeros(count + 1, np.int64)
-        ran = np.zeros(count + 1, np.int64)
-        shortest = duration[:, m, 0].min()
-        for j in range(1, count + 1):
-            best[j] = best[j - 1]
-            r = release[first + j - 1]
-            for size in range(1, min(sizes, j) + 1):
-                head = first + j - size
-                if r + shortest > deadline[head]:
-                    break
-                if best[j - size] + size <= best[j]:
-                    continue
-                for whole in range(size, (sizes if parts[g] else size) + 1):
-                    for t in range(types):
-                        length = duration[t, m, whole - 1]
-                        if r + length > deadline[head]:
-                            continue
-                        u = row[t, m, whole - 1]
-                        cost = _least_cost(
-                            r, deadline[head] - length, length, at_release[t, first + j - 1],
-                            at_deadline[t, head], t, u, prices)
-                        value = best[j - size] + size - cost * size / whole
-                        if value > best[j]:
-                            best[j], taken[j], on[j], ran[j] = value, size, t, whole
-        worth[g] = best[count]
-        j = count
+        _, on, ran, best, taken = runs_of(groups, batches, prices, at, g, False)
+        j = taken.size - 1
+        worth[g] = best[j]
         while j > 0:
-            if taken[j] == 0:
+            size = taken[j]
+            if size == 0:
                 j -= 1
                 continue
-            t, head = on[j], first + j - taken[j]
-            length = duration[t, m, ran[j] - 1]
-            coin = (((first + j) * 7919 + seed * 104729) * 2654435761 >> 7) & 0xFFFFFF
-            _, start = _cheapest(release[first + j - 1], deadline[head] - length, length,
-                                 price[t], total[t], width, coin)
-            _use(start, length, taken[j] / ran[j], used[t], width)
-            j -= taken[j]
+            last = offsets[g] + j - 1
+            use_run(groups, batches, prices, (g, last - size + 1, last),
+                    (on[j - 1, size - 1], ran[j - 1, size - 1]), seed, used)
+            j -= size
     return worth
 
 
@@ -339,8 +401,11 @@ def _gaps(duration: FloatArray) -> tuple[int, int]:
 def best_nested(
     release: FloatArray, deadline: FloatArray, model: int, duration: FloatArray,
     price: FloatArray, total: FloatArray, width: float,
-) -> float:
+) -> tuple[float, FloatArray]:
     """Best set of disjoint batches of one group, Σ (size − cost), that may lie within others.
+
+    The second result (requests, span + 1) is that of k requests from i on, ``within[i, k]``, k no
+    more than can be within a batch that starts with some request.
 
     With i falling, ``within[i, k]`` is the best of requests i to i + k − 1, and ``one[i, k]`` the
     best batch whose first request is i and whose last is i + k − 1, with what lies in its gaps.
@@ -383,4 +448,4 @@ def best_nested(
         best[i] = best[i + 1]
         for j in range(1, reach + 1):
             best[i] = max(best[i], one[i, j] + best[i + j])
-    return float(best[0])
+    return best[0], within[:-1]

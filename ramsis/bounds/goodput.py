@@ -44,8 +44,20 @@ more than ``_MOST_CHAINS``, each deadline is moved up to the latest one of the r
 
 *Loading.* A model that no worker holds at the start is not run before it can be loaded. Where
 loading blocks the worker, one load is paid for at its cheapest place, if the model answers
-anything. Memory, evictions, further copies, network and slow-down by neighbours are left out: all
-of them can only lower what a schedule reaches. A worker counts once for each of its lanes.
+anything. Further copies, network and slow-down by neighbours are left out: all of them can only
+lower what a schedule reaches. A worker counts once for each of its lanes.
+
+*Memory.* A model takes a share s_m of a worker's memory. Where W workers cannot hold all, memory
+has a price μ, and
+
+    Σ_k n_k  <=  Σ_m V_m(λ, μ) + Σ_t W_t ∫ λ_t + W ∫ μ.
+
+Between the last deadline of the requests up to one that is answered and the release of the next,
+no request of the model runs. There it is held all the time, which costs s_m ∫ μ, or loaded anew,
+which costs as much for the time of the load, and the worker's time if loading blocks it. The
+dynamic programme goes through both requests and bins of time
+(:mod:`ramsis.bounds._holding_kernels`). Prices of time are sought first, those of both from there
+on; of the two bounds the lower one is taken.
 
 *Prices* are constant in bins. The bound is convex in them, and W_t − (workers in use by the best
 runs) is a subgradient. From the best price that is constant, steps go against the mean of the last
@@ -60,7 +72,7 @@ enlarged by what their rounding can cost, and then rounded down to a whole numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,7 +80,9 @@ from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter1d
 
 from ramsis.bounds import _kernels as kernels
+from ramsis.bounds._holding_kernels import Holding, held_blocks, held_runs
 from ramsis.checks import check_arguments
+from ramsis.compiling import uniform
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
@@ -86,6 +100,9 @@ _CONSTANT = np.linspace(0.0, 2.4, 13)  # prices tried first, in requests per bat
 _MOST_BINS = 16384
 _BINS_IN_WINDOW = 24
 _MOST_WORK = 4e8
+_MEMORY_CONSTANT = np.append(0.0, np.geomspace(1e-3, 3.0, 11))  # in requests per worker
+_MOST_STATES, _FEWEST_EDGES, _ENOUGH_EDGES, _MOST_EDGES = 1_000_000, 128, 512, 2048
+_BINS_IN_LOAD = 12
 _MOST_CHAINS = 16
 
 
@@ -124,6 +141,10 @@ class Servers:
         Whether a worker holds the model at the start, at 0 ms; by default all are held.
     blocking : ndarray of bool, shape (T,), optional
         Whether a worker that loads runs no batch; by default it does.
+    room : ndarray, shape (M,), optional
+        Share of a worker's memory that a model takes at least; by default none. With ``load_ms``.
+    machines : float
+        Workers of all types, each with one memory; with ``room``.
     """
 
     batch_ms: FloatArray
@@ -131,14 +152,24 @@ class Servers:
     load_ms: FloatArray | None = None
     loaded: NDArray[np.bool_] | None = None
     blocking: NDArray[np.bool_] | None = None
+    room: FloatArray | None = None
+    machines: float = 0.0
 
     def first_load_ms(self) -> FloatArray:
         """Load time of each model on each type, 0 where it is loaded at the start, (T, M)."""
         types, models, _ = self.batch_ms.shape
         if self.load_ms is None or self.loaded is None:
             return np.zeros((types, models))
+        return np.where(self.loaded, 0.0, self.any_load_ms())
+
+    def any_load_ms(self) -> FloatArray:
+        """Load time of each model on each type, infinite where it cannot be run, (T, M)."""
         usable = np.isfinite(self.batch_ms[:, :, 0])
-        return np.where(self.loaded, 0.0, np.where(usable, self.load_ms, np.inf))
+        return np.where(usable, 0.0 if self.load_ms is None else self.load_ms, np.inf)
+
+    def scarce(self, models: IntArray) -> bool:
+        """Whether memory cannot hold all of some models at once."""
+        return self.room is not None and bool(self.room[models].sum() > self.machines)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +205,7 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
     requests : Requests
     servers : Servers
     rounds : int
-        Most steps of the prices, >= 0.
+        Most steps of the prices, >= 0; as many again where memory is scarce.
 
     Raises
     ------
@@ -189,8 +220,14 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
     priced = _Priced(requests, servers)
     if not len(priced.release):
         return GoodputBound(0, 0.0, fewest, 1.0, 0)
-    price, tried = _cheapest_prices(priced, rounds)
+    price, tried = _cheapest_prices(priced, rounds, priced.constant())
     found = priced.safe(price)
+    if servers.scarce(np.unique(priced.model)):
+        held = _Held(requests, servers)
+        with_memory, more = _cheapest_prices(held, rounds, held.constant_beside(price))
+        if held.safe(with_memory) < found:
+            found, price = held.safe(with_memory), with_memory[:-1]
+        tried += more
     in_time = min(int(np.floor(found)), len(priced.release))
     return GoodputBound(in_time, in_time / count, price, priced.width, tried)
 
@@ -240,8 +277,8 @@ class _Priced:
         shortest = self.duration[:, :, 0].min(axis=0)
         kept = release + shortest[requests.model] <= deadline
         origin = float(release[kept].min()) if kept.any() else 0.0
-        if (load > 0).any():
-            origin = min(origin, 0.0)
+        if (load > 0).any() or servers.scarce(np.unique(requests.model)):
+            origin = min(origin, 0.0)  # when loads can begin
         self.release, self.deadline = release[kept] - origin, deadline[kept] - origin
         self.model = requests.model[kept].astype(np.int64)
         blocking = np.zeros(len(load), bool) if servers.blocking is None else servers.blocking
@@ -283,6 +320,12 @@ class _Priced:
         np.cumsum(price * self.width, axis=1, out=total[:, 1:])
         return total
 
+    def constant(self) -> Iterator[FloatArray]:
+        """Prices that are the same at all times."""
+        shortest = float(np.median(self.duration[:, :, 0].min(axis=0)[self.model]))
+        for share in _CONSTANT.tolist():
+            yield np.full_like(self.ms, share / shortest)
+
     def value(self, price: FloatArray, seed: int) -> tuple[float, FloatArray]:
         """Σ V with runs alone plus the price of all workers, and a subgradient in ms."""
         used = np.zeros((len(price), self.bins))
@@ -305,17 +348,26 @@ class _Priced:
         self, groups: _Groups, price: FloatArray, seed: int, used: FloatArray
     ) -> FloatArray:
         """V of each group, with runs alone."""
+        return np.asarray(kernels.best_runs(groups, self.batches, self._prices(price), seed, used))
+
+    def _prices(self, price: FloatArray) -> kernels.Prices:
+        """As the compiled loops take them."""
         total = self.total(price)
         bends, least = kernels.cell_costs(self.lengths, self.types, self.levels, price, total,
                                           self.width)
-        prices = kernels.Prices(price, total, self.width, bends, least)
-        return np.asarray(kernels.best_runs(groups, self.batches, prices, seed, used))
+        return kernels.Prices(price, total, self.width, bends, least)
+
+    def _nested(self, one: _Groups, price: FloatArray) -> float:
+        """V of one group, with batches that lie within others."""
+        worth, _ = kernels.best_nested(one.release, one.deadline, int(one.model[0]),
+                                       self.duration, price, self.total(price), self.width)
+        return float(worth)
 
     def safe(self, price: FloatArray) -> float:
         """The bound at these prices, whatever batches lie within others and rounding costs."""
         groups = self.groups
         worth = self._runs(groups, price, 0, np.zeros((len(price), self.bins)))
-        least = 5 if len(price) == 1 else 3  # requests, so that a batch can lie within another
+        least = 5 if len(self.duration) == 1 else 3  # so that a batch can lie within another
         work = kernels.nested_work(groups.release, groups.deadline, groups.offsets, groups.model,
                                    self.duration, least)
         work[groups.parts] = 0.0
@@ -326,8 +378,7 @@ class _Priced:
             if work[g] >= limit:
                 worth[g] = self._runs(one.in_parts(), price, 0, np.zeros_like(price))[0]
             else:
-                worth[g] = kernels.best_nested(one.release, one.deadline, int(one.model[0]),
-                                               self.duration, price, self.total(price), self.width)
+                worth[g] = self._nested(one, price)
         return self._enlarged(self._of_models(worth, price), price)
 
     def _enlarged(self, worth: float, price: FloatArray) -> float:
@@ -339,6 +390,61 @@ class _Priced:
                                + float(price.max()) * float(self.deadline.max()))
         found = worth + all_workers
         return found + count * (of_cost + 2e-12) + 4.0 * eps * (count + self.bins) * found
+
+
+class _Held(_Priced):
+    """The same where memory is scarce; its price is the last row of the prices."""
+
+    def __init__(self, requests: Requests, servers: Servers) -> None:
+        super().__init__(requests, servers)
+        self.workers = np.append(self.workers, servers.machines)
+        self.ms = np.vstack([self.ms, np.full(self.bins, servers.machines * self.width)])
+        self.fee_ms[:] = 0.0  # loads are paid for in V
+        models = np.unique(self.model)
+        load_ms = servers.any_load_ms()
+        usable = np.isfinite(load_ms)
+        shortest = float(load_ms[:, models].min())
+        wanted = int(_BINS_IN_LOAD * self.bins * self.width / max(shortest, self.width)) + 1
+        most = min(max(_MOST_STATES // len(models), _FEWEST_EDGES),
+                   min(max(wanted, _ENOUGH_EDGES), _MOST_EDGES))
+        self.each = -(-self.bins // most)
+        self.edges = -(-self.bins // self.each) + 1
+        width = self.each * self.width
+        self.load_bins = np.where(usable, np.floor(np.where(usable, load_ms, 0.0) / width - 1e-9),
+                                  -1.0).astype(np.int64)
+        short = (self.load_bins == 0).any(axis=0)  # they cost nothing in memory, then
+        self.room = np.where(short, 0.0, np.zeros(len(short)) if servers.room is None
+                             else servers.room)
+        self.there = short | (True if servers.loaded is None else servers.loaded)
+        self.blocks = (np.zeros(len(load_ms), bool) if servers.blocking is None
+                       else np.asarray(servers.blocking, bool))
+
+    def constant_beside(self, price: FloatArray) -> Iterator[FloatArray]:
+        """Prices of memory that are the same at all times, beside those of time."""
+        unit = len(self.release) / (self.workers[-1] * self.bins * self.width)
+        for share in _MEMORY_CONSTANT.tolist():
+            yield np.vstack([price, np.full(self.bins, share * unit)])
+
+    def _runs(
+        self, groups: _Groups, price: FloatArray, seed: int, used: FloatArray
+    ) -> FloatArray:
+        share = 1.0 / np.bincount(groups.model)[groups.model]
+        return np.asarray(held_runs(groups, self.batches, self._prices(price),
+                                    self._holding(price), share, seed, used))
+
+    def _nested(self, one: _Groups, price: FloatArray) -> float:
+        model, total = int(one.model[0]), self.total(price)
+        _, within = kernels.best_nested(one.release, one.deadline, model, self.duration, price,
+                                        total, self.width)
+        return float(held_blocks(one.release, one.deadline, within, model,
+                                 float(self.duration[:, model, 0].min()), self._holding(price)))
+
+    def _holding(self, price: FloatArray) -> Holding:
+        """What it costs to hold models at these prices."""
+        total = self.total(price)[:, np.minimum(np.arange(self.edges) * self.each, self.bins)]
+        return uniform(Holding(self.room, self.there, self.load_bins, total[-1],
+                               np.where(self.blocks[:, None], total[:-1], 0.0), self.blocks,
+                               self.each * self.width, self.each))
 
 
 class _Groups(kernels.Groups):
@@ -396,16 +502,16 @@ def _chains(deadline: FloatArray) -> Iterator[IntArray]:
     yield from (np.array(one, dtype=np.int64) for one in members)
 
 
-def _cheapest_prices(priced: _Priced, rounds: int) -> tuple[FloatArray, int]:
-    """Prices of a low bound, by Polyak's steps, and how many were tried."""
+def _cheapest_prices(
+    priced: _Priced, rounds: int, constant: Iterable[FloatArray]
+) -> tuple[FloatArray, int]:
+    """Prices of a low bound, from the best of some by Polyak's steps, and how many were tried."""
     count = len(priced.release)
-    unit = 1.0 / float(np.median(priced.duration[:, :, 0].min(axis=0)[priced.model]))
     best, price = np.inf, np.zeros_like(priced.ms)
-    for share in _CONSTANT.tolist():
-        flat = np.full_like(priced.ms, share * unit)
-        value, _ = priced.value(flat, 0)
+    for first in constant:
+        value, _ = priced.value(first, 0)
         if value < best:
-            best, price = value, flat
+            best, price = value, first
     lowest, at, gap, stalled, tried = best, price, _FIRST_GAP * count, 0, 0
     slope = np.zeros_like(price)
     for tried in range(1, rounds + 1):

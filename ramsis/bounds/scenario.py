@@ -24,6 +24,8 @@ __all__ = ["scenario_bound"]
 
 FloatArray = NDArray[np.float64]
 
+_MOST_IN_A_WORKER = 32
+
 
 def scenario_bound(
     scenario: Scenario, requests: DrawnRequests, *, rounds: int = 120
@@ -85,8 +87,32 @@ def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
     if len(np.unique(family)) < len(family):  # any model of the family will do
         held = np.array([held[family == own].any() for own in family])
         load_ms = np.stack([load_ms[:, family == own].min(axis=1) for own in family], axis=1)
+    room = _room(scenario)
+    if len(np.unique(family)) < len(family):
+        room = np.array([room[family == own].min() for own in family])
     blocking = np.array([one.loading == "blocking" for one in types])
-    return Servers(batch_ms, workers.astype(float), load_ms, held, blocking)
+    return Servers(batch_ms, workers.astype(float), load_ms, held, blocking, room,
+                   float(len(arrays.worker_type)))
+
+
+def _room(scenario: Scenario) -> FloatArray:
+    """Least share of a worker that each model takes, so that no worker holds more than 1, (M,).
+
+    By the number of models, by their memory x, or by (ceil((k + 1) x) − 1) / k for some k, of
+    which the sum is at most 1 where that of x is (S. P. Fekete, J. Schepers, Mathematical
+    Programming 91, 2001); whichever is most in all.
+    """
+    arrays, types = scenario.arrays, scenario.worker_types
+    memory = np.array([one.memory_mb or np.inf for one in types])
+    places = np.array([float(one.max_models or np.inf) for one in types])
+    # a little less than it is, as the engine allows for rounding
+    x = np.maximum(arrays.memory_mb - 1e-6, 0.0) * (1.0 - 1e-9) / memory[:, None]
+    usable = np.isfinite(arrays.quantiles_ms[:, arrays.kind, 0, 0]) & (x <= 1.0)
+    kinds = [np.broadcast_to(1.0 / places[:, None], x.shape), x]
+    kinds += [np.maximum(np.ceil((k + 1) * x) - 1.0, 0.0) / k for k in range(1, _MOST_IN_A_WORKER)]
+    rooms = [np.where(usable, one, np.inf).min(axis=0, initial=np.inf) for one in kinds]
+    rooms = [np.where(np.isfinite(room), room, 0.0) for room in rooms]
+    return max(rooms, key=lambda room: float(room.sum()))
 
 
 check_arguments(globals(), __all__)

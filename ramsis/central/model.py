@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ramsis.central import _kernels
 from ramsis.central.problem import PARTS, CentralProblem
+from ramsis.compiling import uniform
 
 __all__ = ["Model", "central_model"]
 
@@ -94,9 +95,9 @@ def central_model(problem: CentralProblem, restart: float) -> Model:
     stays = np.exp(-restart * mean_ms / problem.workers)
     carries = problem.carries_age
     left_age = problem.left_age if carries else np.zeros((1, 1, len(PARTS)))
-    return Model(
+    return uniform(Model(
         queue=problem.queue, idle=problem.idle, batch=batch,
-        accuracy=np.ascontiguousarray(problem.accuracy), mean_ms=mean_ms,
+        accuracy=problem.accuracy, mean_ms=mean_ms,
         held=np.minimum(mean_ms / problem.slo_ms, 1.0),
         arrivals=problem.arrivals_between * stays[:, None],
         slack_probability=problem.slack_distribution,
@@ -110,4 +111,4 @@ def central_model(problem: CentralProblem, restart: float) -> Model:
         carries=carries, load=problem.load,
         leave=1.0 / problem.slo_ms, price=problem.price, workers=problem.workers,
         restart=restart,
-    )
+    ))

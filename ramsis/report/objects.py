@@ -124,22 +124,30 @@ def capacity(shown: Capacity) -> Figure:
 
 def sweep(
     rows: Sequence[dict[str, Any]], *, x: str = "load_qps", y: str = "effective_accuracy",
-    by: str = "scheme", panels: str | None = None,
+    by: str = "scheme", panels: str | None = None, axes: Sequence[str] = (),
 ) -> Figure:
-    """A quantity of a sweep's rows over an axis, a line for each value of another."""
+    """A quantity of a sweep's rows over an axis, a line for each value of another.
+
+    What else varies of ``axes`` has panels and lines of its own, so that no line joins cells that
+    differ in more than ``x``.
+    """
     if not rows:
         raise InvalidValueError(describe("nothing to draw", where="plot", value="no rows"))
     for where, name in (("x", x), ("y", y), ("by", by), *([("panels", panels)] if panels else [])):
         if name not in rows[0]:
             raise InvalidValueError(describe("no such column", where=where, value=name,
                                              allowed=", ".join(rows[0])))
+    others = [name for name in axes if name not in (x, by, panels)
+              and len({row.get(name) for row in rows}) > 1]
+    if panels is None and others:
+        panels = others.pop(0)
     groups: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
-        if row[x] is None or row[y] is None:
+        if row.get(x) is None or row.get(y) is None:
             continue
-        title = f"{panels} {row[panels]}" if panels else ""
-        lines = groups.setdefault(title, {})
-        lines.setdefault(str(row[by]), []).append((row[x], row[y]))
+        title = f"{panels} {row.get(panels)}" if panels else ""
+        label = ", ".join([str(row.get(by)), *(f"{name} {row.get(name)}" for name in others)])
+        groups.setdefault(title, {}).setdefault(label, []).append((row[x], row[y]))
     drawn = [Panel(title, [Line(name, [p[0] for p in sorted(points)],
                                 [p[1] for p in sorted(points)])
                            for name, points in lines.items()])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.compiling import uniform
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
 from ramsis.sim.engine import coins
@@ -103,7 +104,7 @@ def replay(
     level = -1
     if load_qps is not None:
         level = min(int(np.searchsorted(tables.load_qps, load_qps)), len(tables.load_qps) - 1)
-    terms = _kernels.Terms(
+    terms = uniform(_kernels.Terms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
         quantiles_ms=fleet.running(scheme.run_as), quantile_levels=fleet.service_times.levels,
@@ -111,7 +112,7 @@ def replay(
         coin=given.coin if scheme.by_chance else np.empty(0),
         spell_ms=given.spells.edge_ms, spell_first=given.spells.first,
         spell_factor=given.spells.factor,
-    )
+    ))
     out = _kernels.Batches(
         np.empty(n), np.empty(n), *(np.empty(n, dtype=np.int32) for _ in range(4))
     )

@@ -226,7 +226,7 @@ def stack(levels: Sequence[Level]) -> Tables:
             first_bin[i] = np.maximum(np.searchsorted(edges, low_ms, side="right") - 1, 0)
     own = np.array([shape[0] for shape in shapes])
     return Tables(
-        load_qps=np.array([level.load_qps for level in ordered]),
+        load_qps=np.array([level.load_qps for level in ordered], dtype=float),
         rows=own, last=own - np.array([level.overflow[1] == 0 for level in ordered]),
         slack_ms=slack, per_ms=per_ms, first_bin=first_bin, model=model, batch=batch,
         mixed=np.array([level.second[0] if level.second else _NO_PLACE for level in ordered],
@@ -259,7 +259,7 @@ def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTabl
     seconds = [_place(policy.randomised) for policy in policies]
     chances = [policy.randomised.probability if policy.randomised else 0.0 for policy in policies]
     return CentralTables(
-        load_qps=np.array([policy.load_qps for policy in policies]), longest=longest,
+        load_qps=np.array([policy.load_qps for policy in policies], dtype=float), longest=longest,
         idle_row=idle_row, queue_row=queue_row, slack_ms=slack, answer=answer, model=model,
         batch=batch, longer=np.array([policy.longer_queue for policy in policies]),
         mixed=np.array(seconds, dtype=np.int64), chance=np.array(chances))

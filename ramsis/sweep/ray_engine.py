@@ -52,6 +52,8 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
     ------
     InvalidValueError
         Ray is not installed, or there is no cluster at the address.
+    RamsisError
+        Ray cannot be started here.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -62,18 +64,29 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
                                          allowed="pip install 'ramsis[ray]'")) from error
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     if address is None:
-        ray.init(num_cpus=workers, include_dashboard=False, **quiet)
+        _start(ray, {"num_cpus": workers, "include_dashboard": False, **quiet})
     else:
         _check_reachable(address)
         try:
             ray.init(address=address, **quiet)
         except (ConnectionError, ValueError, RuntimeError, OSError) as error:
             raise _no_cluster(address, str(error)) from None
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # what Ray says of lost processes
+    with contextlib.redirect_stdout(sys.stderr):  # what Ray says of lost processes, to its end
+        try:
             yield _Cluster(ray).run
-    finally:
+        finally:
+            ray.shutdown()
+
+
+def _start(ray: Any, settings: dict[str, Any]) -> None:
+    """Start Ray on this machine."""
+    try:
+        ray.init(**settings)
+    except Exception as error:  # plain ones among them
         ray.shutdown()
+        raise RamsisError(describe(
+            f"Ray cannot be started here ({' '.join(str(error).split())[:200]})", where="engine",
+            value="ray", allowed="--engine processes, or the --address of a cluster")) from None
 
 
 def _check_reachable(address: str) -> None:

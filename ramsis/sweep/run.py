@@ -25,7 +25,7 @@ from ramsis.sweep.pool import Outcome, Runner
 from ramsis.sweep.scenarios import BoundJob, ScenarioJob, SweepScenario, scenario_row
 from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.store import store_at
-from ramsis.sweep.tables import cell_row, write_tables
+from ramsis.sweep.tables import AXES, cell_row, write_tables
 from ramsis.sweep.value_table import value_rows
 from ramsis.tables import Column, html_table, with_values
 
@@ -106,11 +106,13 @@ class SweepResult:
     ) -> Any:
         """A column over another, a line for each value of a third, side by side by a fourth.
 
+        Other axes of the sweep that vary have panels, or lines, of their own.
+
         Returns
         -------
         matplotlib.figure.Figure
         """
-        return figure_of("sweep", self.rows, x=x, y=y, by=by, panels=panels)
+        return figure_of("sweep", self.rows, x=x, y=y, by=by, panels=panels, axes=AXES)
 
 
 class Sweep:

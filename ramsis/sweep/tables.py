@@ -19,7 +19,7 @@ from ramsis.sweep.scenarios import COLUMNS, SEED_COLUMNS, scenario_row, seed_row
 from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.value_table import VALUE_TABLE_NAME, write_value_table
 
-__all__ = ["cell_row", "write_tables"]
+__all__ = ["AXES", "cell_row", "write_tables"]
 
 Done = tuple[Cell, Mapping[str, Any]]
 """A cell, and the document of its results."""
@@ -30,7 +30,8 @@ Played = tuple[ScenarioCell, Mapping[str, Any]]
 _OF_CELLS = ("results.csv", "seeds.csv", "models.csv")
 _OF_SCENARIOS = ("scenarios.csv", "scenario-seeds.csv")
 _SCENARIO_AXES = ("scenario", "scheduler", "seed", "seeds")
-_AXES = tuple(item.name for item in fields(Cell))
+AXES = tuple(item.name for item in fields(Cell))
+"""What cells differ in."""
 _METRICS = tuple(item.name for item in fields(Metrics) if item.name != "model_share")
 _HALF_WIDTHS = ("accuracy_half_width", "violation_rate_half_width",
                 "effective_accuracy_half_width")
@@ -65,11 +66,11 @@ def write_tables(
         **dict.fromkeys((*_OF_CELLS, *_OF_SCENARIOS))}
     failing: list[str] = []
     if spec.cells or not spec.scenarios:
-        failing += _AXES
+        failing += AXES
         tables["results.csv"] = tuple(_columns()), (cell_row(*one) for one in done)
-        tables["seeds.csv"] = ((*(name for name in _AXES if name not in ("seed", "seeds")),
+        tables["seeds.csv"] = ((*(name for name in AXES if name not in ("seed", "seeds")),
                                 "seed", *_METRICS), _seed_rows(done))
-        tables["models.csv"] = (*_AXES, "model", "share"), _model_rows(done)
+        tables["models.csv"] = (*AXES, "model", "share"), _model_rows(done)
     if spec.scenarios:
         failing += [name for name in _SCENARIO_AXES if name not in failing]
         tables["scenarios.csv"] = COLUMNS, (scenario_row(*one) for one in played)
@@ -92,7 +93,7 @@ def write_tables(
 
 
 def _columns() -> Iterable[str]:
-    yield from (*_AXES, *_METRICS, *_HALF_WIDTHS)
+    yield from (*AXES, *_METRICS, *_HALF_WIDTHS)
     yield from (*(f"expected_{name}" for name in _PROMISES), "upper_bound")
 
 

@@ -216,7 +216,7 @@ def _compiled(
     """The nodes that each service reaches; weights and P(none) are written into ``room``."""
     from ramsis.worker._kernels import poisson_passages  # which takes long to load
 
-    used = poisson_passages(rate_per_ms, latencies_ms, (cells.edge_ms, cells.points),
+    used = poisson_passages(float(rate_per_ms), latencies_ms, (cells.edge_ms, cells.points),
                             nodes.remaining_ms, *room)
     return [(int(first), int(last)) for first, last in used]
 

@@ -1,7 +1,8 @@
-"""The cluster engine with its schedulers, on Clockwork's grid and on the Azure-like load.
+"""The cluster engine with each of its schedulers, on Clockwork's grid and on the Azure-like load.
 
-Every benchmark asserts that all requests were answered or dropped, and most of them in time, so
-that speed cannot come from serving fewer.
+Every benchmark asserts that all requests were answered or dropped, and of schedulers that can
+cope with the load that most were in time, so that speed cannot come from serving fewer. The
+schedulers that run a request at a time cannot: the grid asks for 8 % more than that serves.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 
 from ramsis.scenario import Requests, Scenario, draw_requests
 from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
+from ramsis.sim.cluster.registry import SCHEDULERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated
 
@@ -39,18 +41,44 @@ def served(scenario: Scenario, requests: Requests, name: str) -> ClusterRun:
     return ClusterEngine(scenario, requests=requests).serve(scheduler(name))
 
 
-@pytest.mark.parametrize(("name", "load", "least"), [
-    ("clockwork", "grid", 0.95), ("planned", "grid", 0.98), ("clockwork", "azure", 0.99),
-    ("planned", "azure", 0.99),
-])
+LEAST_IN_TIME = {
+    ("clockwork", "grid"): 0.95, ("planned", "grid"): 0.98, ("clockwork-adjusted", "grid"): 0.98,
+    ("autoscale:of=planned", "grid"): 0.95, ("clockwork", "azure"): 0.99,
+    ("planned", "azure"): 0.99, ("clockwork-adjusted", "azure"): 0.95,
+}
+NOT_HERE = {
+    "rl": "a network decides, which takes its time",
+    "scheme": "serves variants of one task; see below",
+    "round-robin": "quanta of a minute pass until the last model has had its turn: some 30,000 "
+                   "loads for 3,000 requests of the Azure-like load",
+}
+NAMES = (*(name for name in SCHEDULERS if name not in NOT_HERE),
+         "modified-baseline:load_when=no-idle", "round-robin:variant=d", "autoscale:of=planned")
+
+
+@pytest.mark.parametrize("load", ["grid", "azure"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_plain_engine_on_clusters(
-    benchmark: Any, ledger: Ledger, script: ModuleType, name: str, load: str, least: float
+    benchmark: Any, ledger: Ledger, script: ModuleType, name: str, load: str
 ) -> None:
-    scenario = script.grid(2400, 12, 12, 20.0) if load == "grid" else script.azure(4, 5.0)
+    scenario = script.grid(2400, 12, 12, 10.0) if load == "grid" else script.azure(4, 2.5)
     requests = draw_requests(scenario, 0)
+    assert len(requests) > 22_000
+    compare(benchmark, ledger, scenario, requests, name, load)
+
+
+def test_a_scheme_of_simulate(benchmark: Any, ledger: Ledger, script: ModuleType) -> None:
+    scenario = script.grid(2400, 1, 12, 10.0)
+    compare(benchmark, ledger, scenario, draw_requests(scenario, 0), "scheme:name=greedy", "grid")
+
+
+def compare(
+    benchmark: Any, ledger: Ledger, scenario: Scenario, requests: Requests, name: str, load: str
+) -> None:
+    """Time a scheduler, and enter it against the target."""
     run, timing = repeated(benchmark, partial(served, scenario, requests, name), rounds=3)
-    assert run.requests == len(requests) > 45_000
+    assert run.requests == len(requests)
     assert run.size.sum() + len(run.drop_request) == run.requests
-    assert run.in_time.mean() > least
-    ledger.time(f"cluster engine, {name}, {load}: {run.requests / 1e3:.0f} k requests", timing,
+    assert run.in_time.mean() > LEAST_IN_TIME.get((name, load), 0.0)
+    ledger.time(f"cluster, {name}, {load}: {run.requests / 1e3:.0f} k", timing,
                 run.requests / PER_SECOND)

@@ -16,7 +16,7 @@ from ramsis.bounds.goodput import _Priced
 from ramsis.errors import InvalidValueError
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
 from ramsis.sim.cluster import ClusterEngine, measure_cluster, scheduler
-from tests.reference.goodput import best_batches, most_in_time
+from tests.reference.goodput import best_batches, most_in_time, most_with_loads
 
 FloatArray = NDArray[np.float64]
 
@@ -78,9 +78,9 @@ def priced(rows: list[tuple[float, float, int]], times: FloatArray) -> _Priced:
 def values(one: _Priced, price: FloatArray) -> tuple[float, float]:
     """With batches within others, and with runs alone."""
     runs = one._runs(one.groups, price, 1, np.zeros_like(price))
-    nested = kernels.best_nested(one.groups.release, one.groups.deadline, 0, one.duration,
+    nested, _ = kernels.best_nested(one.groups.release, one.groups.deadline, 0, one.duration,
                                  price, one.total(price), one.width)
-    return nested, float(runs.sum())
+    return float(nested), float(runs.sum())
 
 
 def test_a_batch_may_lie_within_a_shorter_one() -> None:
@@ -152,6 +152,44 @@ def test_a_blocking_load_is_paid_and_waited_for() -> None:
     assert bound(rows, times, [2], **load).in_time == 2  # loaded at 5, answered at 11
     long = {"load_ms": np.full((1, 2), 22.0), "loaded": held, "blocking": np.array([True])}
     assert bound(rows, times, [1], **long).in_time <= 2
+
+
+@pytest.mark.parametrize(("blocking", "machines", "requests"), [
+    (True, [[0]], 7), (False, [[0]], 7), (True, [[]], 7), (False, [[0], [1]], 6)])
+def test_no_schedule_with_loads_is_above_and_the_best_is_near(
+    *, blocking: bool, machines: list[list[int]], requests: int
+) -> None:
+    """Workers hold one of three models. Most of what memory costs is in the bound."""
+    rng = np.random.default_rng(8)
+    lost = without = 0
+    for shortest_load_ms in (3.0, 6.0) * 4:
+        release = np.sort(rng.uniform(0, 20, requests))
+        times = np.cumsum(rng.uniform(0.3, 1.0, (1, 3, 2)), axis=2)
+        load_ms = rng.uniform(shortest_load_ms, 2 * shortest_load_ms, 3)
+        rows = list(zip(release.tolist(), (release + rng.uniform(2, 5)).tolist(),
+                        rng.integers(0, 3, requests).tolist(), strict=True))
+        best = most_with_loads(rows, times[0].tolist(), load_ms.tolist(), machines, 1,
+                               blocking=blocking)
+        held = np.isin(np.arange(3), [m for one in machines for m in one])
+        given = {"load_ms": load_ms[None], "loaded": held, "blocking": np.array([blocking])}
+        free = bound(rows, times, [len(machines)], **given).in_time
+        found = bound(rows, times, [len(machines)], **given, room=np.ones(3),
+                      machines=len(machines)).in_time
+        assert best <= found <= free
+        lost, without = lost + found - best, without + free - best
+    assert lost <= max(0.35 * without, 1)
+
+
+@pytest.mark.parametrize(("room", "most"), [(0.4, 56), (0.6, 47), (1.0, 30)])
+def test_a_change_that_takes_too_long_is_not_made(room: float, most: int) -> None:
+    """A request for either of two models every 10 ms in turn, due after 20 ms; loads take 100 ms.
+
+    Memory holds both, 1 / 0.6 of them for what prices can tell, or one.
+    """
+    rows = [(10.0 * i, 10.0 * i + 20.0, i % 2) for i in range(60)]
+    found = bound(rows, np.full((1, 2, 1), 1.0), [1], load_ms=np.full((1, 2), 100.0),
+                  loaded=np.array([True, False]), room=np.full(2, room), machines=1.0)
+    assert most - 1 <= found.in_time <= most + 1
 
 
 def cluster(seed: int, **changes: Any) -> Scenario:

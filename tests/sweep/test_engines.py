@@ -154,6 +154,40 @@ def test_an_address_without_ray_is_refused_in_a_line(
             pass
 
 
+def test_ray_that_does_not_start_is_told_in_a_line(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(**settings: Any) -> None:
+        raise Exception("The current node timed out\nduring startup.")
+
+    ended: list[bool] = []
+    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(
+        init=init, shutdown=lambda: ended.append(True)))
+    spec = tmp_path / "spec.toml"
+    spec.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
+                    'scheme = "greedy"\nduration_s = 0.1\n')
+    refused(run("sweep", spec, "--out", tmp_path / "out", "--engine", "ray"), 1,
+            "Ray cannot be started here (The current node timed out during startup.)")
+    assert ended
+
+
+def test_what_ray_says_to_its_end_is_no_part_of_the_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Ray(Cluster):
+        def init(self, **settings: Any) -> None:
+            """Start."""
+
+        def shutdown(self) -> None:
+            print("(raylet) Task _run_chunk failed.")
+
+    monkeypatch.setitem(sys.modules, "ray", Ray())
+    with ray_runner(1) as run:
+        assert list(run([])) == []
+    printed = capsys.readouterr()
+    assert (printed.out, "(raylet)" in printed.err) == ("", True)
+
+
 def test_options_that_do_not_go_together_are_refused(tmp_path: Path, run: Run) -> None:
     base = ("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out")
     refused(run(*base, "--address", "auto"), 2, "engine ray")

@@ -210,7 +210,8 @@ class _Factors:
             self._order, self._least = near._order, near._least
             self._columns = self._order
             self._factors = splu(columns[:, self._order], permc_spec="NATURAL", **blocks)
-        self.large = self._factors.L.nnz > _LARGE
+        # L is put together to be counted, so that is left until it may be large.
+        self.large = self._factors.nnz > _LARGE and self._factors.L.nnz > _LARGE
 
     def solve(self, right: FloatArray, turned: bool) -> FloatArray:
         """The solution of the system, or of the transposed one."""

@@ -506,9 +506,11 @@ class ClusterEngine:
         for request in requests:
             if not 0 <= request < len(state) or state[request] != WAITING:
                 if 0 <= request < len(state) and state[request] == TO_PROCESS:
-                    self._refuse("run of a request that no machine has prepared", request,
-                                 "requests of streams with cores after process(), which not all "
-                                 "schedulers do: the sigmaos ones")
+                    stream = self.scenario.streams[self.requests.stream[request]].name
+                    self._refuse("run of a request that needs cores and has none",
+                                 f"request {request} of the stream {stream}",
+                                 "after process() on a machine; the schedulers sigmaos… do that, "
+                                 "others serve streams without cores")
                 self._refuse("run of a request that does not wait", request,
                              "requests that have arrived and are prepared, each once")
             if models[request] != model and (

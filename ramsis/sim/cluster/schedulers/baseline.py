@@ -66,8 +66,9 @@ class Baseline(PhasedScheduler):
     def to_load(self) -> list[int]:
         """The workers that could begin a load now, the next in turn first."""
         workers = self.engine.workers
-        found = [worker for worker, running in enumerate(workers.running)
-                 if not running and workers.idle(worker)]
+        if [] not in workers.running:
+            return []
+        found = [worker for worker in range(len(workers)) if workers.idle(worker)]
         later = bisect_right(found, self.load_turn)
         return [*found[later:], *found[:later]]
 

@@ -88,7 +88,10 @@ class Invoked(Scheduler):
         waiting.sort()
         self.urgent = [model for _, model in waiting]
         for model in self.urgent[:self.slots]:
-            if not any(model in held for held in self.engine.workers.loaded):
+            for held in self.engine.workers.loaded:
+                if model in held:
+                    break
+            else:
                 self.load(model)
         return bool(waiting)
 

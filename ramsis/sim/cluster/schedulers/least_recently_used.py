@@ -70,13 +70,14 @@ class LeastRecentlyUsed(Scheduler):
     def route(self, request: int) -> bool:
         """Give a request to a worker with room."""
         workers, model = self.engine.workers, self.engine.requests.model[request]
-        ongoing, most = self.ongoing, self.max_ongoing
+        ongoing, most, status = self.ongoing, self.max_ongoing, workers.status
         room = [worker for worker in self.able[model]
-                if ongoing[worker] < most and workers.status[worker] == "active"]
+                if ongoing[worker] < most and status[worker] == "active"]
         if not room:
             return False
-        holders = [worker for worker in room if model in workers.loaded[worker]
-                   or model in workers.loading[worker]]
+        loaded, loading = workers.loaded, workers.loading
+        holders = [worker for worker in room
+                   if model in loaded[worker] or model in loading[worker]]
         worker = self.shorter_of_two(holders or room)
         self.queues[worker].append(request)
         ongoing[worker] += 1

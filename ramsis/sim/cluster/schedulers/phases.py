@@ -8,7 +8,8 @@ Requests run one at a time, but for continuous batches.
 After each event the phases would be gone through for all that wait. Nothing that waited before
 the event has an idle worker, so that only the request that came, or the worker that became idle,
 is looked at: each worker has heaps of the requests for models that it holds, from which those
-that were served elsewhere are taken off when they come up.
+that were served elsewhere are taken off when they come up. Workers that have held the same from
+the start share theirs.
 
 Source: P. Blinowski, S. Mrozicki, S. Potrzebowski, K. Wąsowski: *Measuring and improving resource
 utilization in a Kubernetes cluster serving AI inference tasks*, BSc thesis, University of Warsaw,
@@ -18,7 +19,9 @@ its deadline is what its section 4.2.3 counts by.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from ramsis.sim.cluster.engine import ClusterEngine
@@ -57,9 +60,11 @@ class PhasedScheduler(Scheduler):
         self.waiting: list[dict[int, None]] = [{} for _ in engine.arrays.models]
         self.busy: set[int] = set()
         self.turn = -1  # the worker that served last
-        self._ready: list[list[tuple[float, int]]] = [[] for _ in workers.type]
-        self._starving: list[list[tuple[float, int]]] = [[] for _ in workers.type]
-        self._starved: list[list[tuple[float, int]]] = [[] for _ in workers.type]
+        self._joins = [engine.times.continuous[kind] for kind in engine.times.kind]
+        alike: defaultdict[frozenset[int], _Queue] = defaultdict(_Queue)
+        self._queues = [alike[frozenset(held)] for held in workers.loaded]
+        for queue in self._queues:
+            queue.workers += 1
         self._group: list[dict[int, int]] = [{} for _ in workers.type]
         self._holders: list[dict[int, None]] = [{} for _ in engine.arrays.models]
         for worker, held in enumerate(workers.loaded):
@@ -80,9 +85,9 @@ class PhasedScheduler(Scheduler):
         worker = self.idle_holder(model)
         if worker is not None:
             self.infer(worker, request)
-        elif not self.join(request):
-            for holder in self._holders[model]:
-                self._queue(holder, request)
+        elif not (self._joins[model] and self.join(request)):
+            for queue in {self._queues[holder] for holder in self._holders[model]}:
+                self._queue(queue, request)
         self.settle(())
 
     def on_end(self, worker: int, batch: int) -> None:
@@ -93,8 +98,9 @@ class PhasedScheduler(Scheduler):
     def on_loaded(self, worker: int, model: int) -> None:
         """Serve what waits for the model."""
         self._holders[model][worker] = None
+        queue = self._apart(worker)
         for request in self.waiting[model]:
-            self._queue(worker, request)
+            self._queue(queue, request)
         self.serve(worker)
         self.settle((worker,))
 
@@ -108,6 +114,7 @@ class PhasedScheduler(Scheduler):
 
     def on_stopped(self, worker: int) -> None:
         """A worker has gone."""
+        self._apart(worker)
         for holders in self._holders:
             holders.pop(worker, None)
 
@@ -128,6 +135,7 @@ class PhasedScheduler(Scheduler):
     def unload(self, worker: int, model: int) -> None:
         """Give up a model."""
         self.engine.unload(worker, model)
+        self._apart(worker)
         self._holders[model].pop(worker, None)
 
     # The phases.
@@ -147,7 +155,7 @@ class PhasedScheduler(Scheduler):
         self._leave(model, request)
         self.turn = worker
         batch = engine.run(worker, model, [request])
-        if engine.times.continuous[engine.times.kind[model]]:
+        if self._joins[model]:
             self._group[worker][model] = batch
             for other in list(self.waiting[model]):
                 if not self.join(other):
@@ -158,7 +166,7 @@ class PhasedScheduler(Scheduler):
         """Let a request join a continuous batch of its model that has room, if there is one."""
         engine = self.engine
         model = engine.requests.model[request]
-        if not engine.times.continuous[engine.times.kind[model]] or engine.progress is None:
+        if not self._joins[model] or engine.progress is None:
             return False
         for worker in self._holders[model]:
             batch = self._group[worker].get(model)
@@ -189,20 +197,30 @@ class PhasedScheduler(Scheduler):
         if not queue:
             self.busy.discard(model)
 
-    def _queue(self, worker: int, request: int) -> None:
+    def _apart(self, worker: int) -> _Queue:
+        """The queue of a worker that holds something else from now on."""
+        queue = self._queues[worker]
+        if queue.workers > 1:
+            queue.workers -= 1
+            queue = self._queues[worker] = _Queue(
+                1, queue.ready.copy(), queue.starving.copy(), queue.starved.copy())
+        return queue
+
+    def _queue(self, queue: _Queue, request: int) -> None:
         state = self.engine.requests
         arrival_ms = state.arrival_ms[request]
         wait_ms = state.deadline_ms[request] - arrival_ms
-        heappush(self._ready[worker], (self.order[request], request))
-        heappush(self._starving[worker], (arrival_ms + self.starved_share * wait_ms, request))
+        heappush(queue.ready, (self.order[request], request))
+        heappush(queue.starving, (arrival_ms + self.starved_share * wait_ms, request))
 
     def _next(self, worker: int) -> int | None:
         """The request that a worker should run next."""
-        now_ms, starving = self.engine.now_ms, self._starving[worker]
+        now_ms, queue = self.engine.now_ms, self._queues[worker]
+        starving = queue.starving
         while starving and starving[0][0] <= now_ms:
             request = heappop(starving)[1]
-            heappush(self._starved[worker], (self.order[request], request))
-        for heap in (self._starved[worker], self._ready[worker]):
+            heappush(queue.starved, (self.order[request], request))
+        for heap in (queue.starved, queue.ready):
             while heap:
                 request = heappop(heap)[1]
                 if self._waits_for(worker, request):
@@ -213,3 +231,23 @@ class PhasedScheduler(Scheduler):
         state = self.engine.requests
         return (state.batch[request] == WAITING
                 and state.model[request] in self.engine.workers.loaded[worker])
+
+
+@dataclass(slots=True, eq=False)
+class _Queue:
+    """Heaps of what waits for workers that hold the same.
+
+    Attributes
+    ----------
+    workers : int
+        How many they are.
+    ready, starved : list of tuple
+        All requests, and those that starve, in their order.
+    starving : list of tuple
+        When each will starve.
+    """
+
+    workers: int = 0
+    ready: list[tuple[float, int]] = field(default_factory=list)
+    starving: list[tuple[float, int]] = field(default_factory=list)
+    starved: list[tuple[float, int]] = field(default_factory=list)

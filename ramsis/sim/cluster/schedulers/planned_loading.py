@@ -93,8 +93,8 @@ class PlannedLoading(Scheduler):
         self.each = np.array(self.each_ms)
         self.holding = Holding(
             np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool), np.zeros(shape),
-            arrays.load_ms[arrays.worker_type] / 1000.0, np.array(workers.model_mb),
-            np.array(workers.memory_mb), np.array(workers.max_models),
+            arrays.load_ms[arrays.worker_type] / 1000.0, np.array(workers.model_mb, dtype=float),
+            np.array(workers.memory_mb, dtype=float), np.array(workers.max_models, dtype=float),
             np.zeros(len(workers), dtype=bool))
         self.by_size = sorted(range(models), key=workers.model_mb.__getitem__)
         self.roomy: set[int] = set()  # workers with room for one more model

@@ -25,10 +25,12 @@ figure 6.15 says.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
@@ -72,10 +74,16 @@ class RoundRobin(PhasedScheduler):
         self.quantum_ms = self._quanta(quantum_ms)
         self.factor = [1.0] * len(self.quantum_ms)
         self.next = 0
-        self.smallest_mb = min(engine.workers.model_mb)
+        self.model_mb = np.array(engine.workers.model_mb)
+        # By worker: the models that it does not hold and can run, and what the smallest takes.
+        self.absent = [self._runnable(kind) for kind in engine.workers.type]
+        self.least_mb = [inf] * len(self.absent)
+        self.copies = np.zeros(len(self.waiting), dtype=int)  # those that are coming included
+        for worker, held in enumerate(engine.workers.loaded):
+            self.copies[list(held)] += 1
+            self._note(worker, list(held), False)
         self.slots: list[dict[int, _Slot]] = [{} for _ in engine.workers.type]
         self.passed: list[dict[int, None]] = [{} for _ in engine.workers.type]
-        self.coming = [0] * len(self.quantum_ms)
 
     def on_start(self) -> None:
         """The quanta of models that are loaded begin."""
@@ -104,7 +112,6 @@ class RoundRobin(PhasedScheduler):
 
     def on_loaded(self, worker: int, model: int) -> None:
         """The quantum of a model begins."""
-        self.coming[model] -= 1
         self._begin(worker, model)
         super().on_loaded(worker, model)
 
@@ -124,6 +131,9 @@ class RoundRobin(PhasedScheduler):
     def on_stopped(self, worker: int) -> None:
         """A worker has gone, and all quanta with it."""
         super().on_stopped(worker)
+        held = list(self.slots[worker])
+        self.copies[held] -= 1
+        self._note(worker, held, True)
         self.slots[worker].clear()
         self.passed[worker].clear()
 
@@ -142,35 +152,50 @@ class RoundRobin(PhasedScheduler):
 
     def _fill(self, worker: int) -> bool:
         """Load the next model on an idle worker, if a place there is free."""
-        workers = self.engine.workers
-        full = (len(workers.loaded[worker]) >= workers.max_models[worker]
-                or workers.free_mb[worker] < self.smallest_mb)
-        if full and not self.passed[worker]:
+        workers, passed = self.engine.workers, self.passed[worker]
+        room_mb = workers.free_mb[worker] + sum(workers.model_mb[model] for model in passed)
+        if self.least_mb[worker] > room_mb * (1 + 1e-9) + 1e-6:
             return False
-        for model in self._circle():
-            if (model in workers.loaded[worker]
-                    or not self.engine.times.runs(workers.type[worker], model)):
-                continue
-            given_up = self._room(worker, model)
+        for model in self._circle(worker, room_mb):
+            given_up = workers.to_give_up(worker, model, passed)
             if given_up is None:
                 continue
             for other in given_up:
                 self._give_up(worker, other)
             self.engine.load(worker, model)
-            self.coming[model] += 1
+            self.copies[model] += 1
+            self._note(worker, [model], False)
             self.next = model + 1
             return True
         return False
 
-    def _circle(self) -> list[int]:
-        """Models, the next one to be loaded first."""
-        count = len(self.waiting)
-        circle = [(self.next + i) % count for i in range(count)]
-        if not self.by_starvation:
-            return circle
-        copies = [len(held) + coming
-                  for held, coming in zip(self._holders, self.coming, strict=True)]
-        return sorted(circle, key=lambda model: (-self._starved_of(model), copies[model]))
+    def _runnable(self, kind: int) -> NDArray[np.bool_]:
+        """The models that workers of a type can run."""
+        models = range(len(self.waiting))
+        return np.array([self.engine.times.runs(kind, model) for model in models])
+
+    def _note(self, worker: int, models: list[int], absent: bool) -> None:
+        """Models come to a worker, or go."""
+        away = self.absent[worker]
+        away[models] = absent
+        self.least_mb[worker] = float(self.model_mb[away].min(initial=inf))
+
+    def _circle(self, worker: int, room_mb: float) -> Iterator[int]:
+        """Models that could have room on a worker, the next one to be loaded first."""
+        able = self.absent[worker] & (self.model_mb <= room_mb * (1 + 1e-9) + 1e-6)
+        models, count = np.flatnonzero(able), len(able)
+        order = (models - self.next) % count
+        if self.by_starvation:
+            starved, could = np.zeros(count, dtype=int), able.data
+            for model in self.busy:
+                if could[model]:
+                    starved[model] = self._starved_of(model)
+            copies = len(self.engine.workers) + 1  # more than there can be
+            order += count * (self.copies[models] - copies * starved[models])
+        while len(models):
+            first = int(order.argmin())
+            yield int(models[first])
+            models, order = np.delete(models, first), np.delete(order, first)
 
     def _starved_of(self, model: int) -> int:
         """Requests for a model that have waited for too long."""
@@ -179,21 +204,12 @@ class RoundRobin(PhasedScheduler):
         return bisect_right(queue, now_ms, key=lambda request: (
             state.arrival_ms[request] * (1 - share) + share * state.deadline_ms[request]))
 
-    def _room(self, worker: int, model: int) -> list[int] | None:
-        """Models whose quantum has passed that have to go for another; ``None``: not enough."""
-        workers = self.engine.workers
-        given_up: list[int] = []
-        for other in [*self.passed[worker], None]:
-            if workers.fits(worker, model, given_up):
-                return given_up
-            if other is not None:
-                given_up.append(other)
-        return None
-
     def _give_up(self, worker: int, model: int) -> None:
         """Unload a model, and adjust its quantum by what it ran."""
         slot = self.slots[worker].pop(model)
         del self.passed[worker][model]
+        self.copies[model] -= 1
+        self._note(worker, [model], True)
         used = slot.ran_ms > self.use * (self.engine.now_ms - slot.since_ms)
         factor = self.factor[model] * (self.step if used else 1.0 / self.step)
         self.factor[model] = min(max(factor, 1.0 / _LARGEST_FACTOR), _LARGEST_FACTOR)

@@ -1,0 +1,246 @@
+r"""Compiled loops of the bound on requests in time, where memory is scarce: when a model is held.
+
+Time is in bins k of ``width`` ms. H(k, j) and A(k, j) are the most that the first j requests of a
+model can be worth up to the bin k, where it is held at some time of the bin, and where it is not
+at some later time of it:
+
+    H(k, j) = max of  H(k − 1, j) − memory in the bin k − 1,
+                      H(k, j − n) + n − cost of the run of the last n requests,
+                      A(k − N, j) − memory, and the worker if loading blocks it, in the N − 1 bins
+                                    between the two,
+                      H(k, j − 1),
+    A(k, j) = max of  A(k − 1, j), H(k, j),
+
+with N the whole bins of a load, at least 1. Only bins that lie within the time for which a model
+is held for certain are paid for. A run is taken in the bin of its start, or of the start of a
+later run where that is earlier: it is within the window of both, and the model is held there. So
+in each bin j goes from the requests that cannot be started any more to those released, and the
+order of runs is that of requests.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.bounds import _kernels as kernels
+from ramsis.bounds._kernels import Batches, Groups, Prices
+from ramsis.compiling import njit
+
+__all__ = ["Holding", "held_blocks", "held_runs"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+_KEPT, _SKIPPED, _RAN, _DROPPED, _LOADED = 0, 1, 2, 3, 4  # and loaded on type t: _LOADED + t
+
+
+class Holding(NamedTuple):
+    """What it costs to hold and to load models.
+
+    Attributes
+    ----------
+    room : ndarray, shape (models,)
+        Share of a worker's memory.
+    there : ndarray of bool, shape (models,)
+        Whether it is held at the start.
+    load_bins : ndarray of int, shape (types, models)
+        Whole bins of a load; below 1 where it cannot be loaded.
+    memory : ndarray, shape (bins + 1,)
+        Price of a worker's whole memory up to each edge.
+    blocked : ndarray, shape (types, bins + 1)
+        Price of a worker up to each edge, 0 where loading does not block.
+    blocks : ndarray of bool, shape (types,)
+    width : float
+    each : int
+        Bins of other prices in one of these.
+    """
+
+    room: FloatArray
+    there: BoolArray
+    load_bins: IntArray
+    memory: FloatArray
+    blocked: FloatArray
+    blocks: BoolArray
+    width: float
+    each: int
+
+
+class _States(NamedTuple):
+    """The states of a model: that of bin k and j requests at ``offset[k] + j − low[k]``.
+
+    Attributes
+    ----------
+    low, high, offset : ndarray of int, shape (bins,)
+    value : ndarray, shape (2, states)
+        Away, and held.
+    how, requests : ndarray of int, shape (2, states)
+        How it came about; the requests before.
+    """
+
+    low: IntArray
+    high: IntArray
+    offset: IntArray
+    value: FloatArray
+    how: NDArray[np.int16]
+    requests: NDArray[np.int32]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _room(release: FloatArray, latest: FloatArray, bins: int, width: float) -> _States:
+    """Room for the states of a model whose requests start between two times each."""
+    low, high = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
+    offset = np.zeros(bins, np.int64)
+    first, past, count = 0, 0, 0
+    for k in range(bins):
+        while past < release.size and int(release[past] / width) <= k:
+            past += 1
+        while first < past and int(latest[first] / width) < k:
+            first += 1
+        low[k], high[k], offset[k] = first, past, count
+        count += past - first + 1
+    return _States(low, high, offset, np.full((2, count), -np.inf),
+                   np.zeros((2, count), np.int16), np.zeros((2, count), np.int32))
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _carry(
+    states: _States, what: int, k: int, to: int, k_to: int, cost: float, how: int
+) -> None:
+    """Go from a bin to a later one; requests that cannot be started any more are given up."""
+    start = states.offset[k] - states.low[k]
+    target = states.offset[k_to] - states.low[k_to]
+    for j in range(states.low[k], states.high[k] + 1):
+        value, at = states.value[what, start + j] - cost, target + max(j, states.low[k_to])
+        if value > states.value[to, at]:
+            states.value[to, at], states.how[to, at] = value, how
+            states.requests[to, at] = j
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _fill(
+    states: _States, gain: FloatArray, model: int, holding: Holding, share: float
+) -> None:
+    """Work out all states; costs are multiplied by ``share``.
+
+    ``gain[q, n - 1]`` is what a run of n requests of which q is the last one is worth.
+    """
+    room, memory = share * holding.room[model], holding.memory
+    states.value[0, 0] = 0.0
+    if holding.there[model]:
+        states.value[1, 0], states.how[1, 0] = 0.0, _KEPT
+    for k in range(states.low.size):
+        if k > 0:
+            _carry(states, 0, k - 1, 0, k, 0.0, _KEPT)
+            _carry(states, 1, k - 1, 1, k, room * (memory[k] - memory[k - 1]), _KEPT)
+        for t in range(holding.load_bins.shape[0]):
+            whole = holding.load_bins[t, model]
+            if 1 <= whole <= k:
+                first = k - whole + 1
+                cost = (room * (memory[k] - memory[first])
+                        + share * (holding.blocked[t, k] - holding.blocked[t, first]))
+                _carry(states, 0, k - whole, 1, k, cost, _LOADED + t)
+        low, at = states.low[k], states.offset[k] - states.low[k]
+        value, how, requests = states.value[1], states.how[1], states.requests[1]
+        for j in range(low, states.high[k] + 1):
+            if j > low and value[at + j - 1] > value[at + j]:
+                value[at + j], how[at + j], requests[at + j] = value[at + j - 1], _SKIPPED, j - 1
+            for size in range(1, min(gain.shape[1], j - low) + 1):
+                found = value[at + j - size] + gain[j - 1, size - 1]
+                if found > value[at + j]:
+                    value[at + j], how[at + j], requests[at + j] = found, _RAN, j - size
+            if value[at + j] > states.value[0, at + j]:
+                states.value[0, at + j], states.how[0, at + j] = value[at + j], _DROPPED
+                states.requests[0, at + j] = j
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _last(states: _States) -> tuple[float, int]:
+    """The best value in the end, and its requests."""
+    k = states.low.size - 1
+    values = states.value[0, states.offset[k]:]
+    best = int(values.argmax())
+    return values[best], states.low[k] + best
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _use_memory(
+    holding: Holding, first: int, past: int, share: float, bin_ms: float, used: FloatArray
+) -> None:
+    """Add the ms of some bins, each of several of other prices."""
+    for i in range(first * holding.each, past * holding.each):
+        used[i] += share * bin_ms
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def held_runs(
+    groups: Groups, batches: Batches, prices: Prices, holding: Holding, share: FloatArray,
+    seed: int, used: FloatArray,
+) -> FloatArray:
+    """As :func:`ramsis.bounds._kernels.best_runs`, less what it costs to hold the models.
+
+    ``share`` (groups,) of the costs is for each group; ``used`` has one more row, for memory.
+    """
+    offsets, model = groups.offsets, groups.model
+    worth = np.zeros(model.size)
+    at = kernels.at_times(groups, prices)
+    bin_ms, memory = prices.width, used.shape[0] - 1
+    for g in range(model.size):
+        first, past, m = offsets[g], offsets[g + 1], model[g]
+        gain, on, ran, _, _ = kernels.runs_of(groups, batches, prices, at, g, True)
+        shortest = batches.duration[:, m, 0].min()
+        states = _room(groups.release[first:past], groups.deadline[first:past] - shortest,
+                       holding.memory.size - 1, holding.width)
+        _fill(states, gain, m, holding, share[g])
+        worth[g], j = _last(states)
+        k, what = states.low.size - 1, 0
+        while k > 0 or what == 1 or j > 0:
+            i = states.offset[k] + j - states.low[k]
+            how, before = states.how[what, i], states.requests[what, i]
+            if how == _KEPT:
+                if k == 0:
+                    break
+                if what == 1:
+                    _use_memory(holding, k - 1, k, share[g] * holding.room[m], bin_ms,
+                                used[memory])
+                k -= 1
+            elif how == _RAN:
+                size = j - before
+                kernels.use_run(groups, batches, prices, (g, first + before, first + j - 1),
+                                (on[j - 1, size - 1], ran[j - 1, size - 1]), seed, used)
+            elif how == _DROPPED:
+                what = 1
+            elif how >= _LOADED:
+                begun = k - holding.load_bins[how - _LOADED, m]
+                _use_memory(holding, begun + 1, k, share[g] * holding.room[m], bin_ms,
+                            used[memory])
+                if holding.blocks[how - _LOADED]:
+                    _use_memory(holding, begun + 1, k, share[g], bin_ms, used[how - _LOADED])
+                k, what = begun, 0
+            j = before
+    return worth
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def held_blocks(
+    release: FloatArray, deadline: FloatArray, within: FloatArray, model: int, shortest: float,
+    holding: Holding,
+) -> float:
+    """Best of one group by blocks of requests; ``within[i, n]`` is that of n from i on.
+
+    The batches of a block are taken at once, when its last one starts. That may be later than the
+    latest start of its first request, by no more than the longest window.
+    """
+    count, widest = release.size, within.shape[1] - 1
+    gain = np.full((count, widest), -np.inf)
+    for i in range(count):
+        for size in range(1, min(widest, count - i) + 1):
+            gain[i + size - 1, size - 1] = within[i, size]
+    latest = deadline + (deadline - release).max() - shortest
+    states = _room(release, latest, holding.memory.size - 1, holding.width)
+    _fill(states, gain, model, holding, 1.0)
+    value, _ = _last(states)
+    return value

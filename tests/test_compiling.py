@@ -1,0 +1,63 @@
+"""Kernels are compiled once for the same numbers, however their arrays came to be."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core.registry import CPUDispatcher
+
+from ramsis.compiling import njit, uniform
+
+
+class Arguments(NamedTuple):
+    """Of a kernel."""
+
+    values: Any
+    scale: float
+
+
+def _kernel() -> CPUDispatcher:
+    @njit()
+    def scaled_sum(arguments: Arguments) -> float:
+        return arguments.values.sum() * arguments.scale  # type: ignore[no-any-return]
+
+    return scaled_sum  # type: ignore[return-value]
+
+
+def _read_only(values: np.ndarray) -> np.ndarray:
+    values.flags.writeable = False
+    return values
+
+
+MADE = {
+    "fresh": lambda: np.arange(4.0),
+    "a column": lambda: np.arange(12.0).reshape(4, 3)[:, 0],
+    "read-only": lambda: _read_only(np.arange(4.0)),
+    "repeated": lambda: np.broadcast_to(1.5, 4),
+}
+
+
+def test_one_compilation() -> None:
+    kernel = _kernel()
+    found = [kernel(uniform(Arguments(make(), 2.0))) for make in MADE.values()]
+    assert found == [12.0, 36.0, 12.0, 12.0]
+    assert len(kernel.signatures) == 1
+
+
+def test_would_be_several() -> None:
+    kernel = _kernel()
+    for make in MADE.values():
+        kernel(Arguments(make(), 2.0))
+    assert len(kernel.signatures) > 1
+
+
+def test_what_fits_is_not_copied() -> None:
+    values = np.arange(4.0)
+    assert uniform(Arguments(values, 1.0)).values is values
+
+
+def test_what_does_not_is_left_alone() -> None:
+    values = _read_only(np.arange(4.0))
+    uniform(Arguments(values, 1.0)).values[0] = 5.0
+    assert values[0] == 0.0
