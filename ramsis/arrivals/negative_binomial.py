@@ -107,7 +107,8 @@ class NegativeBinomial(ShippedProcess):
             return Poisson(self.load_qps).sample(duration_ms, rng)
         batches = self.rate_per_ms * math.log(self.dispersion) / (self.dispersion - 1.0)
         instants = poisson_instants(batches, duration_ms, rng)
-        sizes = rng.logseries(1.0 - 1.0 / self.dispersion, size=len(instants))
+        likely = min(1.0 - 1.0 / self.dispersion, math.nextafter(1.0, 0.0))  # may round to 1
+        sizes = rng.logseries(likely, size=len(instants))
         return np.repeat(instants, sizes)
 
 

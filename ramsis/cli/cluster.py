@@ -161,7 +161,8 @@ def _play(
 
 def _csv_text(rows: list[dict[str, Any]]) -> str:
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
+    names = dict.fromkeys(name for row in rows for name in row)  # some schedulers have more
+    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return stream.getvalue()

@@ -86,3 +86,8 @@ def test_a_dispersion_below_one_is_refused(dispersion: float) -> None:
 def test_a_draw_of_no_duration_is_refused(duration_ms: float) -> None:
     with pytest.raises(InvalidValueError, match="not a duration"):
         NegativeBinomial(100.0, 2.0).sample(duration_ms, np.random.default_rng(0))
+
+
+def test_batches_that_all_but_never_come_are_drawn() -> None:
+    process = NegativeBinomial(100.0, dispersion=1e300)
+    assert len(process.sample(1000.0, np.random.default_rng(0))) == 0

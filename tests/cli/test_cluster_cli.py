@@ -67,6 +67,16 @@ def test_a_row_for_each_scheduler_with_the_same_requests(run: Run, file: str) ->
     assert clockwork["loads"] >= 2
 
 
+def test_schedulers_that_state_more_than_others_have_columns_of_their_own(
+    run: Run, file: str, tmp_path: Path
+) -> None:
+    code, _, err = run("cluster", file, "--scheduler", "clockwork", "--scheduler", "planned",
+                       "--csv", str(tmp_path / "a.csv"))
+    assert code == 0, err
+    rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
+    assert [bool(row["placement_gap"]) for row in rows] == [False, True]
+
+
 def test_the_same_seed_gives_the_same_rows_and_files(run: Run, file: str, tmp_path: Path) -> None:
     outputs = []
     for name in ("a", "b"):
