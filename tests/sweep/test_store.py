@@ -269,6 +269,7 @@ def test_a_server_that_goes_away_is_a_line_and_the_same_command_goes_on(
                 == (tmp_path / "here" / name).read_bytes())
 
 
+@pytest.mark.slow
 def test_s3_gets_the_tables_of_a_folder_and_is_missed_in_a_line(
     tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
