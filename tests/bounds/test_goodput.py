@@ -155,7 +155,7 @@ def test_a_blocking_load_is_paid_and_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("blocking", "machines", "requests"), [
-    (True, [[0]], 7), (False, [[0]], 7), (True, [[]], 7), (False, [[0], [1]], 6)])
+    (True, [[0]], 7), (False, [[0]], 7), (True, [[]], 7), (False, [[0], [1]], 5)])
 def test_no_schedule_with_loads_is_above_and_the_best_is_near(
     *, blocking: bool, machines: list[list[int]], requests: int
 ) -> None:
