@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import difflib
 import math
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -108,6 +109,12 @@ def _accuracy(value: object) -> float:
         raise ProfileError("accuracy out of range", "accuracy", value,
                            f"a fraction in [0, 1]{hint}")
     return fraction
+
+
+@lru_cache(maxsize=16)
+def _received(packed: bytes) -> ProfileSet:
+    """A set from its fields, the same object each time, so that work on it is done once."""
+    return ProfileSet(*pickle.loads(packed))
 
 
 @dataclass(frozen=True)
@@ -250,6 +257,14 @@ class ProfileSet:
     @cached_property
     def _worked_out(self) -> dict[tuple[object, ...], Any]:
         return {}
+
+    def __reduce__(self) -> tuple[Callable[[bytes], ProfileSet], tuple[bytes]]:
+        """For other processes: one that is sent a set again goes on with the one it has."""
+        return _received, (self._packed,)
+
+    @cached_property
+    def _packed(self) -> bytes:
+        return pickle.dumps(tuple(getattr(self, one.name) for one in fields(self)))
 
     def _latency_table(self, statistic: str, max_batch: int) -> LatencyTable:
         rows = [self._row(model, statistic, max_batch) for model in self.models]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -163,3 +164,19 @@ def test_one_statistic_is_enough_and_another_is_refused_with_what_there_is(
     assert found.latency_table(statistic, 1).latency_ms.tolist() == [[10.0]]  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match=f"p95_ms: .*allowed: {statistic}"):
         found.latency_table("p95", 1)
+
+
+def test_a_process_keeps_the_set_that_it_was_sent() -> None:
+    made, unlike = (profile_set(model(name, 0.5, {1: 2.0})) for name in ("m", "n"))
+    one, other = _sent(made), _sent(profile_set(*made.models))
+    assert one == made
+    assert one is other
+    assert one.latency_table() is other.latency_table()
+    assert _sent(unlike) == unlike != one
+    assert _sent(made.with_padding(False)).padding is False
+
+
+def _sent(profile: ProfileSet) -> ProfileSet:
+    received = pickle.loads(pickle.dumps(profile))
+    assert isinstance(received, ProfileSet)
+    return received
