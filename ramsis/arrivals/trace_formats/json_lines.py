@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import importlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from ramsis.arrivals.trace_formats.columns import joined, lines_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants
 from ramsis.errors import InputFileError, describe
+from ramsis.garbage import without_collection
 
 __all__ = ["read_json_lines"]
 
@@ -95,19 +94,7 @@ def _parser() -> Callable[[str], Any]:
         return json.loads
 
 
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Leave the collector of cycles aside: it looks at all that JSON becomes, which has none."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-@_without_collection()
+@without_collection()  # which would look at all that JSON becomes
 def _at_once(text: str, key: str) -> list[Any] | None:
     """The value of the key in each line of a block; None: go line by line."""
     body = text.removesuffix("\n")

@@ -18,11 +18,9 @@ is kept.
 
 from __future__ import annotations
 
-import gc
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 from typing import Any, Protocol
@@ -30,6 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.garbage import without_collection
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.measure.interval import relative_error
 
@@ -254,7 +253,7 @@ def sample_interleaved(
 def _once(model: Runnable, batch: int) -> float:
     """The latency of one run, in ms."""
     prepared = model.prepare(batch)
-    with _no_garbage_collection():
+    with without_collection():
         return _timed(model, prepared)
 
 
@@ -284,7 +283,7 @@ def _failure(batch: int, error: Exception) -> str:
 def _turn(model: Runnable, batch: int, rule: StopRule) -> list[float]:
     """Latencies of one turn, in ms; the first run warms the caches and is not among them."""
     prepared = model.prepare(batch)
-    with _no_garbage_collection():
+    with without_collection():
         model.run(prepared)
         return [_timed(model, prepared) for _ in range(rule.turn)]
 
@@ -293,17 +292,6 @@ def _timed(model: Runnable, prepared: Any) -> float:
     start = perf_counter_ns()
     model.run(prepared)
     return max(perf_counter_ns() - start, 1) / 1e6
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _profile(

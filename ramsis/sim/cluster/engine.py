@@ -18,7 +18,6 @@ that names time and event. The run ends when nothing more can happen.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Generator, Sequence
 from heapq import heappop, heappush
 from math import inf
@@ -26,6 +25,7 @@ from typing import NoReturn
 
 from ramsis.cluster.quantiles import quantile
 from ramsis.errors import InvalidValueError, describe
+from ramsis.garbage import without_collection
 from ramsis.scenario import Requests, Scenario, draw_requests
 from ramsis.sim.cluster.events import Listener
 from ramsis.sim.cluster.progress import Running, Slowdown, WorkInProgress
@@ -374,18 +374,14 @@ class ClusterEngine:
 
         Events leave nothing that refers to itself, so Python does not look for that meanwhile.
         """
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with without_collection():
             playing = self.play(start(self))
-            while True:
-                next(playing)
-        except StopIteration as end:
-            run: ClusterRun = end.value
-            return run
-        finally:
-            if collects:
-                gc.enable()
+            try:
+                while True:
+                    next(playing)
+            except StopIteration as end:
+                run: ClusterRun = end.value
+                return run
 
     def play(self, scheduler: Listener) -> Generator[None, None, ClusterRun]:
         """The run in pieces, for who decides outside of the scheduler.
