@@ -225,8 +225,9 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
     if servers.scarce(np.unique(priced.model)):
         held = _Held(requests, servers)
         with_memory, more = _cheapest_prices(held, rounds, held.constant_beside(price))
-        if held.safe(with_memory) < found:
-            found, price = held.safe(with_memory), with_memory[:-1]
+        lower = held.safe(with_memory)
+        if lower < found:
+            found, price = lower, with_memory[:-1]
         tried += more
     in_time = min(int(np.floor(found)), len(priced.release))
     return GoodputBound(in_time, in_time / count, price, priced.width, tried)
@@ -281,8 +282,9 @@ class _Priced:
             origin = min(origin, 0.0)  # when loads can begin
         self.release, self.deadline = release[kept] - origin, deadline[kept] - origin
         self.model = requests.model[kept].astype(np.int64)
-        blocking = np.zeros(len(load), bool) if servers.blocking is None else servers.blocking
-        self.fee_ms = np.where(blocking[:, None], load, np.where(np.isfinite(load), 0.0, np.inf))
+        self.blocks = np.zeros(len(load), bool) if servers.blocking is None else servers.blocking
+        otherwise = np.where(np.isfinite(load), 0.0, np.inf)
+        self.fee_ms = np.where(self.blocks[:, None], load, otherwise)
         if len(self.release):
             self._bins()
             self._lengths()
@@ -413,11 +415,9 @@ class _Held(_Priced):
         self.load_bins = np.where(usable, np.floor(np.where(usable, load_ms, 0.0) / width - 1e-9),
                                   -1.0).astype(np.int64)
         short = (self.load_bins == 0).any(axis=0)  # they cost nothing in memory, then
-        self.room = np.where(short, 0.0, np.zeros(len(short)) if servers.room is None
-                             else servers.room)
+        assert servers.room is not None
+        self.room = np.where(short, 0.0, servers.room)
         self.there = short | (True if servers.loaded is None else servers.loaded)
-        self.blocks = (np.zeros(len(load_ms), bool) if servers.blocking is None
-                       else np.asarray(servers.blocking, bool))
 
     def constant_beside(self, price: FloatArray) -> Iterator[FloatArray]:
         """Prices of memory that are the same at all times, beside those of time."""

@@ -83,12 +83,10 @@ def _servers(scenario: Scenario, batch_ms: FloatArray) -> Servers:
     held[[m for models in arrays.start for m in models]] = True
     load_ms = np.minimum(arrays.load_ms, arrays.first_load_ms)
     load_ms[~np.isfinite(arrays.quantiles_ms[:, arrays.kind, 0, 0])] = np.inf
-    family = arrays.family
+    family, room = arrays.family, _room(scenario)
     if len(np.unique(family)) < len(family):  # any model of the family will do
         held = np.array([held[family == own].any() for own in family])
         load_ms = np.stack([load_ms[:, family == own].min(axis=1) for own in family], axis=1)
-    room = _room(scenario)
-    if len(np.unique(family)) < len(family):
         room = np.array([room[family == own].min() for own in family])
     blocking = np.array([one.loading == "blocking" for one in types])
     return Servers(batch_ms, workers.astype(float), load_ms, held, blocking, room,
