@@ -30,16 +30,16 @@ import numpy as np
 from live.baselines import as_policy
 from live.fleet import Live, Load, live_run
 from live.models import BATCHES, Served, prepared, say
+from live.times import longer, slower_ms, stolen
 from numpy.typing import NDArray
 
-from ramsis.cluster import Cluster, ServiceTimes
+from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError
 from ramsis.files import write_atomic
 from ramsis.policy import Policy
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import ProfileSet
 from ramsis.serving.replanning import rescaled
-from ramsis.serving.request_log import RequestLog
 from ramsis.sim import (
     ConstantLoad,
     Fleet,
@@ -55,7 +55,6 @@ from ramsis.synthesis import SynthesisSettings, generate_policy
 
 PROMISING = ("central-queue", "round-robin")
 """Schemes that promise something."""
-FEW_BATCHES = 50
 CALIBRATIONS, NEAR = 3, 0.05
 """At most so many, until the load changes by no more than this share."""
 MOST_STOLEN = 0.01
@@ -231,22 +230,39 @@ class Case:
 
     def row(self, policy: Policy, load_qps: float, known: Known) -> dict[str, Any]:
         """Promise, simulation and reality of a policy."""
-        seconds, seeds = self.plan.duration_s, range(self.plan.runs)
-        cluster = Cluster.of(known.profile, workers=self.workers,
-                             slo_ms=self.slo_ms - known.network_ms)
-        result = simulate(cluster, Policies(set_of([policy]), "fidelity"),
-                          ConstantLoad(load_qps, 1000.0 * seconds),
-                          SimulationSettings(service="distribution", seeds=seeds),
-                          keep_runs=True)
-        lives = [self.live(policy, load_qps, seconds, seed, known.network_ms) for seed in seeds]
+        seeds = range(self.plan.runs)
+        simulated = [self.simulated(policy, load_qps, known, seed) for seed in seeds]
+        lives = [self.live(policy, load_qps, self.plan.duration_s, seed, known.network_ms)
+                 for seed in seeds]
+        own = [self.simulated(policy, load_qps, replace(known, profile=rescaled(
+            self.served.profile, longer(self.served.profile, [live.server]))), seed)
+            for seed, live in zip(seeds, lives, strict=True)]
         return {
             "promised_effective_accuracy": policy.expectations.effective_accuracy,
             "promised_violation_rate": policy.expectations.violation_rate,
-            "simulated_effective_accuracy": result.estimate("effective_accuracy").mean,
-            "simulated_violation_rate": result.estimate("violation_rate").mean,
+            **figures(simulated, "simulated"),
             **live_figures(lives),
-            "batch_total_variation": distance(result, lives),
+            "batch_total_variation": distance(simulated, lives),
+            **figures(own, "own_times"),
+            "own_times_batch_total_variation": distance(own, lives),
         }
+
+    def simulated(
+        self, policy: Policy, load_qps: float, known: Known, seed: int
+    ) -> SimulationResult:
+        """A run of the simulator on the arrivals of a live run."""
+        cluster = Cluster.of(known.profile, workers=self.workers,
+                             slo_ms=self.slo_ms - known.network_ms)
+        return simulate(cluster, Policies(set_of([policy]), "fidelity"),
+                        ConstantLoad(load_qps, 1000.0 * self.plan.duration_s),
+                        SimulationSettings(service="distribution", seeds=(seed,)),
+                        keep_runs=True)
+
+
+def figures(results: list[SimulationResult], which: str) -> dict[str, float]:
+    """Of simulated runs together."""
+    return {f"{which}_{name}": float(np.mean([one.estimate(name).mean for one in results]))
+            for name in ("effective_accuracy", "violation_rate")}
 
 
 def live_figures(lives: list[Live]) -> dict[str, Any]:
@@ -269,58 +285,9 @@ def live_figures(lives: list[Live]) -> dict[str, Any]:
     }
 
 
-def stolen(live: Live) -> float:
-    """The share of the machine's time that its host took; 0 where that is unknown."""
-    return live.stolen or 0.0
-
-
-def longer(profile: ProfileSet, logs: list[RequestLog]) -> dict[str, float]:
-    """How much longer each model's batches take than in the profile, as a ratio of means.
-
-    What a worker waits between two batches counts for the first. Of a model with few batches the
-    ratio is that of all batches.
-    """
-    times = ServiceTimes.of_all(profile, "distribution", 33)
-    number = {name: i for i, name in enumerate(times.models)}
-    took, alone, count = (np.zeros(len(number)) for _ in range(3))
-    pause_ms = float(np.median(np.concatenate([pauses_ms(log) for log in logs])))
-    for log in logs:
-        known = np.isfinite(log.start_s) & log.answered
-        model = np.array([number[name] for name in log.model[known]])
-        size = np.where(log.run_as[known] > 0, log.run_as[known], log.batch[known])
-        once = 1.0 / log.batch[known]  # a batch counts once, however many requests it has
-        took_ms = 1000.0 * (log.finish_s - log.start_s)[known] + pause_ms
-        np.add.at(took, model, once * took_ms)
-        np.add.at(alone, model, once * times.mean_ms[model, size - 1])
-        np.add.at(count, model, once)
-    of_all = took.sum() / alone.sum()
-    return {name: float(took[i] / alone[i]) if count[i] >= FEW_BATCHES else float(of_all)
-            for name, i in number.items()}
-
-
-def pauses_ms(log: RequestLog) -> NDArray[np.float64]:
-    """From the end of each batch to the start of its worker's next, where that had waited."""
-    found = []
-    for worker in np.unique(log.worker[log.worker >= 0]):
-        mine = np.flatnonzero(log.answered & (log.worker == worker))
-        start_s, first = np.unique(log.start_s[mine], return_index=True)
-        finish_s, arrival_s = log.finish_s[mine][first], log.arrival_s[mine][first]
-        waited = arrival_s[1:] < finish_s[:-1]
-        found.append(1000.0 * (start_s[1:] - finish_s[:-1])[waited])
-    return np.maximum(np.concatenate(found), 0.0)
-
-
-def slower_ms(live: Live) -> float:
-    """What a request takes for the client beyond the server's time: the 95th percentile."""
-    client, server = live.client, live.server
-    both = client.answered & server.answered  # both by arrival, so the same requests
-    beyond = (client.finish_s - client.arrival_s - server.finish_s + server.arrival_s)[both]
-    return max(0.0, float(np.quantile(1000.0 * beyond, 0.95)))
-
-
-def distance(result: SimulationResult, lives: list[Live]) -> float:
+def distance(results: list[SimulationResult], lives: list[Live]) -> float:
     """Total variation between the simulated and the live sizes of batches, by request."""
-    simulated = sum((_simulated_sizes(run) for run in result.runs), np.zeros(65))
+    simulated = sum((_simulated_sizes(run) for one in results for run in one.runs), np.zeros(65))
     live = sum((np.bincount(one.server.batch[one.server.answered], minlength=65)[:65]
                 for one in lives), np.zeros(65))
     return float(0.5 * np.abs(simulated / simulated.sum() - live / live.sum()).sum())
