@@ -106,18 +106,21 @@ def _room(release: FloatArray, latest: FloatArray, bins: int, width: float) -> _
                    np.zeros((2, count), np.int16), np.zeros((2, count), np.int32))
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+@njit(inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _carry(
-    states: _States, what: int, k: int, to: int, k_to: int, cost: float, how: int
+    source: FloatArray, target: FloatArray, how: NDArray[np.int16], requests: NDArray[np.int32],
+    span: tuple[int, int, int, int, int], cost: float, way: int,
 ) -> None:
-    """Go from a bin to a later one; requests that cannot be started any more are given up."""
-    start = states.offset[k] - states.low[k]
-    target = states.offset[k_to] - states.low[k_to]
-    for j in range(states.low[k], states.high[k] + 1):
-        value, at = states.value[what, start + j] - cost, target + max(j, states.low[k_to])
-        if value > states.value[to, at]:
-            states.value[to, at], states.how[to, at] = value, how
-            states.requests[to, at] = j
+    """Go from a bin to a later one; requests that cannot be started any more are given up.
+
+    ``span`` has the first and last requests of the bin and where they stand, the first ones of
+    the later bin and where they stand.
+    """
+    low, high, start, low_to, start_to = span
+    for j in range(low, high + 1):
+        value, at = source[start + j] - cost, start_to + max(j, low_to)
+        if value > target[at]:
+            target[at], how[at], requests[at] = value, way, j
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -128,33 +131,47 @@ def _fill(
 
     ``gain[q, n - 1]`` is what a run of n requests of which q is the last one is worth.
     """
-    room, memory = share * holding.room[model], holding.memory
-    states.value[0, 0] = 0.0
+    low, high, offset = states.low, states.high, states.offset
+    away, away_how, away_requests = states.value[0], states.how[0], states.requests[0]
+    held, held_how, held_requests = states.value[1], states.how[1], states.requests[1]
+    room, memory, blocked = share * holding.room[model], holding.memory, holding.blocked
+    load_bins = holding.load_bins
+    away[0] = 0.0
     if holding.there[model]:
-        states.value[1, 0], states.how[1, 0] = 0.0, _KEPT
-    for k in range(states.low.size):
+        held[0], held_how[0] = 0.0, _KEPT
+    for k in range(low.size):
+        at = offset[k] - low[k]
         if k > 0:
-            _carry(states, 0, k - 1, 0, k, 0.0, _KEPT)
-            _carry(states, 1, k - 1, 1, k, room * (memory[k] - memory[k - 1]), _KEPT)
-        for t in range(holding.load_bins.shape[0]):
-            whole = holding.load_bins[t, model]
+            span = (low[k - 1], high[k - 1], offset[k - 1] - low[k - 1], low[k], at)
+            _carry(away, away, away_how, away_requests, span, 0.0, _KEPT)
+            _carry(held, held, held_how, held_requests, span,
+                   room * (memory[k] - memory[k - 1]), _KEPT)
+        for t in range(load_bins.shape[0]):
+            whole = load_bins[t, model]
             if 1 <= whole <= k:
-                first = k - whole + 1
+                first, begun = k - whole + 1, k - whole
                 cost = (room * (memory[k] - memory[first])
-                        + share * (holding.blocked[t, k] - holding.blocked[t, first]))
-                _carry(states, 0, k - whole, 1, k, cost, _LOADED + t)
-        low, at = states.low[k], states.offset[k] - states.low[k]
-        value, how, requests = states.value[1], states.how[1], states.requests[1]
-        for j in range(low, states.high[k] + 1):
-            if j > low and value[at + j - 1] > value[at + j]:
-                value[at + j], how[at + j], requests[at + j] = value[at + j - 1], _SKIPPED, j - 1
-            for size in range(1, min(gain.shape[1], j - low) + 1):
-                found = value[at + j - size] + gain[j - 1, size - 1]
-                if found > value[at + j]:
-                    value[at + j], how[at + j], requests[at + j] = found, _RAN, j - size
-            if value[at + j] > states.value[0, at + j]:
-                states.value[0, at + j], states.how[0, at + j] = value[at + j], _DROPPED
-                states.requests[0, at + j] = j
+                        + share * (blocked[t, k] - blocked[t, first]))
+                span = (low[begun], high[begun], offset[begun] - low[begun], low[k], at)
+                _carry(away, held, held_how, held_requests, span, cost, _LOADED + t)
+        # What was carried from the bin before has all its runs in it. So only requests that are
+        # new, that a load has made worth more, or that are within a run of such are looked at.
+        seen, changed = high[k - 1] if k > 0 else -1, low[k] - gain.shape[1] - 1
+        for j in range(low[k], high[k] + 1):
+            i = at + j
+            if j <= seen and held_how[i] < _LOADED and j - changed > gain.shape[1]:
+                continue
+            before = held[i]
+            if j > low[k] and held[i - 1] > before:
+                held[i], held_how[i], held_requests[i] = held[i - 1], _SKIPPED, j - 1
+            for size in range(1, min(gain.shape[1], j - low[k]) + 1):
+                found = held[i - size] + gain[j - 1, size - 1]
+                if found > held[i]:
+                    held[i], held_how[i], held_requests[i] = found, _RAN, j - size
+            if held[i] > before or held_how[i] >= _LOADED:
+                changed = j
+            if held[i] > away[i]:
+                away[i], away_how[i], away_requests[i] = held[i], _DROPPED, j
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

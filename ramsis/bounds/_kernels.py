@@ -170,7 +170,7 @@ def cell_costs(
     return bends, least
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+@njit(inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _least_cost(
     low: float, high: float, length: float, at_low: float, at_end: float, t: int, u: int,
     prices: Prices,

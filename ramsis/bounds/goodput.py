@@ -56,8 +56,9 @@ Between the last deadline of the requests up to one that is answered and the rel
 no request of the model runs. There it is held all the time, which costs s_m ∫ μ, or loaded anew,
 which costs as much for the time of the load, and the worker's time if loading blocks it. The
 dynamic programme goes through both requests and bins of time
-(:mod:`ramsis.bounds._holding_kernels`). Prices of time are sought first, those of both from there
-on; of the two bounds the lower one is taken.
+(:mod:`ramsis.bounds._holding_kernels`). Batches in gaps of others are in blocks there, whose
+requests may wait for too long; so V_m is the less of that and of what parts give. Prices of time
+are sought first, those of both from there on; of the two bounds the lower one is taken.
 
 *Prices* are constant in bins. The bound is convex in them, and W_t − (workers in use by the best
 runs) is a subgradient. From the best price that is constant, steps go against the mean of the last
@@ -436,8 +437,10 @@ class _Held(_Priced):
         model, total = int(one.model[0]), self.total(price)
         _, within = kernels.best_nested(one.release, one.deadline, model, self.duration, price,
                                         total, self.width)
-        return float(held_blocks(one.release, one.deadline, within, model,
-                                 float(self.duration[:, model, 0].min()), self._holding(price)))
+        in_blocks = held_blocks(one.release, one.deadline, within, model,
+                                float(self.duration[:, model, 0].min()), self._holding(price))
+        in_parts = self._runs(one.in_parts(), price, 0, np.zeros_like(price))[0]
+        return min(float(in_blocks), float(in_parts))
 
     def _holding(self, price: FloatArray) -> Holding:
         """What it costs to hold models at these prices."""
@@ -505,11 +508,16 @@ def _chains(deadline: FloatArray) -> Iterator[IntArray]:
 def _cheapest_prices(
     priced: _Priced, rounds: int, constant: Iterable[FloatArray]
 ) -> tuple[FloatArray, int]:
-    """Prices of a low bound, from the best of some by Polyak's steps, and how many were tried."""
+    """Prices of a low bound, from the best of some by Polyak's steps, and how many were tried.
+
+    ``constant`` are prices on a line, in order.
+    """
     count = len(priced.release)
     best, price = np.inf, np.zeros_like(priced.ms)
     for first in constant:
         value, _ = priced.value(first, 0)
+        if value > best:
+            break  # the bound is convex
         if value < best:
             best, price = value, first
     lowest, at, gap, stalled, tried = best, price, _FIRST_GAP * count, 0, 0

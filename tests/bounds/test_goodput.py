@@ -192,6 +192,15 @@ def test_a_change_that_takes_too_long_is_not_made(room: float, most: int) -> Non
     assert most - 1 <= found.in_time <= most + 1
 
 
+@pytest.mark.parametrize("slo_ms", [20.0, 40.0, 80.0])
+def test_batches_in_gaps_of_others_do_not_stretch_what_is_held(slo_ms: float) -> None:
+    """As above with batches of two: nothing is gained by a change, however long requests wait."""
+    rows = [(2.0 * i, 2.0 * i + slo_ms, i % 2) for i in range(300)]
+    found = bound(rows, np.array([[[1.0, 1.5]] * 2]), [1], load_ms=np.full((1, 2), 100.0),
+                  loaded=np.array([True, False]), room=np.ones(2), machines=1.0)
+    assert found.in_time == 150
+
+
 def cluster(seed: int, **changes: Any) -> Scenario:
     rng = np.random.default_rng(seed)
     models = [{"name": f"m{i}", "memory_mb": 100, "load_ms": float(rng.uniform(1, 200)),
