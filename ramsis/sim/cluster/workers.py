@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Collection, Iterable
 from math import inf
 
@@ -50,6 +51,10 @@ class Workers:
         self.running: list[list[int]] = [[] for _ in self.type]
         self.busy_until_ms = [0.0] * len(self.type)
         self.loaded: list[set[int]] = [set(held) for held in arrays.start]
+        self._holders: list[list[int]] = [[] for _ in arrays.models]
+        for worker, held in enumerate(self.loaded):
+            for model in held:
+                self._holders[model].append(worker)
         self.loading: list[dict[int, float]] = [{} for _ in self.type]
         self.memory_mb = [types[t].memory_mb or inf for t in self.type]
         self.model_mb: list[float] = arrays.memory_mb.tolist()
@@ -66,10 +71,10 @@ class Workers:
 
     def holders(self, model: int) -> list[int]:
         """The workers that hold a model."""
-        return [worker for worker, held in enumerate(self.loaded) if model in held]
+        return list(self._holders[model])
 
     def to_give_up(
-        self, worker: int, model: int, others: Iterable[int], beside: Collection[int] = ()
+        self, worker: int, model: int, others: Iterable[int]
     ) -> list[int] | None:
         """Of models that could be given up, the first that make room for one more.
 
@@ -78,35 +83,25 @@ class Workers:
         worker, model : int
         others : iterable of int
             Looked at no further than needed.
-        beside : collection of int
-            Models that would be there, too.
 
         Returns
         -------
         list of int or None
             ``None`` if there is no room without all of them.
         """
-        model_mb = self.model_mb
-        free_mb, places = self.free_mb[worker], self.max_models[worker]
-        places -= len(self.loaded[worker]) + len(self.loading[worker]) + len(beside)
-        for one in beside:
-            free_mb -= model_mb[one]
-        needed_mb = model_mb[model]
+        free_mb, places = self.free_mb[worker], self.places(worker)
         gone: list[int] = []
         rest = iter(others)
-        while needed_mb > free_mb * (1 + 1e-12) + 1e-9 or places < 1:
+        while not self.has_room(model, free_mb, places):
             other = next(rest, None)
             if other is None:
                 return None
             gone.append(other)
-            free_mb += model_mb[other]
+            free_mb += self.model_mb[other]
             places += 1
         return gone
 
-    def fits(
-        self, worker: int, model: int, without: Collection[int] = (),
-        beside: Collection[int] = (),
-    ) -> bool:
+    def fits(self, worker: int, model: int, without: Collection[int] = ()) -> bool:
         """Whether there is room for one more model.
 
         Parameters
@@ -114,17 +109,21 @@ class Workers:
         worker, model : int
         without : collection of int
             Models of the worker that would be given up.
-        beside : collection of int
-            Models that would be there, too.
         """
-        held = len(self.loaded[worker]) + len(self.loading[worker])
         free_mb = self.free_mb[worker]
-        if without or beside:
-            held += len(beside) - len(without)
-            free_mb += (sum(self.model_mb[one] for one in without)
-                        - sum(self.model_mb[one] for one in beside))
-        return (self.model_mb[model] <= free_mb * (1 + 1e-12) + 1e-9
-                and held < self.max_models[worker])
+        places = self.max_models[worker] - len(self.loaded[worker]) - len(self.loading[worker])
+        if without:
+            free_mb += sum(self.model_mb[one] for one in without)
+            places += len(without)
+        return self.has_room(model, free_mb, places)
+
+    def places(self, worker: int) -> float:
+        """How many more models a worker may hold, memory aside."""
+        return self.max_models[worker] - len(self.loaded[worker]) - len(self.loading[worker])
+
+    def has_room(self, model: int, free_mb: float, places: float) -> bool:
+        """Whether a model fits into some memory, but for rounding, and is not one too many."""
+        return self.model_mb[model] <= free_mb * (1 + 1e-12) + 1e-9 and places >= 1
 
     def may_load(self, worker: int) -> bool:
         """Whether a load could begin now, memory aside."""
@@ -148,12 +147,14 @@ class Workers:
         """A load ends."""
         del self.loading[worker][model]
         self.loaded[worker].add(model)
+        insort(self._holders[model], worker)
         if self.blocking[worker] and not self.loading[worker]:
             self.free_lanes[worker] = self.lanes[worker]
 
     def unload(self, worker: int, model: int) -> None:
         """A model is given up."""
         self.loaded[worker].remove(model)
+        self._holders[model].remove(worker)
         self.free_mb[worker] += self.model_mb[model]
 
     def activate(self, worker: int) -> None:
@@ -166,5 +167,7 @@ class Workers:
         """A worker goes, and what it held with it."""
         self.status[worker] = OFF
         self.free_lanes[worker] = 0
+        for model in self.loaded[worker]:
+            self._holders[model].remove(worker)
         self.loaded[worker].clear()
         self.free_mb[worker] = self.memory_mb[worker]

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ramsis.errors import InputFileError
 from ramsis.scenario import Scenario
 from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
 from tests.scenario.samples import model, scenario, stream
@@ -160,3 +161,9 @@ def test_the_past_alone_decides_without_hindsight() -> None:
 def test_unknown_rules_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="allowed"):
         served(cluster(1, "a", [at("a", 0)]), name)
+
+
+def test_planned_loading_says_when_there_is_too_much_to_weigh() -> None:
+    made = scenario(models=[model(copies=10_001, load_ms=1.0)], start=[])
+    with pytest.raises(InputFileError, match="10001 models, 1 workers'; allowed: a product of"):
+        served(made, "planned-loading")

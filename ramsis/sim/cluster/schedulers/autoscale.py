@@ -31,6 +31,7 @@ from ramsis.sim.cluster.schedulers.phases import PhasedScheduler
 from ramsis.sim.cluster.schedulers.planned import Planned
 from ramsis.sim.cluster.schedulers.replanning import Demand
 from ramsis.sim.cluster.schedulers.round_robin import RoundRobin
+from ramsis.sim.cluster.workers import OFF
 
 __all__ = ["Autoscale"]
 
@@ -69,7 +70,16 @@ class Autoscale(Scheduler):
         self.inner = _OF[of](engine)
         self.target, self.every_ms, self.down_after_ms = target, every_ms, down_after_ms
         self.demand = Demand(len(engine.arrays.models))
-        self.many_since_ms = [inf] * len(engine.arrays.types)
+        types = range(len(engine.arrays.types))
+        self.many_since_ms = [inf] * len(types)
+        self.each_ms = [[engine.times.rows[kind][m][0] for kind in types]
+                        for m in range(len(engine.arrays.models))]
+        # The types that can run each model, the one on which a request takes least time first.
+        self.able = [sorted((kind for kind in types if each_ms[kind] < inf),
+                            key=each_ms.__getitem__) for each_ms in self.each_ms]
+        self.workers = [[worker for worker, one in enumerate(engine.workers.type) if one == kind]
+                        for kind in types]
+        self.there = self._there()
         self.on_end, self.on_loaded = self.inner.on_end, self.inner.on_loaded  # type: ignore[method-assign]
         self.on_scaled = self.inner.on_scaled  # type: ignore[method-assign]
 
@@ -98,7 +108,7 @@ class Autoscale(Scheduler):
         """Start the workers that are missing, stop those that are too many."""
         engine, now_ms = self.engine, self.engine.now_ms
         for kind, wanted in enumerate(self.wanted()):
-            there = [w for w in self._of_type(kind) if engine.workers.status[w] != "off"]
+            there = self.there[kind]
             for _ in range(wanted - len(there)):
                 engine.scale_up(kind)
             if len(there) <= wanted:
@@ -111,37 +121,35 @@ class Autoscale(Scheduler):
                 for worker in idle[:len(there) - wanted]:
                     engine.scale_down(worker)
                     self.inner.on_stopped(worker)
+        self.there = self._there()
 
     def wanted(self) -> list[int]:
         """How many workers of each type there should be."""
-        engine, now_ms = self.engine, self.engine.now_ms
-        types = range(len(engine.arrays.types))
-        room = [self.target * len(self._of_type(kind)) for kind in types]
+        counts = [len(workers) for workers in self.workers]
+        room = [self.target * count for count in counts]
         given = [0.0] * len(room)
         least = [0] * len(room)
-        each_ms = [[engine.times.rows[kind][m][0] for kind in types]
-                   for m in range(len(self.inner.waiting))]
-        rates = [self.demand.per_ms(m, now_ms) for m in range(len(each_ms))]
-        order = sorted(range(len(each_ms)), key=lambda m: -rates[m] * min(each_ms[m]))
-        for model in order:
+        each_ms, rates = self.each_ms, self.demand.rates(self.engine.now_ms).tolist()
+        asked = [m for m, rate in enumerate(rates) if rate]
+        for model in sorted(asked, key=lambda m: -rates[m] * each_ms[m][self.able[m][0]]):
             left = 1.0
-            able = sorted((kind for kind in types if each_ms[model][kind] < inf),
-                          key=lambda kind: (each_ms[model][kind], kind))
-            for kind in able:
+            for kind in self.able[model]:
                 work = rates[model] * each_ms[model][kind]
                 part = min(left, (room[kind] - given[kind]) / work) if work else 0.0
                 given[kind] += part * work
                 left -= part
-            if self.inner.waiting[model] and not self._runnable(model):
-                least[able[0]] = 1
-        return [max(low, min(ceil(one / self.target - 1e-9), len(self._of_type(kind))))
-                for kind, (one, low) in enumerate(zip(given, least, strict=True))]
+        for model, waiting in enumerate(self.inner.waiting):
+            if waiting and not self._runnable(model):
+                least[self.able[model][0]] = 1
+        return [max(low, min(ceil(one / self.target - 1e-9), count))
+                for one, low, count in zip(given, least, counts, strict=True)]
 
     def _runnable(self, model: int) -> bool:
         """Whether a worker is active or starting that can run a model."""
-        workers = self.engine.workers
-        return any(status != "off" and self.engine.times.runs(kind, model)
-                   for status, kind in zip(workers.status, workers.type, strict=True))
+        return any(map(self.there.__getitem__, self.able[model]))
 
-    def _of_type(self, kind: int) -> list[int]:
-        return [w for w, one in enumerate(self.engine.workers.type) if one == kind]
+    def _there(self) -> list[list[int]]:
+        """The workers of each type that are active or starting."""
+        status = self.engine.workers.status
+        return [[worker for worker in workers if status[worker] != OFF]
+                for workers in self.workers]

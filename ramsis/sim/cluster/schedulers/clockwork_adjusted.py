@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from math import inf
 
 from ramsis.sim.cluster.engine import ClusterEngine
@@ -56,6 +57,11 @@ class ClockworkAdjusted(Scheduler):
         self.busy_with: dict[int, None] = {}  # models with requests that wait
         mean_ms = engine.arrays.latency_ms[:, :, 0]
         self.each_ms: list[float] = [min(row) for row in mean_ms[:, engine.arrays.kind].T.tolist()]
+        # By worker type and model: sizes and times of batches, the largest first.
+        self.batches = [
+            [[(size, row[size - 1]) for size in reversed(sizes)] or [(1, inf)]
+             for row, sizes in zip(rows, of_type, strict=True)]
+            for rows, of_type in zip(engine.times.rows, engine.times.sizes, strict=True)]
         self.awake = False
 
     # Inference.
@@ -84,11 +90,8 @@ class ClockworkAdjusted(Scheduler):
         """Start batches on a worker, as it has free lanes."""
         held, free = self.engine.workers.loaded[worker], self.engine.workers.free_lanes
         while free[worker] > 0:
-            here = ([m for m in self.busy_with if m in held] if len(self.busy_with) < len(held)
-                    else [m for m in sorted(held) if m in self.busy_with])
-            found = min(filter(None, (self._strategy(worker, m) for m in here)), default=None)
-            if found is None:
-                found = self._oldest_late(here)
+            here = self.busy_with.keys() & held
+            found = self._first(worker, here) or self._oldest_late(here)
             if found is None:
                 return
             _, model, size = found
@@ -98,20 +101,37 @@ class ClockworkAdjusted(Scheduler):
                 del self.busy_with[model]
             self.engine.run(worker, model, batch)
 
+    def _first(self, worker: int, models: Iterable[int]) -> tuple[float, int, int] | None:
+        """Of the batches that can be in time, the one whose last moment to start is first."""
+        queues, deadline_ms = self.queues, self.engine.requests.deadline_ms
+        batches = self.batches[self.engine.workers.type[worker]]
+        best: tuple[float, int, int] | None = None
+        for model in models:
+            queue = queues[model]
+            # The largest batch would have to be started first.
+            if (best is not None and queue
+                    and deadline_ms[queue[0]] - batches[model][0][1] > best[0]):
+                continue
+            found = self._strategy(worker, model)
+            if found is not None and (best is None or found < best):
+                best = found
+        return best
+
     def _strategy(self, worker: int, model: int) -> tuple[float, int, int] | None:
         """Last moment to start, model and size of its largest batch that can be in time."""
         engine, queue = self.engine, self.queues[model]
-        kind = engine.workers.type[worker]
-        rows, deadline_ms = engine.times.rows[kind][model], engine.requests.deadline_ms
-        while queue and deadline_ms[queue[0]] - rows[0] < engine.now_ms:
+        now_ms, deadline_ms = engine.now_ms, engine.requests.deadline_ms
+        batches = self.batches[engine.workers.type[worker]][model]
+        alone_ms = batches[-1][1]
+        while queue and deadline_ms[queue[0]] - alone_ms < now_ms:
             self.late[model].append(queue.popleft())
         if not queue:
             return None
-        for size in reversed(engine.times.sizes[kind][model]):
-            latest_ms = deadline_ms[queue[0]] - rows[size - 1]
-            if size <= len(queue) and latest_ms >= engine.now_ms:
-                return latest_ms, model, size
-        return deadline_ms[queue[0]] - rows[0], model, 1
+        due_ms, waiting = deadline_ms[queue[0]], len(queue)
+        for size, took_ms in batches:
+            if size <= waiting and due_ms - took_ms >= now_ms:
+                return due_ms - took_ms, model, size
+        return due_ms - alone_ms, model, 1
 
     def _oldest_late(self, models: Iterable[int]) -> tuple[float, int, int] | None:
         """The request that has waited longest of those that are late."""
@@ -131,9 +151,12 @@ class ClockworkAdjusted(Scheduler):
         if not self.busy_with:
             return
         priority, load_ms = self.priorities()
-        order = sorted(self.busy_with, key=lambda m: -priority[m])
-        for model in order:
-            if priority[model] > 0 and self.place(model, priority[model], load_ms):
+        workers = self.engine.workers
+        idle = [worker for worker in range(len(workers))
+                if workers.may_load(worker) and not workers.running[worker]]
+        plan = _Plan(load_ms, idle)
+        for model in sorted(self.busy_with, key=lambda m: -priority[m]) if idle else ():
+            if priority[model] <= 0 or self.place(model, priority[model], plan):
                 break
         self.stay_awake()
 
@@ -168,44 +191,53 @@ class ClockworkAdjusted(Scheduler):
                 priority[model] -= part * min(1.0, self.horizon_ms / load)
         return priority, load_ms
 
-    def place(self, model: int, priority: float, load_ms: list[float]) -> bool:
+    def place(self, model: int, priority: float, plan: _Plan) -> bool:
         """Load a model onto an idle worker, in the place of others if that is better."""
         engine, workers = self.engine, self.engine.workers
-        able = [worker for worker in range(len(workers))
-                if workers.may_load(worker) and not workers.running[worker]
-                and model not in workers.loaded[worker] and model not in workers.loading[worker]
+        able = [worker for worker in plan.idle
+                if model not in workers.loaded[worker] and model not in workers.loading[worker]
                 and engine.times.runs(workers.type[worker], model)]
         room = [worker for worker in able if workers.fits(worker, model)]
         if room:
-            engine.load(min(room, key=lambda worker: (load_ms[worker], worker)), model)
+            engine.load(min(room, key=lambda worker: (plan.load_ms[worker], worker)), model)
             return True
-        best = min(((max(self.without(other, load_ms) for other in given_up), worker, given_up)
-                    for worker, given_up in ((w, self.to_give_up(w, model, load_ms)) for w in able)
-                    if given_up), default=(inf, -1, []))
-        if best[0] >= priority:
+        least, best, given_up = inf, -1, []
+        for worker in able:
+            order = self.by_worth(worker, plan)
+            found = workers.to_give_up(worker, model, (other for _, other in order))
+            if found and order[len(found) - 1][0] < least:
+                least, best, given_up = order[len(found) - 1][0], worker, found
+        if least >= priority:
             return False
-        for other in best[2]:
-            engine.unload(best[1], other)
-        engine.load(best[1], model)
+        for other in given_up:
+            engine.unload(best, other)
+        engine.load(best, model)
         return True
 
-    def to_give_up(self, worker: int, model: int, load_ms: list[float]) -> list[int]:
-        """Models that make room for another, those of the lowest priority first."""
-        workers = self.engine.workers
-        given_up: list[int] = []
-        for other in sorted(workers.loaded[worker], key=lambda m: (self.without(m, load_ms), m)):
-            given_up.append(other)
-            if workers.fits(worker, model, given_up):
-                return given_up
-        return []
+    def by_worth(self, worker: int, plan: _Plan) -> list[tuple[float, int]]:
+        """What a worker holds, with the priority that it would have there without; by that."""
+        if worker not in plan.by_worth:
+            held = self.engine.workers.loaded[worker]
+            wanted = self.busy_with.keys() & held
+            plan.by_worth[worker] = sorted(
+                [(self.without(m, plan.load_ms), m) for m in wanted]
+                + [(0.0, m) for m in held - wanted])
+        return plan.by_worth[worker]
 
     def without(self, model: int, load_ms: list[float]) -> float:
         """The priority that a model would have with a copy less."""
         demand_ms = self.demand_ms(model)
-        if not demand_ms:
-            return 0.0
         holders = self.engine.workers.holders(model)
         left = sorted(load_ms[worker] for worker in holders)[:-1]
         part = demand_ms / len(left) if left else 0.0
         return demand_ms - sum(part * min(1.0, self.horizon_ms / max(load, part))
                                for load in left)
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What one look at the loads goes by: loads, idle workers, and what each of them holds."""
+
+    load_ms: list[float]
+    idle: list[int]
+    by_worth: dict[int, list[tuple[float, int]]] = field(default_factory=dict)

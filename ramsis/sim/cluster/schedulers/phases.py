@@ -57,6 +57,8 @@ class PhasedScheduler(Scheduler):
         state, workers = engine.requests, engine.workers
         self.starved_share = starved
         self.order = state.deadline_ms if by_deadline else state.arrival_ms
+        # Where all wait for equally long, those that starve are the first ones in any case.
+        self._alike = len({stream.slo_ms for stream in engine.scenario.streams}) == 1
         self.waiting: list[dict[int, None]] = [{} for _ in engine.arrays.models]
         self.busy: set[int] = set()
         self.turn = -1  # the worker that served last
@@ -207,14 +209,17 @@ class PhasedScheduler(Scheduler):
         return queue
 
     def _queue(self, queue: _Queue, request: int) -> None:
+        heappush(queue.ready, (self.order[request], request))
+        if self._alike:
+            return
         state = self.engine.requests
         arrival_ms = state.arrival_ms[request]
         wait_ms = state.deadline_ms[request] - arrival_ms
-        heappush(queue.ready, (self.order[request], request))
         heappush(queue.starving, (arrival_ms + self.starved_share * wait_ms, request))
 
     def _next(self, worker: int) -> int | None:
         """The request that a worker should run next."""
+        state, held = self.engine.requests, self.engine.workers.loaded[worker]
         now_ms, queue = self.engine.now_ms, self._queues[worker]
         starving = queue.starving
         while starving and starving[0][0] <= now_ms:
@@ -223,14 +228,10 @@ class PhasedScheduler(Scheduler):
         for heap in (queue.starved, queue.ready):
             while heap:
                 request = heappop(heap)[1]
-                if self._waits_for(worker, request):
+                if state.batch[request] == WAITING and state.model[request] in held:
                     return request
         return None
 
-    def _waits_for(self, worker: int, request: int) -> bool:
-        state = self.engine.requests
-        return (state.batch[request] == WAITING
-                and state.model[request] in self.engine.workers.loaded[worker])
 
 
 @dataclass(slots=True, eq=False)

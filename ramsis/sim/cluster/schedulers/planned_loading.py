@@ -16,6 +16,9 @@ the models that it holds, whose last moment to start comes first; those that can
 time are put off until nothing else waits
 (:class:`~ramsis.sim.cluster.schedulers.waiting.WaitingRequests`). A request that finds several
 idle workers takes the one that other models can best do without. Requests run one at a time.
+
+Each model is weighed on each worker, so that both have to be few: their product at most
+``_MOST_PAIRS``.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.errors import InputFileError, describe
 from ramsis.sim.cluster.engine import ClusterEngine
 from ramsis.sim.cluster.scheduler import Scheduler, check_at_least
 from ramsis.sim.cluster.schedulers.replanning import (
@@ -43,6 +47,8 @@ from ramsis.sim.cluster.schedulers.waiting import WaitingRequests
 __all__ = ["PlannedLoading"]
 
 FloatArray = NDArray[np.float64]
+
+_MOST_PAIRS = 10_000  # the search for a change takes steps in the square of it: some seconds
 
 
 class PlannedLoading(Scheduler):
@@ -74,6 +80,12 @@ class PlannedLoading(Scheduler):
         self.enough = enough
         arrays, workers, state = engine.arrays, engine.workers, engine.requests
         models = len(arrays.models)
+        if len(workers) * models > _MOST_PAIRS:
+            raise InputFileError(describe(
+                "more models and workers than planned-loading can weigh against each other",
+                where=f"scenario {engine.scenario.name}",
+                value=f"{models} models, {len(workers)} workers",
+                allowed=f"a product of at most {_MOST_PAIRS}; the scheduler planned takes more"))
         self.model_of = state.model
         self.demand = Demand(models)
         self.future = self._future() if hindsight else None

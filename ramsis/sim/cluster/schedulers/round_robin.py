@@ -27,7 +27,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,9 +74,10 @@ class RoundRobin(PhasedScheduler):
         self.factor = [1.0] * len(self.quantum_ms)
         self.next = 0
         self.model_mb = np.array(engine.workers.model_mb)
-        # By worker: the models that it does not hold and can run, and what the smallest takes.
+        self.least_mb = min(engine.workers.model_mb)
+        # By worker: the models that it does not hold and can run, and how many they are.
         self.absent = [self._runnable(kind) for kind in engine.workers.type]
-        self.least_mb = [inf] * len(self.absent)
+        self.absences = [int(away.sum()) for away in self.absent]
         self.copies = np.zeros(len(self.waiting), dtype=int)  # those that are coming included
         for worker, held in enumerate(engine.workers.loaded):
             self.copies[list(held)] += 1
@@ -152,9 +152,11 @@ class RoundRobin(PhasedScheduler):
 
     def _fill(self, worker: int) -> bool:
         """Load the next model on an idle worker, if a place there is free."""
+        if not self.absences[worker]:
+            return False
         workers, passed = self.engine.workers, self.passed[worker]
         room_mb = workers.free_mb[worker] + sum(workers.model_mb[model] for model in passed)
-        if self.least_mb[worker] > room_mb * (1 + 1e-9) + 1e-6:
+        if self.least_mb > room_mb * (1 + 1e-9) + 1e-6:
             return False
         for model in self._circle(worker, room_mb):
             given_up = workers.to_give_up(worker, model, passed)
@@ -176,22 +178,25 @@ class RoundRobin(PhasedScheduler):
 
     def _note(self, worker: int, models: list[int], absent: bool) -> None:
         """Models come to a worker, or go."""
-        away = self.absent[worker]
-        away[models] = absent
-        self.least_mb[worker] = float(self.model_mb[away].min(initial=inf))
+        self.absent[worker][models] = absent
+        self.absences[worker] += len(models) if absent else -len(models)
 
     def _circle(self, worker: int, room_mb: float) -> Iterator[int]:
         """Models that could have room on a worker, the next one to be loaded first."""
         able = self.absent[worker] & (self.model_mb <= room_mb * (1 + 1e-9) + 1e-6)
         models, count = np.flatnonzero(able), len(able)
+        if not self.by_starvation:
+            first = int(np.searchsorted(models, self.next))
+            yield from models[first:].tolist()
+            yield from models[:first].tolist()
+            return
         order = (models - self.next) % count
-        if self.by_starvation:
-            starved, could = np.zeros(count, dtype=int), able.data
-            for model in self.busy:
-                if could[model]:
-                    starved[model] = self._starved_of(model)
-            copies = len(self.engine.workers) + 1  # more than there can be
-            order += count * (self.copies[models] - copies * starved[models])
+        starved, could = np.zeros(count, dtype=int), able.data
+        for model in self.busy:
+            if could[model]:
+                starved[model] = self._starved_of(model)
+        copies = len(self.engine.workers) + 1  # more than there can be
+        order += count * (self.copies[models] - copies * starved[models])
         while len(models):
             first = int(order.argmin())
             yield int(models[first])

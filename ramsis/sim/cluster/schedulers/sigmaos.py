@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from random import Random
 
 from ramsis.sim.cluster.engine import ClusterEngine
@@ -39,8 +39,10 @@ Place = tuple[int, int]
 Queues = dict[tuple[int, int], deque[int]]
 """Requests of a tenant by stream and model: those of one class can be placed alike."""
 
+_STALE = 64  # entries of a heap that need not be cleared away
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class Copy:
     """A model at a proxy, loaded or not.
 
@@ -53,10 +55,13 @@ class Copy:
         Those of them whose inference has not ended.
     waiting : deque of int
         Those of them that are there and wait.
+    used : int
+        Which of all requests that were sent anywhere was the last one that was sent here.
     """
 
     worker: int
     model: int
+    used: int = 0
     ongoing: int = 0
     ahead: int = 0
     waiting: deque[int] = field(default_factory=deque)
@@ -85,8 +90,13 @@ class SigmaOS(Scheduler):
         # Heaps of the first request of each queue, of which some are not first any more.
         self.heads: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in tenants]
         self.turn = 0
-        # Those first that were sent no request for longest.
         self.copies: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
+        self.used = 0
+        # What copies with requests leave of each worker, and how many they are.
+        self.spare_mb = list(engine.workers.memory_mb)
+        self.busy = [0] * len(engine.workers)
+        # Heaps of copies without, those first that were not used for longest; some are used again.
+        self.idle: list[list[tuple[int, Copy]]] = [[] for _ in range(len(engine.workers))]
         self.registered: dict[int, list[Copy]] = {}
         self.sent: dict[int, Copy] = {}
         # Copies with requests at their proxy: those that are there, and those to be loaded first.
@@ -94,9 +104,12 @@ class SigmaOS(Scheduler):
         self.to_load: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         # Models that will be loaded once a request reaches the proxy: they have their room.
         self.promised: list[set[int]] = [set() for _ in range(len(engine.workers))]
+        self.promised_mb = [0.0] * len(engine.workers)
         for worker, held in enumerate(engine.workers.loaded):
             for model in sorted(held):
-                self.register(worker, model)
+                copy = self.register(worker, model)
+                self.idle[worker].append((copy.used, copy))
+        self.active = self.active_now()
 
     # Where a request goes.
 
@@ -126,8 +139,14 @@ class SigmaOS(Scheduler):
         """The machines with enough free cores for a request."""
         workers, state = self.engine.workers, self.engine.requests
         cores = self.streams[state.stream[request]].cores
-        return [worker for worker, status in enumerate(workers.status)
-                if status == ACTIVE and workers.free_cores[worker] >= cores]
+        if not cores:
+            return self.active
+        return [worker for worker in self.active if workers.free_cores[worker] >= cores]
+
+    def active_now(self) -> list[int]:
+        """The machines that are active."""
+        return [worker for worker, status in enumerate(self.engine.workers.status)
+                if status == ACTIVE]
 
     def any_of(self, among: Sequence[int]) -> int:
         """One of them, each as likely."""
@@ -141,40 +160,66 @@ class SigmaOS(Scheduler):
         if (workers.status[worker] != ACTIVE
                 or not self.engine.times.runs(workers.type[worker], model)):
             return False
-        return self.to_give_up(worker, model) is not None
-
-    def to_give_up(self, worker: int, model: int) -> list[int] | None:
-        """Copies that make room for another beside those promised; ``None``: there is none."""
-        idle = (one.model for one in self.copies[worker].values() if not one.ongoing)
-        return self.engine.workers.to_give_up(worker, model, idle, self.promised[worker])
+        return workers.has_room(model, self.spare_mb[worker],
+                                workers.max_models[worker] - self.busy[worker])
 
     # What follows from it.
 
     def register(self, worker: int, model: int) -> Copy:
         """A copy of a model at a proxy, which every request is told of from now on."""
-        copy = Copy(worker, model)
+        self.used += 1
+        copy = Copy(worker, model, self.used)
         self.copies[worker][model] = copy
         self.registered.setdefault(model, []).append(copy)
         return copy
 
     def new_copy(self, worker: int, model: int) -> Copy:
         """Promise the load of a model, and make room for it."""
-        for other in self.to_give_up(worker, model) or ():
-            self.engine.unload(worker, other)
-            self.registered[other].remove(self.copies[worker].pop(other))
+        workers, idle = self.engine.workers, self.idle[worker]
+        while idle and not workers.has_room(
+                model, workers.free_mb[worker] - self.promised_mb[worker],
+                workers.places(worker) - len(self.promised[worker])):
+            used, other = heappop(idle)
+            if used == other.used and not other.ongoing:
+                self.engine.unload(worker, other.model)
+                del self.copies[worker][other.model]
+                self.registered[other.model].remove(other)
         self.promised[worker].add(model)
+        self.promised_mb[worker] += workers.model_mb[model]
         return self.register(worker, model)
+
+    def use(self, copy: Copy) -> None:
+        """A request is sent to a copy."""
+        if not copy.ongoing:
+            self.busy[copy.worker] += 1
+            self.spare_mb[copy.worker] -= self.engine.workers.model_mb[copy.model]
+        self.used += 1
+        copy.used = self.used
+        copy.ongoing += 1
+        copy.ahead += 1
+
+    def leave(self, copy: Copy) -> None:
+        """A request that was sent to a copy is done."""
+        copy.ongoing -= 1
+        if copy.ongoing:
+            return
+        workers, worker, idle = self.engine.workers, copy.worker, self.idle[copy.worker]
+        self.busy[worker] -= 1
+        self.spare_mb[worker] += workers.model_mb[copy.model]
+        if not self.busy[worker]:
+            self.spare_mb[worker] = workers.memory_mb[worker]  # without what rounding left
+        heappush(idle, (copy.used, copy))
+        if len(idle) > 2 * len(self.copies[worker]) + _STALE:
+            idle[:] = [(used, one) for used, one in idle if used == one.used and not one.ongoing]
+            heapify(idle)
 
     def send(self, request: int, place: Place) -> None:
         """Start a request on a machine; its inference is done at a proxy."""
         engine = self.engine
         machine, worker = place
         model = engine.requests.model[request]
-        copies = self.copies[worker]
-        copy = copies.pop(model, None) or self.new_copy(worker, model)
-        copies[model] = copy  # at the end, as the one that was used last
-        copy.ongoing += 1
-        copy.ahead += 1
+        copy = self.copies[worker].get(model) or self.new_copy(worker, model)
+        self.use(copy)
         self.sent[request] = copy
         if self.processed[engine.requests.stream[request]]:
             engine.process(request, machine, worker)
@@ -235,10 +280,11 @@ class SigmaOS(Scheduler):
             if workers.blocking[worker]:
                 return
         while here and workers.free_lanes[worker] > 0:
-            busy = workers.running[worker]
-            model = next((one for one in here if not busy or not engine.runs_now(worker, one)), -1)
-            if model < 0:
-                return
+            model = next(iter(here))
+            if workers.running[worker] and engine.runs_now(worker, model):
+                model = next((one for one in here if not engine.runs_now(worker, one)), -1)
+                if model < 0:
+                    return
             copy = here.pop(model)
             engine.run(worker, model, [copy.waiting.popleft()])
             if copy.waiting:
@@ -249,7 +295,11 @@ class SigmaOS(Scheduler):
         workers = self.engine.workers
         for model in self.to_load[worker]:
             if model not in workers.loading[worker]:
-                self.promised[worker].discard(model)
+                if model in self.promised[worker]:
+                    self.promised[worker].remove(model)
+                    self.promised_mb[worker] -= workers.model_mb[model]
+                    if not self.promised[worker]:
+                        self.promised_mb[worker] = 0.0  # without what rounding left
                 self.engine.load(worker, model)
                 if not workers.may_load(worker):
                     return
@@ -307,8 +357,9 @@ class SigmaOS(Scheduler):
 
     def on_scaled(self, worker: int) -> None:
         """There is one more machine."""
+        self.active = self.active_now()
         self.send_all()
 
     def left(self, request: int) -> None:
         """A request is done."""
-        self.sent.pop(request).ongoing -= 1
+        self.leave(self.sent.pop(request))

@@ -55,7 +55,7 @@ class SigmaOSRegistry(SigmaOS):
 
     def through(self, request: int, worker: int) -> Place | None:
         """Any machine with free cores, and the proxy of a worker."""
-        if not self.streams[self.engine.requests.stream[request]].processed:
+        if not self.processed[self.engine.requests.stream[request]]:
             return worker, worker
         free = self.free(request)
         return (self.any_of(free), worker) if free else None
