@@ -41,7 +41,7 @@ _Found = TypeVar("_Found")
 
 RESTART = 1e-7
 """Probability ε of a restart, where there are restarts."""
-_WALK_STEPS = 64
+_WALK_STEPS = 16
 _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
 _PRECISION = 1e-6  # error of the gain from which there are restarts
 _BALANCE = 1e-8  # largest relative residual of the frequencies

@@ -8,8 +8,8 @@ Queries are given by their arrival times; a batch is written as start, finish, w
 and its index as ``batch_of`` of its queries. Every kernel returns the number of batches.
 
 Arrays are taken out of their tuples once, before the loops, and helpers that are given some have
-one way out and few loops. Else each use of an array counts its holders, an atomic operation that
-takes longer than all the rest.
+one way out, few loops, and no branch between two uses of an array. Else each use of an array
+counts its holders, an atomic operation that takes longer than all the rest.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def _answer(
 ) -> tuple[int, int]:
     """Model and batch at a level, row and bin, for a uniform number; a batch of 0 drops."""
     level, row, j = place
+    other = ((mixed[level, 0] == row) & (mixed[level, 1] == j)) & (coin < chance[level])
     found, size = int(model[level, row, j]), int(batch[level, row, j])
-    if mixed[level, 0] == row and mixed[level, 1] == j and coin < chance[level]:
-        found, size = int(mixed[level, 2]), int(mixed[level, 3])
-    return found, size
+    other_found, other_size = int(mixed[level, 2]), int(mixed[level, 3])
+    return (other_found if other else found), (other_size if other else size)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -8,12 +8,13 @@ from numpy.typing import NDArray
 from ramsis.arrivals._kernels import poisson_row
 from ramsis.compiling import njit
 
-__all__ = ["add_after_drops", "best_actions", "four_intervals", "meet_after_drops",
-           "partial_batch_rows", "poisson_passages", "poisson_phases", "service_values",
-           "steps_of_the_rest", "window_probabilities"]
+__all__ = ["add_after_drops", "best_actions", "dot", "expected_worth", "four_intervals",
+           "meet_after_drops", "partial_batch_rows", "poisson_passages", "poisson_phases",
+           "service_values", "steps_of_the_rest"]
 
 FloatArray = NDArray[np.float64]
 
+_CERTAIN = 40.0  # of −log P: more than so many arrivals are certain
 _HARDLY = 1e-15  # nodes of smaller weight than this come before those that are reached
 
 
@@ -214,6 +215,15 @@ def _tails(mean: float, tail: FloatArray) -> None:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _certain(count: float) -> float:
+    """A mean at which a Poisson number of at least ``count`` is certain, by Chernoff's bound."""
+    mean = count
+    while count * np.log(count / mean) + mean - count < _CERTAIN:
+        mean += 1.0
+    return mean
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def poisson_passages(
     rate_per_ms: float,
     latency_ms: FloatArray,
@@ -244,6 +254,7 @@ def poisson_passages(
     workers = reach.shape[2]
     used = np.zeros((latency_ms.size, 2), dtype=np.int64)
     before, after = np.empty(workers + 1), np.empty(workers + 1)
+    certain_ms = _certain(workers + 1.0) / rate_per_ms
     for g in range(latency_ms.size):
         latency = latency_ms[g]
         _tails(rate_per_ms * latency, before)
@@ -251,7 +262,10 @@ def poisson_passages(
             idle[g, r] = 1.0 - before[r]
         first, node, cell = 0, 0, 0
         while cell < points.size and edge_ms[cell] < latency:
-            _tails(rate_per_ms * max(latency - edge_ms[cell + 1], 0.0), after)
+            if latency - edge_ms[cell + 1] >= certain_ms:
+                after[:] = 1.0
+            else:
+                _tails(rate_per_ms * max(latency - edge_ms[cell + 1], 0.0), after)
             most = 0.0
             for r in range(workers + 1):
                 after[r] = min(after[r], before[r])  # falling up to rounding already
@@ -386,30 +400,74 @@ def service_values(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def window_probabilities(probability: FloatArray, workers: int, within: FloatArray) -> None:
-    """P(m − K < N <= m) into ``within``, (T, M), from P(N = m), (T, M).
+def _window_probabilities(
+    probability: FloatArray, workers: int, sums: tuple[FloatArray, FloatArray], within: FloatArray
+) -> None:
+    """P(m − K < N <= m) into ``within``, (M,), from P(N = m).
 
     Each from the sum on the side where its terms are small: differences of numbers near 1 lose all
     digits.
     """
-    size = probability.shape[1]
-    below, above = np.empty(size), np.empty(size)
-    for t in range(probability.shape[0]):
-        total = 0.0
-        for m in range(size):
-            total += probability[t, m]
-            below[m] = total
-        total = 0.0
-        for m in range(size - 1, -1, -1):
-            above[m] = total
-            total += probability[t, m]
-        for m in range(size):
-            if below[m] < 0.5:
-                within[t, m] = below[m] - below[m - workers] if m >= workers else below[m]
-            elif m >= workers:
-                within[t, m] = above[m - workers] - above[m]
-            else:
-                within[t, m] = below[size - 1] - above[m]
+    below, above = sums
+    size, total = within.size, 0.0
+    for m in range(size):
+        total += probability[m]
+        below[m] = total
+    total = 0.0
+    for m in range(size - 1, -1, -1):
+        above[m] = total
+        total += probability[m]
+    for m in range(size):
+        if below[m] < 0.5:
+            within[m] = below[m] - below[m - workers] if m >= workers else below[m]
+        elif m >= workers:
+            within[m] = above[m - workers] - above[m]
+        else:
+            within[m] = below[size - 1] - above[m]
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
+def dot(one: FloatArray, other: FloatArray, first: int, stop: int) -> float:
+    """Σ one(i)·other(i) over first <= i < stop, in any order."""
+    total = 0.0
+    for i in range(first, stop):
+        total += one[i] * other[i]
+    return total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def expected_worth(
+    ends: tuple[int, int], early: FloatArray, row: NDArray[np.int64], probability: FloatArray,
+    possible: FloatArray, result: FloatArray,
+) -> None:
+    """Σ_b early(b)·P(window of n − b) / P(window of n), for bins j <= j', into ``result``.
+
+    Parameters
+    ----------
+    ends : (int, int)
+        First and last j', exclusive.
+    early : (T, B)
+        By time, for b = B − 1 … 0.
+    row : (D+1, D+1)
+        Of the time from j to j'.
+    probability : (D+1, at least N·K)
+        P(m arrivals in the time up to j').
+    possible : (N, D+1)
+        P(window of n) at j; 0 where it is taken for impossible.
+    result : (N, D+1, D+1)
+    """
+    counts, lengths, workers = early.shape[1], result.shape[0], probability.shape[1]
+    workers //= possible.shape[0]
+    size = lengths * workers
+    within = np.zeros(counts + size)  # P(window of n − b) at n·K + B − 1 − b
+    sums = np.empty(size), np.empty(size)
+    for end in range(ends[0], ends[1]):
+        _window_probabilities(probability[end], workers, sums, within[counts:])
+        for n in range(lengths):
+            window = within[(n + 1) * workers : (n + 1) * workers + counts]
+            for j in range(end + 1):
+                if possible[n, j] > 0.0:
+                    result[n, j, end] = dot(early[row[j, end]], window, 0, counts) / possible[n, j]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -454,8 +512,8 @@ def add_after_drops(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_actions(
-    worth: FloatArray, code: NDArray[np.int64], place: NDArray[np.int64],
-    dropped: FloatArray, emptied: FloatArray, next_slack: FloatArray,
+    phase: FloatArray, worth: FloatArray, service: NDArray[np.int64], own: FloatArray,
+    place: NDArray[np.int64], dropped: FloatArray, emptied: FloatArray, next_slack: FloatArray,
 ) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
     """The best action of each state, the first of several, and what the incumbent is worth.
 
@@ -463,10 +521,13 @@ def best_actions(
 
     Parameters
     ----------
-    worth : (N+1, A, D+1)
+    phase : (N+1, D+1, K)
+    worth : (S, K)
+        What follows each service, by phase.
+    service : (N+1, A)
         Of the actions that serve.
-    code : (N+1, A)
-        Theirs.
+    own : (N+1, A, D+1)
+        Reward of these less their charge; -inf where they are not admissible.
     place : (N+1, D+1)
         Of the incumbent among them; -1 for a drop.
     dropped : (N+1, D+1)
@@ -477,30 +538,33 @@ def best_actions(
 
     Returns
     -------
-    value, arg, kept : (N+1, D+1)
-        Value and code of the best; value of the incumbent.
+    value, best, kept : (N+1, D+1)
+        Value and place of the best; value of the incumbent.
     """
-    lengths, actions, bins = worth.shape
-    value, kept = np.empty((lengths, bins)), np.empty((lengths, bins))
-    arg = np.empty((lengths, bins), dtype=np.int64)
+    lengths, actions, bins = own.shape
+    value, kept = np.full((lengths, bins), -np.inf), np.full((lengths, bins), -np.inf)
+    best = np.zeros((lengths, bins), dtype=np.int64)
     for n in range(lengths):
+        for a in range(actions):
+            onward = worth[service[n, a]]
+            for j in range(bins):
+                if own[n, a, j] > -np.inf:
+                    found = own[n, a, j] + dot(phase[n, j], onward, 0, onward.size)
+                    if place[n, j] == a:
+                        kept[n, j] = found
+                    if found > value[n, j]:
+                        value[n, j], best[n, j] = found, a
         for j in range(bins):
-            best = 0
-            for a in range(1, actions):
-                if worth[n, a, j] > worth[n, best, j]:
-                    best = a
-            value[n, j], arg[n, j] = worth[n, best, j], code[n, best]
-            kept[n, j] = worth[n, max(place[n, j], 0), j]
             if dropped[n, j] > -np.inf:
-                onward, own = 0.0, 0.0
+                after, incumbent = 0.0, 0.0
                 if n == 0:
-                    onward = own = emptied[j]
+                    after = incumbent = emptied[j]
                 else:
                     for i in range(j, bins):
-                        onward += next_slack[n, j, i] * value[n - 1, i]
-                        own += next_slack[n, j, i] * kept[n - 1, i]
-                if dropped[n, j] + onward > value[n, j]:
-                    value[n, j], arg[n, j] = dropped[n, j] + onward, -1
+                        after += next_slack[n, j, i] * value[n - 1, i]
+                        incumbent += next_slack[n, j, i] * kept[n - 1, i]
+                if dropped[n, j] + after > value[n, j]:
+                    value[n, j], best[n, j] = dropped[n, j] + after, -1
                 if place[n, j] < 0:
-                    kept[n, j] = dropped[n, j] + own
-    return value, arg, kept
+                    kept[n, j] = dropped[n, j] + incumbent
+    return value, best, kept

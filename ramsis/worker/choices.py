@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.worker.actions import DROP
 from ramsis.worker.problem import WorkerProblem
 
 __all__ = ["Choices"]
@@ -71,9 +72,7 @@ class Choices:
         first = np.cumsum([0, *sizes[:-1]])
         return np.where(codes < 0, -1, self.problem.actions.index_of(codes) - first[:, None])
 
-    def worth(self, phase: FloatArray, service_values: FloatArray, gain: float) -> FloatArray:
-        """What each action is worth, (N+1, A, D+1), from that of each service by phase, (S, K)."""
-        onward = phase @ service_values[self.service].swapaxes(1, 2)
-        found: FloatArray = self.reward - gain * self.cost[:, :, None]
-        found += onward.swapaxes(1, 2)
-        return found
+    def code_at(self, place: IntArray) -> IntArray:
+        """The inverse of :meth:`place_of`."""
+        chosen = np.take_along_axis(self.code, np.maximum(place, 0), axis=1)
+        return np.where(place < 0, DROP, chosen)

@@ -85,10 +85,11 @@ class Passages(Mapping[float, Passage]):
     """
 
     def __init__(
-        self, row: Mapping[float, int], reach: FloatArray, nodes: Sequence[tuple[int, int]],
-        idle: FloatArray,
+        self, row: Mapping[float, int], reach: FloatArray,
+        nodes: Sequence[tuple[int, int]] | IntArray, idle: FloatArray,
     ) -> None:
-        self._row, self._reach, self._nodes, self._idle = row, reach, nodes, idle
+        self._row, self._reach, self._idle = row, reach, idle
+        self._nodes: IntArray = np.asarray(nodes, dtype=np.int64)
         self._mixed: dict[tuple[tuple[float, ...], tuple[float, ...]], Passage] = {}
 
     @classmethod
@@ -150,13 +151,16 @@ class Passages(Mapping[float, Passage]):
                            for part in (self._reach[:, nodes], self._idle))
             yield some, nodes, reach, idle
 
+    def arrays(self) -> tuple[FloatArray, FloatArray, IntArray, IntArray]:
+        """Weights ``reach`` and ``idle``, rows of these services in them, and ``nodes``."""
+        return self._reach, self._idle, np.array(list(self._row.values())), self._nodes
+
     def worth(self, node_value: FloatArray) -> FloatArray:
         """What the services are worth for each r, (G, K), from values of nodes and starts."""
         from ramsis.worker._kernels import service_values  # which takes long to load
 
-        return np.asarray(service_values(
-            self._reach, self._idle, np.array(list(self._row.values())), np.array(self._nodes),
-            node_value))
+        reach, idle, rows, nodes = self.arrays()
+        return np.asarray(service_values(reach, idle, rows, nodes, node_value))
 
     @property
     def truncated_mass(self) -> float:

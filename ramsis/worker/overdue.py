@@ -113,11 +113,12 @@ def phase_after_drops(queue: WorkerQueue, nodes: NodeSet) -> FloatArray:
     """P(r' | node) of the overdue nodes, for independent increments; shape (J, K)."""
     late = nodes.overdue
     lost_ms = np.maximum(nodes.remaining_ms[late] - queue.slo_ms, 0.0)
-    count = np.arange(counts_support(queue.arrivals, float(lost_ms.max())) + 1)
-    chance = count_probabilities(queue.arrivals, len(count), lost_ms)
-    ahead = (nodes.offset[late][:, None] + count) % queue.workers
-    phase = np.zeros((len(lost_ms), queue.workers))
-    np.add.at(phase, (np.arange(len(lost_ms))[:, None], queue.workers - 1 - ahead), chance)
+    support, workers = counts_support(queue.arrivals, float(lost_ms.max())), queue.workers
+    chance = count_probabilities(queue.arrivals, -(-(support + 1) // workers) * workers, lost_ms)
+    by_phase = chance.reshape(len(lost_ms), -1, workers).sum(axis=1)
+    ahead = (nodes.offset[late][:, None] + np.arange(workers)) % workers
+    phase: FloatArray = np.empty_like(by_phase)
+    np.put_along_axis(phase, workers - 1 - ahead, by_phase, axis=1)
     return phase
 
 
@@ -145,7 +146,8 @@ def after_drops(
     behind = np.asarray(reach @ transition[:upto])
     rows = behind + idle @ transition[last:]
     by_length = np.zeros_like(found.queued)
-    np.add.at(by_length.T, known.reached[0], behind.T)
+    lengths, first = np.unique(known.reached[0], return_index=True)  # these do not fall
+    by_length[:, lengths] = np.add.reduceat(behind, first, axis=1)
     left = QueueFound(by_length, reach @ excess[:upto])
     onward = np.zeros(len(excess))
     onward[late] = left.excess + idle @ excess[last:]

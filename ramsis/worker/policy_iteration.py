@@ -24,6 +24,7 @@ from ramsis.errors import check_number_of
 from ramsis.mdp.dense_chain import rounding_error
 from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.worker.evaluation import NodeEvaluation, evaluate_on_nodes
+from ramsis.worker.rounds import first_rounds
 from ramsis.worker.structured import Backup, StructuredMDP
 
 __all__ = ["Improvement", "NodeSolution", "Round", "certify", "gain_certificate",
@@ -128,16 +129,25 @@ def solve_on_nodes(
         Admissible policy to start from; by default the fastest admissible model everywhere.
     max_rounds : int
         Rounds after which the best policy so far is returned, marked as not converged.
+
+    Raises
+    ------
+    InvalidValueError
+        When there are no rounds, or the initial policy has an action that is not admissible.
     """
+    check_number_of("rounds", max_rounds, where="max_rounds")
+    start = mdp.problem.fastest_policy() if initial is None else initial
+    mdp.problem.check_policy(start)
+    first, done = first_rounds(mdp, start, max_rounds - 1)
     last = improve_until_stable(
-        mdp.problem.fastest_policy() if initial is None else initial,
+        first,
         lambda policy, reference, restart: evaluate_on_nodes(
             mdp, policy, reference, restart=restart),
         lambda found, policy: mdp.greedy(found.onward_value, found.gain, policy),
-        max_rounds,
+        max_rounds - done,
     )
     return NodeSolution(last.policy, last.evaluation, certify(
-        mdp, last.evaluation, last.backup, last.number, last.status))
+        mdp, last.evaluation, last.backup, done + last.number, last.status))
 
 
 class Improvement(NamedTuple):

@@ -28,6 +28,7 @@ arrivals between the first passage and the instant SLO before the end of the ser
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,13 +125,15 @@ def _cell_edges(queue: WorkerQueue, width_at: Callable[[float], float]) -> Float
     """Bin edges, latencies that are not too near another edge, and cuts of what is too wide."""
     latencies = queue.services.latency_ms
     longest = float(latencies[-1])
-    fixed = queue.slo_ms - queue.slack_ms[::-1]
-    fixed = np.append(fixed[fixed < longest], longest)
-    for latency in latencies[:-1]:
-        if np.abs(fixed - latency).min() >= width_at(float(latency)) / 8:
-            fixed = np.append(fixed, latency)
+    slack_edges = queue.slo_ms - queue.slack_ms[::-1]
+    fixed = [*slack_edges[slack_edges < longest].tolist(), longest]
+    for latency in latencies[:-1].tolist():
+        at = bisect_left(fixed, latency)
+        near = min(abs(one - latency) for one in fixed[max(at - 1, 0) : at + 1])
+        if near >= width_at(latency) / 8:
+            fixed.insert(at, latency)
     edges = [0.0]
-    for high in np.unique(fixed)[1:].tolist():
+    for high in fixed[1:]:
         _cut(edges, high, width_at)
     return np.array(edges)
 

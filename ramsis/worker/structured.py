@@ -252,17 +252,16 @@ class StructuredMDP:
         from ramsis.worker._kernels import best_actions  # which takes long to load
 
         choices, codes = self.choices, self.problem.with_full_state(incumbent)
-        worth = choices.worth(self.phase, self.service_values(node_value), gain)
         emptied, next_slack = np.zeros(codes.shape[1]), np.zeros((0, 0, 0))
         if self.drops is not None:
             emptied = self.emptied_value(node_value)
             next_slack = self.drops.next_slack
-        value, arg, kept = best_actions(
-            worth, choices.code, choices.place_of(codes),
+        value, best, kept = best_actions(
+            self.phase, self.service_values(node_value), choices.service,
+            choices.reward - gain * choices.cost[:, :, None], choices.place_of(codes),
             choices.dropped - gain * choices.drop_cost[:, None], emptied, next_slack)
-        tolerance = _ROUNDING * (1.0 + np.abs(value))
-        change = value > kept + tolerance
-        return Backup(value, np.where(change, arg, codes)[:-1], kept)
+        change = value > kept + _ROUNDING * (1.0 + np.abs(value))
+        return Backup(value, np.where(change, choices.code_at(best), codes)[:-1], kept)
 
     def emptied_value(self, node_value: FloatArray) -> FloatArray:
         """The value after a drop of the only request, for each bin."""

@@ -19,7 +19,7 @@ the others are spread evenly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,7 +40,7 @@ BoolArray = NDArray[np.bool_]
 IntArray = NDArray[np.int64]
 
 _IMPOSSIBLE = 1e-290
-_FEW_TIMES = 8  # distinct times for each slack, where the grid has equal steps
+_EVEN = 1e-12  # of the SLO: how much the steps of an even grid may differ
 _ROUNDING = 1e-13  # of a probability that is the rest to 1
 
 
@@ -143,29 +143,33 @@ def _expectation_by_slack(
     """
     arrivals, workers, slack_ms = without_modes(queue.arrivals), queue.workers, queue.slack_ms
     since_ms, size = slack_ms[-1] - slack_ms, len(slack_ms)
-    early = _early_counts(arrivals, workers, worth, slack_ms)
+    from ramsis.worker._kernels import expected_worth  # which takes long to load
+
     probability = count_probabilities(arrivals, longest * workers, since_ms)
     possible = _possible(arrivals, workers, probability, counts)
     good = possible > _IMPOSSIBLE
     some = int(np.flatnonzero(good.any(axis=1))[-1]) + 1  # the windows beyond are impossible
-    windows = _window_probabilities(np.ascontiguousarray(probability[:, : some * workers]),
-                                    len(worth), workers)
-    scale = np.where(good, possible, 1.0).T
-    by_end = np.zeros((size, size, some))
-    for end in range(size):
-        np.divide(early(end) @ windows(end), scale[: end + 1, :some], out=by_end[end, : end + 1])
     result = np.zeros((longest, size, size))
-    result[:some] = by_end.T
-    result[~good] = 0.0
+    likely = np.where(good, possible, 0.0)
+    for ends, early, row in _early_counts(arrivals, workers, worth, slack_ms):
+        expected_worth(ends, early, row, probability, likely, result[:some])
     return result, _most_likely(slack_ms, good, workers, arrivals.rate_per_ms)
 
 
 def _early_counts(
     arrivals: ArrivalProcess, workers: int, worth: NDArray[Any], slack_ms: FloatArray
-) -> Callable[[int], FloatArray]:
-    """worth(B)·P(B up to the slack T_j') for B = … 1, 0 and each j <= j', by j'.
+) -> Iterator[tuple[tuple[int, int], FloatArray, IntArray]]:
+    """worth(B)·P(B up to the slack T_j') for B = … 1, 0, by time; for all j', or one by one.
 
-    Equal steps of the grid have equal times, which are computed once.
+    The times of an even grid are multiples of its step.
+
+    Yields
+    ------
+    ends : (int, int)
+        First and last j', exclusive.
+    early : ndarray, shape (T, B)
+    row : ndarray of int, shape (D+1, D+1)
+        Of the time from j to j'.
     """
     def weighted(times: FloatArray) -> FloatArray:
         new = count_probabilities(arrivals, len(worth), times)
@@ -173,17 +177,13 @@ def _early_counts(
         return np.ascontiguousarray((counted * worth)[:, ::-1])
 
     size = len(slack_ms)
-    times = np.maximum(slack_ms[None, :] - slack_ms[:, None], 0.0)
-    _, first, row = np.unique(np.round(times / slack_ms[-1], 12), return_index=True,
-                              return_inverse=True)
-    if len(first) > _FEW_TIMES * size:
-        return lambda end: weighted(times[: end + 1, end])
-    row = row.reshape(times.shape)
-    if len(first) == size and (row[:, -1] == np.arange(size)[::-1]).all():  # equal steps
-        falling = weighted(times.ravel()[first[::-1]])
-        return lambda end: falling[size - 1 - end :]
-    found = weighted(times.ravel()[first])
-    return lambda end: found[row[: end + 1, end]]
+    at = np.arange(size)
+    if np.ptp(np.diff(slack_ms)) <= _EVEN * slack_ms[-1]:
+        yield (0, size), weighted(slack_ms), np.maximum(at - at[:, None], 0)
+        return
+    row = np.repeat(at, size).reshape(size, size)
+    for end in range(size):
+        yield (end, end + 1), weighted(slack_ms[end] - slack_ms[: end + 1]), row
 
 
 def _possible(
@@ -219,23 +219,6 @@ def _with_own_batch(
     together[: len(own)] = own
     spread = toeplitz(np.eye(1, counts)[0] * together[0], together)
     return np.asarray(probability @ spread)
-
-
-def _window_probabilities(
-    probability: FloatArray, counts: int, workers: int
-) -> Callable[[int], FloatArray]:
-    """P((n−1)K <= b + N(rest) <= nK − 1) for b = … 1, 0 and n, (B, N'), by bin.
-
-    ``probability`` is P(N(rest) = m) by bin, (D+1, N'·K).
-    """
-    from ramsis.worker._kernels import window_probabilities  # which takes long to load
-
-    size, longest = len(probability), probability.shape[1] // workers
-    within = np.zeros((size, counts + longest * workers))
-    window_probabilities(probability, workers, within[:, counts:])
-    step = within.itemsize  # entry (i, n) is within[end, n·K + i]: views of the same numbers
-    return lambda end: np.lib.stride_tricks.as_strided(
-        within[end, workers:], (counts, longest), (step, workers * step), writeable=False)
 
 
 def _most_likely(

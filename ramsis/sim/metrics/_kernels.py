@@ -19,8 +19,8 @@ __all__ = ["Record", "Terms", "chosen_responses", "of_batches", "queue_left", "t
 
 FloatArray = NDArray[np.float64]
 
-_FEW = 8  # arrivals that are looked at one by one
-_IN_A_CELL = 4.0  # on average
+_FEW = 4  # arrivals that are looked at one by one
+_IN_A_CELL = 2.0  # on average
 
 
 class Record(NamedTuple):
@@ -103,8 +103,12 @@ def _leaving(
                 else:
                     high = middle
             earlier = 0  # counted without a branch, which would be guessed wrong half of the time
-            for k in range(min(_FEW, n - at)):
-                earlier += arrival_ms[at + k] <= now_ms
+            if at + _FEW <= n:
+                for k in range(_FEW):
+                    earlier += arrival_ms[at + k] <= now_ms
+            else:
+                for k in range(n - at):
+                    earlier += arrival_ms[at + k] <= now_ms
             at += earlier
         left[at] += sizes[i]
 
