@@ -18,6 +18,7 @@ from ramsis.cli.central_table import show_central_table
 from ramsis.cli.params import complete_files
 from ramsis.cli.rows import budget_words, json_option
 from ramsis.policy import Policy, read
+from ramsis.runtime.table import AS_LAST_CODE
 
 __all__ = ["policy_group"]
 
@@ -96,7 +97,7 @@ def _document(policy: Policy) -> dict[str, Any]:
                          "batch": batch})
             start = end
     expected = policy.expectations
-    last_model, last_batch = _longer(policy)
+    last_model, last_batch = _longer(policy) or (0, None)
     return {
         "dispatch": policy.dispatch, "load_qps": policy.load_qps, "workers": policy.workers,
         "slo_ms": policy.slo_ms, "arrivals": dict(policy.arrivals),
@@ -140,16 +141,21 @@ def _shown(policy: Policy) -> NDArray[np.int64]:
     return np.where(batch[0] == 0, _DROP, model[0])
 
 
-def _longer(policy: Policy) -> tuple[int, int]:
-    """Model and batch for a queue longer than the table's; a batch of 0 to drop."""
+def _longer(policy: Policy) -> tuple[int, int] | None:
+    """Model and batch for a queue longer than the table's, a batch of 0 to drop.
+
+    None where it is treated as one of the last row.
+    """
     code = policy.longer_queue
+    if code == AS_LAST_CODE:
+        return None
     model, batch = policy.actions[code].tolist() if code >= 0 else (0, 0)
     return model, batch
 
 
 def _symbols(policy: Policy) -> dict[int, tuple[str, str]]:
     """Symbol and colour of every model that the table or the overflow names, and of drops."""
-    model, batch = _longer(policy)
+    model, batch = _longer(policy) or (0, 0)
     last = model if batch else _DROP
     used = sorted({*np.unique(_shown(policy)).tolist(), last} - {_DROP})
     return {
@@ -220,7 +226,10 @@ def _grid(policy: Policy, columns: _Columns) -> list[Text]:
              for name, marks in zip(("slack ms", "queued"), _axis(slack_ms), strict=True)]
     lines += _rows(_shown(policy)[:, columns.shown], symbols, label)
     overflow = Text(f"{f'>{policy.max_queue}':>{label}} ")
-    model, batch = _longer(policy)
+    longer = _longer(policy)
+    if longer is None:
+        return [*lines, overflow.append(f"as {policy.max_queue}"), Text()]
+    model, batch = longer
     if not batch:
         return [*lines, overflow.append(*symbols[_DROP]), Text()]
     overflow.append(*symbols[model])

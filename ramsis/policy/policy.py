@@ -75,7 +75,7 @@ class Policy:
         Index of the action, -1 to wait, -2 to drop, shape (I-1, N-1, J): no row for no idle
         worker, nor for an empty queue.
     longer_queue
-        Code for a queue longer than the last level.
+        Code for a queue longer than the last level; -3 for that of the last level.
     expectations, certificate, inputs
         The promises, the solution's quality, and where it all came from.
     created_by

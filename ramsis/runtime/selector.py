@@ -17,7 +17,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.randomised import Either, Randomised, Uniform, drawn_from
-from ramsis.runtime.table import DROP_CODE, SLACK_TOLERANCE_MS, WAIT_CODE, DecisionTable
+from ramsis.runtime.table import (
+    AS_LAST_CODE,
+    DROP_CODE,
+    SLACK_TOLERANCE_MS,
+    WAIT_CODE,
+    DecisionTable,
+)
 
 __all__ = ["DROP", "Answer", "Decision", "Drop", "Selector", "Wait", "wake_slack"]
 
@@ -111,7 +117,7 @@ class Selector:
         self._single = self._most == 1
         self._uniform = drawn_from(uniform)
         actions = [Decision(table.models[m], b, table.size_of(m, b)) for m, b in table.actions]
-        self._longer = DROP if table.longer_queue == DROP_CODE else actions[table.longer_queue]
+        self._longer = _longer(table.longer_queue, actions)
         rows = [_row(row, table.slack_ms, actions) for row in table.rows]
         by_level = [[rows[r] for r in line] for line in table.row_of]
         if table.randomised is not None:
@@ -173,9 +179,10 @@ class Selector:
             return DROP
         if idle == 0:
             return _NEVER
-        if queued > self._longest:
+        if queued > self._longest and self._longer is not None:
             return self._longer
-        edges, answers = self._rows[min(idle, self._most)][self._level[queued]]
+        level = self._level[min(queued, self._longest)]
+        edges, answers = self._rows[min(idle, self._most)][level]
         found: Answer | Either[Answer] = answers[bisect_right(edges, slack_ms)]
         return found.drawn(self._uniform) if isinstance(found, Either) else found
 
@@ -230,6 +237,13 @@ def _repeated(values: Iterable[A], levels: Sequence[int]) -> Iterator[A]:
     """The value of each whole number from level 1 to the last level; a value for each level."""
     for value, (low, high) in zip(values, pairwise((*levels[1:], levels[-1] + 1)), strict=True):
         yield from repeat(value, high - low)
+
+
+def _longer(code: int, actions: Sequence[Decision]) -> Drop | Decision | None:
+    """The answer to a queue longer than the last level; None for that of the last level."""
+    if code == AS_LAST_CODE:
+        return None
+    return DROP if code == DROP_CODE else actions[code]
 
 
 def _row(

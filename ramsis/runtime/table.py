@@ -14,8 +14,8 @@ from typing import NamedTuple
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.randomised import Randomised
 
-__all__ = ["AXES", "BATCHINGS", "DROP_CODE", "LATE_RULES", "POLICY_FORMAT", "SLACK_TOLERANCE_MS",
-           "WAIT_CODE", "DecisionTable", "arrivals_label"]
+__all__ = ["AS_LAST_CODE", "AXES", "BATCHINGS", "DROP_CODE", "LATE_RULES", "POLICY_FORMAT",
+           "SLACK_TOLERANCE_MS", "WAIT_CODE", "DecisionTable", "arrivals_label"]
 
 POLICY_FORMAT = "ramsis.policy/1"
 AXES = ("idle", "queued", "slack_ms")
@@ -29,6 +29,8 @@ the SLO, and an answer that the whole SLO is needed for would never be given. Sy
 simulation compare slack and times with this tolerance too."""
 WAIT_CODE, DROP_CODE = -1, -2
 """Entries of a table that are not an action's index: wait, and drop the earliest request."""
+AS_LAST_CODE = -3
+"""Where each worker has a queue of its own: a longer one is treated as one of the last level."""
 BATCHINGS = ("maximal", "variable")
 """``maximal``: a batch is the whole queue; ``variable``: any part of it."""
 LATE_RULES = ("serve", "drop", "free")
@@ -63,7 +65,7 @@ class DecisionTable(NamedTuple):
     row_of
         ``row_of[i-1][n-1]``: the row for idle level i and queue level n.
     longer_queue
-        Code for a queue longer than the last level; not to wait.
+        Code for a queue longer than the last level, not to wait; or :data:`AS_LAST_CODE`.
     randomised
         The place that has a second action, if any.
     spare_idle

@@ -15,6 +15,7 @@ from ramsis.runtime.fields import POSITIVE, Fields, Rule
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import (
+    AS_LAST_CODE,
     AXES,
     BATCHINGS,
     DROP_CODE,
@@ -102,7 +103,7 @@ def decision_table(fields: Fields) -> DecisionTable:
         arrivals=arrivals_of(fields.child("arrivals")), idle=idle, queued=queued,
         slack_ms=slack_ms, actions=actions, rows=rows,
         row_of=_row_of(table, len(idle) - 1, queued, rows, actions, allowed),
-        longer_queue=_longer_queue(table, len(actions), allowed.drops),
+        longer_queue=_longer_queue(table, len(actions), allowed),
         randomised=_randomised(table, (len(idle) - 1, len(queued) - 1, len(slack_ms)), queued,
                                actions, allowed),
         spare_idle=fields.whole_or_none("spare_idle", 0),
@@ -234,12 +235,17 @@ def _row_of(
     return lines
 
 
-def _longer_queue(table: Fields, actions: int, drops: bool) -> int:
-    code = table.value("longer_queue")
-    if type(code) is not int or not (0 <= code < actions or (drops and code == DROP_CODE)):
-        words = f"an action from 0 to {actions - 1}" + (f", {DROP_CODE} to drop" if drops else "")
+def _longer_queue(table: Fields, actions: int, allowed: _Allowed) -> int:
+    code, others = table.value("longer_queue"), dict[int, str]()
+    if allowed.drops:
+        others[DROP_CODE] = "to drop"
+    if allowed.own_queue:
+        others[AS_LAST_CODE] = "for that of the last level"
+    if type(code) is not int or not (0 <= code < actions or code in others):
+        words = [f"an action from 0 to {actions - 1}"]
+        words += [f"{other} {why}" for other, why in others.items()]
         raise table.refusal("longer_queue", "not what a longer queue can get", value=code,
-                            allowed=words)
+                            allowed=", ".join(words))
     return code
 
 

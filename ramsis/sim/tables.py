@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.errors import describe
 from ramsis.policy import Policy
 from ramsis.runtime.randomised import Randomised
-from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchemeError
 
 __all__ = ["KERNELS", "CentralTables", "Compiled", "Kernel", "Level", "Tables", "level_of",
@@ -188,6 +188,7 @@ class Level(NamedTuple):
 def level_of(policy: Policy, index: Sequence[int]) -> Level:
     """A policy of queues of single workers; ``index`` gives the fleet's index of its models."""
     actions = [(index[m], batch) for m, batch in policy.actions.tolist()]
+    as_last = policy.longer_queue == AS_LAST_CODE
 
     def answer(code: int) -> tuple[int, int]:
         return actions[code] if code >= 0 else (0, 0)
@@ -199,7 +200,7 @@ def level_of(policy: Policy, index: Sequence[int]) -> Level:
     if found is not None:
         second = (*found.place[1:], *answer(found.code)), found.probability
     return Level(policy.load_qps, policy.slack_ms, cells[..., 0], cells[..., 1],
-                 (model, batch or -1), second)
+                 (model, batch if batch or as_last else -1), second)
 
 
 def stack(levels: Sequence[Level]) -> Tables:

@@ -44,7 +44,7 @@ def tables(policy: Policy) -> tuple[Any, Any]:
 
 
 def longer_queue(policy: Policy) -> tuple[int, int]:
-    """Model and batch for a queue longer than the table's; (0, 0) to drop."""
+    """Model and batch for a queue longer than the table's; (0, 0) where none is named."""
     code = policy.longer_queue
     model, batch = policy.actions[code].tolist() if code >= 0 else (0, 0)
     return model, batch

@@ -76,6 +76,9 @@ DROPPING: Case = {
     },
 }
 
+AS_LAST: Case = {**DROPPING, "table": {**DROPPING["table"], "longer_queue": -3}}
+"""A longer queue is treated as one of the last level."""
+
 PADDED: Case = {
     **POLICY,
     "models": [{**POLICY["models"][0], "run_as": [1, 4, 4, 4],
@@ -132,6 +135,7 @@ RANDOMISED = [
     randomised(CENTRAL, [2, 0, 1], -2),  # a drop amid waits, with a wait below
     randomised(CENTRAL, [0, 1, 2], -1),  # a wait below a wait
     randomised(CENTRAL, [3, 0, 0], 0),  # at the lowest bin
+    randomised(AS_LAST, [0, 2, 4], -2),  # in the row of longer queues
 ]
 
 
@@ -152,7 +156,7 @@ def decide(
         return {"drop": True, "draws": False}
     if idle == 0:
         return {"wait_below_ms": None, "draws": False}
-    if longer:
+    if longer and table["longer_queue"] != -3:
         return _answer(policy, [table["longer_queue"]], 0, None)
     i = max(i for i, level in enumerate(axes["idle"]) if level <= idle) - 1
     n = max(n for n, level in enumerate(axes["queued"]) if level <= queued) - 1
@@ -377,7 +381,7 @@ def _one_monitor(window_ms: float, steps: list[Case]) -> Case:
 
 def vectors() -> Case:
     """All vectors: lookups, dispatch, choices of stations and levels, and load monitors."""
-    plain = [POLICY, DROPPING, PADDED, CENTRAL, CLASSES]
+    plain = [POLICY, DROPPING, AS_LAST, PADDED, CENTRAL, CLASSES]
     return {"format": "ramsis.lookup-vectors/1",
             "lookups": [*({"policy": policy, "cases": lookup_cases(policy)} for policy in plain),
                         *({"policy": policy, "cases": randomised_cases(policy)}

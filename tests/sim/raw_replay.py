@@ -33,7 +33,7 @@ Document = Mapping[str, Any]
 
 _STRETCHES = 40
 _TOLERANCE_MS = 1e-6
-_WAIT, _DROP = -1, -2
+_WAIT, _DROP, _AS_LAST = -1, -2, -3
 
 
 class Replayed(NamedTuple):
@@ -165,7 +165,7 @@ class _Table(NamedTuple):
     code, ends : ndarray of int, shape (R, J)
         Answer by row and bin; the bin below whose edge a wait ends, 0 where it does not.
     longer : int
-        Code for a longer queue.
+        Code for a longer queue; -3 for that of the last level.
     place : ndarray of int, shape (5,)
         Idle level, queue level and bin with a second action, that code, and the end of its wait;
         the first is -1 where there is none.
@@ -256,7 +256,7 @@ def _ask(
         return _DROP, 0, False
     if idle == 0:
         return _WAIT, 0, False
-    if queued > longest:
+    if queued > longest and table.longer != _AS_LAST:
         return table.longer, 0, False
     i = np.searchsorted(table.idle, idle, side="right") - 2
     n = np.searchsorted(table.queued, queued, side="right") - 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -14,8 +15,11 @@ from ramsis.files import fingerprint
 from ramsis.policy import Policy, policy_text
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
+from ramsis.runtime.selector import Drop, Selector
+from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.generate import modelled_policy
+from ramsis.synthesis.simulated import simulated
 from ramsis.worker import solve as worker
 from ramsis.worker.grid import MAX_DIVISIONS
 from ramsis.worker.problem import MAX_QUEUE
@@ -250,3 +254,17 @@ def test_a_process_that_does_not_say_what_it_is_has_the_name_it_was_made_by(
     assert policy.arrivals == {"process": name}
     assert policy.expectations.effective_accuracy == pytest.approx(
         known.expectations.effective_accuracy, abs=1e-7)
+
+
+def test_a_queue_longer_than_the_table_is_served_while_it_can_be_in_time(tiny: ProfileSet) -> None:
+    """It is treated as one of the last row; dropping what is beyond the table loses by it."""
+    policy = generate_policy(tiny, 1500.0, samples.settings(late="drop", max_queue=6))
+    ask = Selector(policy.decision_table())
+    for slack_ms in (policy.slo_ms, 0.6 * policy.slo_ms, 0.3 * policy.slo_ms, -1.0):
+        assert ask(7, slack_ms) == ask(1000, slack_ms) == ask(6, slack_ms)
+    assert ask(1000, policy.slo_ms).batch == 6  # type: ignore[union-attr]
+    assert isinstance(ask(1000, -1.0), Drop)
+    dropping = dataclasses.replace(policy, longer_queue=DROP_CODE)
+    late, more = (simulated(one, queries=50_000, runs=2, seed=5).violation_rate
+                  for one in (policy, dropping))
+    assert late < 0.0005 < 0.001 < more

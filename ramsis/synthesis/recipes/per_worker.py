@@ -18,10 +18,17 @@ from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.policy import CertificateRecord, Policy, PolicyModel, encoded
 from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.runtime.table import AS_LAST_CODE
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.inputs import inputs_of
 from ramsis.synthesis.recipes.recipe import Recipe
-from ramsis.synthesis.recipes.worker_headroom import Tables, pure_grid, pure_problem
+from ramsis.synthesis.recipes.worker_headroom import (
+    MadeAgain,
+    Remade,
+    Tables,
+    pure_grid,
+    pure_problem,
+)
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.service import (
     bounded_by,
@@ -117,8 +124,9 @@ class RoundRobin(Recipe[WorkerProblem]):
             capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy
         )
         model, batch = problem.model_and_batch(analysis.policy)
-        last = 0 if problem.late is LateRule.DROP else problem.max_queue
-        actions, codes, longer_queue = encoded(model, batch, (table.fastest, last))
+        actions, codes, longer_queue = encoded(model, batch, (table.fastest, problem.max_queue))
+        if problem.late is LateRule.DROP:
+            longer_queue = AS_LAST_CODE
         return Policy(
             models=_models(problem, settings.overhead_ms),
             slo_ms=problem.slo_ms,
@@ -205,9 +213,7 @@ class RoundRobin(Recipe[WorkerProblem]):
         return worker_claims(policy, problem, tolerance, own_arrivals,
                              self._made_again(policy, problem))
 
-    def _made_again(
-        self, policy: Policy, problem: WorkerProblem
-    ) -> tuple[WorkerAnalysis, CertificateRecord]:
+    def _made_again(self, policy: Policy, problem: WorkerProblem) -> MadeAgain:
         """What the solver that a file names makes of the file's problem again."""
         solver: Any = policy.certificate.solver
         pure = pure_problem(problem)
@@ -216,13 +222,16 @@ class RoundRobin(Recipe[WorkerProblem]):
             solution = worker.solve(solver)
         except InvalidValueError as error:
             raise InputFileError(str(error)) from error
-        analysis = analyse_worker(pure, solution.policy, solution.frequency, solution.excess)
+        analysis, remade = analyse_worker(
+            pure, solution.policy, solution.frequency, solution.excess), None
         gain = solution.gain
         if policy.headroom is not None:
-            analysis, _ = Tables(worker, solver, pure_grid(problem)).chosen(
-                solution, policy.headroom.allowed_loss)
-            gain = analysis.gain
-        return analysis, _certificate(solution, self.nodes_per_bin(solution), gain)
+            tables = Tables(worker, solver, pure_grid(problem))
+            chosen = tables.most_robust(solution, policy.headroom.allowed_loss)
+            analysis = tables.analysis(chosen.plan, 1.0)
+            gain, remade = analysis.gain, Remade(tables, solution, chosen)
+        return MadeAgain(
+            analysis, _certificate(solution, self.nodes_per_bin(solution), gain), remade)
 
 
 class ShortestQueue(RoundRobin):

@@ -47,9 +47,10 @@ from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrivals import MarkovModulated
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
-from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
+from ramsis.policy import Expectations, Policy, Spread
+from ramsis.runtime.table import AS_LAST_CODE, DROP_CODE
 from ramsis.synthesis.checks import Check, close, interval_checks, least_dual
-from ramsis.synthesis.recipes.worker_headroom import headroom_claims, pure_problem
+from ramsis.synthesis.recipes.worker_headroom import MadeAgain, headroom_claims, pure_problem
 from ramsis.synthesis.replayed import replay_checks
 from ramsis.synthesis.service import bounded_by
 from ramsis.synthesis.stated import accuracy_check, certificate_checks, made_again_checks
@@ -73,16 +74,16 @@ FloatArray = NDArray[np.float64]
 
 def worker_claims(
     policy: Policy, problem: WorkerProblem, tolerance: float, own_arrivals: str | None,
-    again: tuple[WorkerAnalysis, CertificateRecord],
+    again: MadeAgain,
 ) -> tuple[Check, ...]:
     """Every claim of a policy's file, checked against its problem.
 
     Parameters
     ----------
-    again : WorkerAnalysis and CertificateRecord
+    again : MadeAgain
         What the solver that the file names makes of the problem.
     """
-    made, certificate = again
+    made, certificate, remade = again
     table = _table_check(policy, problem)
     if not table.holds:
         return (table,)
@@ -97,7 +98,7 @@ def worker_claims(
         model = made.expectations(capacity_qps=capacity, upper_bound=bound)
         return (table, _overflow_check(policy, problem),
                 *budget_checks(policy, own_arrivals), *bounds,
-                *headroom_claims(policy, problem, None, tolerance),
+                *headroom_claims(policy, problem, None, remade, tolerance),
                 *made_again_checks(policy.expectations, model, tolerance, measured=True),
                 close("gain", policy.certificate.gain, certificate.gain, tolerance),
                 *certificate_checks(policy.certificate, certificate, tolerance))
@@ -121,7 +122,7 @@ def worker_claims(
                          tolerance),
         *_spread_checks(policy.expectations, analysis, _LOOSER * tolerance),
         close("gain", policy.certificate.gain, gain, tolerance * (1.0 + policy.violation_price)),
-        *headroom_claims(policy, problem, _table(problem, policy), tolerance),
+        *headroom_claims(policy, problem, _table(problem, policy), remade, tolerance),
         *proofs,
         *bounds,
         *again_checks,
@@ -151,12 +152,15 @@ def _table(problem: WorkerProblem, policy: Policy) -> NDArray[np.int64]:
 def _overflow_check(policy: Policy, problem: WorkerProblem) -> Check:
     """A longer queue than the table's is treated as the promise assumes.
 
-    The fastest model serves it; under the rule ``drop`` its earliest request is dropped.
+    The fastest model serves it. Under the rule ``drop`` it is treated as one of the last level, or
+    its earliest request is dropped, which is what the model counts.
     """
+    if problem.late is LateRule.DROP:
+        code = policy.longer_queue
+        return Check("overflow as the last level", float(AS_LAST_CODE), float(code),
+                     code in (AS_LAST_CODE, DROP_CODE))
     model, batch = (policy.actions[policy.longer_queue].tolist() if policy.longer_queue >= 0
                     else (0, 0))
-    if problem.late is LateRule.DROP:
-        return Check("overflow drops", 0.0, float(batch), batch == 0)
     fastest = problem.latency.fastest
     holds = model == fastest and batch >= problem.max_queue
     return Check("overflow model", float(model), float(fastest), holds)

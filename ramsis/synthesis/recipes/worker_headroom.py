@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
-from ramsis.policy import Policy
+from ramsis.policy import CertificateRecord, Policy
 from ramsis.policy.records import HeadroomRecord
 from ramsis.synthesis.checks import Check
 from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims
 from ramsis.worker.grid import fixed_grid
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.solve import SOLVERS, SolverName, WorkerModel, WorkerSolution
+from ramsis.worker.solve import SolverName, WorkerModel, WorkerSolution
 
-__all__ = ["Tables", "WorkerPlan", "headroom_claims", "pure_grid", "pure_problem"]
+__all__ = ["MadeAgain", "Remade", "Tables", "WorkerPlan", "headroom_claims", "pure_grid",
+           "pure_problem"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -146,8 +148,42 @@ def pure_grid(problem: WorkerProblem) -> str | FloatArray:
     return problem.slack_ms if np.allclose(problem.slack_ms, equal, rtol=1e-9) else "model"
 
 
+class Remade(NamedTuple):
+    """What a file's table was chosen among, made again.
+
+    Attributes
+    ----------
+    tables : Tables
+        At the true times.
+    pure : WorkerSolution
+    chosen : Chosen of WorkerPlan
+    """
+
+    tables: Tables
+    pure: WorkerSolution
+    chosen: Chosen[WorkerPlan]
+
+
+class MadeAgain(NamedTuple):
+    """What a solver makes of a file's problem again.
+
+    Attributes
+    ----------
+    analysis : WorkerAnalysis
+        Of the file's policy, by the model.
+    certificate : CertificateRecord
+    headroom : Remade or None
+        None where the file says nothing of headroom.
+    """
+
+    analysis: WorkerAnalysis
+    certificate: CertificateRecord
+    headroom: Remade | None
+
+
 def headroom_claims(
-    policy: Policy, problem: WorkerProblem, table: IntArray | None, tolerance: float
+    policy: Policy, problem: WorkerProblem, table: IntArray | None, remade: Remade | None,
+    tolerance: float,
 ) -> tuple[Check, ...]:
     """What a policy's file says of its headroom, worked out again.
 
@@ -157,14 +193,13 @@ def headroom_claims(
         Of the file.
     table : ndarray of int, shape (N, D+1), or None
         Its table in the problem's terms; None where it was changed after planning, for a budget.
+    remade : Remade or None
+        None where the file says nothing.
     """
     stated = policy.headroom
-    if stated is None:
+    if stated is None or remade is None:
         return ()
-    tables = Tables(WorkerModel(pure_problem(problem), policy.dispatch), SOLVERS[0],
-                    pure_grid(problem))
-    pure = tables.true.solve(SOLVERS[0])
-    plan, record = tables.most_robust(pure, stated.allowed_loss)
+    (plan, record), tables, pure = remade.chosen, remade.tables, remade.pure
     if table is not None:
         plan = WorkerPlan(table, stated.factor, problem.slack_ms)
     played = {slower: _played(tables.analysis(plan, slower)) for slower in (1.0, stated.slower)}
