@@ -30,6 +30,7 @@ from ramsis.mdp.sparse import SparseMDP
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.kernels import V100, Launch
 from ramsis.sim.cluster import ClusterEngine, scheduler
+from ramsis.worker.policy_iteration import solve_on_nodes
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.structured import build_structured
 from tests.placement.samples import document, problem
@@ -96,6 +97,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     cluster = Cluster.of(tiny, workers=2, slo_ms=100.0)
     worker = WorkerProblem.create(table, slo_ms=100.0, workers=2, arrivals=ramsis.Poisson(100.0),
                                   grid="fixed:4", max_queue=2)
+    structured = build_structured(worker)
+    solve_on_nodes(structured)  # compiles, once, for longer than a call may take
     mdp = SparseMDP.from_pairs([(0, 0, {0: 0.5, 1: 0.5}, 1.0), (1, 0, {0: 1.0}, 4.0)])
     return {
         "profile": tiny, "profiles": {"gpu": tiny}, "table": table, "cluster": cluster,
@@ -109,7 +112,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "workload": None, "targets": ramsis.CapacityTargets(max_violation=0.5),
         "text": "100", "scheme": "jellyfish-plus", "transition": [[[1.0]]], "reward": [[1.0]],
         "classes": (SloClass(100.0, 1.0),), "worker_types": (WorkerType("a", tiny, 2),),
-        "WorkerProblem": worker, "StructuredMDP": build_structured(worker),
+        "WorkerProblem": worker, "StructuredMDP": structured,
         "created_by": "test", "seeds": (0,), "chain": [[1.0]], "scenario": scenario(),
         "seed": 0, "specs": [scheduler("lru")], "url": "http://x", "run": ClusterEngine(
             scenario(), seed=0).serve(scheduler("lru")), "launch": Launch((1, 1, 1), (1, 1, 1)),
