@@ -2,15 +2,18 @@
 
 Numba keeps compiled code beside the source, or in the user's cache folder. Where neither can be
 written (a read-only installation of a user without a home), kernels are compiled in each process.
+That takes half a minute for a policy, so the first compilation of a process is logged (INFO).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
+from numba.core import event
 
 __all__ = ["njit", "uniform"]
 
@@ -38,3 +41,22 @@ def uniform(arguments: T) -> T:
     return arguments._replace(**{
         name: np.require(value, requirements=("C", "W"))
         for name, value in arguments._asdict().items() if isinstance(value, np.ndarray)})
+
+
+class _FirstCompilation(event.Listener):  # type: ignore[misc,unused-ignore]
+    """Logs that kernels are compiled, once."""
+
+    def __init__(self) -> None:
+        self.logged = False
+
+    def on_start(self, event: Any) -> None:
+        if not self.logged:
+            self.logged = True
+            logging.getLogger(__name__).info(
+                "compiling, which takes up to a minute and is kept for the next time")
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _FirstCompilation())  # type: ignore[no-untyped-call,unused-ignore]

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,3 +67,40 @@ def test_what_does_not_is_left_alone() -> None:
     values = _read_only(np.arange(4.0))
     uniform(Arguments(values, 1.0)).values[0] = 5.0
     assert values[0] == 0.0
+
+
+COMPILES_TWO = """
+from ramsis.cli.rows import progress
+with progress("loads", 2) as advance:
+    from ramsis.compiling import njit
+    for function in (lambda x: x + 1, lambda x: x * 2):
+        njit()(function)(1.0)
+        advance()
+"""
+
+
+def _shown_by(code: str, terminal: bool) -> str:
+    """What a process writes to stderr, a terminal or not."""
+    ours, theirs = pty.openpty() if terminal else os.pipe()
+    with subprocess.Popen([sys.executable, "-c", code], stderr=theirs,
+                          cwd=Path(__file__).parents[1]):
+        os.close(theirs)
+        shown = io.BytesIO()
+        while True:
+            try:
+                part = os.read(ours, 4096)
+            except OSError:  # the end of a terminal
+                break
+            if not part:
+                break
+            shown.write(part)
+    os.close(ours)
+    return shown.getvalue().decode()
+
+
+def test_a_terminal_is_told_once_that_kernels_are_compiled() -> None:
+    assert _shown_by(COMPILES_TWO, terminal=True).count("compiling") == 1
+
+
+def test_others_are_not() -> None:
+    assert _shown_by(COMPILES_TWO, terminal=False) == ""

@@ -140,11 +140,30 @@ def command_line() -> str:
 @contextmanager
 def progress(what: str, total: int | None) -> Iterator[Any]:
     """A bar on stderr when it is a terminal, or a count; yields ``advance()``."""
-    console = Console(stderr=True)
+    if not sys.stderr.isatty():
+        yield lambda steps=1: None
+        return
     bar = Progress(
         TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        console=console, transient=True, disable=not sys.stderr.isatty(),
+        console=Console(stderr=True), transient=True,
     )
-    with bar:
+    with bar, _log_of_compiling(bar.console):
         task = bar.add_task(what, total=total)
         yield lambda steps=1: bar.advance(task, steps)
+
+
+@contextmanager
+def _log_of_compiling(console: Console) -> Iterator[None]:
+    """The log of :mod:`ramsis.compiling` goes to a console."""
+    import logging  # which commands without a terminal do without
+
+    log, handler = logging.getLogger("ramsis.compiling"), logging.Handler()
+    handler.emit = lambda record: console.print(record.getMessage())  # type: ignore[method-assign]
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+        log.removeHandler(handler)
