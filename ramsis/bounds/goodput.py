@@ -64,7 +64,8 @@ are sought first, those of both from there on; of the two bounds the lower one i
 runs) is a subgradient. From the best price that is constant, steps go against the mean of the last
 subgradients, smoothed over neighbouring bins, as long as Polyak's: to the best bound less a gap,
 which falls whenever ``_PATIENCE`` rounds get nowhere. It stops after ``rounds``, after ``_TRIAL``
-rounds without any gain, or when the gap is below 1e-5 of the requests. Any prices give a bound; no
+first rounds without any gain (``_MEMORY_TRIAL`` with memory), or when the gap is below 1e-5 of the
+requests. Any prices give a bound; no
 result depends on convergence.
 
 *Rounding.* Windows are wider by 2e-6 ms, twice what is counted as in time elsewhere. Sums are
@@ -96,7 +97,7 @@ _PATIENCE, _SHRINK = 8, 0.6
 _MEMORY = 0.8  # weight of the slopes before
 _NEAR = 9  # bins
 _FIRST_GAP, _LAST_GAP = 0.003, 1e-5  # of the requests
-_TRIAL = 60  # rounds without any gain
+_TRIAL, _MEMORY_TRIAL = 60, 30  # rounds without any gain
 _CONSTANT = np.linspace(0.0, 2.4, 13)  # prices tried first, in requests per batch of one
 _MOST_BINS = 16384
 _BINS_IN_WINDOW = 24
@@ -221,11 +222,12 @@ def goodput_bound(requests: Requests, servers: Servers, *, rounds: int = 120) ->
     priced = _Priced(requests, servers)
     if not len(priced.release):
         return GoodputBound(0, 0.0, fewest, 1.0, 0)
-    price, tried = _cheapest_prices(priced, rounds, priced.constant())
+    price, tried = _cheapest_prices(priced, priced.constant(), rounds, _TRIAL)
     found = priced.safe(price)
     if servers.scarce(np.unique(priced.model)):
         held = _Held(requests, servers)
-        with_memory, more = _cheapest_prices(held, rounds, held.constant_beside(price))
+        with_memory, more = _cheapest_prices(held, held.constant_beside(price), rounds,
+                                             _MEMORY_TRIAL)
         lower = held.safe(with_memory)
         if lower < found:
             found, price = lower, with_memory[:-1]
@@ -506,11 +508,11 @@ def _chains(deadline: FloatArray) -> Iterator[IntArray]:
 
 
 def _cheapest_prices(
-    priced: _Priced, rounds: int, constant: Iterable[FloatArray]
+    priced: _Priced, constant: Iterable[FloatArray], rounds: int, trial: int
 ) -> tuple[FloatArray, int]:
     """Prices of a low bound, from the best of some by Polyak's steps, and how many were tried.
 
-    ``constant`` are prices on a line, in order.
+    ``constant`` are prices on a line, in order; ``trial`` first rounds may be without any gain.
     """
     count = len(priced.release)
     best, price = np.inf, np.zeros_like(priced.ms)
@@ -527,7 +529,7 @@ def _cheapest_prices(
         stalled = 0 if value < lowest - 0.02 * gap else stalled + 1
         if value < lowest:
             lowest, price = value, at
-        if tried > _TRIAL and lowest == best:
+        if tried > trial and lowest == best:
             break
         if stalled > _PATIENCE:
             gap, stalled = _SHRINK * gap, 0

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from ramsis.bounds import scenario_bound
 from ramsis.scenario import Requests, Scenario, draw_requests
 from ramsis.sim.cluster import ClusterEngine, ClusterRun, scheduler
 from ramsis.sim.cluster.registry import SCHEDULERS
@@ -69,6 +70,21 @@ def test_the_plain_engine_on_clusters(
     requests = draw_requests(scenario, 0)
     assert len(requests) > 22_000
     compare(benchmark, ledger, scenario, requests, name, load)
+
+
+@pytest.mark.parametrize(("load", "memory", "share"), [
+    ("grid", 1.0, 1.0), ("azure", 1.0, 0.9862), ("azure", 0.25, 0.9862)])
+def test_the_bound(
+    benchmark: Any, ledger: Ledger, script: ModuleType, monkeypatch: pytest.MonkeyPatch,
+    load: str, memory: float, share: float,
+) -> None:
+    monkeypatch.setattr(script, "GPU_MEMORY_MB", memory * script.GPU_MEMORY_MB)
+    scenario = script.grid(2400, 12, 12, 10.0) if load == "grid" else script.azure(5, 2.5)
+    requests = draw_requests(scenario, 0)
+    bound, timing = repeated(benchmark, partial(scenario_bound, scenario, requests), rounds=3)
+    assert bound.share == pytest.approx(share, abs=1e-3)
+    ledger.time(f"bound, {load}, {memory:.0%} of the memory: {len(requests) / 1e3:.0f} k", timing,
+                5.0)
 
 
 def test_a_scheme_of_simulate(benchmark: Any, ledger: Ledger, script: ModuleType) -> None:
