@@ -14,27 +14,27 @@ FloatArray = NDArray[np.float64]
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def quantile(
-    quantiles_ms: FloatArray, levels: FloatArray, model: int, batch: int, level: float
+    quantiles_ms: FloatArray, levels: FloatArray, near: NDArray[np.int64], place: tuple[int, int],
+    level: float,
 ) -> float:
-    """The quantile function of a batch of ``batch`` on a model; ``quantiles_ms``: (M, B, Q).
+    """The quantile function of one of several distributions, (M, B, Q), at a place (m, b).
 
-    The array comes whole: a row cut out of it would cost more than all the rest.
+    ``near`` is :func:`ramsis.cluster.quantiles.near_levels`. The arrays come whole: a row cut out
+    would cost more than all the rest.
     """
     count = quantiles_ms.shape[2]
-    below, above = 0, count - 1
-    while above - below > 1:
-        middle = (below + above) // 2
-        if levels[middle] <= level:
-            below = middle
-        else:
-            above = middle
-    low, high = quantiles_ms[model, batch - 1, below], quantiles_ms[model, batch - 1, above]
+    model, column = place
+    below = near[min(int(level * near.size), near.size - 1)]
+    while below < count - 2 and levels[below + 1] <= level:
+        below += 1
+    above = min(below + 1, count - 1)
+    low, high = quantiles_ms[model, column, below], quantiles_ms[model, column, above]
     start, width = levels[below], levels[above] - levels[below]
     found = low if width <= 0.0 else low + (level - start) / width * (high - low)
     if level < levels[0]:
-        found = quantiles_ms[model, batch - 1, 0]
+        found = quantiles_ms[model, column, 0]
     elif level >= levels[count - 1]:
-        found = quantiles_ms[model, batch - 1, count - 1]
+        found = quantiles_ms[model, column, count - 1]
     return float(found)  # one way out: else each use of the arrays counts their holders
 
 

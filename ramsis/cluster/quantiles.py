@@ -15,9 +15,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["cdf", "quantile"]
+__all__ = ["cdf", "near_levels", "quantile"]
 
 FloatArray = NDArray[np.float64]
+
+_CELLS = 256
 
 
 def quantile(
@@ -72,3 +74,13 @@ def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
         share = np.clip((time_ms - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
     inner = levels[at - 1] + share * (levels[upper] - levels[at - 1])
     return cast(FloatArray, np.where(below == 0, 0.0, np.where(below == size, 1.0, inner)))
+
+
+def near_levels(levels: FloatArray) -> NDArray[np.int64]:
+    """Where to look for levels from, for compiled loops.
+
+    For each 256th of [0, 1) the last level at or below where it begins, but for the last of all; 0
+    where there is none. Shape (256,).
+    """
+    begins = np.arange(_CELLS) / _CELLS
+    return np.clip(np.searchsorted(levels, begins, side="right") - 1, 0, max(len(levels) - 2, 0))

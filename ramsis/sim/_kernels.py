@@ -44,6 +44,8 @@ class Terms(NamedTuple):
         The load monitor's window, and the least span that it averages over.
     quantiles_ms : ndarray, shape (M, B, Q)
     quantile_levels : ndarray, shape (Q,)
+    near_level : ndarray of int
+        As of :func:`~ramsis.cluster.quantiles.near_levels`.
     uniform : ndarray, shape (n,), or empty where Q = 1
     coin : ndarray, shape (n,), or empty where no table has a place with two answers
         A uniform number for each head of a worker's queue, or, in turn, for each time that such a
@@ -60,6 +62,7 @@ class Terms(NamedTuple):
     shortest_ms: float
     quantiles_ms: FloatArray
     quantile_levels: FloatArray
+    near_level: NDArray[np.int64]
     uniform: FloatArray
     coin: FloatArray
     spell_ms: FloatArray
@@ -179,6 +182,7 @@ def round_robin(
     _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    near = terms.near_level
     start_ms, finish_ms, worker_of, model_of, size_of, batch_of = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     heads, waiting = np.arange(workers), np.zeros(workers, dtype=np.int64)
@@ -220,7 +224,8 @@ def round_robin(
                 if uniform.size == 0:
                     service_ms = quantiles_ms[model, batch - 1, 0]
                 else:
-                    service_ms = quantile(quantiles_ms, levels, model, batch, uniform[head])
+                    service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
+                                          uniform[head])
                 if spells:
                     service_ms *= _slower(terms, worker, now_ms)
                 free_ms = now_ms + terms.network_ms + service_ms
@@ -270,6 +275,7 @@ def first_come(
     _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    near = terms.near_level
     start_ms, finish_of, worker_of, model_of, size_of, batch_of = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
@@ -312,7 +318,8 @@ def first_come(
             if uniform.size == 0:
                 service_ms = quantiles_ms[model, batch - 1, 0]
             else:
-                service_ms = quantile(quantiles_ms, levels, model, batch, uniform[head])
+                service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
+                                      uniform[head])
             if spells:
                 service_ms *= _slower(terms, worker, now_ms)
             finish_ms = now_ms + terms.network_ms + service_ms
@@ -340,6 +347,7 @@ def shortest_queue(
     _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    near = terms.near_level
     start_ms, finish_of, worker_of, model_of, size_of, batch_of = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
@@ -404,7 +412,7 @@ def shortest_queue(
         if uniform.size == 0:
             service_ms = quantiles_ms[model, batch - 1, 0]
         else:
-            service_ms = quantile(quantiles_ms, levels, model, batch, uniform[query])
+            service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1), uniform[query])
         if spells:
             service_ms *= _slower(terms, worker, now_ms)
         finish_ms = now_ms + terms.network_ms + service_ms
@@ -465,6 +473,7 @@ def central_queue(
         tables)
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    near = terms.near_level
     start_ms, finish_of, worker_of, model_of, size_of, batch_of = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
@@ -542,7 +551,8 @@ def central_queue(
             if uniform.size == 0:
                 service_ms = quantiles_ms[model, batch - 1, 0]
             else:
-                service_ms = quantile(quantiles_ms, levels, model, batch, uniform[head])
+                service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
+                                      uniform[head])
             if spells:
                 service_ms *= _slower(terms, worker, now_ms)
             end_ms = now_ms + terms.network_ms + service_ms

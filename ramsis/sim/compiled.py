@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.sim import _kernels
@@ -108,6 +109,7 @@ def replay(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
         quantiles_ms=fleet.running(scheme.run_as), quantile_levels=fleet.service_times.levels,
+        near_level=near_levels(fleet.service_times.levels),
         uniform=given.uniform if fleet.draws else np.empty(0),
         coin=given.coin if scheme.by_chance else np.empty(0),
         spell_ms=given.spells.edge_ms, spell_first=given.spells.first,
