@@ -9,7 +9,7 @@ arrival (x = a) or at an end of a batch (x = d), relative to W(K,0) = 0, and g t
                                 { R − g L/K + Σ_k a_k V_d(1, n−b+k)          start, i = 1
 
 with h = L/SLO, a_k the distribution of the arrivals until the next worker is free, and, before it,
-any number of drops at −p each. One sparse system gives g and all values; the transposed one gives
+any number of drops at −p each. One linear system gives g and all values; the transposed one gives
 how often each row is visited (:mod:`ramsis.central.chain`). Improvement takes the best action at
 every (i, n, slack bin), and keeps the old one unless another gains more than 1e-9
 (:mod:`ramsis.central.actions`). It stops when no action gains more than 1e-6, in states that the

@@ -227,9 +227,8 @@ def after_last_anew(model: Model, last: FloatArray, cost: FloatArray) -> FloatAr
             slack = oldest(model.edge_ms, model.slo_ms, model.spacing_ms[a, k], k)
             length = min(k, low.size - 1)
             result[a] -= arrivals[a, k] * model.price * (k - length)
-            for more, part in ((0, 1.0 - share[length]), (1, share[length])):
-                if part == 0.0:
-                    continue
+            for more in range(2 if share[length] > 0.0 else 1):
+                part = share[length] if more else 1.0 - share[length]
                 at = low[length] + more
                 for j in range(slack.size):
                     b = min(max(j, model.lowest[at]), model.highest[at])
@@ -414,11 +413,14 @@ def settle_level(
     answer = chosen.copy()
     here = np.zeros((lengths, bins))
     here[0, :] = wait[0]
+    most = np.full(lengths, wait[0])  # that shorter queues are worth, plus the price of all of it
+    for n in range(1, lengths - 1):
+        most[n + 1] = max(most[n], max(start[n].max(), wait[n]) + price * queue[n])
     for j in range(bins):
         for n in range(lengths - 1, 0, -1):
             best = start[n, j]
             drop = wait[0] - price * queue[n]
-            for d in range(1, n):
+            for d in range(1, n if most[n] - price * queue[n] > best else 0):
                 q = start[d, model.after_drop[n, d, j]]
                 if j == 0:
                     q = max(q, wait[d])

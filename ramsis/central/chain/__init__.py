@@ -1,12 +1,13 @@
-"""The chain of a policy: its values and visits, from sparse linear systems.
+"""The chain of a policy: its values and visits, from linear systems.
 
-The systems are those of :mod:`ramsis.central.solve`, solved by sparse LU factors. Where the age of
-the head is kept rows have hundreds of entries, and factors are large. But the next policy differs
-from the last one in some rows, and the same policy at other service times by small changes of all
-weights: the old factors are a good preconditioner. So where factors are large, GMRES comes first.
-It stops where the preconditioned residual, which is how far the solution is off, is a given share
-of the solution, 1e-13 unless less will do; where 30 steps are not enough, the policy's own system
-is factorised.
+The systems are those of :mod:`ramsis.central.solve`. Where the age of the head is drawn anew they
+are solved level by level (:mod:`ramsis.central.chain._levels`). Where it is kept, rows have
+hundreds of entries, and are solved by sparse LU factors, which may be large. But the next policy
+differs from the last one in some rows, and the same policy at other service times by small changes
+of all weights: the old factors are a good preconditioner. So where factors are large, GMRES comes
+first. It stops where the preconditioned residual, which is how far the solution is off, is a given
+share of the solution, 1e-13 unless less will do; where 30 steps are not enough, the policy's own
+system is factorised.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csc_array, csr_array
 from scipy.sparse.linalg import LinearOperator, SuperLU, gmres, splu
 
-from ramsis.central.chain import _kernels
+from ramsis.central.chain import _by_levels, _kernels
+from ramsis.central.chain._levels import Levels, eliminated
 from ramsis.central.model import Model
 
 __all__ = ["EXACT", "Chain", "SteadyState", "Values"]
 
 FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Codes = NDArray[np.int16]
 
 _RESIDUAL = 1e-6
@@ -34,7 +35,6 @@ EXACT = 1e-13
 
 _STEPS, _SPARE = 30, 100.0  # of GMRES; what it may be further off
 _LARGE = 200_000  # entries of a factor
-_GROWN = 1.5  # of the entries with an order of columns that is their own
 
 
 @dataclass(frozen=True)
@@ -99,21 +99,13 @@ class Chain:
         self, model: Model, to: Codes, action: Codes, near: Chain | None = None
     ) -> None:
         self.model, self.to, self.action = model, to, action
-        row, column, weight, self._constant, cost = _kernels.rows(model, to, action)
-        size = len(cost)
+        self._system = _kernels.rows(model, to, action)
         self._home = (len(model.idle) - 1) * len(model.queue)
-        kept = column != self._home  # the value of home is 0; the gain takes its column
-        costly = np.flatnonzero(cost)
-        self._matrix = csr_array(
-            (np.concatenate([weight[kept], cost[costly]]),
-             (np.concatenate([row[kept], costly]),
-              np.concatenate([column[kept], np.full(len(costly), self._home)]))),
-            shape=(size, size),
-        )
-        self._factors: _Factors | None = None
-        self._own = False
-        if near is not None and near._matrix.shape == self._matrix.shape:
-            self._factors = near._factors
+        self._levels: Levels | None = None
+        self._sparse: _Sparse | None = None
+        if model.carries:
+            like = None if near is None else near._sparse
+            self._sparse = _Sparse(self._system, self._home, like)
 
     def values(self, exact: float = EXACT) -> Values | None:
         """Gain and values; None where the system is singular to working precision.
@@ -123,26 +115,25 @@ class Chain:
         exact : float
             How far off they may be, as a share of the largest, if that saves work.
         """
-        value = self._solved(self._constant, turned=False, exact=exact)
+        value = self._solved(turned=False, exact=exact)
         if value is None:
             return None
         gain = float(value[self._home])
         value[self._home] = 0.0
         parts, last = self._parts(value)
-        return Values(gain, parts[0].copy(), parts[1].copy(), last, self._own or exact <= EXACT)
+        direct = self._sparse is None or self._sparse.direct
+        return Values(gain, parts[0].copy(), parts[1].copy(), last, direct or exact <= EXACT)
 
     def steady_state(self) -> SteadyState | None:
         """What the policy does, from the visits of the rows; None as for the values."""
-        unit = np.zeros(len(self._constant))
-        unit[self._home] = 1.0
-        visits = self._solved(unit, turned=True, exact=EXACT)
+        visits = self._solved(turned=True, exact=EXACT)
         if visits is None:
             return None
         model, (parts, last) = self.model, self._parts(np.maximum(visits, 0.0))
         found = _kernels.rates(model, self.to, self.action, parts, last)
         started = max(float(found.batches.sum()), 1e-300)
         return SteadyState(
-            gain=float(visits @ self._constant) / model.load,
+            gain=float(visits @ self._system.constant) / model.load,
             batches=found.batches / model.load,
             in_time=found.in_time / model.load,
             dropped=found.dropped / model.load,
@@ -153,26 +144,25 @@ class Chain:
             restart=model.restart / model.load,
         )
 
-    def _solved(self, right: FloatArray, *, turned: bool, exact: float) -> FloatArray | None:
-        """The solution of the system, or of the transposed one."""
-        matrix = csr_array(self._matrix.T) if turned else self._matrix
-        factors = self._factors
-        if factors is not None and not self._own and factors.large:
-            found = _by_steps(matrix, right, factors, turned, exact)
-            if found is not None:
-                return found
-        if not self._own:
+    def _solved(self, *, turned: bool, exact: float) -> FloatArray | None:
+        """The values, with the gain in place of that of home, or the visits of the rows."""
+        system, model = self._system, self.model
+        if self._sparse is not None:
+            found = self._sparse.solved(turned=turned, exact=exact)
+        else:
             try:
-                self._factors = _Factors(self._matrix, factors, dense=self.model.carries)
-                self._own = True
-            except RuntimeError:  # exactly singular
+                if self._levels is None:
+                    self._levels = eliminated(
+                        system, len(model.idle), *model.slack_probability.shape[1:])
+                found = (_by_levels.visits if turned else _by_levels.values)(system, self._levels)
+            except np.linalg.LinAlgError:  # exactly singular
                 return None
-        assert self._factors is not None
-        found = self._factors.solve(right, turned)
-        if not np.isfinite(found).all():
+        if found is None or not np.isfinite(found).all():
             return None
-        scale = 1.0 + float(np.abs(right).max())
-        off = float(np.abs(matrix @ found - right).max())
+        if self._sparse is not None and not self._sparse.direct:
+            return found
+        scale = 2.0 if turned else 1.0 + float(np.abs(system.constant).max())
+        off = _kernels.off(system, found, self._home, turned)
         return found if off <= _RESIDUAL * scale else None
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -184,43 +174,59 @@ class Chain:
                 solution[last : last + int(np.prod(bins))].reshape(bins))
 
 
+class _Sparse:
+    """The system as a sparse matrix, with factors of its own or of a like one."""
+
+    def __init__(self, system: _kernels.System, home: int, near: _Sparse | None) -> None:
+        size = len(system.cost)
+        order = np.argsort(system.start)
+        row = np.repeat(order, (system.end - system.start)[order])
+        kept = system.column != home  # the value of home is 0; the gain takes its column
+        costly = np.flatnonzero(system.cost)
+        self._matrix = csr_array(
+            (np.concatenate([system.weight[kept], system.cost[costly]]),
+             (np.concatenate([row[kept], costly]),
+              np.concatenate([system.column[kept], np.full(len(costly), home)]))),
+            shape=(size, size),
+        )
+        self._constant, self._home = system.constant, home
+        self._factors: _Factors | None = None
+        self.direct = False
+        if near is not None and near._matrix.shape == self._matrix.shape:
+            self._factors = near._factors
+
+    def solved(self, *, turned: bool, exact: float) -> FloatArray | None:
+        """The solution of the system, or of the transposed one; None where it is singular."""
+        matrix, right = self._matrix, self._constant
+        if turned:
+            matrix, right = csr_array(matrix.T), np.zeros(len(right))
+            right[self._home] = 1.0
+        factors = self._factors
+        if factors is not None and not self.direct and factors.large:
+            found = _by_steps(matrix, right, factors, turned, exact)
+            if found is not None:
+                return found
+        if not self.direct:
+            try:
+                self._factors, self.direct = _Factors(self._matrix), True
+            except RuntimeError:  # exactly singular
+                return None
+        assert self._factors is not None
+        return self._factors.solve(right, turned)
+
+
 class _Factors:
-    """The sparse factors of a matrix, or of its transpose where rows are long and alike.
+    """The sparse factors of a matrix; those of its transpose, as rows are long and alike."""
 
-    Parameters
-    ----------
-    near : _Factors, optional
-        Of a like matrix, whose order of the columns is taken where rows are short: to find one
-        takes as long as all the rest there. It is found anew where it made the last factors much
-        larger than those that it was found for.
-    """
-
-    def __init__(self, matrix: csr_array, near: _Factors | None, *, dense: bool) -> None:
-        self._turned = dense
-        # With columns of a few entries, larger blocks are work for nothing.
-        blocks: dict[str, Any] = {} if dense else {"relax": 1, "panel_size": 1}
-        columns = csc_array(matrix.T) if dense else matrix.tocsc()
-        self._columns: slice | IntArray = slice(None)  # of the matrix, in the factors' order
-        self._order: IntArray
-        self._least: int
-        if dense or near is None or near._factors.nnz > _GROWN * near._least:
-            self._factors: SuperLU = splu(columns, permc_spec="COLAMD", **blocks)
-            self._order, self._least = np.argsort(self._factors.perm_c), self._factors.nnz
-        else:
-            self._order, self._least = near._order, near._least
-            self._columns = self._order
-            self._factors = splu(columns[:, self._order], permc_spec="NATURAL", **blocks)
+    def __init__(self, matrix: csr_array) -> None:
+        self._factors: SuperLU = splu(csc_array(matrix.T), permc_spec="COLAMD")
         # L is put together to be counted, so that is left until it may be large.
         self.large = self._factors.nnz > _LARGE and self._factors.L.nnz > _LARGE
 
     def solve(self, right: FloatArray, turned: bool) -> FloatArray:
         """The solution of the system, or of the transposed one."""
         factors: Any = self._factors
-        if turned != self._turned:
-            return np.asarray(factors.solve(right[self._columns], "T"))
-        result = np.empty_like(right)
-        result[self._columns] = factors.solve(right)
-        return result
+        return np.asarray(factors.solve(right, "N" if turned else "T"))
 
 
 def _by_steps(

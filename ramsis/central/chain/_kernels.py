@@ -15,24 +15,27 @@ from ramsis.central._kernels import around, bin_below, oldest
 from ramsis.central.model import Model
 from ramsis.compiling import njit
 
-__all__ = ["Rates", "rates", "rows"]
+__all__ = ["Rates", "System", "off", "rates", "rows"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-class _System(NamedTuple):
-    """A linear system while it is written: its entries, and for each row the rest.
+class System(NamedTuple):
+    """A linear system, row by row, in any order.
 
     Attributes
     ----------
-    row, column, weight : (E,)
-        Entries; more than are used.
+    start, end : (R,)
+        First entry of each row, which is that of its own unknown, and that after its last.
+    column, weight : (E,)
+        Entries; more than are used while it is written.
     constant, cost : (R,)
         Right-hand side, and factor of the gain.
     """
 
-    row: IntArray
+    start: IntArray
+    end: IntArray
     column: IntArray
     weight: FloatArray
     constant: FloatArray
@@ -73,119 +76,156 @@ def _as_before(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def rows(
-    model: Model, to: NDArray[np.int16], action: NDArray[np.int16]
-) -> tuple[IntArray, IntArray, FloatArray, FloatArray, FloatArray]:
+def rows(model: Model, to: NDArray[np.int16], action: NDArray[np.int16]) -> System:
     """The linear system of a policy's values; see :mod:`ramsis.central.solve`.
 
     Unknowns: waiting at i·N + n, deciding at an end of a batch at S + i·N + n, after an arrival at
     2S + i·N + n, with S = I·N; deciding with one worker idle at 3S + n·J + j; and, where the
     head's age is kept, what follows action a when it takes the whole queue at 3S + N·J + a.
-
-    Returns
-    -------
-    row, column, weight, right-hand side, cost of gain
-        In coordinates; and for each row its constant and its factor of the gain.
     """
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     size = model.idle.size * lengths
-    row, column, weight = _room(model, to, action)
     unknowns = 3 * size + lengths * bins + (model.batch.size if model.carries else 0)
-    constant, cost = np.zeros(unknowns), np.zeros(unknowns)
-    system = _System(row, column, weight, constant, cost)
-    e = 0
-    for r in range(unknowns):
-        row[e], column[e], weight[e] = r, r, 1.0
-        e += 1
-    for i in range(1, model.idle.size):
-        busy = model.workers - model.idle[i]
-        for n in range(lengths):
-            s = i * lengths + n
-            cost[s] = 1.0
-            total = model.restart
-            if n + 1 < lengths:
-                rate = model.load / (model.queue[n + 1] - model.queue[n])
-                row[e], column[e], weight[e] = s, 2 * size + s + 1, -rate
-            else:
-                rate = model.load
-                row[e], column[e], weight[e] = s, size + s, -rate
-                constant[s] -= rate * model.price
-            e += 1
-            total += rate
-            if busy > 0:
-                rate = model.leave * busy / (model.idle[i + 1] - model.idle[i])
-                row[e], column[e], weight[e] = s, size + s + lengths, -rate
-                e += 1
-                total += rate
-            row[e], column[e], weight[e] = s, s, total - 1.0
-            e += 1
-            for x in range(2):
-                r = (2 - x) * size + s
-                if n == 0:
-                    row[e], column[e], weight[e] = r, s, -1.0
-                    e += 1
-                    continue
-                j = 0
-                while j < bins:
-                    if i == 1:
-                        if model.slack_probability[x, n, j] > 0.0:
-                            row[e], column[e] = r, 3 * size + n * bins + j
-                            weight[e] = -model.slack_probability[x, n, j]
-                            e += 1
-                        j += 1
-                        continue
-                    level, a = to[i, n, j], action[i, n, j]
-                    p = 0.0
-                    while j < bins and to[i, n, j] == level and action[i, n, j] == a:
-                        here = model.slack_probability[x, n, j]
-                        p += here
-                        if a >= 0:
-                            jj = model.after_drop[n, level, j]
-                            constant[r] += here * model.earned[level, jj, a]
-                        j += 1
-                    if p == 0.0:
-                        continue
-                    constant[r] -= p * model.price * (model.queue[n] - model.queue[level])
-                    if a < 0:
-                        row[e], column[e], weight[e] = r, i * lengths + level, -p
-                        e += 1
-                        continue
-                    left = model.queue[level] - model.batch[a]
-                    at, x1 = model.low[left], model.share[left]
-                    down = model.held[a] / (model.idle[i] - model.idle[i - 1])
-                    base = size + i * lengths + at
-                    for step, w in ((lengths, down), (0, 1.0 - down)):
-                        for more, y in ((0, 1.0 - x1), (1, x1)):
-                            if w * y > 0.0:
-                                row[e], column[e] = r, base - step + more
-                                weight[e] = -p * w * y
-                                e += 1
-    for j in range(bins):
-        row[e], column[e], weight[e] = 3 * size + j, lengths, -1.0
-        e += 1
+    room = _room(model, to, action)
+    system = System(np.empty(unknowns, np.int64), np.empty(unknowns, np.int64),
+                    np.empty(room, np.int64), np.empty(room), np.zeros(unknowns),
+                    np.zeros(unknowns))
+    e = _deciding_rows(model, to, action, system, _waiting_rows(model, system, 0))
+    for n in range(lengths):
+        for j in range(bins):
+            r = 3 * size + n * bins + j
+            e = _start_row(r, system, e)
+            if n == 0:
+                e = _write(system, e, lengths, -1.0)
+            elif model.lowest[n] <= j <= model.highest[n]:
+                if _as_before(model, n, j, to, action):
+                    level, a = to[1, n, j], action[1, n, j]
+                    e = _write(system, e, r - 1, -1.0)
+                    system.constant[r] = (
+                        model.earned[level, model.after_drop[n, level, j], a]
+                        - model.earned[level, model.after_drop[n, level, j - 1], a])
+                else:
+                    e = _last_row(model, n, j, to[1, n, j], action[1, n, j], system, e)
+            system.end[r] = e
     if model.carries:
         for a in range(model.batch.size):
             e = _anew_row(model, a, system, e)
-    for n in range(1, lengths):
-        for j in range(model.lowest[n], model.highest[n] + 1):
-            if _as_before(model, n, j, to, action):
-                r, level, a = 3 * size + n * bins + j, to[1, n, j], action[1, n, j]
-                row[e], column[e], weight[e] = r, r - 1, -1.0
-                e += 1
-                constant[r] = (model.earned[level, model.after_drop[n, level, j], a]
-                               - model.earned[level, model.after_drop[n, level, j - 1], a])
-                continue
-            e = _last_row(model, n, j, to[1, n, j], action[1, n, j], system, e)
-    return row[:e], column[:e], weight[:e], constant, cost
+    return System(system.start, system.end, system.column[:e], system.weight[:e],
+                  system.constant, system.cost)
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _write(system: System, e: int, column: int, weight: float) -> int:
+    """Write an entry of the row that is written; the number of entries then."""
+    system.column[e], system.weight[e] = column, weight
+    return e + 1
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _start_row(r: int, system: System, e: int) -> int:
+    """Begin a row, with 1 for its own unknown; the number of entries then."""
+    system.start[r], system.column[e], system.weight[e] = e, r, 1.0
+    return e + 1
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _room(
-    model: Model, to: NDArray[np.int16], action: NDArray[np.int16]
-) -> tuple[IntArray, IntArray, FloatArray]:
-    """Arrays long enough for the entries of the linear system."""
+def _waiting_rows(model: Model, system: System, e: int) -> int:
+    """Write the rows of waiting; the number of entries then."""
+    lengths = model.queue.size
+    size = model.idle.size * lengths
+    for s in range(size):
+        i, n, own = s // lengths, s % lengths, e
+        e = _start_row(s, system, e)
+        if i > 0:
+            system.cost[s] = 1.0
+            if n + 1 < lengths:
+                rate = model.load / (model.queue[n + 1] - model.queue[n])
+                e = _write(system, e, 2 * size + s + 1, -rate)
+            else:
+                rate = model.load
+                e = _write(system, e, size + s, -rate)
+                system.constant[s] -= rate * model.price
+            total = model.restart + rate
+            busy = model.workers - model.idle[i]
+            if busy > 0:
+                rate = model.leave * busy / (model.idle[i + 1] - model.idle[i])
+                e = _write(system, e, size + s + lengths, -rate)
+                total += rate
+            system.weight[own] = total
+        system.end[s] = e
+    return e
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _deciding_rows(
+    model: Model, to: NDArray[np.int16], action: NDArray[np.int16], system: System, e: int
+) -> int:
+    """Write the rows of deciding just after an arrival and at an end of a batch."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
-    room = model.idle.size * lengths * 8 + 3 * lengths * bins + bins
+    size = model.idle.size * lengths
+    drawn, price = model.slack_probability, model.price
+    earned, after_drop = model.earned, model.after_drop
+    share, level_of, what = np.empty((2, bins)), np.empty(bins, np.int64), np.empty(bins, np.int64)
+    for n in range(lengths):
+        first, last = 0, bins - 1
+        while drawn[0, n, first] == 0.0 and drawn[1, n, first] == 0.0:
+            first += 1
+        while drawn[0, n, last] == 0.0 and drawn[1, n, last] == 0.0:
+            last -= 1
+        for i in range(model.idle.size):
+            s, runs, j = i * lengths + n, 0, first
+            step = float(model.idle[i] - model.idle[max(i - 1, 0)])
+            while i > 1 and n > 0 and j <= last:  # runs of bins with the same decision
+                level, a = to[i, n, j], action[i, n, j]
+                p = q = of_p = of_q = 0.0
+                while j <= last and to[i, n, j] == level and action[i, n, j] == a:
+                    p += drawn[0, n, j]
+                    q += drawn[1, n, j]
+                    if a >= 0:
+                        worth = earned[level, after_drop[n, level, j], a]
+                        of_p += drawn[0, n, j] * worth
+                        of_q += drawn[1, n, j] * worth
+                    j += 1
+                dropped = price * (model.queue[n] - model.queue[level])
+                system.constant[2 * size + s] += of_p - p * dropped
+                system.constant[size + s] += of_q - q * dropped
+                share[0, runs], share[1, runs], level_of[runs], what[runs] = p, q, level, a
+                runs += 1
+            for x in range(2):
+                r = (2 - x) * size + s
+                e = _start_row(r, system, e)
+                if i > 0 and n == 0:
+                    e = _write(system, e, s, -1.0)
+                elif i == 1:
+                    for j in range(bins):
+                        if drawn[x, n, j] > 0.0:
+                            e = _write(system, e, 3 * size + n * bins + j, -drawn[x, n, j])
+                for k in range(runs):
+                    p, level, a = share[x, k], level_of[k], what[k]
+                    if p > 0.0 and a < 0:
+                        e = _write(system, e, i * lengths + level, -p)
+                    elif p > 0.0:
+                        left = model.queue[level] - model.batch[a]
+                        c, y = size + s - n + model.low[left], model.share[left]
+                        down = p * model.held[a] / step
+                        e = _write(system, e, c - lengths, -down * (1.0 - y))
+                        if y > 0.0:
+                            e = _write(system, e, c - lengths + 1, -down * y)
+                        if down < p:
+                            e = _write(system, e, c, -(p - down) * (1.0 - y))
+                            if y > 0.0 and c + 1 != r:
+                                e = _write(system, e, c + 1, -(p - down) * y)
+                            elif y > 0.0:  # levels further apart than the batch is large
+                                system.weight[system.start[r]] -= (p - down) * y
+                system.end[r] = e
+    return e
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _room(model: Model, to: NDArray[np.int16], action: NDArray[np.int16]) -> int:
+    """At least as many as the entries of the linear system."""
+    lengths, bins = model.queue.size, model.slack_probability.shape[2]
+    room = model.idle.size * lengths * 8 + 4 * lengths * bins + bins
     for i in range(2, model.idle.size):
         for n in range(1, lengths):
             for j in range(bins):
@@ -196,29 +236,27 @@ def _room(
     for n in range(1, lengths):
         room += max(model.highest[n] - model.lowest[n] + 1, 0) * each
     if model.carries:
-        room += model.batch.size * (model.arrivals.shape[1] * 2 * bins + 2)
-    return np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room)
+        room += model.batch.size * (model.arrivals.shape[1] * 2 * bins + 3)
+    return int(room)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _last_row(
-    model: Model, n: int, j: int, level: int, a: int, system: _System, e: int
+    model: Model, n: int, j: int, level: int, a: int, system: System, e: int
 ) -> int:
     """Write the row of deciding with one worker idle; the number of entries then."""
-    row, column, weight, constant, cost = system
+    constant, cost = system.constant, system.cost
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     first = 3 * model.idle.size * lengths
     r = first + n * bins + j
     constant[r] -= model.price * (model.queue[n] - model.queue[level])
     if a < 0:
-        row[e], column[e], weight[e] = r, lengths + level, -1.0
-        return e + 1
+        return _write(system, e, lengths + level, -1.0)
     jj = model.after_drop[n, level, j]
     constant[r] += model.earned[level, jj, a]
     left = model.queue[level] - model.batch[a]
     if model.carries and left == 0:
-        row[e], column[e], weight[e] = r, first + lengths * bins + a, -1.0
-        return e + 1
+        return _write(system, e, first + lengths * bins + a, -1.0)
     cost[r] += model.mean_ms[a] / model.workers
     if model.carries:
         return _kept_row(model, level, jj, a, r, system, e)
@@ -229,20 +267,17 @@ def _last_row(
         over = max(left + k - model.queue[-1], 0)
         constant[r] -= w * model.price * over
         at, x = model.low[left + k - over], model.share[left + k - over]
-        for more, share in ((0, 1.0 - x), (1, x)):
-            if share > 0.0:
-                row[e], column[e] = r, (model.idle.size + 1) * lengths + at + more
-                weight[e] = -w * share
-                e += 1
+        e = _write(system, e, (model.idle.size + 1) * lengths + at, -w * (1.0 - x))
+        if x > 0.0:
+            e = _write(system, e, (model.idle.size + 1) * lengths + at + 1, -w * x)
     return e
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _kept_row(
-    model: Model, n: int, j: int, a: int, r: int, system: _System, e: int
+    model: Model, n: int, j: int, a: int, r: int, system: System, e: int
 ) -> int:
     """Write the row of an action that takes part of a queue and the last idle worker."""
-    row, column, weight, constant, _ = system
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     first = 3 * model.idle.size * lengths
     left = model.queue[n] - model.batch[a]
@@ -254,49 +289,67 @@ def _kept_row(
             if w == 0.0:
                 continue
             over = max(left + k - model.queue[-1], 0)
-            constant[r] -= w * model.price * over
+            system.constant[r] -= w * model.price * over
             at, x = model.low[left + k - over], model.share[left + k - over]
             slack = head - model.spacing_ms[a, k]
             below = bin_below(model.slack_ms, slack, below)
-            for more, share in ((0, 1.0 - x), (1, x)):
-                if share == 0.0:
-                    continue
+            for more in range(2 if x > 0.0 else 1):
+                share = x if more else 1.0 - x
                 b, y = around(model.slack_ms, slack, below, model.lowest[at + more],
                               model.highest[at + more])
                 to = first + (at + more) * bins + b
-                row[e], column[e], weight[e] = r, to, -w * share * (1.0 - y)
-                e += 1
+                e = _write(system, e, to, -w * share * (1.0 - y))
                 if y > 0.0:
-                    row[e], column[e], weight[e] = r, to + 1, -w * share * y
-                    e += 1
+                    e = _write(system, e, to + 1, -w * share * y)
     return e
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _anew_row(model: Model, a: int, system: _System, e: int) -> int:
+def _anew_row(model: Model, a: int, system: System, e: int) -> int:
     """Write the row of what follows an action that takes the whole queue; the entries then."""
-    row, column, weight, constant, cost = system
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     first = 3 * model.idle.size * lengths
     r = first + lengths * bins + a
-    cost[r] = model.mean_ms[a] / model.workers
-    row[e], column[e], weight[e] = r, lengths, -model.arrivals[a, 0]
-    e += 1
+    system.cost[r] = model.mean_ms[a] / model.workers
+    e = _start_row(r, system, e)
+    e = _write(system, e, lengths, -model.arrivals[a, 0])
     for k in range(1, model.arrivals.shape[1]):
         w = model.arrivals[a, k]
         if w == 0.0:
             continue
         slack = oldest(model.edge_ms, model.slo_ms, model.spacing_ms[a, k], k)
         length = min(k, model.queue[-1])
-        constant[r] -= w * model.price * (k - length)
-        for more, share in ((0, 1.0 - model.share[length]), (1, model.share[length])):
+        system.constant[r] -= w * model.price * (k - length)
+        for more in range(2 if model.share[length] > 0.0 else 1):
+            share = model.share[length] if more else 1.0 - model.share[length]
             at = model.low[length] + more
             for j in range(bins):
                 if w * share * slack[j] > 0.0:
                     b = min(max(j, model.lowest[at]), model.highest[at])
-                    row[e], column[e], weight[e] = r, first + at * bins + b, -w * share * slack[j]
-                    e += 1
+                    e = _write(system, e, first + at * bins + b, -w * share * slack[j])
+    system.end[r] = e
     return e
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def off(system: System, solution: FloatArray, home: int, turned: bool) -> float:
+    """How far a solution of the system, or of the transposed one, is off at most."""
+    start, end, column, weight, constant, cost = system
+    rest = np.zeros(constant.size)
+    if turned:
+        rest[home] = 1.0
+        for r in range(constant.size):
+            rest[home] -= cost[r] * solution[r]
+            for x in range(start[r], end[r]):
+                if column[x] != home:
+                    rest[column[x]] -= weight[x] * solution[r]
+    else:
+        for r in range(constant.size):
+            rest[r] = constant[r] - cost[r] * solution[home]
+            for x in range(start[r], end[r]):
+                if column[x] != home:
+                    rest[r] -= weight[x] * solution[column[x]]
+    return float(np.abs(rest).max())
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -1,0 +1,150 @@
+"""Compiled loops: values and visits from a system that is eliminated down to level 1.
+
+Symbols: :mod:`ramsis.central.chain._levels`. From level 1 up, W_i follows from D_{i−1}, and all
+other values from their own rows. The transposed system gives the visits: ρ f comes to D_i by the
+way through all idle, ρ being what lower levels leave of the unit of time, and the rest by μ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.central.chain._kernels import System
+from ramsis.central.chain._levels import Levels
+from ramsis.compiling import njit
+
+__all__ = ["values", "visits"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def values(system: System, levels: Levels) -> FloatArray:
+    """The value of each row, (R,); in place of waiting with all idle, which is 0, the gain."""
+    waits, needed, sizes, place, numbers, last, right, _, _ = levels
+    idle, lengths = waits.shape
+    size, top = idle * lengths, idle - 1
+    home = top * lengths
+    result = np.zeros(system.constant.size)
+    found = np.linalg.solve(last, right)
+    result[size + lengths : size + 2 * lengths] = found[:lengths]
+    found = found[lengths:]
+    for i in range(1, idle):
+        if i > 1:
+            known = np.ones(sizes[i - 1, 1] + 1)
+            for n in range(lengths):
+                if needed[i - 1, n] >= 0:
+                    known[needed[i - 1, n]] = result[size + (i - 1) * lengths + n]
+            found = numbers[place[i, 2] : place[i, 3]].reshape((sizes[i, 0], known.size)) @ known
+        for n in range(lengths):
+            if waits[i, n] >= 0:
+                result[i * lengths + n] = found[waits[i, n]]
+        gain, result[home] = result[home], 0.0
+        if i > 1:
+            for r in range(size + i * lengths, size + (i + 1) * lengths):
+                result[r] = _own(system, r, result, 0.0)
+    for r in range(3 * size, result.size):
+        result[r] = _own(system, r, result, gain)
+    for r in range(2 * size + lengths, 3 * size):
+        result[r] = _own(system, r, result, gain)
+    for s in range(lengths, size):
+        if waits[s // lengths, s % lengths] < 0:
+            result[s] = _own(system, s, result, gain)
+    result[home] = gain
+    return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _own(system: System, r: int, value: FloatArray, gain: float) -> float:
+    """A row's value by the other values."""
+    start, end, column, weight, constant, cost = system
+    total = constant[r] - cost[r] * gain
+    for x in range(start[r] + 1, end[r]):
+        total -= weight[x] * value[column[x]]
+    return float(total / weight[start[r]])
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def visits(system: System, levels: Levels) -> FloatArray:
+    """How often each row is visited, per ms, (R,)."""
+    start, end, column, weight, _, _ = system
+    waits, needed, sizes, place, numbers, last, _, cost, gain = levels
+    idle, lengths = waits.shape
+    size, top = idle * lengths, idle - 1
+    result = np.zeros(system.constant.size)
+    unit = np.zeros(cost.size)
+    if top == 1:
+        unit[lengths] = 1.0
+    else:
+        unit[:lengths] = gain[:lengths]
+    found = np.linalg.solve(last.T.copy(), unit)
+    left = 1.0 - (found * cost).sum()  # of the unit of time
+    result[size + lengths : size + 2 * lengths] = found[:lengths]
+    found = found[lengths:]
+    for i in range(1, idle):
+        if i > 1:
+            w, d = sizes[i]
+            come, waiting = np.zeros(lengths), np.zeros(int(w))
+            for n in range(lengths):
+                if i < top and needed[i, n] >= 0:
+                    come[n] = left * numbers[place[i, 3] + needed[i, n]]
+                below = (i - 1) * lengths + n
+                for x in range(start[below] + 1, end[below]):
+                    if column[x] == size + i * lengths + n:
+                        come[n] -= weight[x] * result[below]
+            passed = come.copy()
+            _passed_on(system, i, passed, waiting, waits)
+            if i == top:
+                waiting[0] = left
+            matrix = numbers[place[i, 0] : place[i, 1]].reshape((w, w))
+            taken = numbers[place[i, 1] : place[i, 2]].reshape((w, d))
+            found = np.linalg.solve(matrix.T.copy(), waiting)
+            left -= found.sum()
+            more = taken.T.copy() @ found
+            for n in range(lengths):
+                if needed[i, n] >= 0:
+                    come[n] += more[needed[i, n]]
+            _passed_on(system, i, come, waiting, waits)
+            result[size + i * lengths : size + (i + 1) * lengths] = come
+        for n in range(lengths):
+            if waits[i, n] >= 0:
+                result[i * lengths + n] = found[waits[i, n]]
+    for s in range(lengths, size):
+        for x in range(start[s] + 1, end[s]):
+            if column[x] >= 2 * size:
+                result[column[x]] -= weight[x] * result[s]
+    for r in range(3 * size - 1, size + lengths - 1, -1):
+        _lead_on(system, r, 3 * size, result)
+    for r in range(result.size - 1, 3 * size - 1, -1):
+        _lead_on(system, r, 3 * size, result)
+    return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _passed_on(
+    system: System, i: int, come: FloatArray, waiting: FloatArray, waits: IntArray
+) -> None:
+    """Add to D_i's visits those that D_i itself leads to; and write those of W_i that it does."""
+    start, end, column, weight, _, _ = system
+    idle, lengths = waits.shape
+    size = idle * lengths
+    waiting[:] = 0.0
+    for n in range(lengths - 1, -1, -1):
+        r = size + i * lengths + n
+        come[n] /= weight[start[r]]
+        for x in range(start[r] + 1, end[r]):
+            at, m = divmod(column[x] - size, lengths)
+            if at == i:
+                come[m] -= weight[x] * come[n]
+            elif at < 0 and not (i == idle - 1 and m == 0):
+                waiting[waits[i, m]] -= weight[x] * come[n]
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _lead_on(system: System, r: int, first: int, result: FloatArray) -> None:
+    """Add a row's visits to those of the rows from the first on that it leads to."""
+    for x in range(system.start[r] + 1, system.end[r]):
+        if system.column[x] >= first:
+            result[system.column[x]] -= system.weight[x] * result[r]

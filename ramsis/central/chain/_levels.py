@@ -1,0 +1,291 @@
+"""Compiled loops: a policy's linear system eliminated level by level, down to one worker idle.
+
+Where the age of the head is drawn anew, rows lead only to the same level of idle workers, to the
+one below (a start) and, while waiting, to the one above (an end of a batch). So levels are
+eliminated from the top down. Of level i let S_i be the queues at which some row waits, and D_i the
+values of deciding, at an end of a batch, that rows of level i and i+1 or waiting at i−1 lead to:
+
+    deciding      D_i = P W_i + Q D_i + R D_{i−1} + c,                          Q strictly lower,
+    waiting       T W_i = λ V_i(n+1) + μ D_{i+1}(n) − g,      V_i as D_i from W_i, D_i and D_{i−1},
+    known so far  D_{i+1}(n) = E D_i + e for n in S_i, and g = f D_i + h.
+
+Q is eliminated by substitution, row by row; a dense system in W_i is left, and gives E and f of
+the next level. The gain is found from the row of waiting with all idle, whose own value is 0, and
+so never as a difference of large numbers. Level 1, where each row leads to many queues, is one
+dense system. Values and visits follow from level 1 up (:mod:`ramsis.central.chain._by_levels`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.central.chain._kernels import System
+from ramsis.compiling import njit
+
+__all__ = ["Levels", "eliminated"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class Levels(NamedTuple):
+    """The system eliminated down to level 1.
+
+    Attributes
+    ----------
+    waits, needed : (I, N)
+        Place of each queue in W_i and D_i, or -1; with all idle, place 0 of W_i is the gain's.
+    sizes : (I, 2)
+        Of W_i and D_i.
+    place : (I, 4)
+        Where in ``numbers`` the matrices of a level begin: of W_i, (w, w); of what W_i takes from
+        D_i, (w, d); W_i by D_{i−1} and 1, (w, d⁻ + 1); f and h, (d + 1).
+    numbers : (M,)
+    last, right, cost : (N + w, N + w), (N + w,), (N + w,)
+        The system of D_1 and W_1, its right-hand side, and the time of each row.
+    gain : (N + 1,)
+        f and h of level 1; none where that is the only one.
+    """
+
+    waits: IntArray
+    needed: IntArray
+    sizes: IntArray
+    place: IntArray
+    numbers: FloatArray
+    last: FloatArray
+    right: FloatArray
+    cost: FloatArray
+    gain: FloatArray
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
+    """The system of so many idle levels, queue levels and slack bins, down to level 1."""
+    waits, needed, sizes = _places(system, idle, lengths, bins)
+    top = idle - 1
+    place = np.zeros((idle, 4), np.int64)
+    e = 0
+    for i in range(top, 1, -1):
+        w, d, below = sizes[i, 0], sizes[i, 1], sizes[i - 1, 1] + 1
+        for k, more in enumerate((w * w, w * d, w * below, d + 1)):
+            place[i, k] = e
+            e += more
+    numbers = np.zeros(e)
+    ends, gain = np.zeros((0, 0)), np.zeros(0)  # of the level above: D by its W's queue; f and h
+    for i in range(top, 1, -1):
+        w, d, below = sizes[i, 0], sizes[i, 1], sizes[i - 1, 1] + 1
+        by_wait, by_below = _deciding(system, i, (idle, lengths), waits, needed, sizes)
+        matrix, right, taken = np.zeros((w, w)), np.zeros((w, below)), np.zeros((w, d))
+        for n in range(lengths):
+            if waits[i, n] >= 0:
+                _wait(system, i, n, (top, lengths), waits, needed, (ends, gain),
+                      (matrix[waits[i, n]], taken[waits[i, n]], right[waits[i, n]]))
+        numbers[place[i, 1] : place[i, 2]] = taken.ravel()
+        matrix -= taken @ by_wait
+        right += taken @ by_below
+        numbers[place[i, 0] : place[i, 1]] = matrix.ravel()
+        by = np.linalg.solve(matrix, right)
+        numbers[place[i, 2] : place[i, 3]] = by.ravel()
+        if i < top:
+            numbers[place[i, 3] : place[i, 3] + d + 1] = gain
+            gain = gain[:d] @ by_wait @ by + gain[:d] @ by_below + gain[d] * _unit(below)
+        else:
+            gain = by[0].copy()
+        chosen = np.empty(sizes[i - 1, 0], np.int64)
+        for n in range(lengths):
+            if waits[i - 1, n] >= 0:
+                chosen[waits[i - 1, n]] = needed[i, n]
+        ends = by_wait[chosen] @ by + by_below[chosen]
+    last, right, cost = _last(system, (idle, lengths, bins), waits, ends, gain)
+    return Levels(waits, needed, sizes, place, numbers, last, right, cost, gain)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _deciding(
+    system: System, i: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
+    sizes: IntArray,
+) -> tuple[FloatArray, FloatArray]:
+    """D_i by W_i, (d, w), and by D_{i−1} and 1, (d, d⁻ + 1)."""
+    start, end, column, weight, constant, _ = system
+    idle, lengths = shape
+    size, w = idle * lengths, sizes[i, 0]
+    by = np.zeros((sizes[i, 1], w + sizes[i - 1, 1] + 1))
+    for n in range(lengths):
+        k, r = needed[i, n], size + i * lengths + n
+        if k < 0:
+            continue
+        row = by[k]
+        row[-1] = constant[r]
+        for x in range(start[r] + 1, end[r]):
+            at, m = divmod(column[x] - size, lengths)
+            if at == i:
+                known = by[needed[i, m]]
+                for c in range(row.size):
+                    row[c] -= weight[x] * known[c]
+            elif at == i - 1:
+                row[w + needed[i - 1, m]] -= weight[x]
+            elif not (i == idle - 1 and m == 0):
+                row[waits[i, m]] -= weight[x]
+        row /= weight[start[r]]
+    return by[:, :w].copy(), by[:, w:].copy()
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _unit(size: int) -> FloatArray:
+    """Zeros, but 1 at last."""
+    result = np.zeros(size)
+    result[-1] = 1.0
+    return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _places(
+    system: System, idle: int, lengths: int, bins: int
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Places of the queues in W_i and D_i, and their numbers, as :class:`Levels` has them."""
+    start, end, column = system.start, system.end, system.column
+    size = idle * lengths
+    waits = np.full((idle, lengths), -1)
+    needed = np.full((idle, lengths), -1)
+    sizes = np.zeros((idle, 2), np.int64)
+    for r in range(size, 3 * size + lengths * bins):
+        for x in range(start[r] + 1, end[r]):
+            if column[x] < size:
+                waits[column[x] // lengths, column[x] % lengths] = 0
+    needed[1] = 0
+    for i in range(idle - 1, 0, -1):
+        for n in range(lengths - 1, -1, -1):
+            if waits[i, n] == 0:
+                for x in range(start[i * lengths + n] + 1, end[i * lengths + n]):
+                    _mark(system, column[x], idle, lengths, needed)
+            if i > 1 and waits[i - 1, n] == 0:
+                needed[i, n] = 0
+    for i in range(idle - 1, 1, -1):
+        for n in range(lengths - 1, -1, -1):
+            if needed[i, n] == 0:
+                _mark(system, size + i * lengths + n, idle, lengths, needed)
+    for i in range(1, idle):
+        for n in range(lengths):
+            for kind, places in enumerate((waits, needed)):
+                if places[i, n] == 0:
+                    places[i, n] = sizes[i, kind]
+                    sizes[i, kind] += 1
+    return waits, needed, sizes
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _mark(system: System, r: int, idle: int, lengths: int, needed: IntArray) -> None:
+    """Mark what a row of deciding is, at an end of a batch, or what it leads to."""
+    size = idle * lengths
+    if r < 2 * size:
+        needed[(r - size) // lengths, r % lengths] = 0
+    for x in range(system.start[r] + 1, system.end[r]):
+        if size <= system.column[x] < 2 * size:
+            needed[(system.column[x] - size) // lengths, system.column[x] % lengths] = 0
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _wait(
+    system: System, i: int, n: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
+    above: tuple[FloatArray, FloatArray], row: tuple[FloatArray, FloatArray, FloatArray],
+) -> None:
+    """Write the row of waiting: its matrix, what it takes from D_i, and its right-hand side."""
+    start, end, column, weight, constant, _ = system
+    (top, lengths), (ends, gain), (matrix, taken, right) = shape, above, row
+    size, s = (top + 1) * lengths, i * lengths + n
+    own, d = waits[i, n], taken.size
+    right[-1] += constant[s]
+    if i == top:
+        matrix[0] += 1.0
+    else:
+        taken -= gain[:d]
+        right[-1] -= gain[d]
+    if not (i == top and n == 0):
+        matrix[own] += weight[start[s]]
+    for x in range(start[s] + 1, end[s]):
+        c = column[x]
+        if c >= 2 * size:
+            right[-1] -= weight[x] * constant[c]
+            for y in range(start[c] + 1, end[c]):
+                at, m = divmod(column[y] - size, lengths)
+                w = weight[x] * weight[y]
+                if at < 0:
+                    if not (i == top and m == 0):
+                        matrix[waits[i, m]] -= w
+                elif at == i:
+                    taken[needed[i, m]] += w
+                else:
+                    right[needed[i - 1, m]] += w
+        elif c // lengths == top + 1 + i:
+            taken[needed[i, n]] -= weight[x]
+        else:
+            taken -= weight[x] * ends[own, :d]
+            right[-1] -= weight[x] * ends[own, d]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _last(
+    system: System, shape: tuple[int, int, int], waits: IntArray, ends: FloatArray,
+    gain: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The system of level 1, its right-hand side, and the time of each row."""
+    idle, lengths, bins = shape
+    start, end, column, weight, constant, cost = system
+    size, top = idle * lengths, idle == 2
+    count = lengths + waits[1].max() + 1
+    matrix, right, times = np.zeros((count, count)), np.zeros(count), np.zeros(count)
+    led = np.zeros(lengths * bins)  # weight of each row that the row written leads to
+    for kind in range(2):
+        for n in range(lengths):
+            r = lengths + n if kind == 0 else size + lengths + n
+            k = lengths + waits[1, n] if kind == 0 else n
+            if kind == 0 and waits[1, n] < 0:
+                continue
+            led[:] = 0.0
+            right[k], times[k] = constant[r], cost[r]
+            if not (top and r == lengths):
+                matrix[k, k] += weight[start[r]]
+            # waiting leads to the row of deciding after an arrival, and that to those by bin
+            for x in range(start[r] + 1, end[r]):
+                c, w = column[x], weight[x]
+                if 2 * size <= c < 3 * size:
+                    right[k] -= w * constant[c]
+                    for y in range(start[c] + 1, end[c]):
+                        if column[y] >= 3 * size:
+                            led[column[y] - 3 * size] -= w * weight[y]
+                        elif not (top and column[y] == lengths):
+                            matrix[k, lengths + waits[1, column[y] - lengths]] -= w * weight[y]
+                elif c >= 3 * size:
+                    led[c - 3 * size] += w
+                elif c < size:
+                    if not (top and c == lengths):
+                        matrix[k, lengths + waits[1, c - lengths]] += w
+                elif c < size + 2 * lengths:
+                    matrix[k, c - size - lengths] += w
+                else:
+                    matrix[k, :lengths] += w * ends[waits[1, n], :lengths]
+                    right[k] -= w * ends[waits[1, n], lengths]
+            for j in range(led.size - 1, -1, -1):
+                if led[j] == 0.0:
+                    continue
+                c = 3 * size + j
+                right[k] -= led[j] * constant[c]
+                times[k] -= led[j] * cost[c]
+                for y in range(start[c] + 1, end[c]):
+                    w = led[j] * weight[y]
+                    if column[y] >= 3 * size:
+                        led[column[y] - 3 * size] -= w
+                    elif column[y] >= size:
+                        matrix[k, column[y] - size - lengths] -= w
+                    elif not (top and column[y] == lengths):
+                        matrix[k, lengths + waits[1, column[y] - lengths]] -= w
+    if top:
+        matrix[:, lengths] += times
+    else:
+        for k in range(count):
+            matrix[k, :lengths] += times[k] * gain[:lengths]
+            right[k] -= times[k] * gain[lengths]
+    return matrix, right, times
