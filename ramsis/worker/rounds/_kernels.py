@@ -112,6 +112,27 @@ def _times(matrix: Matrix, values: FloatArray, result: FloatArray) -> None:
                 own[x] += weight * onward[x]
 
 
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _add(vector: FloatArray, factor: float, to: FloatArray) -> None:
+    """Add a vector times a factor to another."""
+    for i in range(to.size):
+        to[i] += factor * vector[i]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _scale(vector: FloatArray, factor: float) -> None:
+    for i in range(vector.size):
+        vector[i] *= factor
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
+def _total(vector: FloatArray) -> float:
+    total = 0.0
+    for i in range(vector.size):
+        total += vector[i]
+    return total
+
+
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
 def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: FloatArray) -> None:
     """The continuation times values of states, (N+1, D+1)."""
@@ -216,12 +237,12 @@ def _with_passages(
         u, first, stop = slot[service], model.reach.shape[1], 0
         for entry in range(indptr[service], indptr[service + 1]):
             g, weight = model.row[latency[entry]], weights[entry]
-            idle[u] += weight * model.idle[g]
-            low, high = model.nodes[g]
+            low, high = model.nodes[g, 0], model.nodes[g, 1]
             first, stop = min(first, low), max(stop, high)
             for i in range(low, high):
-                for r in range(reach.shape[2]):
-                    reach[u, i, r] += weight * model.reach[g, i, r]
+                _add(model.reach[g, i], weight, reach[u, i])
+            for i in range(idle.shape[1]):
+                _add(model.idle[g, i], weight, idle[u, i])
         nodes[u, 0], nodes[u, 1] = min(first, stop), stop
     return _Policy(place, slot, reach, idle, nodes)
 
@@ -269,7 +290,9 @@ def _rewards_and_costs(
     of_reward, of_cost = np.empty(model.excess.size), np.empty(model.excess.size)
     _onto_nodes(model.onward, states, reward, of_reward)
     _onto_nodes(model.onward, states, cost, of_cost)
-    return of_reward - model.price * model.excess, of_cost + model.excess
+    _add(model.excess, -model.price, of_reward)
+    _add(model.excess, 1.0, of_cost)
+    return of_reward, of_cost
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -294,27 +317,31 @@ def _evaluated(
     Solves (I − M + c·wᵀ)·u = r, of which w·u is the gain, by minimal residuals in Krylov spaces.
     """
     reward, cost = _rewards_and_costs(model, actions, states, policy.place)
-    size, share = value.size, 1.0 / cost.sum()
+    size, share = value.size, 1.0 / _total(cost)
     basis, upper = np.empty((steps + 1, size)), np.zeros((steps, steps + 1))
     turns, left = np.empty((steps, 2)), np.zeros(steps + 1)
     moved = np.empty(size)
     _moved(model, actions, states, policy, value, moved)
-    basis[0] = reward - (value - moved + cost * (share * value.sum()))
+    for i in range(size):
+        basis[0, i] = reward[i] - value[i] + moved[i]
+    _add(cost, -share * _total(value), basis[0])
     left[0] = np.sqrt(dot(basis[0], basis[0], 0, size))
     enough = tolerance * np.sqrt(dot(reward, reward, 0, size))
     k = 0
     while k < steps and not abs(left[k]) <= enough:
         if k == 0:
-            basis[0] /= left[0]
+            _scale(basis[0], 1.0 / left[0])
         last, new = basis[k], basis[k + 1]
         _moved(model, actions, states, policy, last, moved)
-        new[:] = last - moved + cost * (share * last.sum())
+        for i in range(size):
+            new[i] = last[i] - moved[i]
+        _add(cost, share * _total(last), new)
         for i in range(k + 1):
             upper[k, i] = dot(basis[i], new, 0, size)
-            new -= upper[k, i] * basis[i]
+            _add(basis[i], -upper[k, i], new)
         upper[k, k + 1] = np.sqrt(dot(new, new, 0, size))
         if upper[k, k + 1] > 0.0:
-            new /= upper[k, k + 1]
+            _scale(new, 1.0 / upper[k, k + 1])
         _rotated(upper[k], turns, k)
         left[k + 1] = -turns[k, 1] * left[k]
         left[k] *= turns[k, 0]
@@ -325,8 +352,8 @@ def _evaluated(
         for later in range(i + 1, k):
             left[i] -= upper[later, i] * left[later]
         left[i] /= upper[i, i]
-        value += left[i] * basis[i]
-    return float(share * value.sum())
+        _add(basis[i], left[i], value)
+    return share * _total(value)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
