@@ -76,7 +76,8 @@ class RoundRobin(PhasedScheduler):
         self.model_mb = np.array(engine.workers.model_mb)
         self.least_mb = min(engine.workers.model_mb)
         # By worker: the models that it does not hold and can run, and how many they are.
-        self.absent = [self._runnable(kind) for kind in engine.workers.type]
+        able = [self._runnable(kind) for kind in range(len(engine.scenario.worker_types))]
+        self.absent = [able[kind].copy() for kind in engine.workers.type]
         self.absences = [int(away.sum()) for away in self.absent]
         self.copies = np.zeros(len(self.waiting), dtype=int)  # those that are coming included
         for worker, held in enumerate(engine.workers.loaded):
