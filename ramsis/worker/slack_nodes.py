@@ -222,11 +222,15 @@ def _block_weights(
 ) -> tuple[FloatArray, FloatArray]:
     workers, rows = queue.workers, queue.max_queue + 1
     top = counts_support(queue.arrivals, longest_ms)
-    times, row = np.unique(nodes.remaining_ms[part], return_inverse=True)
-    cdf = counts_cdf(queue.arrivals, times, top)
+    cdf = counts_cdf(queue.arrivals, nodes.remaining_ms[part], top)
     most = max(rows, (top + int(nodes.offset[part].max())) // workers + 1)
-    last = np.arange(1, most + 1)[None, :] * workers - 1 - nodes.offset[part, None]
-    within = np.where(last >= 0, cdf[row[:, None], np.clip(last, 0, top)], 0.0)
+    last = np.arange(1, most + 1) * workers - 1
+    if nodes.offset[part].any():
+        at = last - nodes.offset[part, None]
+        within = np.take_along_axis(cdf, np.clip(at, 0, top), axis=1)
+        within[at < 0] = 0.0
+    else:
+        within = cdf[:, np.minimum(last, top)]
     distribution = np.diff(within[:, : rows - 1], axis=1, prepend=0.0)
     full = 1.0 - within[:, rows - 2 : rows - 1]
     return np.hstack([distribution, full]), (1.0 - within[:, rows - 1 :]).sum(axis=1)

@@ -203,15 +203,16 @@ class _Policy(NamedTuple):
     place : ndarray of int, shape (N+1, D+1)
         Of each state's action; -1 for a drop.
     slot : ndarray of int, shape (S,)
-        Where the first passages of a service are.
-    reach, idle, nodes
-        As of :class:`Model`, (U, …).
+        Place of each service in ``row``.
+    reach, idle, row, nodes
+        As of :class:`Model`: its own, where service times are fixed.
     """
 
     place: IntArray
     slot: IntArray
     reach: FloatArray
     idle: FloatArray
+    row: IntArray
     nodes: IntArray
 
 
@@ -228,6 +229,14 @@ def _with_passages(
         if place[n, j] >= 0 and slot[service] < 0:
             slot[service] = used
             used += 1
+    row, mixed = np.arange(used), False
+    for service in range(slot.size):
+        if slot[service] >= 0:
+            first = indptr[service]
+            row[slot[service]] = model.row[latency[first]]
+            mixed = mixed or indptr[service + 1] != first + 1 or weights[first] != 1.0
+    if not mixed:
+        return _Policy(place, slot, model.reach, model.idle, row, model.nodes)
     reach = np.zeros((used, model.reach.shape[1], model.reach.shape[2]))
     idle = np.zeros((used, model.idle.shape[1], model.idle.shape[2]))
     nodes = np.empty((used, 2), dtype=np.int64)
@@ -244,7 +253,7 @@ def _with_passages(
             for i in range(idle.shape[1]):
                 _add(model.idle[g, i], weight, idle[u, i])
         nodes[u, 0], nodes[u, 1] = min(first, stop), stop
-    return _Policy(place, slot, reach, idle, nodes)
+    return _Policy(place, slot, reach, idle, np.arange(used), nodes)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -253,8 +262,7 @@ def _moved(
     result: FloatArray,
 ) -> None:
     """What nodes are worth one decision later, from what they are worth."""
-    worth = service_values(policy.reach, policy.idle, np.arange(policy.nodes.shape[0]),
-                           policy.nodes, node_value)
+    worth = service_values(policy.reach, policy.idle, policy.row, policy.nodes, node_value)
     emptied = _after_emptied(model.emptied, node_value)
     place, slot, value = policy.place, policy.slot, np.zeros(policy.place.shape)
     phase, next_slack, service = model.phase, model.next_slack, actions.service
