@@ -143,7 +143,7 @@ class _Tally:
         terms = _kernels.Terms(slos, 2.0 * SLACK_TOLERANCE_MS, run.duration_ms,
                                self._bins_per_ms)
         self.answered = np.zeros(len(run.models), dtype=np.int64)
-        self.waiting = np.zeros(n, dtype=np.int64)  # of which next to nothing is touched
+        self.waiting = np.zeros(0, dtype=np.int64)
         self._responses = np.zeros(_BINS + 1, dtype=np.int64)
         largest = int(run.size.max()) if len(run.size) else 0
         self.by_size = np.zeros(largest + 1, dtype=np.int64)
@@ -153,11 +153,10 @@ class _Tally:
         self.waited_ms = float((given_up[0] - given_up[1]).sum())
         in_time = np.zeros(len(run.models), dtype=np.int64)
         if n:
-            waited_ms, most = _kernels.tally(
-                self._record, terms, _kernels.queue_left(self._record), self.waiting,
-                self._responses, self.answered, in_time)
-            self.waiting = self.waiting[: most + 1]
-            self.waited_ms += waited_ms
+            left, most = _kernels.queue_left(self._record)
+            self.waiting = np.zeros(most + 1, dtype=np.int64)
+            self.waited_ms += _kernels.tally(
+                self._record, terms, left, self.waiting, self._responses, self.answered, in_time)
         self.in_time, self.reward = int(in_time.sum()), float(in_time @ run.accuracy)
 
     def response_ms(self, levels: Sequence[float]) -> list[float | None]:

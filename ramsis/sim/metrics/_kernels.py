@@ -114,8 +114,11 @@ def _leaving(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def queue_left(record: Record) -> NDArray[np.int32]:
-    """How many queries leave the queue between each arrival and the one before; shape (n+1,)."""
+def queue_left(record: Record) -> tuple[NDArray[np.int32], int]:
+    """How many queries leave the queue between each arrival and the one before; shape (n+1,).
+
+    And how many wait when one arrives, at most.
+    """
     arrival_ms, _, start_ms, _, _, size, drop_ms = record
     n = arrival_ms.size
     span_ms = arrival_ms[n - 1] - arrival_ms[0]
@@ -124,7 +127,11 @@ def queue_left(record: Record) -> NDArray[np.int32]:
     left = np.zeros(n + 1, dtype=np.int32)
     _leaving(arrival_ms, start_ms, size, left, first, per_ms)
     _leaving(arrival_ms, drop_ms, np.ones(drop_ms.size, dtype=np.int32), left, first, per_ms)
-    return left
+    gone, most = 0, 0
+    for query in range(n):
+        gone += left[query]
+        most = max(most, query - gone)
+    return left, most
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -142,7 +149,7 @@ def of_batches(record: Record, until_ms: float, sizes: NDArray[np.int64]) -> flo
 def tally(
     record: Record, terms: Terms, left: NDArray[np.int32], waiting: NDArray[np.int64],
     responses: NDArray[np.int64], answered: NDArray[np.int64], in_time: NDArray[np.int64],
-) -> tuple[float, int]:
+) -> float:
     """Count what became of the queries.
 
     Parameters
@@ -152,8 +159,8 @@ def tally(
     terms : Terms
     left : ndarray, shape (n+1,)
         As of ``queue_left``.
-    waiting : ndarray, shape (n,)
-        Counts the arrivals that find so many queries waiting.
+    waiting : ndarray
+        Counts the arrivals that find 0, 1, … queries waiting, as far as any does.
     responses : ndarray, shape (R,)
         Counts the answers by bin of their response time, the last for all beyond.
     answered, in_time : ndarray, shape (M,)
@@ -161,22 +168,18 @@ def tally(
 
     Returns
     -------
-    waited_ms : float
-        Time summed over the queries that they wait, but those that are dropped.
-    most : int
-        Queries that wait when one arrives, at most.
+    float
+        Time in ms summed over the queries that they wait, but those that are dropped.
     """
     arrival_ms, batch_of, start_ms, finish_of, model_of, _, _ = record
     until_ms = terms.until_ms
     slos = terms.slo_ms
     tolerance_ms, bins_per_ms = terms.tolerance_ms, terms.bins_per_ms
     last, one_slo = responses.size - 1, slos.size == 1
-    gone, most, waited_ms = 0, 0, 0.0
+    gone, waited_ms = 0, 0.0
     for query in range(arrival_ms.size):
         gone += left[query]
-        waits = max(query - gone, 0)
-        waiting[waits] += 1
-        most = max(most, waits)
+        waiting[max(query - gone, 0)] += 1
         now_ms, batch = arrival_ms[query], batch_of[query]
         if batch == -1:
             waited_ms += until_ms - min(now_ms, until_ms)
@@ -187,7 +190,7 @@ def tally(
             answered[model] += 1
             if finish_ms <= now_ms + (slos[0] if one_slo else slos[query]) + tolerance_ms:
                 in_time[model] += 1
-    return waited_ms, most
+    return waited_ms
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
