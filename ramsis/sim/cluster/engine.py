@@ -42,7 +42,7 @@ from ramsis.sim.cluster.workers import ACTIVE, OFF, STARTING, Workers
 
 __all__ = ["ClusterEngine", "SchedulerError"]
 
-_MOST = 200_000  # timers in a row, or drops at one instant
+_MOST = 200_000  # timers in a row, drops at one instant, or loads while nothing is served
 _END, _PROCESSED, _LOADED, _SCALED = range(4)  # kinds of events, in their order at one instant
 _READY, _ANSWERED = range(2)  # what a machine is done with
 
@@ -98,6 +98,7 @@ class ClusterEngine:
         self._timers: list[tuple[float, int, object]] = []
         self._set = 0  # events and timers set so far
         self._waiting = 0  # requests that wait for inference or a machine
+        self._served, self._in_vain = 0, 0  # batches and drops, and loads since the last of them
         self._pausing = False
         self._event: tuple[object, ...] = ("start",)
         self._record = Recorder()
@@ -243,7 +244,8 @@ class ClusterEngine:
         ------
         SchedulerError
             The model is there or coming, the worker cannot run it, has no room for it, is not
-            active, loads as many as it can, or runs batches while loading blocks.
+            active, loads as many as it can, or runs batches while loading blocks; or models come
+            and go without end, and none is for the requests that wait.
         """
         workers = self.workers
         if not (0 <= worker < len(workers) and 0 <= model < len(self._family)):
@@ -263,6 +265,7 @@ class ClusterEngine:
             self._refuse("load beyond the memory of a worker", self._pair(worker, model),
                          f"{workers.free_mb[worker]:g} MB are free, "
                          f"{workers.max_models[worker]:g} models at most")
+        self._check_progress()
         ready_ms = self.now_ms + self.load_ms(worker, model)
         self._loaded_once.add(model)
         workers.reserve(worker, model, ready_ms)
@@ -604,6 +607,21 @@ class ClusterEngine:
     def _names(self, models: set[int]) -> str:
         names = [self.arrays.models[model] for model in sorted(models)[:10]]
         return ", ".join(names) + (", …" if len(models) > 10 else "") if names else "nothing"
+
+    def _check_progress(self) -> None:
+        """Count a load, and stop where ever more of them serve none of the requests that wait."""
+        served = len(self._record.batches) + len(self._record.drops)
+        if served != self._served or not self._waiting:
+            self._served, self._in_vain = served, 0
+        self._in_vain += 1
+        if self._in_vain > _MOST:
+            state = self.requests
+            first = next(request for request, batch in enumerate(state.batch)
+                         if batch in (WAITING, TO_PROCESS))
+            self._refuse(
+                f"models are loaded without end while {self._waiting} requests wait, the first "
+                f"for {self.arrays.models[state.model[first]]}", self._in_vain,
+                f"{_MOST} loads since a request was served")
 
     def _refuse(self, what: str, value: object, allowed: str) -> NoReturn:
         event = " ".join(map(str, self._event))

@@ -15,6 +15,7 @@ from ramsis.sim.cluster import (
     SchedulerError,
     measure_cluster,
 )
+from ramsis.sim.cluster import engine as engine_module
 from tests.scenario.samples import model, scenario, stream
 
 
@@ -237,6 +238,41 @@ def test_timers_without_end_are_stopped() -> None:
 
     with pytest.raises(SchedulerError, match="timers ring without end"):
         played(scenario(streams=[times(0)]), script)
+
+
+def test_loads_without_end_that_serve_nobody_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of round robin, where no two models are given up for a large one at a time."""
+    monkeypatch.setattr(engine_module, "_MOST", 50)
+
+    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+        if name == "on_start":
+            engine.load(0, 0)
+        elif name == "on_loaded":
+            engine.unload(0, args[1])
+            engine.load(0, 1 - args[1])
+
+    made = scenario(start=[], models=[model(), model("n"), model("big")],
+                    streams=[times(0, model="big"), times(1, model="big", name="more")])
+    with pytest.raises(SchedulerError, match="loaded without end while 2 requests wait, the "
+                                             "first for big: got 51"):
+        played(made, script)
+
+
+def test_loads_while_nobody_waits_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_module, "_MOST", 50)
+
+    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+        if name == "on_start":
+            engine.load(0, 0)
+        elif name == "on_loaded" and len(engine.workers.loaded[0]) == 1 and engine.now_ms < 1e5:
+            engine.unload(0, args[1])
+            engine.load(0, 1 - args[1])
+        elif name == "on_arrival":
+            engine.drop(args[0])
+
+    run = played(scenario(start=[], models=[model(load_ms=100), model("n", load_ms=100)],
+                          streams=[times(0, 99_000)]), script)
+    assert len(run.load_model) > 900
 
 
 def test_requests_of_a_family_may_be_answered_by_another_model() -> None:
