@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from ramsis import __version__
@@ -143,6 +142,14 @@ def progress(what: str, total: int | None) -> Iterator[Any]:
     if not sys.stderr.isatty():
         yield lambda steps=1: None
         return
+    from rich.progress import (  # which commands without a terminal do without
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     bar = Progress(
         TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
         console=Console(stderr=True), transient=True,

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ramsis.errors import OutputError, RamsisError, describe
 from ramsis.sweep.job import Job
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ProcessPoolExecutor
+    from multiprocessing.process import BaseProcess
 
 __all__ = ["Outcome", "Runner", "outcome_of", "process_runner"]
 
@@ -41,6 +42,9 @@ def process_runner(processes: int) -> Iterator[Runner]:
     if processes == 1:
         yield _in_this_process
         return
+    import multiprocessing  # here, as one process does without
+    from concurrent.futures import ProcessPoolExecutor
+
     before = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin)
     try:
@@ -59,6 +63,9 @@ def _in_this_process(jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
 
 
 def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[int, Outcome]]:
+    from concurrent.futures import as_completed  # loaded by now
+    from concurrent.futures.process import BrokenProcessPool
+
     try:
         futures: dict[Future[Outcome], int] = {
             pool.submit(outcome_of, job): index for index, job in enumerate(jobs)}
@@ -88,12 +95,14 @@ def _line(text: str) -> str:
 
 def _begin() -> None:
     """Set up a process: interruptions are the parent's affair, and its end is ours."""
+    import multiprocessing  # loaded by now
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+def _end_with(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
