@@ -29,6 +29,7 @@ __all__ = ["Batches", "Lines", "Terms", "central_queue", "first_come", "round_ro
 FloatArray = NDArray[np.float64]
 
 _STRETCH = 32  # queries of each worker that are simulated in turn
+_index = np.uint64  # of an array: an unsigned one is not looked at whether it counts from the end
 
 
 class Terms(NamedTuple):
@@ -108,7 +109,7 @@ def _near_bin(
 ) -> int:
     """A slack bin at or a little below that of a slack: one looks on from there."""
     bucket = min(max(slack_ms, 0.0) * per_ms[level], float(first_bin.shape[1] - 1))
-    return int(first_bin[level, int(bucket)])
+    return int(first_bin[_index(level), _index(bucket)])
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -119,7 +120,8 @@ def _answer(
     """Model and batch at a level, row and bin, for a uniform number; a batch of 0 drops."""
     level, row, j = place
     other = ((mixed[level, 0] == row) & (mixed[level, 1] == j)) & (coin < chance[level])
-    found, size = int(model[level, row, j]), int(batch[level, row, j])
+    found = int(model[_index(level), _index(row), _index(j)])
+    size = int(batch[_index(level), _index(row), _index(j)])
     other_found, other_size = int(mixed[level, 2]), int(mixed[level, 3])
     return (other_found if other else found), (other_size if other else size)
 
@@ -194,13 +196,13 @@ def round_robin(
         for worker in range(workers):
             head, queued, free_ms = heads[worker], waiting[worker], free_at[worker]
             while head < end:
-                first_ms = arrival_ms[head]
+                first_ms = arrival_ms[_index(head)]
                 triggered = first_ms >= free_ms
                 if triggered:  # it finds the worker idle
                     now_ms, queued = first_ms, 1
                 else:
                     now_ms, tail = free_ms, head + queued * workers
-                    while tail < n and arrival_ms[tail] < now_ms:
+                    while tail < n and arrival_ms[_index(tail)] < now_ms:
                         tail += workers
                         queued += 1
                 if terms.level < 0:
@@ -210,7 +212,8 @@ def round_robin(
                     level = _level(tables, terms, arrival_ms, now_ms, seen[worker], past[worker])
                 left_ms = first_ms + terms.slo_ms - now_ms
                 j = _near_bin(per_ms, first_bin, level, left_ms)
-                while left_ms > 0.0 and slack_ms[level, j + 1] <= left_ms:
+                j += slack_ms[level, j + 1] <= left_ms
+                while slack_ms[level, j + 1] <= left_ms:
                     j += 1
                 coin = coins[head] if coins.size > 0 else 1.0
                 model, batch = _answer(models, batches, mixed, chance,
@@ -229,13 +232,14 @@ def round_robin(
                 if spells:
                     service_ms *= _slower(terms, worker, now_ms)
                 free_ms = now_ms + terms.network_ms + service_ms
-                start_ms[count] = now_ms
-                finish_ms[count] = free_ms
-                worker_of[count] = worker
-                model_of[count] = model
-                size_of[count] = batch
+                row = _index(count)
+                start_ms[row] = now_ms
+                finish_ms[row] = free_ms
+                worker_of[row] = worker
+                model_of[row] = model
+                size_of[row] = batch
                 for _ in range(batch):
-                    batch_of[head] = count
+                    batch_of[_index(head)] = count
                     head += workers
                 queued -= batch
                 count += 1

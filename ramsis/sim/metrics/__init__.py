@@ -153,7 +153,9 @@ class _Tally:
         self.waited_ms = float((given_up[0] - given_up[1]).sum())
         in_time = np.zeros(len(run.models), dtype=np.int64)
         if n:
-            left, most = _kernels.queue_left(self._record)
+            left = np.zeros(n + 1, dtype=np.int32)  # here, as NumPy asks for large pages
+            first = np.full(n // 2 + 2, n, dtype=np.int32)
+            most = _kernels.queue_left(self._record, left, first)
             self.waiting = np.zeros(most + 1, dtype=np.int64)
             self.waited_ms += _kernels.tally(
                 self._record, terms, left, self.waiting, self._responses, self.answered, in_time)

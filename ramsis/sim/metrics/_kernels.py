@@ -20,7 +20,7 @@ __all__ = ["Record", "Terms", "chosen_responses", "of_batches", "queue_left", "t
 FloatArray = NDArray[np.float64]
 
 _FEW = 4  # arrivals that are looked at one by one
-_IN_A_CELL = 2.0  # on average
+_index = np.uint64  # of an array: an unsigned one is not looked at whether it counts from the end
 
 
 class Record(NamedTuple):
@@ -65,16 +65,16 @@ class Terms(NamedTuple):
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _grid(arrival_ms: FloatArray, per_ms: float) -> NDArray[np.int32]:
-    """For each cell of time since the first arrival how many arrivals are in those before."""
-    n, first_ms = arrival_ms.size, arrival_ms[0]
-    last = int((arrival_ms[n - 1] - first_ms) * per_ms)
-    first = np.full(last + 2, n, dtype=np.int32)
-    for query in range(n - 1, -1, -1):  # the first in a cell is written last
+def _grid(arrival_ms: FloatArray, per_ms: float, first: NDArray[np.int32]) -> None:
+    """For each cell of time since the first arrival how many arrivals are in those before.
+
+    ``first`` holds the number of all of them in each of its cells.
+    """
+    first_ms = arrival_ms[0]
+    for query in range(arrival_ms.size - 1, -1, -1):  # the first in a cell is written last
         first[int((arrival_ms[query] - first_ms) * per_ms)] = query
-    for cell in range(last, -1, -1):
+    for cell in range(first.size - 2, -1, -1):
         first[cell] = min(first[cell], first[cell + 1])
-    return first
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -91,47 +91,60 @@ def _leaving(
         Of ``_grid``.
     """
     n, first_ms, last_ms = arrival_ms.size, arrival_ms[0], arrival_ms[-1]
+    one, few = _index(1), _index(_FEW)
     for i in range(served_ms.size):
-        now_ms, at = served_ms[i], n
-        if now_ms < last_ms:
-            cell = max(int((now_ms - first_ms) * per_ms), 0)
-            at, high = first[cell], first[cell + 1]
-            while high - at > _FEW:
-                middle = (at + high) // 2
+        now_ms = served_ms[i]
+        if now_ms >= last_ms:
+            left[n] += sizes[i]
+            continue
+        cell = _index(max((now_ms - first_ms) * per_ms, 0.0))
+        at = _index(first[cell])
+        if at + few <= _index(n):
+            earlier = _index(0)  # counted without a branch, which would be guessed wrong
+            for k in range(_FEW):
+                earlier += _index(arrival_ms[at + _index(k)] <= now_ms)
+            at += earlier
+        if arrival_ms[at] <= now_ms:
+            high = _index(first[cell + one])
+            while at < high:
+                middle = (at + high) // _index(2)
                 if arrival_ms[middle] <= now_ms:
-                    at = middle + 1
+                    at = middle + one
                 else:
                     high = middle
-            earlier = 0  # counted without a branch, which would be guessed wrong half of the time
-            if at + _FEW <= n:
-                for k in range(_FEW):
-                    earlier += arrival_ms[at + k] <= now_ms
-            else:
-                for k in range(n - at):
-                    earlier += arrival_ms[at + k] <= now_ms
-            at += earlier
         left[at] += sizes[i]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def queue_left(record: Record) -> tuple[NDArray[np.int32], int]:
-    """How many queries leave the queue between each arrival and the one before; shape (n+1,).
+def queue_left(record: Record, left: NDArray[np.int32], first: NDArray[np.int32]) -> int:
+    """Count how many queries leave the queue between each arrival and the one before.
 
-    And how many wait when one arrives, at most.
+    Parameters
+    ----------
+    record : Record
+        Of n queries, n >= 1.
+    left : ndarray, shape (n+1,)
+        Zeros; the counts are added.
+    first : ndarray, shape (n//2 + 2,)
+        Filled with n; room for the grid of times.
+
+    Returns
+    -------
+    int
+        How many wait when one arrives, at most.
     """
     arrival_ms, _, start_ms, _, _, size, drop_ms = record
     n = arrival_ms.size
     span_ms = arrival_ms[n - 1] - arrival_ms[0]
-    per_ms = (n - 1) / _IN_A_CELL / span_ms if span_ms > 0.0 else 0.0
-    first = _grid(arrival_ms, per_ms)
-    left = np.zeros(n + 1, dtype=np.int32)
+    per_ms = (first.size - 2) / span_ms if span_ms > 0.0 else 0.0
+    _grid(arrival_ms, per_ms, first)
     _leaving(arrival_ms, start_ms, size, left, first, per_ms)
     _leaving(arrival_ms, drop_ms, np.ones(drop_ms.size, dtype=np.int32), left, first, per_ms)
     gone, most = 0, 0
     for query in range(n):
         gone += left[query]
         most = max(most, query - gone)
-    return left, most
+    return most
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -179,14 +192,15 @@ def tally(
     gone, waited_ms = 0, 0.0
     for query in range(arrival_ms.size):
         gone += left[query]
-        waiting[max(query - gone, 0)] += 1
+        waiting[_index(max(query - gone, 0))] += 1
         now_ms, batch = arrival_ms[query], batch_of[query]
         if batch == -1:
             waited_ms += until_ms - min(now_ms, until_ms)
         if batch >= 0:
-            waited_ms += min(start_ms[batch], until_ms) - min(now_ms, until_ms)
-            finish_ms, model = finish_of[batch], model_of[batch]
-            responses[min(int((finish_ms - now_ms) * bins_per_ms), last)] += 1
+            row = _index(batch)
+            waited_ms += min(start_ms[row], until_ms) - min(now_ms, until_ms)
+            finish_ms, model = finish_of[row], _index(model_of[row])
+            responses[_index(min(int((finish_ms - now_ms) * bins_per_ms), last))] += 1
             answered[model] += 1
             if finish_ms <= now_ms + (slos[0] if one_slo else slos[query]) + tolerance_ms:
                 in_time[model] += 1
@@ -203,8 +217,8 @@ def chosen_responses(
     for query in range(arrival_ms.size):
         batch = batch_of[query]
         if batch >= 0:
-            response_ms = finish_of[batch] - arrival_ms[query]
-            if chosen[min(int(response_ms * bins_per_ms), last)]:
+            response_ms = finish_of[_index(batch)] - arrival_ms[query]
+            if chosen[_index(min(int(response_ms * bins_per_ms), last))]:
                 found[size] = response_ms
                 size += 1
     return size
