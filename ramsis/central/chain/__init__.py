@@ -191,19 +191,26 @@ class _Sparse:
         )
         self._constant, self._home = system.constant, home
         self._factors: _Factors | None = None
+        self._found: dict[bool, FloatArray] = {}
         self.direct = False
         if near is not None and near._matrix.shape == self._matrix.shape:
-            self._factors = near._factors
+            self._factors, self._found = near._factors, dict(near._found)
 
     def solved(self, *, turned: bool, exact: float) -> FloatArray | None:
         """The solution of the system, or of the transposed one; None where it is singular."""
+        found = self._solved(turned, exact)
+        if found is not None and np.isfinite(found).all():
+            self._found[turned] = found.copy()
+        return found
+
+    def _solved(self, turned: bool, exact: float) -> FloatArray | None:
         matrix, right = self._matrix, self._constant
         if turned:
             matrix, right = csr_array(matrix.T), np.zeros(len(right))
             right[self._home] = 1.0
         factors = self._factors
         if factors is not None and not self.direct and factors.large:
-            found = _by_steps(matrix, right, factors, turned, exact)
+            found = _by_steps(matrix, right, factors, turned, exact, self._found.get(turned))
             if found is not None:
                 return found
         if not self.direct:
@@ -230,15 +237,20 @@ class _Factors:
 
 
 def _by_steps(
-    matrix: csr_array, right: FloatArray, factors: _Factors, turned: bool, exact: float
+    matrix: csr_array, right: FloatArray, factors: _Factors, turned: bool, exact: float,
+    near: FloatArray | None,
 ) -> FloatArray | None:
-    """The solution by GMRES with the factors of a like matrix; None where that is not quick."""
+    """The solution by GMRES with the factors of a like matrix; None where that is not quick.
+
+    It starts from the solution of a like system, if there is one.
+    """
     first = factors.solve(right, turned)
     if not np.isfinite(first).all():
         return None
     product = LinearOperator(matrix.shape, dtype=float,
                              matvec=lambda x: factors.solve(matrix @ x, turned))
-    found, _ = gmres(product, first, x0=first, rtol=exact, restart=_STEPS, maxiter=1)
+    found, _ = gmres(product, first, x0=first if near is None else near, rtol=exact,
+                     restart=_STEPS, maxiter=1)
     off = factors.solve(right - matrix @ found, turned)
     far = float(np.abs(off).max()) > _SPARE * exact * float(np.abs(found).max())
     return None if far else np.asarray(found + off)
