@@ -428,9 +428,9 @@ def _window_probabilities(
 
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
 def dot(one: FloatArray, other: FloatArray, first: int, stop: int) -> float:
-    """Σ one(i)·other(i) over first <= i < stop, in any order."""
+    """Σ one(i)·other(i) over 0 <= first <= i < stop, in any order."""
     total = 0.0
-    for i in range(first, stop):
+    for i in range(np.uint64(first), np.uint64(stop)):  # whose sign is not looked at each time
         total += one[i] * other[i]
     return total
 
@@ -556,13 +556,10 @@ def best_actions(
                         value[n, j], best[n, j] = found, a
         for j in range(bins):
             if dropped[n, j] > -np.inf:
-                after, incumbent = 0.0, 0.0
-                if n == 0:
-                    after = incumbent = emptied[j]
-                else:
-                    for i in range(j, bins):
-                        after += next_slack[n, j, i] * value[n - 1, i]
-                        incumbent += next_slack[n, j, i] * kept[n - 1, i]
+                after = incumbent = emptied[j]
+                if n > 0:
+                    after = dot(next_slack[n, j], value[n - 1], j, bins)
+                    incumbent = dot(next_slack[n, j], kept[n - 1], j, bins)
                 if dropped[n, j] + after > value[n, j]:
                     value[n, j], best[n, j] = dropped[n, j] + after, -1
                 if place[n, j] < 0:

@@ -36,7 +36,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.arrivals.counts import count_probabilities, counts_cdf, counts_support
 from ramsis.worker.queue import WorkerQueue
 
 __all__ = [
@@ -220,17 +220,28 @@ def continuation_weights(
 def _block_weights(
     queue: WorkerQueue, nodes: NodeSet, part: IntArray, longest_ms: float
 ) -> tuple[FloatArray, FloatArray]:
-    workers, rows = queue.workers, queue.max_queue + 1
+    rows, offset = queue.max_queue + 1, nodes.offset[part]
     top = counts_support(queue.arrivals, longest_ms)
-    cdf = counts_cdf(queue.arrivals, nodes.remaining_ms[part], top)
-    most = max(rows, (top + int(nodes.offset[part].max())) // workers + 1)
-    last = np.arange(1, most + 1) * workers - 1
-    if nodes.offset[part].any():
-        at = last - nodes.offset[part, None]
-        within = np.take_along_axis(cdf, np.clip(at, 0, top), axis=1)
-        within[at < 0] = 0.0
-    else:
-        within = cdf[:, np.minimum(last, top)]
+    windows = max(rows, (top + int(offset.max())) // queue.workers + 1)
+    within = _within_windows(queue, nodes.remaining_ms[part], offset, top, windows)
     distribution = np.diff(within[:, : rows - 1], axis=1, prepend=0.0)
     full = 1.0 - within[:, rows - 2 : rows - 1]
     return np.hstack([distribution, full]), (1.0 - within[:, rows - 1 :]).sum(axis=1)
+
+
+def _within_windows(
+    queue: WorkerQueue, times_ms: FloatArray, offset: IntArray, top: int, windows: int
+) -> FloatArray:
+    """P(offset + arrivals < n·K) for n = 1 … windows, given at most ``top`` arrivals."""
+    workers = queue.workers
+    if offset.any():
+        at = np.arange(1, windows + 1) * workers - 1 - offset[:, None]
+        cdf = counts_cdf(queue.arrivals, times_ms, top)
+        return np.where(at < 0, 0.0, np.take_along_axis(cdf, np.clip(at, 0, top), axis=1))
+    some = top // workers + 1
+    chance = count_probabilities(queue.arrivals, some * workers, times_ms)
+    within = np.ones((len(times_ms), windows))
+    np.cumsum(chance.reshape(len(times_ms), some, workers).sum(axis=2), axis=1,
+              out=within[:, :some])
+    within[:, :some] /= within[:, some - 1 : some].copy()
+    return within
