@@ -18,7 +18,7 @@ __all__ = ["after_idle", "after_last", "after_last_anew", "after_last_kept", "af
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_TIE = 1e-9
+_TIE, _ROUNDING = 1e-9, 1e-12
 _EVEN = 1.0 + 1e-12
 
 
@@ -246,6 +246,29 @@ def _greatest(one: FloatArray, two: FloatArray) -> float:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _first_best(here: FloatArray, then: FloatArray, top: float) -> int:
+    """The first action whose value is the greatest, up to rounding; -1 where there is none."""
+    if top > -np.inf:
+        for a in range(here.size):
+            if here[a] + then[a] >= top - _ROUNDING:
+                return a
+    return -1
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _best_values(
+    earned: FloatArray, after: FloatArray, lowest: IntArray, highest: IntArray
+) -> FloatArray:
+    """Value of the best action, (N, J); -inf where there is none. As for :func:`best_starts`."""
+    lengths, bins = earned.shape[:2]
+    start = np.full((lengths, bins), -np.inf)
+    for n in range(1, lengths):
+        for j in range(lowest[n], highest[n] + 1):
+            start[n, j] = _greatest(earned[n, j], after[n, min(j, after.shape[1] - 1)])
+    return start
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_starts(
     earned: FloatArray, after: FloatArray, lowest: IntArray, highest: IntArray
 ) -> tuple[FloatArray, NDArray[np.int16]]:
@@ -258,32 +281,29 @@ def best_starts(
     lowest, highest : (N,)
         First and last bin to look at.
     """
-    lengths, bins = earned.shape[:2]
-    start = np.full((lengths, bins), -np.inf)
-    chosen = np.full((lengths, bins), -1, np.int16)
-    for n in range(1, lengths):
+    start = _best_values(earned, after, lowest, highest)
+    chosen = np.full(start.shape, -1, np.int16)
+    for n in range(1, start.shape[0]):
         for j in range(lowest[n], highest[n] + 1):
             here, then = earned[n, j], after[n, min(j, after.shape[1] - 1)]
-            top = _greatest(here, then)
-            if top == -np.inf:
-                continue
-            for a in range(here.size):
-                if here[a] + then[a] >= top - 1e-12:
-                    start[n, j], chosen[n, j] = here[a] + then[a], a
-                    break
+            chosen[n, j] = a = _first_best(here, then, start[n, j])
+            if a >= 0:
+                start[n, j] = here[a] + then[a]
     return start, chosen
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def improve_level(
-    model: Model, start: FloatArray, chosen: NDArray[np.int16], after: FloatArray,
-    wait: FloatArray, met: NDArray[np.bool_], to: NDArray[np.int16], action: NDArray[np.int16],
+    model: Model, start: FloatArray, after: FloatArray, wait: FloatArray,
+    met: NDArray[np.bool_], to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
     """Make each decision that is not best the best one; how many, and by how much at most.
 
     Parameters
     ----------
-    start, chosen, after
+    start : (N, J)
+        Value of the best action; it becomes that of waiting where this is as good.
+    after
         As for :func:`best_starts`.
     wait : (N,)
         Values of waiting.
@@ -294,22 +314,22 @@ def improve_level(
     """
     queue, price, after_drop = model.queue, model.price, model.after_drop
     changed, most = 0, 0.0
-    best, what = start.copy(), chosen.copy()
-    best[0, :] = wait[0]
+    best, waits = start, np.zeros(start.shape, np.bool_)
+    best[0, :], waits[0, :] = wait[0], True
     dropped = wait[0]  # most that a shorter queue is worth, plus the price of all of it
     for n in range(1, queue.size):
         reached = dropped
         for j in range(model.lowest[n], model.highest[n] + 1):
-            if best[n, j] <= wait[n] + 1e-12:
-                best[n, j], what[n, j] = wait[n], -1
-            top, level, start_of = best[n, j], n, what[n, j]
+            if best[n, j] <= wait[n] + _ROUNDING:
+                best[n, j], waits[n, j] = wait[n], True
+            top, level, at = best[n, j], n, j
             reached = max(reached, top + price * queue[n])
             if met[n, j] and dropped > top + price * queue[n]:
                 for d in range(n - 1, -1, -1):
                     jj = after_drop[n, d, j]
                     q = best[d, jj] - price * (queue[n] - queue[d])
-                    if q > top + 1e-12:
-                        top, level, start_of = q, d, what[d, jj]
+                    if q > top + _ROUNDING:
+                        top, level, at = q, d, jj
             known, kept = to[n, j], action[n, j]
             if kept < 0:
                 stays = wait[known]
@@ -319,7 +339,9 @@ def improve_level(
                     known, min(jj, after.shape[1] - 1), kept]
             stays -= price * (queue[n] - queue[known])
             if stays == -np.inf or top > stays + _TIE * (1.0 + abs(stays)):
-                to[n, j], action[n, j] = level, start_of
+                to[n, j], action[n, j] = level, -1 if waits[level, at] else _first_best(
+                    model.earned[level, at], after[level, min(at, after.shape[1] - 1)],
+                    best[level, at])
                 changed += 1
                 most = max(most, top - stays)
         dropped = reached
@@ -376,9 +398,9 @@ def improve(
     changed, most = 0, 0.0
     for i in range(1, model.idle.size):
         after = after_starts(model, free, last, gain, i, model.lowest, model.highest)
-        start, chosen = best_starts(model.earned, after, model.lowest, model.highest)
-        number, gained = improve_level(model, start, chosen, after, wait[i],
-                                       every if i == 1 else met, to[i], action[i])
+        start = _best_values(model.earned, after, model.lowest, model.highest)
+        number, gained = improve_level(model, start, after, wait[i], every if i == 1 else met,
+                                       to[i], action[i])
         changed, most = changed + number, max(most, gained)
     return changed, most
 
