@@ -36,7 +36,7 @@ def test_import(benchmark: Any, ledger: Ledger) -> None:
 
 
 def test_lookup(benchmark: Any, ledger: Ledger, profile_file: Path, tmp_path: Path) -> None:
-    settings = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS)
+    settings = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS, late="serve")
     policy = generate_policy(profiles.load(str(profile_file)), 2000.0, settings)
     write(policy, tmp_path / "policy.json")
     selector = runtime.load_selector(tmp_path / "policy.json")
