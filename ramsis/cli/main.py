@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import os
@@ -20,6 +21,7 @@ from click.shell_completion import CompletionItem  # noqa: E402
 
 from ramsis import __version__  # noqa: E402
 from ramsis.errors import RamsisError  # noqa: E402
+from ramsis.garbage import without_collection  # noqa: E402
 
 __all__ = ["cli", "main"]
 
@@ -68,7 +70,11 @@ class _LazyGroup(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        if module not in sys.modules:
+            with without_collection():
+                importlib.import_module(module)
+            gc.freeze()  # what was imported stays, and is not looked through again
+        command: click.Command = getattr(sys.modules[module], attribute)
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
