@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -137,7 +138,7 @@ class LatencyTable:
         """Largest batch size B of the table."""
         return int(self.latency_ms.shape[1])
 
-    @property
+    @cached_property
     def fastest(self) -> int:
         """Index of the model of lowest batch-1 latency (ties: more accurate, then first)."""
         order = np.lexsort((-self.accuracy, self.latency_ms[:, 0]))
