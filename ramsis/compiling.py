@@ -15,7 +15,10 @@ import numba
 import numpy as np
 from numba.core import event
 
-__all__ = ["njit", "uniform"]
+__all__ = ["index", "njit", "uniform"]
+
+index = np.uint64
+"""Of an array, in a compiled loop: the sign of an unsigned one is not looked at each time."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=NamedTuple)

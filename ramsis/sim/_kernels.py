@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.cluster._kernels import quantile
-from ramsis.compiling import njit
+from ramsis.compiling import index, njit
 from ramsis.sim.tables import CentralTables, Tables
 
 __all__ = ["Batches", "Lines", "Terms", "central_queue", "first_come", "round_robin",
@@ -29,7 +29,6 @@ __all__ = ["Batches", "Lines", "Terms", "central_queue", "first_come", "round_ro
 FloatArray = NDArray[np.float64]
 
 _STRETCH = 32  # queries of each worker that are simulated in turn
-_index = np.uint64  # of an array: an unsigned one is not looked at whether it counts from the end
 
 
 class Terms(NamedTuple):
@@ -109,7 +108,7 @@ def _near_bin(
 ) -> int:
     """A slack bin at or a little below that of a slack: one looks on from there."""
     bucket = min(max(slack_ms, 0.0) * per_ms[level], float(first_bin.shape[1] - 1))
-    return int(first_bin[_index(level), _index(bucket)])
+    return int(first_bin[index(level), index(bucket)])
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -120,8 +119,8 @@ def _answer(
     """Model and batch at a level, row and bin, for a uniform number; a batch of 0 drops."""
     level, row, j = place
     other = ((mixed[level, 0] == row) & (mixed[level, 1] == j)) & (coin < chance[level])
-    found = int(model[_index(level), _index(row), _index(j)])
-    size = int(batch[_index(level), _index(row), _index(j)])
+    found = int(model[index(level), index(row), index(j)])
+    size = int(batch[index(level), index(row), index(j)])
     other_found, other_size = int(mixed[level, 2]), int(mixed[level, 3])
     return (other_found if other else found), (other_size if other else size)
 
@@ -196,13 +195,13 @@ def round_robin(
         for worker in range(workers):
             head, queued, free_ms = heads[worker], waiting[worker], free_at[worker]
             while head < end:
-                first_ms = arrival_ms[_index(head)]
+                first_ms = arrival_ms[index(head)]
                 triggered = first_ms >= free_ms
                 if triggered:  # it finds the worker idle
                     now_ms, queued = first_ms, 1
                 else:
                     now_ms, tail = free_ms, head + queued * workers
-                    while tail < n and arrival_ms[_index(tail)] < now_ms:
+                    while tail < n and arrival_ms[index(tail)] < now_ms:
                         tail += workers
                         queued += 1
                 if terms.level < 0:
@@ -232,14 +231,14 @@ def round_robin(
                 if spells:
                     service_ms *= _slower(terms, worker, now_ms)
                 free_ms = now_ms + terms.network_ms + service_ms
-                row = _index(count)
+                row = index(count)
                 start_ms[row] = now_ms
                 finish_ms[row] = free_ms
                 worker_of[row] = worker
                 model_of[row] = model
                 size_of[row] = batch
                 for _ in range(batch):
-                    batch_of[_index(head)] = count
+                    batch_of[index(head)] = count
                     head += workers
                 queued -= batch
                 count += 1

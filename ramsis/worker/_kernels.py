@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals._kernels import poisson_row
-from ramsis.compiling import njit
+from ramsis.compiling import index, njit
 
 __all__ = ["add_after_drops", "best_actions", "dot", "expected_worth", "four_intervals",
            "meet_after_drops", "partial_batch_rows", "poisson_passages", "poisson_phases",
@@ -430,7 +430,7 @@ def _window_probabilities(
 def dot(one: FloatArray, other: FloatArray, first: int, stop: int) -> float:
     """Σ one(i)·other(i) over 0 <= first <= i < stop, in any order."""
     total = 0.0
-    for i in range(np.uint64(first), np.uint64(stop)):  # whose sign is not looked at each time
+    for i in range(index(first), index(stop)):
         total += one[i] * other[i]
     return total
 

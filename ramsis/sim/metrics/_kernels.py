@@ -13,14 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.compiling import njit
+from ramsis.compiling import index, njit
 
 __all__ = ["Record", "Terms", "chosen_responses", "of_batches", "queue_left", "tally"]
 
 FloatArray = NDArray[np.float64]
 
 _FEW = 4  # arrivals that are looked at one by one
-_index = np.uint64  # of an array: an unsigned one is not looked at whether it counts from the end
 
 
 class Record(NamedTuple):
@@ -91,23 +90,23 @@ def _leaving(
         Of ``_grid``.
     """
     n, first_ms, last_ms = arrival_ms.size, arrival_ms[0], arrival_ms[-1]
-    one, few = _index(1), _index(_FEW)
+    one, few = index(1), index(_FEW)
     for i in range(served_ms.size):
         now_ms = served_ms[i]
         if now_ms >= last_ms:
             left[n] += sizes[i]
             continue
-        cell = _index(max((now_ms - first_ms) * per_ms, 0.0))
-        at = _index(first[cell])
-        if at + few <= _index(n):
-            earlier = _index(0)  # counted without a branch, which would be guessed wrong
+        cell = index(max((now_ms - first_ms) * per_ms, 0.0))
+        at = index(first[cell])
+        if at + few <= index(n):
+            earlier = index(0)  # counted without a branch, which would be guessed wrong
             for k in range(_FEW):
-                earlier += _index(arrival_ms[at + _index(k)] <= now_ms)
+                earlier += index(arrival_ms[at + index(k)] <= now_ms)
             at += earlier
         if arrival_ms[at] <= now_ms:
-            high = _index(first[cell + one])
+            high = index(first[cell + one])
             while at < high:
-                middle = (at + high) // _index(2)
+                middle = (at + high) // index(2)
                 if arrival_ms[middle] <= now_ms:
                     at = middle + one
                 else:
@@ -192,15 +191,15 @@ def tally(
     gone, waited_ms = 0, 0.0
     for query in range(arrival_ms.size):
         gone += left[query]
-        waiting[_index(max(query - gone, 0))] += 1
+        waiting[index(max(query - gone, 0))] += 1
         now_ms, batch = arrival_ms[query], batch_of[query]
         if batch == -1:
             waited_ms += until_ms - min(now_ms, until_ms)
         if batch >= 0:
-            row = _index(batch)
+            row = index(batch)
             waited_ms += min(start_ms[row], until_ms) - min(now_ms, until_ms)
-            finish_ms, model = finish_of[row], _index(model_of[row])
-            responses[_index(min(int((finish_ms - now_ms) * bins_per_ms), last))] += 1
+            finish_ms, model = finish_of[row], index(model_of[row])
+            responses[index(min(int((finish_ms - now_ms) * bins_per_ms), last))] += 1
             answered[model] += 1
             if finish_ms <= now_ms + (slos[0] if one_slo else slos[query]) + tolerance_ms:
                 in_time[model] += 1
@@ -217,8 +216,8 @@ def chosen_responses(
     for query in range(arrival_ms.size):
         batch = batch_of[query]
         if batch >= 0:
-            response_ms = finish_of[_index(batch)] - arrival_ms[query]
-            if chosen[_index(min(int(response_ms * bins_per_ms), last))]:
+            response_ms = finish_of[index(batch)] - arrival_ms[query]
+            if chosen[index(min(int(response_ms * bins_per_ms), last))]:
                 found[size] = response_ms
                 size += 1
     return size

@@ -7,15 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.compiling import njit
+from ramsis.compiling import index, njit
 from ramsis.worker._kernels import dot, service_values
 
 __all__ = ["Actions", "Matrix", "Model", "States", "rounds"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-_index = np.uint64  # of an array: an unsigned one is not looked at whether it counts from the end
 
 
 class Matrix(NamedTuple):
@@ -145,8 +143,8 @@ def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: Float
         reached[s] = value[queued[s], bins[s]]
     for i in range(result.size):
         total = 0.0
-        for entry in range(_index(indptr[i]), _index(indptr[i + 1])):
-            total += data[entry] * reached[_index(indices[entry])]
+        for entry in range(index(indptr[i]), index(indptr[i + 1])):
+            total += data[entry] * reached[index(indices[entry])]
         result[i] = total
 
 
