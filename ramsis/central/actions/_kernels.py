@@ -294,14 +294,14 @@ def best_starts(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def improve_level(
-    model: Model, start: FloatArray, after: FloatArray, wait: FloatArray,
+    model: Model, best: FloatArray, after: FloatArray, wait: FloatArray,
     met: NDArray[np.bool_], to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
     """Make each decision that is not best the best one; how many, and by how much at most.
 
     Parameters
     ----------
-    start : (N, J)
+    best : (N, J)
         Value of the best action; it becomes that of waiting where this is as good.
     after
         As for :func:`best_starts`.
@@ -314,7 +314,7 @@ def improve_level(
     """
     queue, price, after_drop = model.queue, model.price, model.after_drop
     changed, most = 0, 0.0
-    best, waits = start, np.zeros(start.shape, np.bool_)
+    waits = np.zeros(best.shape, np.bool_)
     best[0, :], waits[0, :] = wait[0], True
     dropped = wait[0]  # most that a shorter queue is worth, plus the price of all of it
     for n in range(1, queue.size):
@@ -447,7 +447,7 @@ def settle_level(
                 if j == 0:
                     q = max(q, wait[d])
                 drop = max(drop, q - price * (queue[n] - queue[d]))
-            if drop > best + 1e-12:
+            if drop > best + _ROUNDING:
                 best, answer[n, j] = drop, -2
             if j > 0:
                 rate = load if n + 1 == lengths else load / (queue[n + 1] - queue[n])
@@ -456,7 +456,7 @@ def settle_level(
                 then = (rate * then + ends * above[n, j] - gain) / total
                 lasts = np.exp(-total * width_ms[j])
                 waits = (1.0 - lasts) * then + lasts * here[n, j - 1]
-                if waits > best + 1e-12:
+                if waits > best + _ROUNDING:
                     best, answer[n, j] = waits, -1
             here[n, j] = best
     return here, answer

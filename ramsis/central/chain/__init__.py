@@ -159,11 +159,13 @@ class Chain:
                 return None
         if found is None or not np.isfinite(found).all():
             return None
-        if self._sparse is not None and not self._sparse.direct:
-            return found
-        scale = 2.0 if turned else 1.0 + float(np.abs(system.constant).max())
-        off = _kernels.off(system, found, self._home, turned)
-        return found if off <= _RESIDUAL * scale else None
+        if self._sparse is None or self._sparse.direct:
+            scale = 2.0 if turned else 1.0 + float(np.abs(system.constant).max())
+            if _kernels.off(system, found, self._home, turned) > _RESIDUAL * scale:
+                return None
+        if self._sparse is not None:
+            self._sparse.found[turned] = found.copy()
+        return found
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Of waiting and both kinds of deciding (3, I, N); of deciding, one worker idle (N, J)."""
@@ -175,7 +177,15 @@ class Chain:
 
 
 class _Sparse:
-    """The system as a sparse matrix, with factors of its own or of a like one."""
+    """The system as a sparse matrix, with factors of its own or of a like one.
+
+    Attributes
+    ----------
+    found : dict of bool to ndarray, shape (R,)
+        The last solutions of this system or of a like one, by whether it was transposed.
+    direct : bool
+        Whether the factors are its own.
+    """
 
     def __init__(self, system: _kernels.System, home: int, near: _Sparse | None) -> None:
         size = len(system.cost)
@@ -191,26 +201,20 @@ class _Sparse:
         )
         self._constant, self._home = system.constant, home
         self._factors: _Factors | None = None
-        self._found: dict[bool, FloatArray] = {}
+        self.found: dict[bool, FloatArray] = {}
         self.direct = False
         if near is not None and near._matrix.shape == self._matrix.shape:
-            self._factors, self._found = near._factors, dict(near._found)
+            self._factors, self.found = near._factors, dict(near.found)
 
     def solved(self, *, turned: bool, exact: float) -> FloatArray | None:
         """The solution of the system, or of the transposed one; None where it is singular."""
-        found = self._solved(turned, exact)
-        if found is not None and np.isfinite(found).all():
-            self._found[turned] = found.copy()
-        return found
-
-    def _solved(self, turned: bool, exact: float) -> FloatArray | None:
         matrix, right = self._matrix, self._constant
         if turned:
             matrix, right = csr_array(matrix.T), np.zeros(len(right))
             right[self._home] = 1.0
         factors = self._factors
         if factors is not None and not self.direct and factors.large:
-            found = _by_steps(matrix, right, factors, turned, exact, self._found.get(turned))
+            found = _by_steps(matrix, right, factors, turned, exact, self.found.get(turned))
             if found is not None:
                 return found
         if not self.direct:

@@ -91,7 +91,9 @@ def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
         numbers[place[i, 2] : place[i, 3]] = by.ravel()
         if i < top:
             numbers[place[i, 3] : place[i, 3] + d + 1] = gain
-            gain = gain[:d] @ by_wait @ by + gain[:d] @ by_below + gain[d] * _unit(below)
+            onward = gain[:d] @ by_wait @ by + gain[:d] @ by_below
+            onward[-1] += gain[d]
+            gain = onward
         else:
             gain = by[0].copy()
         chosen = np.empty(sizes[i - 1, 0], np.int64)
@@ -131,14 +133,6 @@ def _deciding(
                 row[waits[i, m]] -= weight[x]
         row /= weight[start[r]]
     return by[:, :w].copy(), by[:, w:].copy()
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _unit(size: int) -> FloatArray:
-    """Zeros, but 1 at last."""
-    result = np.zeros(size)
-    result[-1] = 1.0
-    return result
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
