@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import random
-import re
 import select
 import signal
 import subprocess
@@ -69,7 +68,8 @@ class Forked:
     def start(self, spec: Path, out: Path) -> int:
         assert self._parent.stdin
         assert self._parent.stdout
-        print("sweep", spec, "--out", out, sep="\t", file=self._parent.stdin, flush=True)
+        print("sweep", spec, "--out", out, "--processes", 1, sep="\t", file=self._parent.stdin,
+              flush=True)
         return int(self._parent.stdout.readline())
 
     def ended(self) -> bool:
@@ -127,10 +127,6 @@ def test_five_random_kills_end_with_the_tables_of_an_undisturbed_run(
     last = start(spec_file, out, processes=2)
     told, _ = last.communicate(timeout=240)
     assert last.returncode == 0
-    computed, reused = (int(re.search(rf"{word} (\d+)", told)[1])  # type: ignore[index]
-                        for word in ("computed", "reused"))
-    whole = finished(tmp_path / "undisturbed")
-    assert reused >= len(after)  # workers of a killed sweep may have finished what they were at
-    assert computed + reused == len(whole)
+    assert f"reused {len(after)}" in told
     assert tables(out) == tables(tmp_path / "undisturbed")
-    assert finished(out) == whole
+    assert finished(out) == finished(tmp_path / "undisturbed")
