@@ -8,7 +8,8 @@ is Jeffreys' of a Poisson count [2], the quantile α/2 of Gamma(k + 1/2) over N.
 seen yet can only add to v. So at the upper end the half of an event that Jeffreys' has more has
 the weight u, if that is more than the 1/N of those seen: it is the quantile 1 − α/2 of the gamma
 distribution of mean v + u/2 and variance v/N + u²/2 [1]. Without any late query it is still the
-quantile of Gamma(1/2) times u: so many samples are needed for a budget.
+quantile of Gamma(1/2) times u: so many samples are needed for a budget. A rate below 1e-9 counts
+as 0, as v and its variance are then of the size of rounding, and N would be any number.
 
 Nothing is assumed of the law of the service times but that one more sample is no longer, against
 the mean of its batch, than the longest of any batch. That the policy was chosen for the same
@@ -54,7 +55,7 @@ IntArray = NDArray[np.int64]
 CONFIDENCE = 0.95
 """Of the intervals, unless another one is asked for."""
 
-_HARDLY = 1e-9  # of all queries: what serves fewer does not count
+_HARDLY = 1e-9  # of all queries: what serves fewer does not count, and fewer late ones are none
 _LEAST_WEIGHT = 1e-12
 
 
@@ -76,7 +77,7 @@ class Evidence(NamedTuple):
     def of(cls, rate: float, variance: float, weight: float) -> Evidence:
         """From a rate, its variance, and the weight u."""
         weight = max(weight, _LEAST_WEIGHT)
-        if rate <= 0.0 or variance <= 0.0:
+        if rate <= _HARDLY or variance <= 0.0:
             return cls(1.0 / weight, weight)
         return cls(rate / variance, max(weight, variance / rate))
 

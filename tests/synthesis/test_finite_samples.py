@@ -71,6 +71,12 @@ def test_samples_not_seen_yet_raise_the_upper_end_alone() -> None:
     assert Evidence.of(0.0, 0.0, 0.01) == (100.0, 0.01)
 
 
+def test_a_rate_of_the_size_of_rounding_counts_as_none() -> None:
+    """Of a violation rate of 2e-13 any number of samples could be stated."""
+    assert Evidence.of(2.0e-13, 6.6e-31, 0.01) == Evidence.of(0.0, 0.0, 0.01)
+    assert Evidence.of(1e-8, 1e-14, 0.01).samples == pytest.approx(1e6)
+
+
 def test_confidence_is_stated_and_widens_the_interval() -> None:
     profile = one_model("log-normal", 500, 1)
     wide = generate_policy(profile, 20.0, SynthesisSettings(
