@@ -27,6 +27,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import highspy
 import pulp
 
 from ramsis.errors import InvalidValueError, NotConvergedError, describe
@@ -145,7 +146,7 @@ def solve(
 def _relaxed_bound(lp: Any) -> float:
     """The optimum of the linear relaxation; the variables keep their values."""
     values = {variable: variable.varValue for variable in lp.variables()}
-    lp.solve(_Highs(mip=False, msg=False))
+    lp.solve(_Highs(mip=False))
     bound = float(pulp.value(lp.objective))
     for variable, value in values.items():
         variable.varValue = value
@@ -161,16 +162,30 @@ def _set_objective(lp: Any, objective: Any, scale: float) -> None:
     lp.setObjective(pulp.LpAffineExpression([*terms, (one, scale * objective.constant)]))
 
 
+class _Silent(highspy.Highs):  # type: ignore[misc]
+    """HiGHS without a word on standard output.
+
+    HiGHS 1.16 prints its banner when its constructor sets callbacks, before an option can be set.
+    """
+
+    def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
+        self.setOptionValue("output_flag", False)
+        super().enableCallbacks()
+
+
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
-    """HiGHS with user interrupts."""
+    """HiGHS with its own names of options, silent, with user interrupts."""
 
     def createAndConfigureSolver(self, lp: Any) -> None:  # noqa: N802 - PuLP's name
-        super().createAndConfigureSolver(lp)
+        lp.solverModel = _Silent()
         lp.solverModel.HandleUserInterrupt = True
+        for name, value in self.optionsDict.items():
+            lp.solverModel.setOptionValue(name, value)
 
 
 def _with_highs(lp: Any, limits: Limits) -> tuple[Status, float]:
-    solver = _Highs(msg=False, gapRel=limits.gap, timeLimit=limits.seconds,
+    seconds = math.inf if limits.seconds is None else float(limits.seconds)
+    solver = _Highs(mip_rel_gap=limits.gap, time_limit=seconds,
                     mip_feasibility_tolerance=_FEASIBILITY,
                     primal_feasibility_tolerance=_FEASIBILITY, mip_allow_restart=False)
     lp.solverModel = None
@@ -262,6 +277,6 @@ def relaxed_prices(
     """
     scale = (-1.0 if maximise else 1.0) * _SIZE / (size if size > 0 else 1.0)
     _set_objective(lp, objective, scale)
-    lp.solve(_Highs(mip=False, msg=False))
+    lp.solve(_Highs(mip=False))
     dual = lp.solverModel.getSolution().row_dual
     return {name: max(0.0, -float(dual[i]) / abs(scale)) + 0.0 for name, i in rows.items()}

@@ -49,6 +49,16 @@ def test_the_json_document_has_the_promised_keys(
     assert sum(len(group["workers"]) for group in written["groups"]) == len(written["moves"])
 
 
+@pytest.mark.parametrize("solver", ["highs", "cbc"])
+def test_a_solver_prints_nothing_of_its_own(solver: str, tmp_path: Path) -> None:
+    """In a process of its own, since a solver in C++ writes past Python's ``sys.stdout``."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "ramsis", "place", "digits", "--out", tmp_path / "placement.json",
+         "--solver", solver, "--json"], check=False, capture_output=True, text=True)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert json.loads(ran.stdout)["status"] == "optimal"
+
+
 def test_the_tables_say_what_runs_where_and_what_families_get(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "placement.json"
     ran = run("place", "digits", "--out", out)
