@@ -111,6 +111,7 @@ fuzz: $(TEST)
 lint: $(LINT)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	MYPYPATH=scripts $(BIN)/mypy scripts/*.py scripts/live/*.py
 
 bench: $(BENCH)
 	BEFORE=$(BEFORE) $(BIN)/python -m pytest tests/bench --benchmark-only -p no:cacheprovider

@@ -38,7 +38,7 @@ def scan(scheme: str) -> dict[str, Any]:
         "answer": found.workers, "scan": next(one.workers for one in trials if one.met),
         "bound": found.bound_workers, "tried": [one.workers for one in found.trials],
         "points": [(one.workers, one.accuracy, one.simulation.violation_rate, one.met)
-                   for one in trials],
+                   for one in trials if one.simulation],
     }
 
 

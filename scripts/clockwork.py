@@ -116,7 +116,9 @@ def _held(rates: Any, batch_ms: Any, memory_mb: Any) -> list[dict[str, Any]]:
 def trained(scenario: Scenario, rewards: Sequence[str], options: argparse.Namespace,
             folder: Path) -> list[str]:
     """The schedulers that play agents trained on a scenario, one for each reward."""
-    training = needing_extra("training") if rewards else None
+    if not rewards:
+        return []
+    training = needing_extra("training")
     names = []
     for name in rewards:
         settings = training.TrainingSettings(steps=options.steps, imitate=options.imitate,
@@ -153,8 +155,8 @@ def rows_of(
         row = found.row()
         rows.append({**row, "requests_per_cpu_s": round(row["requests"] / took_s)})
     if bound:
-        found = [scenario_bound(scenario, draw_requests(scenario, seed)) for seed in range(seeds)]
-        shares["bound"] = sum(one.share for one in found if one is not None) / seeds
+        bounds = [scenario_bound(scenario, draw_requests(scenario, seed)) for seed in range(seeds)]
+        shares["bound"] = sum(one.share for one in bounds if one is not None) / seeds
     return [{**row, **shares} for row in rows]
 
 

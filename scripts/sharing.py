@@ -11,6 +11,7 @@ import itertools
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for case in cases(given):
         row = results.row({"profile": digest, **settings, **case},
-                          lambda case=case: run_row(given, profile, case))
+                          partial(run_row, given, profile, case))
         rows.append(row)
         print(line_of(row), flush=True)
     return rows
