@@ -34,11 +34,11 @@ def count_in_time(
     queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray,
     levels: FloatArray,
 ) -> FloatArray:
-    """Expected queries in time of each action, (N, J, A); ``slack_ms`` of the k-th: (N, J, B).
+    """Expected queries in time of each action, (N, A, J); ``slack_ms`` of the k-th: (N, J, B).
 
     The slack of a queue's queries does not fall, so each is found from the one before.
     """
-    result = np.zeros((queue.size, slack_ms.shape[1], batch.size))
+    result = np.zeros((queue.size, batch.size, slack_ms.shape[1]))
     last = quantiles.shape[1] - 1
     for n in range(1, queue.size):
         for j in range(slack_ms.shape[1]):
@@ -47,9 +47,9 @@ def count_in_time(
                 if size > queue[n]:
                     continue
                 if slack_ms[n, j, 0] + SLACK_TOLERANCE_MS >= quantiles[a, last]:
-                    result[n, j, a] = size
+                    result[n, a, j] = size
                 elif slack_ms[n, j, size - 1] + SLACK_TOLERANCE_MS >= quantiles[a, 0]:
-                    result[n, j, a] = _in_time(slack_ms[n, j], size, quantiles[a], levels)
+                    result[n, a, j] = _in_time(slack_ms[n, j], size, quantiles[a], levels)
     return result
 
 

@@ -31,7 +31,7 @@ class Model(NamedTuple):
         Distribution of the arrivals until the next worker is free; what is missing to 1 restarts.
     slack_probability : (2, N, J)
         Distribution of the slack bin.
-    in_time, earned : (N, J, A)
+    in_time, earned : (N, A, J)
         Expected queries in time of a batch, and accuracy earned by it less price paid.
     after_drop : (N, N, J)
         Bin after dropping from a level to a lower one.
@@ -102,7 +102,7 @@ def central_model(problem: CentralProblem, restart: float) -> Model:
         arrivals=problem.arrivals_between * stays[:, None],
         slack_probability=problem.slack_distribution,
         in_time=in_time,
-        earned=problem.accuracy * in_time - problem.price * (batch - in_time),
+        earned=problem.accuracy[:, None] * in_time - problem.price * (batch[:, None] - in_time),
         lowest=lowest, highest=highest, edge_ms=problem.slack_ms,
         slack_ms=(problem.slack_ms + np.append(problem.slack_ms[1:], problem.slo_ms)) / 2,
         age_ms=problem.mean_age_ms, left_age=left_age, parts=PARTS,

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from ramsis.central._kernels import bin_below, oldest
 from ramsis.central.model import Model
-from ramsis.compiling import njit
+from ramsis.compiling import index, njit
 
 __all__ = ["after_idle", "after_last", "after_last_anew", "after_last_kept", "after_starts",
-           "best_starts", "improve", "improve_level", "settle_level"]
+           "best_starts", "improve", "settle_level"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -35,7 +35,7 @@ def _dot(one: FloatArray, two: FloatArray) -> float:
 def after_idle(
     model: Model, fewer: FloatArray, same: FloatArray, down: FloatArray
 ) -> FloatArray:
-    """Value of what follows an action that leaves workers idle, (N, 1, A); -inf if too large.
+    """Value of what follows an action that leaves workers idle, (N, A, 1); -inf if too large.
 
     Parameters
     ----------
@@ -45,25 +45,41 @@ def after_idle(
     down : (A,)
         Probability of the former.
     """
-    queue, batch, top = model.queue, model.batch, model.queue.size - 1
-    result = np.full((queue.size, 1, batch.size), -np.inf)
-    one, two = np.empty(queue[-1] + 1), np.empty(queue[-1] + 1)  # of each count
-    for count in range(one.size):
-        low, share = model.low[count], model.share[count]
-        next_ = min(low + 1, top)
-        one[count] = (1.0 - share) * fewer[low] + share * fewer[next_]
-        two[count] = (1.0 - share) * same[low] + share * same[next_]
-    for n in range(1, queue.size):
-        for a in range(batch.size):
-            left = queue[n] - batch[a]
-            if left >= 0:
-                result[n, 0, a] = down[a] * one[left] + (1.0 - down[a]) * two[left]
+    result = np.full((model.queue.size, model.batch.size, 1), -np.inf)
+    one, two = np.empty(model.low.size), np.empty(model.low.size)  # of each count
+    _between(model, fewer, 0, one.size, one)
+    _between(model, same, 0, two.size, two)
+    for n in range(1, model.queue.size):
+        _after_idle(model, n, one, two, down, result[n])
     return result
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _between(
+    model: Model, values: FloatArray, first: int, end: int, result: FloatArray
+) -> None:
+    """Write the values of queues of first … end − 1 queries, by those of the levels, (N,)."""
+    top = model.queue.size - 1
+    for count in range(first, end):
+        low, share = model.low[count], model.share[count]
+        result[count] = (1.0 - share) * values[low] + share * values[min(low + 1, top)]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _after_idle(
+    model: Model, n: int, fewer: FloatArray, same: FloatArray, down: FloatArray,
+    result: FloatArray,
+) -> None:
+    """Write row n of :func:`after_idle`, (A, 1); the values are by count."""
+    for a in range(model.batch.size):
+        left = model.queue[n] - model.batch[a]
+        if left >= 0:
+            result[a, 0] = down[a] * fewer[left] + (1.0 - down[a]) * same[left]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def after_last(model: Model, free: FloatArray, cost: FloatArray) -> FloatArray:
-    """Value of what follows an action that takes the last idle worker, (N, 1, A).
+    """Value of what follows an action that takes the last idle worker, (N, A, 1).
 
     Parameters
     ----------
@@ -73,7 +89,7 @@ def after_last(model: Model, free: FloatArray, cost: FloatArray) -> FloatArray:
         Gain times the time until the next worker is free.
     """
     queue, batch, arrivals = model.queue, model.batch, model.arrivals
-    result = np.full((queue.size, 1, batch.size), -np.inf)
+    result = np.full((queue.size, batch.size, 1), -np.inf)
     value = np.empty(queue[-1] + arrivals.shape[1] + 1)  # of each count
     for count in range(value.size):
         over = max(count - queue[-1], 0)
@@ -88,7 +104,7 @@ def after_last(model: Model, free: FloatArray, cost: FloatArray) -> FloatArray:
         for n in range(1, queue.size):
             left = queue[n] - batch[a]
             if left >= 0:
-                result[n, 0, a] = -cost[a] + _dot(arrivals[a, :most], value[left : left + most])
+                result[n, a, 0] = -cost[a] + _dot(arrivals[a, :most], value[left : left + most])
     return result
 
 
@@ -96,7 +112,7 @@ def after_last(model: Model, free: FloatArray, cost: FloatArray) -> FloatArray:
 def after_last_kept(
     model: Model, last: FloatArray, cost: FloatArray, from_bin: IntArray, upto: IntArray
 ) -> FloatArray:
-    """The same with the head's age kept, (N, J, A); -inf where nothing would be in time.
+    """The same with the head's age kept, (N, A, J); -inf where nothing would be in time.
 
     Parameters
     ----------
@@ -115,7 +131,7 @@ def after_last_kept(
     per_ms[:-1] = 1.0 / np.diff(model.slack_ms)
     even = bins > 1 and per_ms[:-1].max() <= per_ms[0] * _EVEN and per_ms[0] <= (
         per_ms[:-1].min() * _EVEN)
-    result = np.full((lengths, bins, batch.size), -np.inf)
+    result = np.full((lengths, batch.size, bins), -np.inf)
     where, head_ms = np.empty(bins, np.int64), np.empty(bins * parts.size)
     for a in range(batch.size):
         most = arrivals.shape[1]
@@ -127,10 +143,10 @@ def after_last_kept(
                 continue
             found = 0
             for j in range(from_bin[n], upto[n] + 1):
-                if model.in_time[n, j, a] == 0.0:
+                if model.in_time[n, a, j] == 0.0:
                     continue
                 if left == 0:
-                    result[n, j, a] = anew[a]
+                    result[n, a, j] = anew[a]
                     continue
                 for part in range(parts.size):
                     head_ms[found * parts.size + part] = (
@@ -145,7 +161,7 @@ def after_last_kept(
                 value = -cost[a]
                 for part in range(parts.size):
                     value += parts[part] * worth[i * parts.size + part]
-                result[n, where[i], a] = value
+                result[n, a, where[i]] = value
     return result
 
 
@@ -237,35 +253,31 @@ def after_last_anew(model: Model, last: FloatArray, cost: FloatArray) -> FloatAr
 
 
 @njit(cache=True, fastmath={"nnan", "nsz"})  # type: ignore[untyped-decorator,unused-ignore]
-def _greatest(one: FloatArray, two: FloatArray) -> float:
-    """Maximum of a sum."""
-    top = -np.inf
-    for a in range(one.size):
-        top = max(top, one[a] + two[a])
-    return top
+def _greatest(
+    earned: FloatArray, after: FloatArray, first: int, end: int, result: FloatArray
+) -> None:
+    """Write the value of the best action in the bins first … end − 1 of (J,); -inf if none.
+
+    ``earned`` is (A, J) and ``after`` (A, 1 or J), as for :func:`best_starts`.
+    """
+    for a in range(after.shape[0]):
+        if after.shape[1] > 1:
+            for j in range(index(first), index(end)):
+                result[j] = max(result[j], earned[a, j] + after[a, j])
+        elif after[a, 0] > -np.inf:
+            then = after[a, 0]
+            for j in range(index(first), index(end)):
+                result[j] = max(result[j], earned[a, j] + then)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _first_best(here: FloatArray, then: FloatArray, top: float) -> int:
+def _first_best(earned: FloatArray, after: FloatArray, j: int, top: float) -> int:
     """The first action whose value is the greatest, up to rounding; -1 where there is none."""
     if top > -np.inf:
-        for a in range(here.size):
-            if here[a] + then[a] >= top - _ROUNDING:
+        for a in range(after.shape[0]):
+            if earned[a, j] + after[a, min(j, after.shape[1] - 1)] >= top - _ROUNDING:
                 return a
     return -1
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _best_values(
-    earned: FloatArray, after: FloatArray, lowest: IntArray, highest: IntArray
-) -> FloatArray:
-    """Value of the best action, (N, J); -inf where there is none. As for :func:`best_starts`."""
-    lengths, bins = earned.shape[:2]
-    start = np.full((lengths, bins), -np.inf)
-    for n in range(1, lengths):
-        for j in range(lowest[n], highest[n] + 1):
-            start[n, j] = _greatest(earned[n, j], after[n, min(j, after.shape[1] - 1)])
-    return start
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -276,55 +288,69 @@ def best_starts(
 
     Parameters
     ----------
-    earned : (N, J, A), after : (N, 1 or J, A)
+    earned : (N, A, J), after : (N, A, 1 or J)
         What a batch earns and what follows it.
     lowest, highest : (N,)
         First and last bin to look at.
     """
-    start = _best_values(earned, after, lowest, highest)
-    chosen = np.full(start.shape, -1, np.int16)
-    for n in range(1, start.shape[0]):
+    lengths, _, bins = earned.shape
+    start, chosen = np.full((lengths, bins), -np.inf), np.full((lengths, bins), -1, np.int16)
+    for n in range(1, lengths):
+        _greatest(earned[n], after[n], lowest[n], highest[n] + 1, start[n])
         for j in range(lowest[n], highest[n] + 1):
-            here, then = earned[n, j], after[n, min(j, after.shape[1] - 1)]
-            chosen[n, j] = a = _first_best(here, then, start[n, j])
+            chosen[n, j] = a = _first_best(earned[n], after[n], j, start[n, j])
             if a >= 0:
-                start[n, j] = here[a] + then[a]
+                start[n, j] = earned[n, a, j] + after[n, a, min(j, after.shape[2] - 1)]
     return start, chosen
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def improve_level(
-    model: Model, best: FloatArray, after: FloatArray, wait: FloatArray,
+def _improve_level(
+    model: Model, i: int, after: FloatArray, free: FloatArray, wait: FloatArray,
     met: NDArray[np.bool_], to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
     """Make each decision that is not best the best one; how many, and by how much at most.
 
     Parameters
     ----------
-    best : (N, J)
-        Value of the best action; it becomes that of waiting where this is as good.
+    i : int
+        Level of idle workers.
     after
-        As for :func:`best_starts`.
+        As for :func:`best_starts`; where i > 1 it is written here.
+    free : (I, N)
+        Values of deciding at an end of a batch; those of the level, and of fewer idle workers,
+        become those with the decisions as changed.
     wait : (N,)
         Values of waiting.
     met : (N, J)
-        Where a decision is made: elsewhere none but the first start after drops is needed.
+        Where a decision is made.
     to, action : (N, J)
         The policy, changed in place.
     """
     queue, price, after_drop = model.queue, model.price, model.after_drop
+    fewer, same, down = np.empty(0), np.empty(0), np.empty(0)
+    if i > 1:
+        fewer, same = np.empty(model.low.size), np.empty(model.low.size)
+        down = model.held / (model.idle[i] - model.idle[i - 1])
+        _between(model, free[i - 1], 0, fewer.size, fewer)
     changed, most = 0, 0.0
-    waits = np.zeros(best.shape, np.bool_)
+    best, waits = np.full(met.shape, -np.inf), np.zeros(met.shape, np.bool_)
     best[0, :], waits[0, :] = wait[0], True
     dropped = wait[0]  # most that a shorter queue is worth, plus the price of all of it
     for n in range(1, queue.size):
+        if i > 1:
+            _between(model, free[i], queue[n - 1], queue[n], same)
+            _after_idle(model, n, fewer, same, down, after[n])
+        _greatest(model.earned[n], after[n], model.lowest[n], model.highest[n] + 1, best[n])
         reached = dropped
         for j in range(model.lowest[n], model.highest[n] + 1):
             if best[n, j] <= wait[n] + _ROUNDING:
                 best[n, j], waits[n, j] = wait[n], True
             top, level, at = best[n, j], n, j
             reached = max(reached, top + price * queue[n])
-            if met[n, j] and dropped > top + price * queue[n]:
+            if not met[n, j]:
+                continue
+            if dropped > top + price * queue[n]:
                 for d in range(n - 1, -1, -1):
                     jj = after_drop[n, d, j]
                     q = best[d, jj] - price * (queue[n] - queue[d])
@@ -335,15 +361,16 @@ def improve_level(
                 stays = wait[known]
             else:
                 jj = after_drop[n, known, j]
-                stays = model.earned[known, jj, kept] + after[
-                    known, min(jj, after.shape[1] - 1), kept]
+                stays = model.earned[known, kept, jj] + after[
+                    known, kept, min(jj, after.shape[2] - 1)]
             stays -= price * (queue[n] - queue[known])
             if stays == -np.inf or top > stays + _TIE * (1.0 + abs(stays)):
                 to[n, j], action[n, j] = level, -1 if waits[level, at] else _first_best(
-                    model.earned[level, at], after[level, min(at, after.shape[1] - 1)],
-                    best[level, at])
+                    model.earned[level], after[level], at, best[level, at])
                 changed += 1
                 most = max(most, top - stays)
+                if stays > -np.inf:
+                    free[i, n] += model.slack_probability[1, n, j] * (top - stays)
         dropped = reached
     return changed, most
 
@@ -364,7 +391,7 @@ def after_starts(
 
     Returns
     -------
-    (N, 1, A), or (N, J, A) with the head's age kept
+    (N, A, 1), or (N, A, J) with the head's age kept
     """
     if i > 1:
         return after_idle(model, free[i - 1], free[i],
@@ -395,12 +422,12 @@ def improve(
         for j in range(bins):
             met[n, j] = (model.slack_probability[0, n, j] > 0.0
                          or model.slack_probability[1, n, j] > 0.0)
-    changed, most = 0, 0.0
-    for i in range(1, model.idle.size):
-        after = after_starts(model, free, last, gain, i, model.lowest, model.highest)
-        start = _best_values(model.earned, after, model.lowest, model.highest)
-        number, gained = improve_level(model, start, after, wait[i], every if i == 1 else met,
-                                       to[i], action[i])
+    free = free.copy()
+    after = after_starts(model, free, last, gain, 1, model.lowest, model.highest)
+    changed, most = _improve_level(model, 1, after, free, wait[1], every, to[1], action[1])
+    after = np.full((lengths, model.batch.size, 1), -np.inf)
+    for i in range(2, model.idle.size):
+        number, gained = _improve_level(model, i, after, free, wait[i], met, to[i], action[i])
         changed, most = changed + number, max(most, gained)
     return changed, most
 

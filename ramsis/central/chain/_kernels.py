@@ -102,8 +102,8 @@ def rows(model: Model, to: NDArray[np.int16], action: NDArray[np.int16]) -> Syst
                     level, a = to[1, n, j], action[1, n, j]
                     e = _write(system, e, r - 1, -1.0)
                     system.constant[r] = (
-                        model.earned[level, model.after_drop[n, level, j], a]
-                        - model.earned[level, model.after_drop[n, level, j - 1], a])
+                        model.earned[level, a, model.after_drop[n, level, j]]
+                        - model.earned[level, a, model.after_drop[n, level, j - 1]])
                 else:
                     e = _last_row(model, n, j, to[1, n, j], action[1, n, j], system, e)
             system.end[r] = e
@@ -182,7 +182,7 @@ def _deciding_rows(
                     p += drawn[0, n, j]
                     q += drawn[1, n, j]
                     if a >= 0:
-                        worth = earned[level, after_drop[n, level, j], a]
+                        worth = earned[level, a, after_drop[n, level, j]]
                         of_p += drawn[0, n, j] * worth
                         of_q += drawn[1, n, j] * worth
                     j += 1
@@ -253,7 +253,7 @@ def _last_row(
     if a < 0:
         return _write(system, e, lengths + level, -1.0)
     jj = model.after_drop[n, level, j]
-    constant[r] += model.earned[level, jj, a]
+    constant[r] += model.earned[level, a, jj]
     left = model.queue[level] - model.batch[a]
     if model.carries and left == 0:
         return _write(system, e, first + lengths * bins + a, -1.0)
@@ -380,7 +380,7 @@ def rates(
                     if a < 0:
                         continue
                     jj = model.after_drop[n, level, j]
-                    good = model.in_time[level, jj, a]
+                    good = model.in_time[level, a, jj]
                     batches[a] += p
                     in_time[a] += p * good
                     mean_late += p * (1.0 - good / model.batch[a])
