@@ -146,36 +146,61 @@ class ActionSet:
         return tuple(action for actions in self.by_queue for action in actions)
 
     @cached_property
+    def sizes(self) -> IntArray:
+        """Number of actions with n = 1 … N queued, and in the full state; shape (N+1,)."""
+        return np.array([len(actions) for actions in self.by_queue])
+
+    @cached_property
+    def first(self) -> IntArray:
+        """Index into ``listed`` of the first of them; shape (N+1,)."""
+        return np.cumsum(self.sizes) - self.sizes
+
+    @cached_property
+    def code(self) -> IntArray:
+        """Of all actions; shape (A,)."""
+        return np.array([action.code for action in self.listed])
+
+    @cached_property
+    def admissible(self) -> NDArray[np.bool_]:
+        """The slack bins of all actions; shape (A, D+1)."""
+        first, stop = np.array([(one.first_bin, one.stop_bin) for one in self.listed]).T[..., None]
+        j = np.arange(self.bins)
+        return np.asarray((first <= j) & (j < stop))
+
+    @cached_property
     def _indices(self) -> IntArray:
-        """Index into ``listed`` by [n − 1, code, j], −1 where there is no such action."""
-        codes = 2 + max(action.code for action in self.listed)
-        indices = np.full((len(self.by_queue), codes, self.bins), -1, dtype=np.int64)
-        index = 0
-        for own, actions in zip(indices, self.by_queue, strict=True):
-            for action in actions:
-                own[action.code, action.bins] = index
-                index += 1
+        """Index into ``listed`` by [n − 1, code + 1, j], −1 where there is no such action."""
+        indices = np.full((len(self.by_queue), self.code.max() + 2, self.bins), -1, dtype=np.int64)
+        index, j = np.nonzero(self.admissible)
+        queued = np.repeat(np.arange(len(self.by_queue)), self.sizes)
+        indices[queued[index], self.code[index] + 1, j] = index
         return indices
 
     @cached_property
-    def _arrays(self) -> Outcome:
-        """The attributes of all actions, shape (A,), and by slack, shape (A, D+1)."""
-        model, batch, service = (
-            np.array([getattr(action, name) for action in self.listed])
-            for name in ("model", "batch", "service")
-        )
+    def arrays(self) -> Outcome:
+        """The attributes of all actions, shape (A, 1), and by slack, shape (A, D+1)."""
+        model, batch, service = np.array(
+            [(action.model, action.batch, action.service) for action in self.listed]).T[..., None]
         in_time, head_in_time = np.zeros((2, len(self.listed), self.bins))
         for i, action in enumerate(self.listed):
             in_time[i, action.bins] = action.in_time
             head_in_time[i, action.bins] = action.head_in_time
         return Outcome(model, batch, service, in_time, head_in_time)
 
+    @cached_property
+    def _corner(self) -> IntArray:
+        """Where each state's drop stands in ``_indices``, if that is laid flat; (N+1, D+1)."""
+        queues, codes, bins = self._indices.shape
+        corner: IntArray = np.arange(queues)[:, None] * (codes * bins) + np.arange(bins)
+        return corner
+
     def index_of(self, codes: IntArray) -> IntArray:
         """Index into ``listed`` of the codes of all states, (N+1, D+1); −1 where inadmissible."""
-        n, j = np.ogrid[: len(self.by_queue), : self.bins]
         known = (codes >= DROP) & (codes < self._indices.shape[1] - 1)
-        found = self._indices[n, np.where(known, codes, DROP), j]
-        return np.where(known, found, -1)
+        if not known.all():
+            return np.where(known, self.index_of(np.where(known, codes, DROP)), -1)
+        found: IntArray = self._indices.reshape(-1)[self._corner + (codes + 1) * self.bins]
+        return found
 
     def outcome(self, codes: IntArray) -> Outcome:
         """What admissible codes of all states, (N+1, D+1), come to."""
@@ -184,6 +209,6 @@ class ActionSet:
     def outcome_of(self, index: IntArray) -> Outcome:
         """The same of indices into ``listed``."""
         j = np.arange(self.bins)
-        model, batch, service, in_time, head_in_time = self._arrays
-        return Outcome(model[index], batch[index], service[index], in_time[index, j],
+        model, batch, service, in_time, head_in_time = self.arrays
+        return Outcome(model[index, 0], batch[index, 0], service[index, 0], in_time[index, j],
                        head_in_time[index, j])

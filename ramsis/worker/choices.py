@@ -48,29 +48,25 @@ class Choices:
     @classmethod
     def of(cls, problem: WorkerProblem) -> Choices:
         """Those of a problem with maximal batching."""
-        by_queue = problem.actions.by_queue
-        serving = [[action for action in actions if not action.drops] for actions in by_queue]
-        shape = (len(by_queue), max(1, *(len(actions) for actions in serving)))
+        actions = problem.actions
+        serves = actions.code != DROP  # a drop is the last action of its state
+        queued = np.repeat(np.arange(len(actions.sizes)), actions.sizes)
+        at = queued[serves], (np.arange(len(queued)) - actions.first[queued])[serves]
+        shape = (len(actions.sizes), 1 + int(at[1].max(initial=0)))
         code, service = np.zeros((2, *shape), dtype=np.int64)
         cost, reward = np.zeros(shape), np.full((*shape, problem.bins + 1), -np.inf)
-        dropped = np.full((len(by_queue), problem.bins + 1), -np.inf)
-        drop_cost = np.zeros(len(by_queue))
-        for n, every in enumerate(by_queue):
-            for drop in (action for action in every if action.drops):
-                dropped[n, drop.bins] = problem.reward(drop)
-                drop_cost[n] = problem.cost(drop.batch)
-        for n, actions in enumerate(serving):
-            for a, action in enumerate(actions):
-                code[n, a], service[n, a] = action.code, action.service
-                cost[n, a] = problem.cost(action.batch)
-                reward[n, a, action.bins] = problem.reward(action)
+        dropped, drop_cost = np.full((shape[0], problem.bins + 1), -np.inf), np.zeros(shape[0])
+        earned, costs = problem.rewards_and_costs(actions.arrays)
+        earned = np.where(actions.admissible, earned, -np.inf)
+        code[at], service[at] = actions.code[serves], actions.arrays.service[serves, 0]
+        cost[at], reward[at] = costs[serves, 0], earned[serves]
+        dropped[queued[~serves]], drop_cost[queued[~serves]] = earned[~serves], costs[~serves, 0]
         return cls(problem, code, service, cost, reward, dropped, drop_cost)
 
     def place_of(self, codes: IntArray) -> IntArray:
         """Place of the actions with these codes in each state, (N+1, D+1); −1 for drops."""
-        sizes = [len(actions) for actions in self.problem.actions.by_queue]
-        first = np.cumsum([0, *sizes[:-1]])
-        return np.where(codes < 0, -1, self.problem.actions.index_of(codes) - first[:, None])
+        actions = self.problem.actions
+        return np.where(codes < 0, -1, actions.index_of(codes) - actions.first[:, None])
 
     def code_at(self, place: IntArray) -> IntArray:
         """The inverse of :meth:`place_of`."""

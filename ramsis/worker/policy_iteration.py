@@ -136,9 +136,11 @@ def solve_on_nodes(
         When there are no rounds, or the initial policy has an action that is not admissible.
     """
     check_number_of("rounds", max_rounds, where="max_rounds")
-    start = mdp.problem.fastest_policy() if initial is None else initial
-    mdp.problem.check_policy(start)
-    first, done = first_rounds(mdp, start, max_rounds - 1)
+    if initial is None:
+        initial = mdp.problem.fastest_policy()
+    else:
+        mdp.problem.check_policy(initial)
+    first, done = first_rounds(mdp, initial, max_rounds - 1)
     last = improve_until_stable(
         first,
         lambda policy, reference, restart: evaluate_on_nodes(

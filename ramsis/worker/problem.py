@@ -192,7 +192,7 @@ class WorkerProblem(WorkerQueue):
         return accuracy * good - self.violation_price * (self.cost(action.batch) - good)
 
     def rewards_and_costs(self, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
-        """Reward and cost of each state under a policy, shape (N+1, D+1) each."""
+        """Reward and cost of each state under a policy, or of actions; as the outcome's shape."""
         per_query = self.objective is Objective.PER_QUERY
         good = outcome.in_time if per_query else outcome.head_in_time
         cost = outcome.batch.astype(float) if per_query else np.ones_like(good)

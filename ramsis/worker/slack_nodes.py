@@ -110,39 +110,35 @@ class NodeSet:
         return late
 
 
-def _widest_cell(queue: WorkerQueue, finer: float) -> Callable[[float], float]:
-    """How wide a cell may be that starts at x."""
+def _widest_cell(queue: WorkerQueue, finer: float) -> Callable[[FloatArray], FloatArray]:
+    """How wide cells may be that start at some x."""
     slo, shortest = queue.slo_ms, float(queue.services.latency_ms[0])
 
-    def width_at(x: float) -> float:
-        within = min(slo / CELLS_PER_SLO, max(x, shortest) / 8)
-        return (within if x < slo else x / 16) / finer
+    def width_at(x: FloatArray) -> FloatArray:
+        within = np.minimum(slo / CELLS_PER_SLO, np.maximum(x, shortest) / 8)
+        return np.where(x < slo, within, x / 16) / finer
 
     return width_at
 
 
-def _cell_edges(queue: WorkerQueue, width_at: Callable[[float], float]) -> FloatArray:
+def _cell_edges(queue: WorkerQueue, width_at: Callable[[FloatArray], FloatArray]) -> FloatArray:
     """Bin edges, latencies that are not too near another edge, and cuts of what is too wide."""
-    latencies = queue.services.latency_ms
-    longest = float(latencies[-1])
+    *latencies, longest = queue.services.latency_ms.tolist()
     slack_edges = queue.slo_ms - queue.slack_ms[::-1]
     fixed = [*slack_edges[slack_edges < longest].tolist(), longest]
-    for latency in latencies[:-1].tolist():
+    nearest = width_at(np.array(latencies)) / 8
+    for latency, room in zip(latencies, nearest.tolist(), strict=True):
         at = bisect_left(fixed, latency)
-        near = min(abs(one - latency) for one in fixed[max(at - 1, 0) : at + 1])
-        if near >= width_at(latency) / 8:
+        if min(abs(one - latency) for one in fixed[max(at - 1, 0) : at + 1]) >= room:
             fixed.insert(at, latency)
-    edges = [0.0]
-    for high in fixed[1:]:
-        _cut(edges, high, width_at)
-    return np.array(edges)
-
-
-def _cut(edges: list[float], high: float, width_at: Callable[[float], float]) -> None:
-    """Go on from the last edge to ``high`` in cells no wider than ``width_at`` their start."""
-    while (pieces := math.ceil((high - edges[-1]) / width_at(edges[-1]) - 1e-9)) > 1:
-        edges.append(edges[-1] + (high - edges[-1]) / pieces)
-    edges.append(high)
+    edges = np.array(fixed)
+    while True:  # the first piece of each cell that is too wide is cut off
+        low, width = edges[:-1], np.diff(edges)
+        pieces = np.ceil(width / width_at(low) - 1e-9)
+        wide = np.flatnonzero(pieces > 1)
+        if not len(wide):
+            return edges
+        edges = np.insert(edges, wide + 1, low[wide] + width[wide] / pieces[wide])
 
 
 def quadrature_nodes(
@@ -159,8 +155,7 @@ def quadrature_nodes(
     middle = (edges[:-1] + edges[1:]) / 2
     bins = np.searchsorted(queue.slack_ms, queue.slo_ms - middle, side="right") - 1
     bins = np.clip(bins, -1 if overdue else 0, queue.bins - 1)
-    allowed = np.array([width_at(low) for low in edges[:-1].tolist()])
-    points = np.where(width <= allowed / 4, 1, 2)
+    points = np.where(width <= width_at(edges[:-1]) / 4, 1, 2)
     half = np.where(points == 2, width / math.sqrt(12.0), 0.0)
     x = np.repeat(middle, points)
     first = np.cumsum(points) - points
