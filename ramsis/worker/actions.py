@@ -146,14 +146,15 @@ class ActionSet:
         return tuple(action for actions in self.by_queue for action in actions)
 
     @cached_property
-    def sizes(self) -> IntArray:
-        """Number of actions with n = 1 … N queued, and in the full state; shape (N+1,)."""
-        return np.array([len(actions) for actions in self.by_queue])
+    def first(self) -> IntArray:
+        """Index into ``listed`` of the first action of each queue; shape (N+1,)."""
+        return np.searchsorted(self.row, np.arange(len(self.by_queue)))
 
     @cached_property
-    def first(self) -> IntArray:
-        """Index into ``listed`` of the first of them; shape (N+1,)."""
-        return np.cumsum(self.sizes) - self.sizes
+    def row(self) -> IntArray:
+        """Place in ``by_queue`` of all actions, n − 1; shape (A,)."""
+        sizes = [len(actions) for actions in self.by_queue]
+        return np.repeat(np.arange(len(sizes)), sizes)
 
     @cached_property
     def code(self) -> IntArray:
@@ -172,8 +173,7 @@ class ActionSet:
         """Index into ``listed`` by [n − 1, code + 1, j], −1 where there is no such action."""
         indices = np.full((len(self.by_queue), self.code.max() + 2, self.bins), -1, dtype=np.int64)
         index, j = np.nonzero(self.admissible)
-        queued = np.repeat(np.arange(len(self.by_queue)), self.sizes)
-        indices[queued[index], self.code[index] + 1, j] = index
+        indices[self.row[index], self.code[index] + 1, j] = index
         return indices
 
     @cached_property

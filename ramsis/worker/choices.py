@@ -49,10 +49,9 @@ class Choices:
     def of(cls, problem: WorkerProblem) -> Choices:
         """Those of a problem with maximal batching."""
         actions = problem.actions
-        serves = actions.code != DROP  # a drop is the last action of its state
-        queued = np.repeat(np.arange(len(actions.sizes)), actions.sizes)
-        at = queued[serves], (np.arange(len(queued)) - actions.first[queued])[serves]
-        shape = (len(actions.sizes), 1 + int(at[1].max(initial=0)))
+        row, serves = actions.row, actions.code != DROP  # a drop is the last action of its state
+        at = row[serves], (np.arange(len(row)) - actions.first[row])[serves]
+        shape = (len(actions.by_queue), 1 + int(at[1].max(initial=0)))
         code, service = np.zeros((2, *shape), dtype=np.int64)
         cost, reward = np.zeros(shape), np.full((*shape, problem.bins + 1), -np.inf)
         dropped, drop_cost = np.full((shape[0], problem.bins + 1), -np.inf), np.zeros(shape[0])
@@ -60,7 +59,7 @@ class Choices:
         earned = np.where(actions.admissible, earned, -np.inf)
         code[at], service[at] = actions.code[serves], actions.arrays.service[serves, 0]
         cost[at], reward[at] = costs[serves, 0], earned[serves]
-        dropped[queued[~serves]], drop_cost[queued[~serves]] = earned[~serves], costs[~serves, 0]
+        dropped[row[~serves]], drop_cost[row[~serves]] = earned[~serves], costs[~serves, 0]
         return cls(problem, code, service, cost, reward, dropped, drop_cost)
 
     def place_of(self, codes: IntArray) -> IntArray:

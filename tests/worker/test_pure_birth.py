@@ -12,15 +12,18 @@ from scipy.stats import poisson
 from ramsis.worker.pure_birth import PureBirthProcess
 
 
-def law(rates: np.ndarray, time: float) -> np.ndarray:
-    """exp(G t) of a pure-birth process whose highest level keeps what reaches it.
-
-    In another order of levels, as SciPy divides by differences of rates where a matrix is
-    triangular, also where they are all but equal.
-    """
+def generator(rates: np.ndarray) -> np.ndarray:
+    """G of a pure-birth process whose highest level keeps what reaches it."""
     out = np.append(rates[:-1], 0.0)
-    generator = np.diag(-out) + np.diag(out[:-1], 1)
-    turned = np.roll(generator, (1, 1), axis=(0, 1))
+    return np.diag(-out) + np.diag(out[:-1], 1)
+
+
+def law(rates: np.ndarray, time: float) -> np.ndarray:
+    """exp(G t), in another order of levels.
+
+    Where a matrix is triangular SciPy divides by differences of rates, all but equal ones too.
+    """
+    turned = np.roll(generator(rates), (1, 1), axis=(0, 1))
     return np.roll(expm(turned * time), (-1, -1), axis=(0, 1))
 
 
