@@ -14,8 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 import numba
 import numpy as np
 from numba.core import event
+from numpy.typing import NDArray
 
-__all__ = ["index", "njit", "uniform"]
+__all__ = ["dot", "index", "njit", "uniform"]
 
 index = np.uint64
 """Of an array, in a compiled loop: the sign of an unsigned one is not looked at each time."""
@@ -33,6 +34,15 @@ def njit(**options: Any) -> Callable[[F], F]:
             return numba.njit(**{**options, "cache": False})(function)  # type: ignore[no-any-return]
 
     return compiled
+
+
+@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
+def dot(one: NDArray[np.float64], other: NDArray[np.float64], first: int, stop: int) -> float:
+    """Σ one(i)·other(i) over 0 <= first <= i < stop, in any order."""
+    total = 0.0
+    for i in range(index(first), index(stop)):
+        total += one[i] * other[i]
+    return total
 
 
 def uniform(arguments: T) -> T:

@@ -12,12 +12,12 @@ with h = L/SLO, a_k the distribution of the arrivals until the next worker is fr
 any number of drops at −p each. One linear system gives g and all values; the transposed one gives
 how often each row is visited (:mod:`ramsis.central.chain`). Improvement takes the best action at
 every (i, n, slack bin), and keeps the old one unless another gains more than 1e-9
-(:mod:`ramsis.central.actions`). It goes from few idle workers and short queues up, and a start
-leads down: V_d there counts what was just decided (Gauss-Seidel; Puterman 1994, §6.3.3), so that
-fewer rounds are needed. It stops when no action gains more than 1e-6, in states that the
-policy never comes to as well: real workers come to more states than the model. Until then values
-need only be exact to 1e-5 of what the last round gained. The policy to start from is that of a
-like problem, or of a first solution with few idle levels.
+(:mod:`ramsis.central.actions`). Few idle workers and short queues come first: a start that leaves
+workers idle leads to these, and they count with what was just decided (Gauss-Seidel; Puterman
+1994, §6.3.3), so that fewer rounds are needed. It stops when no action gains more than 1e-6, in
+states that the policy never comes to as well: real workers come to more states than the model.
+Until then values need only be exact to 1e-5 of what the last round gained. The policy to start
+from is that of a like problem, or of a first solution with few idle levels.
 
 The table is one step of improvement on that policy: while waiting it keeps the age of the head,
 bin by bin from the least slack up, and values what follows the first start by the policy's values.
@@ -199,7 +199,7 @@ def _coarse_levels(idle: NDArray[np.int64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, eq=False)
 class _Policy:
-    """A policy that no round improves, its values, and its chain."""
+    """A policy at rest, or all but at rest; values and chain of the last policy evaluated."""
 
     to: Codes
     action: Codes

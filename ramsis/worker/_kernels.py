@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals._kernels import poisson_row
-from ramsis.compiling import index, njit
+from ramsis.compiling import dot, njit
 
-__all__ = ["add_after_drops", "best_actions", "dot", "expected_worth", "four_intervals",
+__all__ = ["add_after_drops", "best_actions", "expected_worth", "four_intervals",
            "meet_after_drops", "partial_batch_rows", "poisson_passages", "poisson_phases",
            "service_values", "steps_of_the_rest"]
 
@@ -424,15 +424,6 @@ def _window_probabilities(
             within[m] = above[m - workers] - above[m]
         else:
             within[m] = below[size - 1] - above[m]
-
-
-@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
-def dot(one: FloatArray, other: FloatArray, first: int, stop: int) -> float:
-    """Σ one(i)·other(i) over 0 <= first <= i < stop, in any order."""
-    total = 0.0
-    for i in range(index(first), index(stop)):
-        total += one[i] * other[i]
-    return total
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -187,20 +187,11 @@ class ActionSet:
             head_in_time[i, action.bins] = action.head_in_time
         return Outcome(model, batch, service, in_time, head_in_time)
 
-    @cached_property
-    def _corner(self) -> IntArray:
-        """Where each state's drop stands in ``_indices``, if that is laid flat; (N+1, D+1)."""
-        queues, codes, bins = self._indices.shape
-        corner: IntArray = np.arange(queues)[:, None] * (codes * bins) + np.arange(bins)
-        return corner
-
     def index_of(self, codes: IntArray) -> IntArray:
         """Index into ``listed`` of the codes of all states, (N+1, D+1); −1 where inadmissible."""
         known = (codes >= DROP) & (codes < self._indices.shape[1] - 1)
-        if not known.all():
-            return np.where(known, self.index_of(np.where(known, codes, DROP)), -1)
-        found: IntArray = self._indices.reshape(-1)[self._corner + (codes + 1) * self.bins]
-        return found
+        at = np.where(known, codes + 1, 0)[:, None]
+        return np.where(known, np.take_along_axis(self._indices, at, axis=1)[:, 0], -1)
 
     def outcome(self, codes: IntArray) -> Outcome:
         """What admissible codes of all states, (N+1, D+1), come to."""

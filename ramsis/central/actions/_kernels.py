@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramsis.central._kernels import bin_below, oldest
 from ramsis.central.model import Model
-from ramsis.compiling import index, njit
+from ramsis.compiling import dot, index, njit
 
 __all__ = ["after_idle", "after_last", "after_last_anew", "after_last_kept", "after_starts",
            "best_starts", "improve", "settle_level"]
@@ -22,36 +22,32 @@ _TIE, _ROUNDING = 1e-9, 1e-12
 _EVEN = 1.0 + 1e-12
 
 
-@njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
-def _dot(one: FloatArray, two: FloatArray) -> float:
-    """Sum of products."""
-    total = 0.0
-    for k in range(one.size):
-        total += one[k] * two[k]
-    return total
-
-
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def after_idle(
-    model: Model, fewer: FloatArray, same: FloatArray, down: FloatArray
-) -> FloatArray:
+def after_idle(model: Model, free: FloatArray, i: int) -> FloatArray:
     """Value of what follows an action that leaves workers idle, (N, A, 1); -inf if too large.
 
     Parameters
     ----------
-    fewer, same : (N,)
-        Values of deciding at an end of a batch with one level of idle workers less, and with
-        this one.
-    down : (A,)
-        Probability of the former.
+    free : (I, N)
+        Values of deciding at an end of a batch.
+    i : int
+        Level of idle workers, > 1.
     """
     result = np.full((model.queue.size, model.batch.size, 1), -np.inf)
-    one, two = np.empty(model.low.size), np.empty(model.low.size)  # of each count
-    _between(model, fewer, 0, one.size, one)
-    _between(model, same, 0, two.size, two)
+    fewer, same = np.empty(model.low.size), np.empty(model.low.size)  # of each count
+    _between(model, free[i - 1], 0, fewer.size, fewer)
+    _between(model, free[i], 0, same.size, same)
+    down = _down(model, i)
     for n in range(1, model.queue.size):
-        _after_idle(model, n, one, two, down, result[n])
+        _after_idle(model, n, fewer, same, down, result[n])
     return result
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _down(model: Model, i: int) -> FloatArray:
+    """Probability that an action leads to one level of idle workers less, (A,)."""
+    probability: FloatArray = model.held / (model.idle[i] - model.idle[i - 1])
+    return probability
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -70,7 +66,7 @@ def _after_idle(
     model: Model, n: int, fewer: FloatArray, same: FloatArray, down: FloatArray,
     result: FloatArray,
 ) -> None:
-    """Write row n of :func:`after_idle`, (A, 1); the values are by count."""
+    """Write row n of :func:`after_idle`, (A, 1); by values of each count."""
     for a in range(model.batch.size):
         left = model.queue[n] - model.batch[a]
         if left >= 0:
@@ -104,7 +100,7 @@ def after_last(model: Model, free: FloatArray, cost: FloatArray) -> FloatArray:
         for n in range(1, queue.size):
             left = queue[n] - batch[a]
             if left >= 0:
-                result[n, a, 0] = -cost[a] + _dot(arrivals[a, :most], value[left : left + most])
+                result[n, a, 0] = -cost[a] + dot(arrivals[a], value[left:], 0, most)
     return result
 
 
@@ -318,8 +314,8 @@ def _improve_level(
     after
         As for :func:`best_starts`; where i > 1 it is written here.
     free : (I, N)
-        Values of deciding at an end of a batch; those of the level, and of fewer idle workers,
-        become those with the decisions as changed.
+        Values of deciding at an end of a batch, those of lower levels with decisions as changed;
+        those of this level become such, too.
     wait : (N,)
         Values of waiting.
     met : (N, J)
@@ -331,7 +327,7 @@ def _improve_level(
     fewer, same, down = np.empty(0), np.empty(0), np.empty(0)
     if i > 1:
         fewer, same = np.empty(model.low.size), np.empty(model.low.size)
-        down = model.held / (model.idle[i] - model.idle[i - 1])
+        down = _down(model, i)
         _between(model, free[i - 1], 0, fewer.size, fewer)
     changed, most = 0, 0.0
     best, waits = np.full(met.shape, -np.inf), np.zeros(met.shape, np.bool_)
@@ -394,8 +390,7 @@ def after_starts(
     (N, A, 1), or (N, A, J) with the head's age kept
     """
     if i > 1:
-        return after_idle(model, free[i - 1], free[i],
-                          model.held / (model.idle[i] - model.idle[i - 1]))
+        return after_idle(model, free, i)
     cost = gain * model.mean_ms / model.workers
     if model.carries:
         return after_last_kept(model, last, cost, first, upto)

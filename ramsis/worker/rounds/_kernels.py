@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.compiling import index, njit
-from ramsis.worker._kernels import dot, service_values
+from ramsis.compiling import dot, index, njit
+from ramsis.worker._kernels import service_values
 
 __all__ = ["Actions", "Matrix", "Model", "States", "rounds"]
 
