@@ -147,7 +147,7 @@ def hard_problem() -> dict[str, Any]:
     return document(
         families=[{"name": f, "demand_qps": dice.uniform(50, 150), "slo_ms": 300}
                   for f in families],
-        worker_types=[{"name": t, "count": 5, "memory_mb": 1000} for t in types],
+        worker_types=[{"name": t, "count": 4, "memory_mb": 1000} for t in types],
         variants=[{"name": f"{f}v{i}", "family": f, "accuracy": dice.uniform(0.6, 0.99),
                    "memory_mb": 400, "latency": [
                        {"worker_type": t, "batch": b, "latency_ms": dice.uniform(8, 30) * b}
