@@ -11,29 +11,36 @@ for unit costs; divided by the cost when there is one, Schweitzer 1971):
 
 A pair that costs nothing bounds nothing, but its slack must not be positive for the upper bound
 (nor negative, when the policy takes it, for the lower one); where it is, by more than rounding,
-that bound is infinite. Both hold from every starting state, so also for multichain problems,
-where they need not meet.
+that bound is infinite. Both hold from every starting state. Where they are apart, as they are if
+the gain depends on the starting state, each end component gets bounds of its own from the pairs
+that stay within it, and each state the best of what it can reach (:mod:`ramsis.mdp.components`):
 
-All bounds are widened by the rounding of the sweep, ``4 eps (max |r| + 2 max |V - centre|)``, so
-that values too large to tell gains apart show in the certificate.
+    what the policy reaches by the lower bounds  <=  its gain from a state
+        <=  optimal gain from it  <=  the best that can be reached by the upper bounds.
+
+All bounds are widened by the rounding of the sweep, 4 eps times the sizes of the terms that are
+added, so that values too large to tell gains apart show in the certificate.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.mdp.result import Certificate, Criterion, Status
+from ramsis.mdp.components import best_ends, end_components, pairs_toward
+from ramsis.mdp.evaluation import Evaluation
+from ramsis.mdp.result import Certificate, Criterion, Solution, Status
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["average_certificate", "common_gain", "discounted_certificate", "gain_bounds",
-           "judged"]
+__all__ = ["average_solution", "discounted_certificate", "judged"]
 
-_SAME_GAIN = 1e-9  # gains this close, relative to their size, count as one
-_KEEPS_GAIN = 1e-12  # pairs whose next gain is this close to their own keep it
+_KEEPS_GAIN = 1e-12  # pairs whose next gain is this close to their own, relatively, keep it
 _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
+
+_FREE = 4.0  # times that, for the largest terms: the slack of a pair without costs until it moves
 
 _Floats = NDArray[np.float64]
 
@@ -57,7 +64,7 @@ def discounted_certificate(
     relative = value - centre
     backed_up, _ = mdp.best(mdp.reward + discount * (mdp.transition @ relative))
     change = backed_up - relative - (1.0 - discount) * (centre + constant)
-    noise = _noise(mdp, relative)
+    noise = _ROUNDINGS * float(_size(mdp, relative).max())
     if mdp.cost is not None:
         notes = (*notes, "costs do not enter the discounted criterion")
     return Certificate(
@@ -71,63 +78,121 @@ def discounted_certificate(
     )
 
 
-def gain_bounds(
+def _gain_bounds(
     mdp: SparseMDP, value: _Floats, rows: NDArray[np.int64]
 ) -> tuple[float, float]:
     """Lower bound on the gain of the policy ``rows`` and upper bound on the optimal gain."""
-    relative = value - 0.5 * (value.min() + value.max())
-    slack = mdp.reward + mdp.transition @ relative - relative[mdp.state]
-    noise, paid = _noise(mdp, relative), mdp.costs > 0.0
-    costs = np.where(paid, mdp.costs, 1.0)
-    above = np.where(paid, (slack + noise) / costs, np.where(slack > noise, np.inf, -np.inf))
-    below = np.where(paid, (slack - noise) / costs, np.where(slack < -noise, -np.inf, np.inf))
+    below, above = _pair_bounds(mdp, value - 0.5 * (value.min() + value.max()))
     return float(below[rows].min()), float(above.max())
 
 
-def _noise(mdp: SparseMDP, relative: _Floats) -> float:
-    return float(_ROUNDINGS * (np.abs(mdp.reward).max() + 2.0 * np.abs(relative).max()))
+def _state_bounds(
+    mdp: SparseMDP, value: _Floats, rows: NDArray[np.int64]
+) -> tuple[_Floats, _Floats]:
+    """As :func:`_gain_bounds`, from each state, by the components that it reaches."""
+    policy = SparseMDP(np.arange(mdp.n_states), mdp.action[rows], mdp.transition[rows],
+                       mdp.reward[rows], mdp.costs[rows])
+    return -_reached(policy, value, lower=True), _reached(mdp, value)
 
 
-def common_gain(state_gain: _Floats) -> float | None:
-    """The gain if it is the same from every state, up to rounding; otherwise ``None``."""
-    lowest, highest = float(state_gain.min()), float(state_gain.max())
-    if highest - lowest > _SAME_GAIN * max(1.0, abs(lowest), abs(highest)):
-        return None
-    return float(np.median(state_gain))
+def _reached(mdp: SparseMDP, value: _Floats, *, lower: bool = False) -> _Floats:
+    """(S,) the best upper bound that is reached; with ``lower`` of the negative gain."""
+    found = end_components(mdp)
+    centre = np.zeros(found.count + 1)  # of each component's values, where rounding is least
+    for extreme in (np.minimum, np.maximum):
+        most = np.full(found.count + 1, value[0])
+        most[found.label] = value
+        extreme.at(most, found.label, value)
+        centre[:-1] += 0.5 * most[:-1]
+    below, above = _pair_bounds(mdp, value - centre[found.label])
+    bound = (-below if lower else above)[found.inside]
+    worth = np.full(found.count, -np.inf)
+    np.maximum.at(worth, found.label[mdp.state[found.inside]], bound)
+    unbounded = worth == np.inf
+    ends = best_ends(mdp, found, np.where(unbounded, 0.0, worth))
+    hit = np.append(unbounded, False)[found.label]
+    hit |= pairs_toward(mdp, hit, np.ones(mdp.n_pairs, dtype=bool)) >= 0
+    return np.where(hit, np.inf, ends.value + ends.rounding)
 
 
-def average_certificate(
+def _pair_bounds(mdp: SparseMDP, relative: _Floats) -> tuple[_Floats, _Floats]:
+    """(L,) what each pair says of the gain, from below if it is taken and from above."""
+    slack = mdp.reward + mdp.transition @ relative - relative[mdp.state]
+    noise, paid = _ROUNDINGS * _size(mdp, relative), mdp.costs > 0.0
+    if paid.all():
+        return (slack - noise) / mdp.costs, (slack + noise) / mdp.costs
+    costs, most = np.where(paid, mdp.costs, 1.0), _FREE * float(noise.max()) * mdp.moving
+    above = np.where(paid, (slack + noise) / costs, np.where(slack > most, np.inf, -np.inf))
+    below = np.where(paid, (slack - noise) / costs, np.where(slack < -most, -np.inf, np.inf))
+    return below, above
+
+
+def _size(mdp: SparseMDP, relative: _Floats) -> _Floats:
+    """(L,) size of the terms that a pair's slack is the sum of."""
+    size = np.abs(relative)
+    return np.asarray(np.abs(mdp.reward) + mdp.transition @ size + size[mdp.state])
+
+
+def average_solution(
     mdp: SparseMDP,
-    value: _Floats,
-    state_gain: _Floats,
     rows: NDArray[np.int64],
+    evaluation: Evaluation,
     *,
-    status: Status,
+    otherwise: Status,
+    tolerance: float,
     iterations: int,
-    notes: tuple[str, ...] = (),
-) -> Certificate:
-    """Certificate of a policy (``rows``) with relative values and gains of each state.
+    settings: Mapping[str, object],
+    duals: tuple[_Floats, ...] = (),
+) -> Solution:
+    """The solution that an evaluated policy (``rows``) is, with its certificate.
 
-    The residual is that of both optimality equations, ``g = max P g`` and, among the pairs that
-    keep the gain, ``h = max r - g c + P h``; the first is trivial when the gain is constant.
+    It is optimal if from every state the bounds are within ``tolerance`` of each other and of the
+    gain, relative to ``1 + |gain|``; if not, the status is ``otherwise``. Where the bounds that
+    hold for all states are too far apart, each state gets its own. ``duals`` are further relative
+    values to bound the optimum with.
     """
-    common = common_gain(state_gain)
-    gain = state_gain if common is None else np.full(mdp.n_states, common)
+    gain = evaluation.state_gain
+    assert gain is not None
+    allowed = tolerance * (1.0 + np.abs(gain))
+    bounds = [_gain_bounds(mdp, value, rows) for value in (evaluation.value, *duals)]
+    lower = np.full(mdp.n_states, bounds[0][0])
+    upper = np.full(mdp.n_states, min(each[1] for each in bounds))
+    if (upper - lower > allowed).any():
+        below, above = _state_bounds(mdp, evaluation.value, rows)
+        lower, upper = np.maximum(lower, below), np.minimum(upper, above)
+    known = (upper - lower <= allowed) & (lower - gain <= allowed) & (gain - upper <= allowed)
+    notes = evaluation.notes
+    if evaluation.gain is None:
+        notes = (*notes, "the gain depends on the starting state; the bounds span all of them")
+    certificate = Certificate(
+        criterion=Criterion.AVERAGE,
+        status=Status.OPTIMAL if known.all() else otherwise,
+        iterations=iterations,
+        bellman_residual=_residual(mdp, evaluation),
+        lower_bound=float(lower.min()),
+        upper_bound=float(upper.max()),
+        notes=notes,
+    )
+    return Solution(mdp.action[rows], evaluation.value, evaluation.gain, certificate, settings,
+                    gain, lower, upper)
+
+
+def _residual(mdp: SparseMDP, evaluation: Evaluation) -> float:
+    """Largest violation of both optimality equations.
+
+    They are ``g = max P g`` and, among the pairs that keep the gain, ``h = max r - g c + P h``;
+    the first is trivial when the gain is constant.
+    """
+    gain, value = evaluation.state_gain, evaluation.value
+    assert gain is not None
+    if evaluation.gain is not None:
+        gain = np.full(mdp.n_states, evaluation.gain)
     own = gain[mdp.state]
     drift = mdp.transition @ gain - own
     charged = mdp.reward - own * mdp.costs + mdp.transition @ value
-    charged[drift < -_KEEPS_GAIN * (1.0 + np.abs(own))] = -np.inf
+    charged[drift < -_KEEPS_GAIN * np.abs(own)] = -np.inf
     residual = np.abs(mdp.best(charged)[0] - value).max()
-    lower, upper = gain_bounds(mdp, value, rows)
-    return Certificate(
-        criterion=Criterion.AVERAGE,
-        status=status,
-        iterations=iterations,
-        bellman_residual=float(max(residual, drift.max())),
-        lower_bound=lower,
-        upper_bound=upper,
-        notes=notes,
-    )
+    return float(max(residual, drift.max()))
 
 
 def judged(certificate: Certificate, allowed: float) -> Certificate:

@@ -22,11 +22,13 @@ from scipy import sparse
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, NotConvergedError, describe
-from ramsis.mdp.certificates import common_gain
 from ramsis.mdp.chain import (
+    Elimination,
     Factorisation,
     SingularSystemError,
+    absorption,
     closed_classes,
+    passage,
     recurrent_system,
 )
 from ramsis.mdp.settings import check_discount
@@ -35,6 +37,8 @@ from ramsis.mdp.sparse import SparseMDP
 __all__ = ["Evaluation", "evaluate_pairs", "evaluate_policy"]
 
 _WEAK_LINK = 1e-12  # transitions below this are dropped when the full chain is singular
+_SAME_GAIN = 1e-9  # gains this close, relative to their size, count as one
+_SAME_ZERO = 1e-14  # and gains that are this small, relative to rewards
 _RESIDUAL = 1e-8  # largest residual of an evaluation, relative to its values
 
 _Floats = NDArray[np.float64]
@@ -106,7 +110,16 @@ def evaluate_pairs(
     except SingularSystemError:
         gain, value = _average_without_weak_links(mdp, chain, reward, cost)
         notes = (f"singular policy: transitions below {_WEAK_LINK:g} were left out",)
-    return Evaluation(value, common_gain(gain), gain, notes)
+    rounding = _SAME_ZERO * float(np.abs(reward).max()) / float(cost.max())
+    return Evaluation(value, _common_gain(gain, rounding), gain, notes)
+
+
+def _common_gain(state_gain: _Floats, rounding: float) -> float | None:
+    """The gain if it is the same from every state, up to rounding; otherwise ``None``."""
+    lowest, highest = float(state_gain.min()), float(state_gain.max())
+    if highest - lowest > _SAME_GAIN * max(abs(lowest), abs(highest)) + rounding:
+        return None
+    return float(np.median(state_gain))
 
 
 def _average(
@@ -123,11 +136,18 @@ def _average(
     )
     if transient.size:
         inside, leaving = chain[transient][:, transient], chain[transient][:, recurrent]
-        identity = sparse.eye_array(transient.size, format="csc")
-        system = Factorisation(sparse.csc_array(identity - inside))
-        gain[transient] = (
-            system.solve(leaving @ gain[recurrent]) if count > 1 else gain[recurrent[0]]
-        )
+        left = np.asarray(leaving.sum(axis=1), dtype=np.float64).ravel()
+        gain[transient] = gain[recurrent[0]]
+        system: Elimination | Factorisation
+        if count == 1:
+            try:
+                system = Factorisation(passage(inside, left))
+            except SingularSystemError:
+                system = absorption(inside, left)
+        else:  # rounding grows with the steps, so only differences of gains make them
+            system = absorption(inside, left)
+            common = gain[recurrent][np.argmin(np.abs(gain[recurrent]))]
+            gain[transient] = common + system.expected(leaving @ (gain[recurrent] - common))
         value[transient] = system.solve(
             reward[transient] - gain[transient] * cost[transient] + leaving @ value[recurrent]
         )

@@ -15,8 +15,10 @@ The rows for the states add up to 0 = 0; the first is left out, since HiGHS drop
 below 1e-9, after which the redundant rows would contradict each other. The optimum is the gain.
 The dual variables of the first rows are relative values ``h``, that of
 the last the gain; ``d = r + P h - h`` over them bounds the optimal gain by ``max d / c``. States
-that ``x`` does not visit take the pair that is best for those ``h``. Meant for unichain problems:
-elsewhere ``x`` finds the best class, and states that cannot reach it are not optimised for.
+that ``x`` does not visit take the pair that is best for those ``h``, or the best that leads to
+those that it visits. As ``x`` finds the best class
+only, a problem with several end components is solved component by component
+(:mod:`ramsis.mdp.components`).
 
 Both policies are then evaluated exactly, as HiGHS's own values carry its tolerances (1e-10, or
 1e-7 where it does not reach that) and it drops coefficients below 1e-9.
@@ -36,7 +38,8 @@ from scipy.optimize import linprog
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InfeasibleError, NotConvergedError, describe
-from ramsis.mdp.certificates import average_certificate, discounted_certificate, gain_bounds
+from ramsis.mdp.certificates import average_solution, discounted_certificate
+from ramsis.mdp.components import end_components, solve_components
 from ramsis.mdp.evaluation import evaluate_pairs
 from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.settings import check_discount
@@ -87,7 +90,14 @@ def linear_program(mdp: SparseMDP, *, discount: float | None = None) -> Solution
     settings: dict[str, object] = {"solver": "linear-program", "discount": discount}
     if discount is not None:
         return _discounted(mdp, discount, settings)
-    return _average(mdp, settings)
+    found = end_components(mdp)
+    if found.count == 1:
+        return _average(mdp, settings)
+    rows, parts = solve_components(mdp, found, lambda part: _average(part, settings))
+    return average_solution(
+        mdp, rows, evaluate_pairs(mdp, rows, None), otherwise=Status.PRECISION,
+        tolerance=_MEETING, iterations=sum(part.certificate.iterations for part in parts),
+        settings=settings)
 
 
 def _discounted(mdp: SparseMDP, discount: float, settings: dict[str, object]) -> Solution:
@@ -117,24 +127,37 @@ def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
     )
     relative = np.append(0.0, -found.eqlin.marginals[:-1])
     most, rows = mdp.best(found.x)
-    best = mdp.best(mdp.reward + float(found.fun) * mdp.costs + mdp.transition @ relative)[1]
-    rows = np.where(most > _VISITED, rows, best)
+    worth = mdp.reward + float(found.fun) * mdp.costs + mdp.transition @ relative
+    rows = np.where(most > _VISITED, rows, mdp.best(worth)[1])
+    rows = _leading(mdp, rows, most > _VISITED, worth)
     notes: tuple[str, ...] = ()
     if (most <= _VISITED).any():
         notes = (f"{int((most <= _VISITED).sum())} states are never visited in the long run: "
                  "their actions keep the gain, their relative values may be improvable",)
     evaluation = evaluate_pairs(mdp, rows, None)
-    assert evaluation.state_gain is not None
-    certificate = average_certificate(
-        mdp, evaluation.value, evaluation.state_gain, rows, status=Status.OPTIMAL,
-        iterations=int(found.nit), notes=(*evaluation.notes, *notes),
-    )
-    upper = min(certificate.upper_bound, gain_bounds(mdp, relative, rows)[1])
-    certificate = replace(certificate, upper_bound=upper)
-    if certificate.gap > _MEETING * (1.0 + np.abs(evaluation.state_gain).max()):
-        certificate = replace(certificate, status=Status.PRECISION)
-    return Solution(mdp.action[rows], evaluation.value, evaluation.gain, certificate, settings,
-                    evaluation.state_gain)
+    return average_solution(
+        mdp, rows, replace(evaluation, notes=(*evaluation.notes, *notes)),
+        otherwise=Status.PRECISION, tolerance=_MEETING, iterations=int(found.nit),
+        settings=settings, duals=(relative,))
+
+
+def _leading(
+    mdp: SparseMDP, rows: _Ints, reached: NDArray[np.bool_], worth: _Floats
+) -> _Ints:
+    """The rows, but for states that never reach these by them: the best row that leads there.
+
+    The relative values of states that are not visited are only bounded, so that staying away
+    from the best class may look as good as going there.
+    """
+    while not reached.all():
+        ahead = mdp.transition @ reached > 0
+        new = ~reached & ahead[rows]
+        if not new.any():
+            most, other = mdp.best(np.where(ahead, worth, -np.inf))
+            new = ~reached & np.isfinite(most)
+            rows = np.where(new, other, rows)
+        reached = reached | new
+    return rows
 
 
 def _owner(mdp: SparseMDP) -> sparse.csr_array:

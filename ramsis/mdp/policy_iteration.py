@@ -9,9 +9,10 @@ values ``h(s)`` (see :mod:`ramsis.mdp.evaluation`). Improve by
 2. ``argmax_l r - g(s) c + P h`` among the pairs that keep ``P g = g(s)``.
 
 A policy that no longer changes solves both optimality equations. A state leaves its action only
-for one that is better by more than rounding, so ties keep the incumbent. Each round improves
-the policy and there are finitely many; should rounding bring an earlier policy back, the loop
-stops there, so it never runs for ever. It takes a handful of rounds in practice. At the end the
+for one that is better by more than the rounding of the terms it is the sum of, so ties keep the
+incumbent, and chances of 1e-40 are told apart as well as those near 1. Each round improves
+the policy and there are finitely many; should rounding bring an earlier policy back, or decide
+for some rounds, the loop stops there. It takes a handful of rounds in practice. At the end the
 bounds of :mod:`ramsis.mdp.certificates` judge the values, independently of how they were found.
 
 Sources: Puterman (1994), sections 6.4, 8.6, 9.2 and 11.4; Denardo and Fox (1968).
@@ -25,15 +26,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.checks import check_arguments
-from ramsis.mdp.certificates import average_certificate, discounted_certificate
+from ramsis.mdp.certificates import average_solution, discounted_certificate
+from ramsis.mdp.chain import closed_classes
+from ramsis.mdp.components import pairs_toward
 from ramsis.mdp.evaluation import Evaluation, evaluate_pairs
-from ramsis.mdp.result import Certificate, Solution, Status
+from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP
 
 __all__ = ["policy_iteration"]
 
-_ROUNDING = 1e-13
+_ROUNDING = 16.0 * float(np.finfo(np.float64).eps)  # of the terms that are added
+_DOUBTFUL = 1e-13  # relative to the largest terms; less may be the evaluation's rounding
+_PATIENCE = 30  # rounds of doubtful improvements
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
@@ -88,100 +93,96 @@ def policy_iteration(
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
     settings = {"solver": "policy-iteration", "discount": discount, "tolerance": tolerance,
                 "max_iterations": max_iterations}
-    rows = _greedy(mdp, discount) if initial is None else mdp.pairs_of(initial)
+    rows = _first_policy(mdp, discount) if initial is None else mdp.pairs_of(initial)
     seen: set[bytes] = set()
+    doubts = 0
     notes: tuple[str, ...] = ()
     for iteration in range(1, max_iterations + 1):
         evaluation = evaluate_pairs(mdp, rows, discount)
         notes = tuple(dict.fromkeys([*notes, *evaluation.notes]))
-        better = _improve(mdp, rows, evaluation, discount)
+        better, doubtful = _improve(mdp, rows, evaluation, discount)
         seen.add(rows.tobytes())
-        if better.tobytes() in seen or iteration == max_iterations:
+        doubts = doubts + 1 if doubtful else 0
+        stopped = better.tobytes() in seen or doubts > _PATIENCE
+        if stopped or iteration == max_iterations:
             break
         rows = better
-    stopped = better.tobytes() in seen
-    certificate = _certificate(mdp, rows, evaluation, discount, iteration, notes)
-    status = _status(certificate, evaluation, stopped, tolerance)
-    certificate = replace(certificate, status=status)
-    return Solution(mdp.action[rows], evaluation.value, evaluation.gain, certificate, settings,
-                    evaluation.state_gain)
+    otherwise = Status.PRECISION if stopped else Status.MAX_ITERATIONS
+    if discount is None:
+        return average_solution(
+            mdp, rows, replace(evaluation, notes=notes), otherwise=otherwise,
+            tolerance=tolerance, iterations=iteration, settings=settings)
+    certificate = discounted_certificate(
+        mdp, evaluation.value, discount, status=otherwise, iterations=iteration, notes=notes)
+    if stopped and certificate.gap <= tolerance * (1.0 + np.abs(evaluation.value).max()):
+        certificate = replace(certificate, status=Status.OPTIMAL)
+    return Solution(mdp.action[rows], evaluation.value, None, certificate, settings)
 
 
-def _greedy(mdp: SparseMDP, discount: float | None) -> _Ints:
-    """The pair of each state with the best immediate reward (per unit of cost)."""
+def _first_policy(mdp: SparseMDP, discount: float | None) -> _Ints:
+    """The pair of each state with the best immediate reward (per unit of cost).
+
+    Where that goes on for ever at no cost, every state takes a pair that costs something, or one
+    that leads a step nearer to a state which has such a pair.
+    """
     if discount is not None or mdp.cost is None:
         return mdp.best(mdp.reward)[1]
     paid = mdp.cost > 0.0
     rate = np.full(mdp.n_pairs, -np.inf)
     rate[paid] = mdp.reward[paid] / mdp.cost[paid]
-    return mdp.best(rate)[1]
+    rate, rows = mdp.best(rate)
+    count, label = closed_classes(mdp.transition[rows])
+    cost = np.bincount(label[label >= 0], mdp.cost[rows[label >= 0]], minlength=count)
+    if cost.all():
+        return rows
+    way = pairs_toward(mdp, np.isfinite(rate), np.ones(mdp.n_pairs, dtype=bool))
+    return np.where(way >= 0, way, rows)
 
 
 def _improve(
     mdp: SparseMDP, rows: _Ints, evaluation: Evaluation, discount: float | None
-) -> _Ints:
-    """The improved policy; equal to ``rows`` when nothing is better by more than rounding."""
-    onward = mdp.transition @ evaluation.value
-    scale = 1.0 + np.abs(mdp.reward).max() + np.abs(evaluation.value).max()
-    if discount is not None:
-        return _switch(mdp, rows, mdp.reward + discount * onward, _ROUNDING * scale)
-    gain = _state_gain(evaluation)
-    quality = mdp.reward - gain[mdp.state] * mdp.costs + onward
-    slack = _ROUNDING * (1.0 + np.abs(gain).max())
-    if np.ptp(gain) > slack:
-        reached = mdp.transition @ gain
-        to_better_gain = _switch(mdp, rows, reached, slack)
-        if not np.array_equal(to_better_gain, rows):
-            return to_better_gain
-        quality[reached < gain[mdp.state] - slack] = -np.inf
-    return _switch(mdp, rows, quality, _ROUNDING * scale)
+) -> tuple[_Ints, bool]:
+    """The improved policy, and whether it may owe itself to rounding.
+
+    It equals ``rows`` when nothing is better by more than rounding.
+    """
+    value, gain = evaluation.value, evaluation.state_gain
+    if gain is None:
+        assert discount is not None
+        return _switch(mdp, rows, mdp.reward + discount * (mdp.transition @ value), np.full(
+            mdp.n_pairs, np.abs(mdp.reward).max() + np.abs(value).max()))
+    paid = gain[mdp.state] * mdp.costs
+    quality = mdp.reward - paid + mdp.transition @ value
+    size = np.abs(mdp.reward) + np.abs(paid) + mdp.transition @ np.abs(value)
+    free = mdp.costs == 0.0
+    if free.any():  # a total until the state is left, however seldom it is
+        free &= mdp.moving > 0.0
+        quality[free] = mdp.reward[free] / mdp.moving[free] + mdp.moves[free] @ value
+    if np.ptp(gain) > 0.0:
+        # Where a pair leads to when it leaves its state, so that seldom is not taken for little.
+        stays = mdp.moving == 0.0
+        reached, reached_size = mdp.moves @ gain, mdp.moves @ np.abs(gain)
+        reached[stays] = gain[mdp.state[stays]]
+        reached_size[stays] = np.abs(reached[stays])
+        better, doubtful = _switch(mdp, rows, reached, reached_size)
+        if not np.array_equal(better, rows):
+            return better, doubtful
+        slack = _ROUNDING * reached_size
+        quality[reached < (reached - slack)[rows][mdp.state] - slack] = -np.inf
+    return _switch(mdp, rows, quality, np.full(mdp.n_pairs, size.max()))
 
 
-def _switch(mdp: SparseMDP, rows: _Ints, quality: _Floats, slack: float) -> _Ints:
-    """The best pair of each state, the incumbent where it is as good up to ``slack``."""
+def _switch(
+    mdp: SparseMDP, rows: _Ints, quality: _Floats, size: _Floats
+) -> tuple[_Ints, bool]:
+    """The best pair of each state, the incumbent where it is as good up to rounding.
+
+    ``size`` is that of the terms which a pair's quality is the sum of.
+    """
     largest, best = mdp.best(quality)
-    return np.where(largest > quality[rows] + slack, best, rows)
-
-
-def _certificate(
-    mdp: SparseMDP,
-    rows: _Ints,
-    evaluation: Evaluation,
-    discount: float | None,
-    iterations: int,
-    notes: tuple[str, ...],
-) -> Certificate:
-    """The certificate, its status still open."""
-    status = Status.MAX_ITERATIONS
-    if discount is not None:
-        return discounted_certificate(
-            mdp, evaluation.value, discount, status=status, iterations=iterations, notes=notes
-        )
-    if evaluation.gain is None:
-        notes = (*notes, "the gain depends on the starting state; the bounds span all of them")
-    return average_certificate(
-        mdp, evaluation.value, _state_gain(evaluation), rows, status=status,
-        iterations=iterations, notes=notes,
-    )
-
-
-def _status(
-    certificate: Certificate, evaluation: Evaluation, stopped: bool, tolerance: float
-) -> Status:
-    """What the certificate says of a policy that came to rest, or did not."""
-    if not stopped:
-        return Status.MAX_ITERATIONS
-    if evaluation.gain is None:  # discounted, or a gain for each state: relative to the values
-        scale = float(np.abs(evaluation.value).max())
-    else:
-        scale = abs(evaluation.gain)
-    several = evaluation.gain is None and evaluation.state_gain is not None
-    left = certificate.bellman_residual if several else certificate.gap
-    return Status.OPTIMAL if left <= tolerance * (1.0 + scale) else Status.PRECISION
-
-
-def _state_gain(evaluation: Evaluation) -> _Floats:
-    assert evaluation.state_gain is not None  # average reward
-    return evaluation.state_gain
+    excess = largest - quality[rows]
+    better = excess > _ROUNDING * (size[rows] + size[best])
+    doubtful = not (excess > _DOUBTFUL * (1.0 + size.max())).any()
+    return np.where(better, best, rows), doubtful
 
 check_arguments(globals(), __all__)

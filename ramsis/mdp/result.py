@@ -30,8 +30,6 @@ class Status(StrEnum):
     MAX_ITERATIONS = "max-iterations"
     PRECISION = "precision"
     """Rounding hides any further progress although the tolerance is not met."""
-    MULTICHAIN = "multichain"
-    """The gain depends on the starting state, which the solver has no single bound for."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,9 @@ class Certificate:
     bellman_residual : float
         Largest violation of the optimality equation by the returned value (and gain).
     lower_bound, upper_bound : float
-        Average reward: the optimal gain lies between them, and ``lower_bound`` holds for the
-        returned policy already. Discounted: ``V*(s) - value(s)`` lies between them in every
-        state.
+        Average reward: the optimal gain from any state lies between them, and ``lower_bound``
+        holds for the returned policy already. Discounted: ``V*(s) - value(s)`` lies between them
+        in every state.
     truncated_mass : float
         Largest probability that was cut off when the problem was built.
     notes : tuple of str
@@ -119,6 +117,9 @@ class Solution:
         The solver's name and the settings it ran with.
     state_gain : (S,) or None
         Gain from each starting state; ``None`` for a discounted problem.
+    state_lower, state_upper : (S,) or None
+        The optimal gain from each starting state lies between them, and ``state_lower`` holds for
+        the returned policy already; ``None`` for a discounted problem.
     """
 
     policy: NDArray[np.int64]
@@ -127,6 +128,8 @@ class Solution:
     certificate: Certificate
     settings: Mapping[str, object] = field(default_factory=dict)
     state_gain: NDArray[np.float64] | None = None
+    state_lower: NDArray[np.float64] | None = None
+    state_upper: NDArray[np.float64] | None = None
 
 
 def _plain(number: float) -> float | None:

@@ -30,7 +30,7 @@ from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp.pairs import canonical_pairs, pair_name, state_name
 
-__all__ = ["SparseMDP", "kernel_arrays"]
+__all__ = ["SparseMDP", "best_pairs", "kernel_arrays"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +189,24 @@ class SparseMDP:
         """(A,) the distinct action labels, rising."""
         return np.unique(self.action)
 
+    @cached_property
+    def moving(self) -> NDArray[np.float64]:
+        """(L,) the chance to leave the state; summed up, as 1 minus the rest loses its digits."""
+        return np.asarray(self._others.sum(axis=1), dtype=np.float64).ravel()
+
+    @cached_property
+    def moves(self) -> sparse.csr_array:
+        """(L, S) where a pair leads when it leaves the state; an empty row if it never does."""
+        moving = np.where(self.moving > 0.0, self.moving, 1.0)
+        return sparse.csr_array(sparse.diags_array(1.0 / moving) @ self._others)
+
+    @cached_property
+    def _others(self) -> sparse.csr_array:
+        matrix = self.transition.copy()
+        pair = np.repeat(np.arange(self.n_pairs), np.diff(matrix.indptr))
+        matrix.data[matrix.indices == self.state[pair]] = 0.0
+        return matrix
+
     def place(self, pair: int) -> str:
         """How messages name a pair: its state and action."""
         return pair_name(pair, self.state, self.action, self.state_names)
@@ -208,9 +226,7 @@ class SparseMDP:
         -------
         (S,) largest value, (S,) pair index
         """
-        largest = np.maximum.reduceat(quality, self.first[:-1])
-        hits = np.flatnonzero(quality >= largest[self.state])
-        return largest, hits[np.searchsorted(self.state[hits], np.arange(self.n_states))]
+        return best_pairs(quality, self.state, self.first)
 
     def pairs_of(self, policy: ArrayLike) -> NDArray[np.int64]:
         """(S,) pair index of each state under a policy of (S,) action labels.
@@ -236,6 +252,15 @@ class SparseMDP:
                          allowed=", ".join(map(str, own[:20])))
             )
         return rows
+
+
+def best_pairs(
+    quality: NDArray[np.float64], state: NDArray[np.int64], first: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """As :meth:`SparseMDP.best`, for pairs sorted by state of which each state has some."""
+    largest = np.maximum.reduceat(quality, first[:-1])
+    hits = np.flatnonzero(quality >= largest[state])
+    return largest, hits[np.searchsorted(state[hits], np.arange(first.size - 1))]
 
 
 def _csr(

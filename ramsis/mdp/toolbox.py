@@ -28,7 +28,8 @@ from scipy.sparse import SparseEfficiencyWarning
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
-from ramsis.mdp.certificates import average_certificate, discounted_certificate
+from ramsis.mdp.certificates import average_solution, discounted_certificate
+from ramsis.mdp.components import end_components, solve_components
 from ramsis.mdp.evaluation import evaluate_pairs
 from ramsis.mdp.export import to_pymdptoolbox
 from ramsis.mdp.result import Solution, Status
@@ -46,9 +47,10 @@ ALGORITHMS = (
 )
 """Algorithms of the package that are bridged; the last is the one for average reward."""
 
-_AVERAGE = ALGORITHMS[-1]
+_AVERAGE_ALGORITHM = ALGORITHMS[-1]
 _DAMPING = 0.5
 _ROUNDING = 1e-12
+_MEETING = 1e-6  # bounds that meet this closely, relative to the gain, count as optimal
 
 
 def solve_with_pymdptoolbox(
@@ -92,43 +94,53 @@ def solve_with_pymdptoolbox(
     discount = check_discount(discount)
     tolerance, max_iterations = check_tolerance(tolerance), check_iterations(max_iterations)
     algorithm = _check_algorithm(algorithm, discount)
-    settings = {"solver": "pymdptoolbox", "algorithm": algorithm, "discount": discount,
-                "tolerance": tolerance, "max_iterations": max_iterations}
+    settings: dict[str, object] = {
+        "solver": "pymdptoolbox", "algorithm": algorithm, "discount": discount,
+        "tolerance": tolerance, "max_iterations": max_iterations}
     if discount is None:
+        return _average(mdp, tolerance, max_iterations, settings)
+    run = _run(mdp, algorithm, discount, tolerance, max_iterations)
+    rows = mdp.pairs_of(run.policy)
+    value = evaluate_pairs(mdp, rows, discount).value
+    certificate = discounted_certificate(
+        mdp, value, discount, status=run.status, iterations=run.iterations)
+    return Solution(mdp.action[rows], value, None, certificate, settings)
+
+
+def _average(
+    mdp: SparseMDP, tolerance: float, limit: int, settings: dict[str, object]
+) -> Solution:
+    """Relative value iteration, component by component where there are several."""
+    found = end_components(mdp)
+    if found.count > 1:
+        rows, parts = solve_components(
+            mdp, found, lambda part: _average(part, tolerance, limit, settings))
+        iterations = sum(part.certificate.iterations for part in parts)
+        stopped = any(not part.certificate.converged for part in parts)
+    else:
         reduced = eliminate_free_states(mdp)
         small, _ = to_unit_costs(reduced.mdp, _DAMPING)
-        run = _run(small, algorithm, None, tolerance, max_iterations)
+        run = _run(small, _AVERAGE_ALGORITHM, None, tolerance, limit)
         rows = reduced.expand_pairs(small.pairs_of(run.policy), mdp)
-    else:
-        run = _run(mdp, algorithm, discount, tolerance, max_iterations)
-        rows = mdp.pairs_of(run.policy)
-    evaluation = evaluate_pairs(mdp, rows, discount)
-    if discount is not None:
-        certificate = discounted_certificate(
-            mdp, evaluation.value, discount, status=run.status, iterations=run.iterations
-        )
-    else:
-        assert evaluation.state_gain is not None
-        certificate = average_certificate(
-            mdp, evaluation.value, evaluation.state_gain, rows,
-            status=run.status, iterations=run.iterations, notes=evaluation.notes,
-        )
-    return Solution(mdp.action[rows], evaluation.value, evaluation.gain, certificate, settings,
-                    evaluation.state_gain)
+        iterations, stopped = run.iterations, run.status is not Status.OPTIMAL
+    return average_solution(
+        mdp, rows, evaluate_pairs(mdp, rows, None),
+        otherwise=Status.MAX_ITERATIONS if stopped else Status.PRECISION,
+        tolerance=max(tolerance, _MEETING), iterations=iterations, settings=settings)
 
 
 def _check_algorithm(algorithm: str | None, discount: float | None) -> str:
     if algorithm is None:
-        algorithm = _AVERAGE if discount is None else ALGORITHMS[0]
+        algorithm = _AVERAGE_ALGORITHM if discount is None else ALGORITHMS[0]
     if algorithm not in ALGORITHMS:
         raise InvalidValueError(
             describe("unknown algorithm of pymdptoolbox", value=algorithm,
                      allowed=", ".join(ALGORITHMS))
         )
-    if (algorithm == _AVERAGE) != (discount is None):
+    if (algorithm == _AVERAGE_ALGORITHM) != (discount is None):
         raise InvalidValueError(
             describe(f"{algorithm} of pymdptoolbox does not fit the discount", value=discount,
-                     allowed=f"None for {_AVERAGE}, a discount for the others")
+                     allowed=f"None for {_AVERAGE_ALGORITHM}, a discount for the others")
         )
     if discount == 0.0:
         raise InvalidValueError(

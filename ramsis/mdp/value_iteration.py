@@ -25,12 +25,17 @@ with one halving per sweep, about the best that damping can do) and the better l
 next block. A fast-mixing chain is so never damped, a slowly mixing one loses a few blocks, a
 periodic one wastes one. The span never grows, whichever level is used.
 
+**An end.** Where the gain depends on the starting state the bounds of average reward never meet,
+and on a long ring not for millions of sweeps. With adaptive damping, after 128, 256, 512, … sweeps
+the span is compared with that at half of them; if at this pace more than ten times as many sweeps
+were still needed, policy iteration goes on from the greedy policy.
+
 Sources: Puterman (1994), sections 6.6, 8.5 and 11.5; Schweitzer (1971); Porteus (1971).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +43,9 @@ from numpy.typing import NDArray
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, describe
 from ramsis.mdp._kernels import advantage_sweep
-from ramsis.mdp.certificates import average_certificate, discounted_certificate, judged
-from ramsis.mdp.evaluation import evaluate_pairs
+from ramsis.mdp.certificates import average_solution, discounted_certificate, judged
+from ramsis.mdp.evaluation import Evaluation
+from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.semi_markov import eliminate_free_states
 from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
@@ -51,7 +57,8 @@ _BLOCK = 5
 _DAMPED = 0.5
 _PATIENCE = 100  # sweeps without a smaller span, once it is within rounding of the values
 _ROUNDING = 1e-10
-_LOOK_AT = 128  # sweeps after which the span is first compared with
+_LOOK_AT = 128  # sweeps after which the pace is first measured
+_TOO_LONG = 10.0  # times as many sweeps again as were made
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
@@ -127,10 +134,11 @@ def value_iteration(
 
     Notes
     -----
-    When the optimal gain depends on the starting state the bounds cannot meet. After 256, 512,
-    1024, … sweeps that did not halve the span the greedy policy is evaluated; if its gain depends
-    on the state, the result has the status ``multichain``.
-    :func:`~ramsis.mdp.policy_iteration.policy_iteration` solves such problems.
+    When the optimal gain depends on the starting state the bounds cannot meet, and on a long ring
+    they take millions of sweeps. With adaptive damping, if after 256, 512, 1024, … sweeps more
+    than ten times as many are still needed at the last pace,
+    :func:`~ramsis.mdp.policy_iteration.policy_iteration` goes on from the greedy policy; a note
+    says so.
 
     Examples
     --------
@@ -146,6 +154,7 @@ def value_iteration(
     if discount is not None:
         target = 2.0 * (1.0 - discount) * tolerance
         found = _iterate(mdp, None, discount, target, max_iterations, fixed)
+        assert found.status is not None  # discounting bounds the sweeps
         middle = (found.lower + found.upper) / (2.0 * (1.0 - discount))
         certificate = discounted_certificate(
             mdp, found.value, discount, status=found.status, iterations=found.iterations,
@@ -156,13 +165,18 @@ def value_iteration(
     reduced = eliminate_free_states(mdp)
     found = _iterate(reduced.mdp, reduced.mdp.cost, 1.0, tolerance, max_iterations, fixed)
     rows, value = reduced.expand_pairs(found.rows, mdp), reduced.expand_value(found.value)
+    if found.status is None:
+        solution = policy_iteration(
+            mdp, initial=mdp.action[rows], tolerance=tolerance, max_iterations=max_iterations)
+        own = solution.certificate
+        return replace(solution, settings=settings, certificate=replace(
+            own, iterations=found.iterations + own.iterations,
+            notes=(*own.notes, "sweeps made little progress: ended by policy iteration")))
     gain = 0.5 * (found.lower + found.upper)
-    state_gain = np.full(mdp.n_states, gain)
-    certificate = average_certificate(
-        mdp, value, state_gain, rows, status=found.status, iterations=found.iterations
-    )
-    certificate = judged(certificate, tolerance)
-    return Solution(mdp.action[rows], value, gain, certificate, settings, state_gain)
+    return average_solution(
+        mdp, rows, Evaluation(value, gain, np.full(mdp.n_states, gain)),
+        otherwise=(Status.PRECISION if found.status is Status.OPTIMAL else found.status),
+        tolerance=2.0 * tolerance, iterations=found.iterations, settings=settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +187,7 @@ class _Found:
     rows: _Ints
     lower: float
     upper: float
-    status: Status
+    status: Status | None
     iterations: int
 
 
@@ -185,14 +199,18 @@ def _iterate(
     max_iterations: int,
     fixed: float | None,
 ) -> _Found:
-    """Sweep until the span of the advantage is at most ``target``."""
+    """Sweep until the span of the advantage is at most ``target``.
+
+    The status is ``None`` where adaptive sweeps on average reward would take too long.
+    """
     costs = np.ones(mdp.n_pairs) if cost is None else cost
     step = float(costs.min())
     first, transition = kernel_arrays(mdp)
     value, advantage = np.zeros(mdp.n_states), np.empty(mdp.n_states)
     rows = np.empty(mdp.n_states, dtype=np.uint64)
     adaptive = AdaptiveDamping()
-    status, smallest, smallest_at = Status.MAX_ITERATIONS, np.inf, 0
+    status: Status | None = Status.MAX_ITERATIONS
+    smallest, smallest_at = np.inf, 0
     look_at, last = _LOOK_AT, np.inf
     for iteration in range(1, max_iterations + 1):
         advantage_sweep(first, transition, mdp.reward, costs, factor, value, advantage, rows)
@@ -208,20 +226,17 @@ def _iterate(
             break
         if iteration == max_iterations:
             break
-        if factor == 1.0 and iteration == look_at:
-            if span > 0.5 * last and _several_gains(mdp, rows):
-                status = Status.MULTICHAIN
+        if factor == 1.0 and fixed is None and iteration == look_at:
+            # At the pace of the last half, geometric, how many sweeps are left?
+            pace = np.log(last / span) / (0.5 * iteration)
+            if np.log(span / target) > _TOO_LONG * iteration * pace:
+                status = None
                 break
             look_at, last = 2 * look_at, span
         adaptive.observe(span)
         value += (1.0 - (adaptive.level if fixed is None else fixed)) * step * advantage
         value -= value[0]
     return _Found(value, rows.astype(np.int64), lower, upper, status, iteration)
-
-
-def _several_gains(mdp: SparseMDP, rows: NDArray[np.uint64]) -> bool:
-    """Whether the gain of a policy depends on the starting state."""
-    return evaluate_pairs(mdp, rows.astype(np.int64), None).gain is None
 
 
 def _fixed_damping(damping: float | str) -> float | None:

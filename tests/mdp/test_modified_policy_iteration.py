@@ -14,7 +14,6 @@ from scipy import sparse
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.modified_policy_iteration import modified_policy_iteration
 from ramsis.mdp.policy_iteration import policy_iteration
-from ramsis.mdp.result import Status
 from ramsis.mdp.solvers import DISCOUNTED_SOLVERS, solve_average, solve_discounted
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.mdp.value_iteration import value_iteration
@@ -93,15 +92,6 @@ def test_all_discounted_solvers_agree() -> None:
     values = [solve_discounted(mdp, 0.99, name).value for name in DISCOUNTED_SOLVERS]
     for value in values[1:]:
         assert value == pytest.approx(values[0], abs=2e-6)
-
-
-def test_value_iteration_says_that_a_model_is_multichain() -> None:
-    apart = SparseMDP.from_pairs([(0, 0, {0: 1.0}, 1.0), (1, 0, {1: 1.0}, 2.0),
-                                  (2, 0, {0: 0.5, 1: 0.5}, 0.0)])
-    certificate = value_iteration(apart).certificate
-    assert certificate.status is Status.MULTICHAIN
-    assert certificate.iterations < 1000
-    assert policy_iteration(apart).state_gain == pytest.approx([1.0, 2.0, 1.5])
 
 
 def test_forest_management_settles_after_many_policies() -> None:

@@ -1,0 +1,261 @@
+"""End components of a decision problem, and what is best from every state once they are solved.
+
+A set of states with some of their actions is an *end component* if these actions stay within the
+set and lead from each of its states to every other. Whatever the policy, a process ends up in the
+largest of them with probability 1, and within one the best gain is the same from every state. So
+average reward falls into two parts: the best gain of each largest end component, and where to go,
+
+    g(s) = max( gain of s's component,  max_l (P g)_l  over the pairs that leave it ),
+
+in which every policy comes to an end, as no end component is left once these are contracted.
+
+Sources: de Alfaro (1997), *Formal verification of probabilistic systems*; Puterman (1994),
+section 9.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+
+from ramsis.errors import InvalidValueError, describe
+from ramsis.mdp.chain import absorption
+from ramsis.mdp.result import Solution
+from ramsis.mdp.sparse import SparseMDP, best_pairs
+
+__all__ = [
+    "EndComponents",
+    "Ends",
+    "best_ends",
+    "end_components",
+    "pairs_toward",
+    "solve_components",
+]
+
+_ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
+_BETTER = 4.0  # times that: what a pair must be better by
+_MOST_ROUNDS = 1000
+
+_Floats = NDArray[np.float64]
+_Ints = NDArray[np.int64]
+_Marks = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class EndComponents:
+    """The largest end components of a problem.
+
+    Attributes
+    ----------
+    count : int
+    label : (S,)
+        Component of each state, -1 where it is in none.
+    inside : (L,)
+        Pairs that stay within their state's component.
+    """
+
+    count: int
+    label: _Ints
+    inside: _Marks
+
+
+def end_components(mdp: SparseMDP) -> EndComponents:
+    """The largest end components: cut what leaves a strongly connected set until nothing does.
+
+    >>> mdp = SparseMDP.from_pairs([
+    ...     (0, 0, {0: 1.0}, 0.0), (0, 1, {1: 0.5, 2: 0.5}, 0.0), (1, 0, {2: 1.0}, 0.0),
+    ...     (2, 0, {2: 1.0}, 0.0)])
+    >>> found = end_components(mdp)
+    >>> found.count, found.label.tolist(), found.inside.tolist()
+    (2, [0, -1, 1], [True, False, False, True])
+    """
+    matrix = mdp.transition
+    pair = np.repeat(np.arange(mdp.n_pairs), np.diff(matrix.indptr))
+    inside, left = np.ones(mdp.n_pairs, dtype=bool), 1
+    while left:
+        kept = inside[pair]
+        graph = sparse.csr_array(
+            (np.ones(int(kept.sum())), (mdp.state[pair[kept]], matrix.indices[kept])),
+            shape=(mdp.n_states, mdp.n_states))
+        graph.sum_duplicates()  # SciPy 1.13 does not end where an edge is there twice
+        _, part = connected_components(graph, directed=True, connection="strong")
+        leaves = np.zeros(mdp.n_pairs, dtype=bool)
+        leaves[pair[part[matrix.indices] != part[mdp.state[pair]]]] = True
+        left = int((leaves & inside).sum())
+        inside &= ~leaves
+    stays = np.zeros(mdp.n_states, dtype=bool)
+    stays[mdp.state[inside]] = True
+    _, number = np.unique(part[stays], return_inverse=True)
+    label = np.full(mdp.n_states, -1, dtype=np.int64)
+    label[stays] = number
+    return EndComponents(int(number.max()) + 1, label, inside)
+
+
+def pairs_toward(mdp: SparseMDP, goals: _Marks, allowed: _Marks) -> _Ints:
+    """(S,) a pair of each state that leads a step nearer to the goals by the allowed pairs.
+
+    -1 in the goals, and where no way leads there.
+    """
+    matrix = mdp.transition
+    pair = np.repeat(np.arange(mdp.n_pairs), np.diff(matrix.indptr))
+    usable = allowed[pair]
+    pair, onward = pair[usable], matrix.indices[usable]
+    root, size = mdp.n_states, mdp.n_states + 1
+    ends = np.flatnonzero(goals)
+    backwards = sparse.csr_array(
+        (np.ones(onward.size + ends.size),
+         (np.append(onward, np.full(ends.size, root)), np.append(mdp.state[pair], ends))),
+        shape=(size, size))
+    backwards.sum_duplicates()
+    _, nearer = breadth_first_order(backwards, root)
+    steps = np.flatnonzero((onward == nearer[mdp.state[pair]]) & ~goals[mdp.state[pair]])[::-1]
+    rows = np.full(mdp.n_states, -1, dtype=np.int64)
+    rows[mdp.state[pair[steps]]] = pair[steps]
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class Ends:
+    """Where to go, given what each end component is worth.
+
+    Attributes
+    ----------
+    value : (S,)
+        Largest expected worth of the component in which the process stays.
+    rounding : (S,)
+        What rounding may have done to it.
+    stays : (components,)
+        Whether it is best to stay in a component.
+    rows : (S,)
+        The pair to take where a component is left and in states of no component; -1 elsewhere.
+    """
+
+    value: _Floats
+    rounding: _Floats
+    stays: _Marks
+    rows: _Ints
+
+
+def best_ends(mdp: SparseMDP, found: EndComponents, worth: _Floats) -> Ends:
+    """Maximise the expected worth of where the process stays, by policy iteration.
+
+    A ``worth`` of ``-inf`` says that a component has to be left.
+
+    Raises
+    ------
+    InvalidValueError
+        Naming a state of a component that must be left and cannot be.
+    """
+    node = np.where(found.label >= 0, found.label,
+                    found.count + np.cumsum(found.label < 0) - 1)
+    moves = np.flatnonzero(~found.inside)
+    size = int(node.max()) + 1
+    # A node's pairs: to stay, where that is possible, then those that leave it.
+    owner = np.concatenate([np.flatnonzero(np.isfinite(worth)), node[mdp.state[moves]]])
+    pair = np.concatenate([np.full(owner.size - moves.size, -1), moves])
+    order = np.argsort(owner, kind="stable")
+    owner, pair = owner[order], pair[order]
+    _refuse_traps(mdp, node, owner, size)
+    moving = pair >= 0
+    # Rounding grows with the steps until the end, so only differences of worth make them.
+    known = worth[np.isfinite(worth)]
+    common = known[np.argmin(np.abs(known))] if known.size else 0.0
+    reward = np.zeros(owner.size)
+    reward[~moving] = worth[owner[~moving]] - common
+    onward = _onward(mdp, node, pair, size)
+    first = np.searchsorted(owner, np.arange(size + 1))
+    rows = first[:-1].copy()
+    for _ in range(_MOST_ROUNDS):
+        stopping = (~moving[rows]).astype(np.float64)
+        system = absorption(onward[rows], stopping)
+        value = system.expected(reward[rows])
+        quality = reward + onward @ value
+        noise = _ROUNDINGS * (np.abs(reward) + onward @ np.abs(value))
+        largest, best = best_pairs(quality, owner, first)
+        excess = largest - quality[rows]
+        better = excess > _BETTER * (noise[rows] + noise[best])
+        if not better.any():
+            break
+        rows = np.where(better, best, rows)
+    rounding = system.expected(noise[rows] + np.maximum(excess, 0.0))
+    taken = pair[rows]
+    state_rows = np.full(mdp.n_states, -1, dtype=np.int64)
+    state_rows[mdp.state[taken[taken >= 0]]] = taken[taken >= 0]
+    return Ends(common + value[node], rounding[node], taken[: found.count] < 0, state_rows)
+
+
+def _onward(mdp: SparseMDP, node: _Ints, pair: _Ints, size: int) -> sparse.csr_array:
+    """(pairs, nodes) where each pair leads when it leaves its node; nowhere for -1, to stay."""
+    member = sparse.csr_array((np.ones(node.size), (np.arange(node.size), node)),
+                              shape=(node.size, size))
+    to = sparse.csr_array(mdp.transition @ member)[np.maximum(pair, 0)]
+    own = node[mdp.state[np.maximum(pair, 0)]]
+    number = np.repeat(np.arange(pair.size), np.diff(to.indptr))
+    to.data[(to.indices == own[number]) | (pair[number] < 0)] = 0.0
+    to.eliminate_zeros()
+    total = np.asarray(to.sum(axis=1)).ravel()
+    return sparse.csr_array(sparse.diags_array(1.0 / np.where(total > 0.0, total, 1.0)) @ to)
+
+
+def _refuse_traps(mdp: SparseMDP, node: _Ints, owner: _Ints, size: int) -> None:
+    lacking = np.bincount(owner, minlength=size) == 0
+    if lacking.any():
+        state = int(np.argmax(lacking[node]))
+        raise InvalidValueError(
+            describe("a policy can go on for ever at no cost, so it has no average reward",
+                     where=mdp.name(state), value=0.0,
+                     allowed="a positive cost somewhere in every closed class"))
+
+
+def solve_components(
+    mdp: SparseMDP, found: EndComponents, solve: Callable[[SparseMDP], Solution]
+) -> tuple[_Ints, list[Solution]]:
+    """A policy that is best from every state, by a solver for problems with one gain.
+
+    Parameters
+    ----------
+    solve
+        Takes the problem of one component; its policy's gain from some state is what staying in
+        the component is worth.
+
+    Returns
+    -------
+    rows : (S,)
+        The pair of each state.
+    solutions
+        Of the components of several states.
+    """
+    rows = np.full(mdp.n_states, -1, dtype=np.int64)
+    worth, solutions = np.full(found.count, -np.inf), []
+    order = np.argsort(found.label, kind="stable")
+    bounds = np.searchsorted(found.label[order], np.arange(found.count + 1))
+    own_pairs = np.flatnonzero(found.inside)
+    own_pairs = own_pairs[np.argsort(found.label[mdp.state[own_pairs]], kind="stable")]
+    pair_bounds = np.searchsorted(found.label[mdp.state[own_pairs]], np.arange(found.count + 1))
+    for number in range(found.count):
+        states = order[bounds[number] : bounds[number + 1]]
+        pairs = own_pairs[pair_bounds[number] : pair_bounds[number + 1]]
+        part = SparseMDP(
+            np.searchsorted(states, mdp.state[pairs]), mdp.action[pairs],
+            mdp.transition[pairs][:, states], mdp.reward[pairs],
+            None if mdp.cost is None else mdp.cost[pairs])
+        if not part.costs.any():  # at no cost nobody may stay for ever
+            continue
+        solution = solve(part)
+        gain = solution.state_gain
+        assert gain is not None
+        worth[number] = gain.max()
+        way = pairs_toward(part, gain == gain.max(), np.ones(part.n_pairs, dtype=bool))
+        rows[states] = pairs[np.where(way >= 0, way, part.pairs_of(solution.policy))]
+        solutions.append(solution)
+    ends = best_ends(mdp, found, worth)
+    chosen = ends.rows >= 0
+    # A component that is left is crossed on the way to the state from which it is.
+    left = np.append(~ends.stays, False)[found.label] & ~chosen
+    way = pairs_toward(mdp, chosen, found.inside)
+    return np.where(chosen, ends.rows, np.where(left, way, rows)), solutions
