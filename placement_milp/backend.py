@@ -10,6 +10,9 @@ counts it. It is always given as a minimum.
 **Status and bound.** PuLP's ``LpStatus`` says "Optimal" at a time limit too; ``sol_status`` and
 HiGHS's own status distinguish the two. PuLP does not give the dual bound: it is read from HiGHS,
 or from CBC's log.
+HiGHS can call a solution optimal although its own bound leaves a gap: where the objective is whole
+it cuts off what is not better by a whole step, and a rounding error of the bound takes the optimum
+with it. Such a search is made again with another tolerance; if the gap stays, it is not optimal.
 
 Source: PuLP 3.3; HiGHS (https://highs.dev), CBC (https://github.com/coin-or/Cbc).
 """
@@ -22,7 +25,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -37,7 +40,10 @@ __all__ = ["SOLVERS", "Limits", "Solved", "Status", "relaxed_prices", "solve"]
 SOLVERS = ("highs", "cbc")
 """Solvers that can be asked for; the first is the default."""
 _SIZE = 1000.0
-_FEASIBILITY = 1e-9
+_ABSOLUTE = 1e-5
+"""Differences below this, of an objective of about 1000, are none."""
+_FEASIBILITY = (1e-9, 1e-6, 1e-7)
+"""Tolerances of HiGHS; another one where the one before ended with a wide gap."""
 
 
 class Status(StrEnum):
@@ -184,10 +190,22 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
 
 
 def _with_highs(lp: Any, limits: Limits) -> tuple[Status, float]:
+    start = time.perf_counter()
+    for tolerance in _FEASIBILITY:
+        left = None if limits.seconds is None else max(
+            limits.seconds - time.perf_counter() + start, 0.001)
+        status, bound, gap = _once_with_highs(lp, replace(limits, seconds=left), tolerance)
+        if status is not Status.OPTIMAL or gap <= 2.0 * max(limits.gap, 1e-6):
+            return status, bound
+    return Status.TIME_LIMIT, bound
+
+
+def _once_with_highs(lp: Any, limits: Limits, tolerance: float) -> tuple[Status, float, float]:
+    """Status, bound, and the gap that the solver itself states, 0 for a linear program."""
     seconds = math.inf if limits.seconds is None else float(limits.seconds)
     solver = _Highs(mip_rel_gap=limits.gap, time_limit=seconds,
-                    mip_feasibility_tolerance=_FEASIBILITY,
-                    primal_feasibility_tolerance=_FEASIBILITY, mip_allow_restart=False)
+                    mip_feasibility_tolerance=tolerance,
+                    primal_feasibility_tolerance=tolerance, mip_allow_restart=False)
     lp.solverModel = None
     interrupted = _interruptible(lambda: lp.solve(solver),
                                  lambda: lp.solverModel and lp.solverModel.cancelSolve())
@@ -195,7 +213,7 @@ def _with_highs(lp: Any, limits: Limits) -> tuple[Status, float]:
     ended = model.getModelStatus().name
     info = model.getInfo()
     if ended in ("kInfeasible", "kUnboundedOrInfeasible"):
-        return Status.INFEASIBLE, math.nan
+        return Status.INFEASIBLE, math.nan, 0.0
     if info.primal_solution_status != 2:  # kSolutionStatusFeasible
         if interrupted:
             raise KeyboardInterrupt
@@ -203,7 +221,9 @@ def _with_highs(lp: Any, limits: Limits) -> tuple[Status, float]:
     integer = any(variable.cat == pulp.LpInteger for variable in lp.variables())
     bound = info.mip_dual_bound if integer else info.objective_function_value
     status = {"kOptimal": Status.OPTIMAL, "kInterrupt": Status.INTERRUPTED}
-    return status.get(ended, Status.TIME_LIMIT), float(bound)
+    gap = relative_gap(info.objective_function_value, bound) if abs(
+        info.objective_function_value - bound) > _ABSOLUTE else 0.0
+    return status.get(ended, Status.TIME_LIMIT), float(bound), gap
 
 
 def _with_cbc(lp: Any, limits: Limits) -> tuple[Status, float]:

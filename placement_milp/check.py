@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from placement_milp.partitions import PartitionTable
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
-from placement_milp.result import Group, Placement, Use
+from placement_milp.result import CutGpu, Group, Placement, Use
 from ramsis.errors import VerificationError, describe
 
 __all__ = ["check_groups", "check_placement"]
@@ -37,6 +38,7 @@ def check_placement(problem: Problem, placement: Placement) -> None:
     """
     check = _Check(problem, placement)
     check.workers()
+    check.partitions()
     for group in placement.groups:
         for use in group.uses:
             check.use(group, use)
@@ -49,20 +51,23 @@ def check_placement(problem: Problem, placement: Placement) -> None:
         check.objective()
 
 
-def check_groups(problem: Problem, groups: Sequence[Group]) -> None:
+def check_groups(
+    problem: Problem, groups: Sequence[Group], gpus: Sequence[CutGpu] = ()
+) -> None:
     """Check that workers can do what the groups of a placement say, whatever it is worth.
 
     Raises
     ------
     VerificationError
         Unknown names, workers, batches, latencies, rates, memory or loads that contradict the
-        problem.
+        problem; instances that a GPU cannot have.
     """
     placement = Placement(problem.name, "heuristic", 0.0, None, None, 0.0, (), tuple(groups), (),
-                          problem=problem)
+                          gpus=tuple(gpus), problem=problem)
     check = _Check(problem, placement)
     check.known()
     check.workers()
+    check.partitions()
     for group in groups:
         for use in group.uses:
             check.use(group, use)
@@ -79,7 +84,7 @@ class _Check:
     def __init__(self, problem: Problem, placement: Placement) -> None:
         self.problem = problem
         self.placement = placement
-        self.types = {item.name: item for item in problem.worker_types}
+        self.types = {item.name: item for item in problem.instance_types}
         self.variants = {item.name: item for item in problem.variants}
         self.by_family = {item.name: item for item in problem.families}
 
@@ -89,7 +94,7 @@ class _Check:
                                              value=value, allowed=allowed))
 
     def workers(self) -> None:
-        there = {name: item.name for item in self.problem.worker_types
+        there = {name: item.name for item in self.problem.instance_types
                  for name in item.worker_names()}
         seen: set[str] = set()
         for group in self.placement.groups:
@@ -100,6 +105,56 @@ class _Check:
                 self.require(there.get(name) == group.worker_type and name not in seen,
                              "a worker is used twice or not of its type", name, "each once")
                 seen.add(name)
+
+    def partitions(self) -> None:
+        """Each GPU is cut as the table of its positions allows, into what is in use."""
+        tables = {item.name: item for item in self.problem.worker_types if item.partitions}
+        used: dict[str, set[str]] = {}
+        for group in self.placement.groups:
+            kind, _, instance = group.worker_type.rpartition("/")
+            for worker in group.workers if kind in tables else ():
+                gpu, _, place = worker.rpartition("/")
+                self.require(place.rpartition("@")[0] == instance,
+                             "an instance is not of its type", worker, instance)
+                used.setdefault(gpu, set()).add(place)
+        for cut in self.placement.gpus:
+            item = tables.get(cut.worker_type)
+            self.require(item is not None, "GPU of no type that is cut", cut.gpu,
+                         ", ".join(tables))
+            assert item is not None
+            assert item.partitions is not None
+            self.require(cut.gpu in item.worker_names(), "GPU does not exist", cut.gpu,
+                         f"{item.count} of type {item.name}")
+            self._legal(cut, item.partitions)
+            missing = used.pop(cut.gpu, set()) - set(cut.instances)
+            self.require(not missing, "a GPU lacks instances in use", sorted(missing), cut.gpu)
+            self.require(not _differ(cut.cost_per_hour, item.cost_per_hour),
+                         "a GPU's cost is not that of its type", cut.cost_per_hour,
+                         f"{item.cost_per_hour}")
+            now = {holding.worker.rpartition("/")[2] for holding in self.problem.current
+                   if holding.worker.rpartition("/")[0] == cut.gpu}
+            after = set(cut.instances)
+            self.require(set(cut.made) == after - now and set(cut.destroyed) == now - after,
+                         "instances made and destroyed are others", (cut.made, cut.destroyed),
+                         cut.gpu)
+        self.require(not used, "instances are on GPUs that are not listed", sorted(used), "none")
+
+    def _legal(self, cut: CutGpu, table: PartitionTable) -> None:
+        kinds = {kind.name: kind for kind in table.instances}
+        free_memory = set(range(table.memory_slices))
+        compute = 0
+        for place in cut.instances:
+            name, _, start = place.rpartition("@")
+            kind = kinds.get(name)
+            self.require(kind is not None and start.isdecimal() and int(start) in kind.starts,
+                         f"{table.name} has no such instance at this position", place, cut.gpu)
+            assert kind is not None
+            slices = set(range(int(start), int(start) + kind.memory_slices))
+            self.require(slices <= free_memory, "instances overlap", place, cut.gpu)
+            free_memory -= slices
+            compute += kind.compute_slices
+        self.require(compute <= table.compute_slices, "too many compute slices", compute,
+                     f"{table.compute_slices}")
 
     def known(self) -> None:
         """All names are those of the problem."""
@@ -133,9 +188,10 @@ class _Check:
         variant = self.variants[name]
         family = self.by_family[use.family]
         self.require(variant.family == use.family and not _differ(variant.accuracy, use.accuracy)
-                     and use.in_time == 1.0, "a variant is not what the problem says", name,
+                     and use.in_time == (self.problem.rules.in_time_quantile or 1.0),
+                     "a variant is not what the problem says", name,
                      f"family {variant.family}, accuracy {variant.accuracy}")
-        entry = self._listed(variant, group.worker_type, use.batch)
+        entry = self._listed(variant, group.worker_type, use.batch, use.processes)
         if group.cycle_ms is None:
             self._at_once(group, use, entry)
             return
@@ -148,13 +204,38 @@ class _Check:
         assert group.cycle_ms is not None
         busy = sum(other.latency_ms or 0.0 for other in group.uses)
         cycle = group.cycle_ms
+        if self.problem.rules.in_time_quantile is not None:
+            self._queueing(group, use, entry, slow, family)
+            return
         self.require(cycle >= busy * (1 - _RELATIVE), "a cycle is shorter than its batches", cycle,
                      f"at least {busy}")
         limit_ms = 2 * self.problem.rules.latency_share_of_slo * family.slo_ms
         self.require(cycle + use.latency_ms <= limit_ms * (1 + _RELATIVE),
                      "a batch misses its SLO", cycle + use.latency_ms, f"at most {limit_ms} ms")
-        self.require(not _differ(use.rate_qps, 1000 * use.batch / cycle),
-                     "a rate is not batch / cycle", use.rate_qps, f"{1000 * use.batch / cycle}")
+        in_turns = 1000 * use.batch / cycle
+        self.require(not _differ(use.rate_qps, in_turns) or (
+            len(group.uses) == 1 and not _differ(use.rate_qps, entry.throughput_qps)),
+                     "a rate is not batch / cycle, nor the listed one", use.rate_qps,
+                     f"{in_turns} or {entry.throughput_qps}")
+        self.require(use.processes == 1 or len(group.uses) == 1,
+                     "processes side by side beside another variant", use.processes, "1")
+
+    def _queueing(
+        self, group: Group, use: Use, entry: Latency, slow: float, family: Family
+    ) -> None:
+        """A station with a queue: no more than full batches do, and each in time by itself.
+
+        What it answers in time is a matter of chance, and is checked by playing it.
+        """
+        longer = 1.0 + self.problem.rules.headroom
+        latency_ms = entry.latency_ms * slow * longer
+        self.require(latency_ms <= family.slo_ms * (1 + _RELATIVE), "a batch misses its SLO",
+                     latency_ms, f"at most {family.slo_ms} ms")
+        most = 1000 * group.together * use.processes * (use.batch or 0) / latency_ms
+        self.require(use.rate_qps <= most * (1 + _RELATIVE),
+                     "a rate is above that of full batches", use.rate_qps, f"at most {most}")
+        self.require(use.processes == 1 or len(group.uses) == 1,
+                     "processes side by side beside another variant", use.processes, "1")
 
     def _at_once(self, group: Group, use: Use, entry: Latency) -> None:
         """A use of a worker whose processors are divided among variants that run at once."""
@@ -187,15 +268,19 @@ class _Check:
                     return
         self.require(False, "no row of a value table says so", use.variants, "a row's promise")
 
-    def _listed(self, variant: Variant, worker_type: str, batch: int) -> Latency:
+    def _listed(
+        self, variant: Variant, worker_type: str, batch: int, processes: int = 1
+    ) -> Latency:
+        asked = (batch, processes)
         for entry in variant.latency:
-            if (entry.worker_type, entry.batch) == (worker_type, batch):
+            if (entry.worker_type, entry.batch, entry.processes) == (worker_type, *asked):
                 return entry
         item: WorkerType = self.types[worker_type]
         for entry in variant.latency:
-            if (entry.worker_type, entry.batch) == (item.latency_like, batch):
+            if (entry.worker_type, entry.batch, entry.processes) == (item.latency_like, *asked):
                 return replace(entry, worker_type=worker_type,
-                               latency_ms=entry.latency_ms / item.relative_speed)
+                               latency_ms=entry.latency_ms / item.relative_speed,
+                               rate_qps=entry.throughput_qps * item.relative_speed)
         raise VerificationError(describe("placement uses a batch that is not listed",
                                          value=f"{variant.name}, {worker_type}, {batch}"))
 
@@ -205,7 +290,7 @@ class _Check:
             for name in use.variants:
                 variant = self.variants[name]
                 if use.batch is not None:
-                    entry = self._listed(variant, group.worker_type, use.batch)
+                    entry = self._listed(variant, group.worker_type, use.batch, use.processes)
                     needed += entry.memory_mb or variant.memory_mb
                 else:
                     needed += variant.memory_mb
@@ -299,11 +384,15 @@ class _Check:
         return sum(times * use.rate_qps for times, use in self._uses(family))
 
     def _cost(self) -> float:
-        return sum(self.types[group.worker_type].cost_per_hour * len(group.workers)
-                   for group in self.placement.groups)
+        costs = {item.name: item.cost_per_hour for item in self.problem.worker_types}
+        return (sum(costs.get(group.worker_type, 0.0) * len(group.workers)
+                    for group in self.placement.groups)
+                + sum(costs[cut.worker_type] for cut in self.placement.gpus))
 
     def _count(self) -> int:
-        return sum(len(group.workers) for group in self.placement.groups)
+        whole = {item.name for item in self.problem.worker_types}
+        return len(self.placement.gpus) + sum(len(group.workers) for group in self.placement.groups
+                                              if group.worker_type in whole)
 
     def limits(self) -> None:
         rules = self.problem.rules
@@ -315,7 +404,7 @@ class _Check:
                          "too expensive", self._cost(), f"at most {rules.max_cost_per_hour}")
 
     def _moving(self) -> float:
-        """Seconds of loading, counted worker by worker."""
+        """Seconds of loading, of making and destroying instances, counted one by one."""
         now = {item.worker: set(item.variants) for item in self.problem.current}
         total = 0.0
         for group in self.placement.groups:
@@ -324,6 +413,15 @@ class _Check:
                     for name in use.variants:
                         if name not in now.get(worker, ()):
                             total += self.variants[name].load_ms
+        cutting = {item.name: item.instance_ms for item in self.problem.worker_types}
+        now_instances = {item.worker for item in self.problem.current}
+        in_use = {worker for group in self.placement.groups for worker in group.workers}
+        for cut in self.placement.gpus:
+            after = {f"{cut.gpu}/{place}" for place in cut.instances}
+            gone = {worker for worker in now_instances - after
+                    if worker.rpartition("/")[0] == cut.gpu}
+            made = (in_use & after) - now_instances
+            total += cutting[cut.worker_type] * (len(made) + len(gone))
         return total / 1000
 
     def objective(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
-from placement_milp.problem import Problem
+from placement_milp.partitions import PartitionTable, split_worker
+from placement_milp.problem import Problem, WorkerType
 from ramsis.errors import InputFileError, describe
 
 __all__ = ["check_consistency"]
@@ -23,8 +25,9 @@ def check_consistency(problem: Problem, where: str) -> None:
     ------
     InputFileError
         A name that is used twice, or that is not defined (of a family, type, variant or worker);
-        latencies of one batch listed twice; a value table without rows for its family's SLO;
-        an objective of cost where no worker costs anything.
+        latencies of one batch listed twice; instances that a GPU cannot have at once; a value
+        table without rows for its family's SLO; an objective of cost where no worker costs
+        anything.
     """
     check = _Check(problem, where)
     check.names()
@@ -40,7 +43,8 @@ class _Check:
         self.problem = problem
         self.where = where
         self.families = {item.name for item in problem.families}
-        self.types = {item.name: item for item in problem.worker_types}
+        self.declared = {item.name: item for item in problem.worker_types}
+        self.types = {item.name: item for item in problem.instance_types}
         self.variants_by_name = {item.name: item for item in problem.variants}
 
     def refuse(self, path: str, what: str, value: object, allowed: str) -> InputFileError:
@@ -69,22 +73,23 @@ class _Check:
             like = worker_type.latency_like
             if like is not None:
                 path = f"worker_types[{i}].latency_like"
-                self.known(path, "worker type", like, self.types)
-                if self.types[like].latency_like is not None:
+                self.known(path, "worker type", like, self.declared)
+                if self.declared[like].latency_like is not None:
                     raise self.refuse(path, "type has no latencies of its own", like,
                                       "a type without latency_like")
 
     def variants(self) -> None:
         for i, variant in enumerate(self.problem.variants):
             self.known(f"variants[{i}].family", "family", variant.family, self.families)
-            seen: set[tuple[str, int]] = set()
+            seen: set[tuple[str, int, int]] = set()
             for j, entry in enumerate(variant.latency):
                 path = f"variants[{i}].latency[{j}]"
                 self.known(f"{path}.worker_type", "worker type", entry.worker_type, self.types)
-                key = (entry.worker_type, entry.batch)
+                key = (entry.worker_type, entry.batch, entry.processes)
                 if key in seen:
-                    raise self.refuse(path, "listed twice", f"{key[0]}, batch {key[1]}",
-                                      "each type and batch once")
+                    raise self.refuse(path, "listed twice", f"{key[0]}, batch {key[1]}, "
+                                      f"{key[2]} processes",
+                                      "each type, batch and number of processes once")
                 seen.add(key)
 
     def colocation(self) -> None:
@@ -96,12 +101,32 @@ class _Check:
                 self.known(f"colocation[{i}].worker_types[{j}]", "worker type", name, self.types)
 
     def current(self) -> None:
-        workers = {name for item in self.problem.worker_types for name in item.worker_names()}
+        workers = {name for item in self.problem.instance_types for name in item.worker_names()}
         self.once("current[{}].worker", (item.worker for item in self.problem.current))
         for i, holding in enumerate(self.problem.current):
             self.known(f"current[{i}].worker", "worker", holding.worker, workers)
             for j, name in enumerate(holding.variants):
                 self.known(f"current[{i}].variants[{j}]", "variant", name, self.variants_by_name)
+        for item in self.problem.worker_types:
+            if item.partitions is not None:
+                self._current_instances(item, item.partitions)
+
+    def _current_instances(self, item: WorkerType, table: PartitionTable) -> None:
+        """What a GPU is said to be cut into now has to be a layout of it."""
+        gpus = set(item.worker_names())
+        taken: dict[str, list[int]] = {}
+        compute: Counter[str] = Counter()
+        for i, holding in enumerate(self.problem.current):
+            gpu = holding.worker.rpartition("/")[0]
+            if gpu not in gpus:
+                continue
+            _, name, start = split_worker(holding.worker)
+            kind = table.instance(name)
+            taken.setdefault(gpu, []).extend(range(start, start + kind.memory_slices))
+            compute[gpu] += kind.compute_slices
+            if len(set(taken[gpu])) < len(taken[gpu]) or compute[gpu] > table.compute_slices:
+                raise self.refuse(f"current[{i}].worker", f"instances of {gpu} overlap",
+                                  holding.worker, f"a layout that {table.name} can have")
 
     def values(self) -> None:
         self.once("values[{}].family", (item.family for item in self.problem.values))

@@ -8,6 +8,10 @@ follow the same pattern. With x_cp workers that hold the set c now and will foll
 
 This is a transportation problem: its vertices are whole numbers, and the dual simplex method ends
 at one. Workers left over are assigned in order, empty ones first.
+
+The instances of GPUs get their positions first: of the GPUs in each state the first ones get the
+layouts that were counted for it. Of the instances that they will have those that exist now are
+assigned first.
 """
 
 from __future__ import annotations
@@ -19,18 +23,59 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from placement_milp.formulation import Cut, gpu_states
+from placement_milp.partitions import instance_worker
 from placement_milp.problem import Problem, WorkerType
-from placement_milp.result import Group, Move
+from placement_milp.result import CutGpu, Group, Move
 
-__all__ = ["moves", "name_workers"]
+__all__ = ["cut_gpus", "moves", "name_workers", "positions"]
 
 _Held = Mapping[str, frozenset[str]]
 _Change = tuple[tuple[str, ...], tuple[str, ...], float]
 _EMPTY: frozenset[str] = frozenset()
 
 
+def positions(problem: Problem, cuts: Sequence[tuple[Cut, int]]) -> dict[str, Cut]:
+    """By name, the GPUs in use that are cut, with their layouts."""
+    found: dict[str, Cut] = {}
+    for item in problem.worker_types:
+        mine = [(cut, count) for cut, count in cuts if cut.worker_type == item.name]
+        for now, gpus in gpu_states(problem, item).items() if mine else ():
+            free = iter(gpus)
+            for cut, count in mine:
+                found |= {next(free): cut for _ in range(count if cut.now == now else 0)}
+    return found
+
+
+def cut_gpus(
+    problem: Problem, layouts: Mapping[str, Cut], groups: Sequence[Group]
+) -> tuple[CutGpu, ...]:
+    """What each GPU is cut into: instances in use, and those that exist and can stay."""
+    used = {worker for group in groups for worker in group.workers}
+    found = []
+    for item in problem.worker_types:
+        for gpu in item.worker_names() if item.partitions is not None else ():
+            now = {holding.worker for holding in problem.current
+                   if holding.worker.rpartition("/")[0] == gpu}
+            mine = [(start, name, instance_worker(gpu, name, start))
+                    for name, start in (layouts[gpu].layout if gpu in layouts else ())]
+            there = [(start, name, worker) for start, name, worker in mine
+                     if worker in used or worker in now]
+            if not any(worker in used for _, _, worker in there):
+                continue
+            stays = {worker for _, _, worker in there}
+            found.append(CutGpu(
+                gpu, item.name, tuple(f"{name}@{start}" for start, name, _ in sorted(there)),
+                tuple(f"{name}@{start}" for start, name, worker in sorted(there)
+                      if worker not in now),
+                tuple(sorted(worker.rpartition("/")[2] for worker in now - stays)),
+                item.cost_per_hour))
+    return tuple(found)
+
+
 def name_workers(
-    problem: Problem, worker_type: WorkerType, wanted: Sequence[tuple[frozenset[str], int]]
+    problem: Problem, worker_type: WorkerType, wanted: Sequence[tuple[frozenset[str], int]],
+    names: Sequence[str] | None = None,
 ) -> list[tuple[str, ...]]:
     """Names of workers of a type for each entry of ``wanted``.
 
@@ -39,6 +84,8 @@ def name_workers(
     problem : Problem
     worker_type : WorkerType
     wanted : sequence of (set of variants, number of workers)
+    names : sequence of str, optional
+        The workers that there are, instead of all of the type.
 
     Returns
     -------
@@ -47,7 +94,8 @@ def name_workers(
     """
     held = _held(problem)
     by_set: dict[frozenset[str], list[str]] = defaultdict(list)
-    for name in worker_type.worker_names():
+    workers = worker_type.worker_names() if names is None else names
+    for name in workers:
         by_set[held.get(name, _EMPTY)].append(name)
     taken: list[list[str]] = [[] for _ in wanted]
     sets = [item for item in by_set if item]
@@ -59,13 +107,16 @@ def name_workers(
                 taken[p] += by_set[item][:staying]
                 del by_set[item][:staying]
     # The rest comes from empty workers first, so that nothing is unloaded without need.
+    # To make an instance is more than to unload one that exists.
     free = by_set.pop(_EMPTY, []) + [name for item in sets for name in by_set[item]]
+    if names is not None:
+        free.sort(key=lambda name: name not in held)
     position = 0
     for p, (_, number) in enumerate(wanted):
         more = number - len(taken[p])
         taken[p] += free[position : position + more]
         position += more
-    order = {name: i for i, name in enumerate(worker_type.worker_names())}
+    order = {name: i for i, name in enumerate(workers)}
     return [tuple(sorted(names, key=order.__getitem__)) for names in taken]
 
 

@@ -4,7 +4,8 @@ A batch b of variant v is feasible on type t if
 
     l(t, v, b) <= latency_share_of_slo * SLO,    memory(v, b) <= memory of t,
 
-and every ``only-on`` rule that names v, or its family, allows t.
+and every ``only-on`` rule that names v, or its family, allows t. Where queueing counts, a batch
+has to meet the SLO with headroom; what waits for it is for :mod:`placement_milp.queueing`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ class FeasibleBatch:
     batch: int
     latency_ms: float
     memory_mb: float
+    processes: int
+    rate_qps: float
 
 
 def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
@@ -36,8 +39,10 @@ def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
         return
     for entry in variant.latency:
         if entry.worker_type == worker_type.latency_like:
+            speed = worker_type.relative_speed
+            rate_qps = None if entry.rate_qps is None else entry.rate_qps * speed
             yield replace(entry, worker_type=worker_type.name,
-                          latency_ms=entry.latency_ms / worker_type.relative_speed)
+                          latency_ms=entry.latency_ms / speed, rate_qps=rate_qps)
 
 
 def feasible_batches(
@@ -46,12 +51,16 @@ def feasible_batches(
     """The feasible batches of a variant on a type."""
     if not may_run(problem, variant, worker_type):
         return []
-    limit_ms = problem.rules.latency_share_of_slo * family.slo_ms
+    rules = problem.rules
+    share = rules.latency_share_of_slo if rules.in_time_quantile is None else (
+        1.0 / (1.0 + rules.headroom))
+    limit_ms = share * family.slo_ms
     found = []
     for entry in latencies(variant, worker_type):
         memory_mb = variant.memory_mb if entry.memory_mb is None else entry.memory_mb
         if entry.latency_ms <= limit_ms and memory_mb <= worker_type.memory_mb:
-            found.append(FeasibleBatch(variant, family, entry.batch, entry.latency_ms, memory_mb))
+            found.append(FeasibleBatch(variant, family, entry.batch, entry.latency_ms, memory_mb,
+                                       entry.processes, entry.throughput_qps))
     return found
 
 

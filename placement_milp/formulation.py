@@ -5,11 +5,18 @@ number:
 
 ====================  ==========================================================================
 ``n_p`` integer >= 0  workers (stations of k_p workers) of type t(p) that follow pattern p
+``m_l`` integer >= 0  GPUs that are cut by layout l
 ``z_q`` in [0, 1]     share of its family's demand that is sent to quality q (a variant, or a
                       policy)
 ``kept_c,p`` >= 0     workers that hold the set c now and will follow pattern p
+``reused_i`` >= 0     instances of kind i that exist now and stay in use
 ``theta``             the smallest effective accuracy of a family
 ====================  ==========================================================================
+
+An instance of a GPU that is cut (:mod:`placement_milp.partitions`) is a worker; its kind is a
+worker type. Only layouts that no other one replaces are columns. Where moves count, GPUs that are
+cut alike and hold the same now are counted apart: l is then a layout of GPUs of one such state h,
+with the positions of instances, so that it says which instances stay.
 
 The objective is one of the metrics below, or several in order (:mod:`placement_milp.optimise`).
 The search stops at a relative gap (:class:`placement_milp.backend.Limits`).
@@ -24,19 +31,61 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pulp
 
+from placement_milp.partitions import Layout, layouts, multisets, split_worker
 from placement_milp.patterns import Pattern, Quality, enumerate_patterns
-from placement_milp.problem import Problem
+from placement_milp.problem import Problem, WorkerType
 
-__all__ = ["CONSTRAINTS", "MAXIMISED", "Program", "formulate", "metric"]
+__all__ = ["CONSTRAINTS", "MAXIMISED", "Cut", "Program", "formulate", "gpu_states", "metric"]
 
 MAXIMISED = frozenset({"served", "effective-accuracy", "worst-family"})
 """Metrics of which more is better."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A column of the program: GPUs of one state that are cut by one layout.
+
+    Attributes
+    ----------
+    worker_type
+        Name of the type of GPU.
+    now
+        The state: instances that such a GPU has, with what they hold; empty where that does not
+        count.
+    layout
+        Instances that it will have.
+    gpus
+        Variable.
+    """
+
+    worker_type: str
+    now: frozenset[tuple[str, int, frozenset[str]]]
+    layout: Layout
+    gpus: Any
+
+    def counts(self, kind: str) -> int:
+        """Instances of a kind, ``TYPE/INSTANCE``."""
+        return sum(f"{self.worker_type}/{name}" == kind for name, _ in self.layout)
+
+    def is_cut_into(self, kind: str) -> bool:
+        """Whether a worker type, ``TYPE/INSTANCE``, is an instance of this type of GPU."""
+        return kind.rpartition("/")[0] == self.worker_type
+
+    def staying(self, kind: str, held: frozenset[str] | None = None) -> int:
+        """Instances of a kind that exist and stay, all or those that hold a set."""
+        return sum(f"{self.worker_type}/{name}" == kind and (name, start) in self.layout
+                   and (held is None or held == holds) for name, start, holds in self.now)
+
+    @property
+    def destroyed(self) -> int:
+        """Instances of a GPU that do not stay."""
+        return sum((name, start) not in self.layout for name, start, _ in self.now)
 
 
 @dataclass
@@ -53,8 +102,12 @@ class Program:
         Variables by index of the pattern and by quality.
     constraints
         By name.
+    cuts
+        GPUs by layout.
     kept
         Variables by (set of variants held now, index of the pattern).
+    reused
+        Variables by kind of instance.
     unmet
         Variables of the elastic program, by name of the constraint that each relaxes.
     """
@@ -66,6 +119,8 @@ class Program:
     n: list[Any] = field(default_factory=list)
     z: dict[Quality, Any] = field(default_factory=dict)
     constraints: dict[str, Any] = field(default_factory=dict)
+    cuts: list[Cut] = field(default_factory=list)
+    reused: dict[str, Any] = field(default_factory=dict)
     kept: dict[tuple[frozenset[str], int], Any] = field(default_factory=dict)
     unmet: dict[str, Any] = field(default_factory=dict)
     theta: Any = None
@@ -99,6 +154,18 @@ class Program:
     def of_type(self, worker_type: str) -> list[tuple[int, Pattern]]:
         """Patterns of a worker type with their indices."""
         return [(i, p) for i, p in enumerate(self.patterns) if p.worker_type == worker_type]
+
+    def cuts_of(self, worker_type: str) -> list[Cut]:
+        """Layouts of a type of GPU."""
+        return [cut for cut in self.cuts if cut.worker_type == worker_type]
+
+    @property
+    def in_use(self) -> list[tuple[str, Any, int]]:
+        """Declared worker type, variable, and the workers or GPUs that each unit of it is."""
+        whole = {item.name for item in self.problem.worker_types if item.partitions is None}
+        return [*((p.worker_type, n, p.workers)
+                  for n, p in zip(self.n, self.patterns, strict=True) if p.worker_type in whole),
+                *((cut.worker_type, cut.gpus, 1) for cut in self.cuts)]
 
     def of_family(self, family: str) -> list[Quality]:
         """Qualities of a family."""
@@ -145,6 +212,46 @@ def _variables(program: Program) -> None:
         program.n.append(program.variable(f"n{i}_{label}", 0, None, integer=True))
     for i, quality in enumerate(program.qualities):
         program.z[quality] = program.variable(f"z{i}_{quality.label}", 0, 1)
+    for item in program.problem.worker_types:
+        for now, layout in _cuts(program, item):
+            label = "_".join((f"m{len(program.cuts)}_{item.name}", *(name for name, _ in layout)))
+            program.cuts.append(Cut(item.name, now, layout,
+                                    program.variable(label, 0, None, integer=True)))
+
+
+def _cuts(
+    program: Program, item: WorkerType
+) -> Iterator[tuple[frozenset[tuple[str, int, frozenset[str]]], Layout]]:
+    """States of the GPUs of a type, with the layouts that each can get."""
+    if item.partitions is None or item.count == 0:
+        return
+    useful = {p.worker_type.rpartition("/")[2] for p in program.patterns
+              if p.worker_type.rpartition("/")[0] == item.name}
+    if not useful:
+        return
+    for now in gpu_states(program.problem, item):
+        here = {(name, start) for name, start, _ in now}
+        kinds = frozenset(useful | {name for name, _ in here})
+        for layout in multisets(layouts(item.partitions, kinds), useful, here):
+            yield now, layout
+
+
+def gpu_states(
+    problem: Problem, item: WorkerType
+) -> dict[frozenset[tuple[str, int, frozenset[str]]], list[str]]:
+    """GPUs of a type by what they are cut into and hold now; one state if moves do not count."""
+    names = item.worker_names()
+    if not problem.moves_count:
+        return {frozenset(): list(names)}
+    now: dict[str, set[tuple[str, int, frozenset[str]]]] = {name: set() for name in names}
+    for holding in problem.current:
+        if holding.worker.rpartition("/")[0] in now:
+            gpu, instance, start = split_worker(holding.worker)
+            now[gpu].add((instance, start, frozenset(holding.variants)))
+    states: dict[frozenset[tuple[str, int, frozenset[str]]], list[str]] = {}
+    for gpu, cut in now.items():
+        states.setdefault(frozenset(cut), []).append(gpu)
+    return states
 
 
 def _linear(terms: Sequence[tuple[Any, float]], constant: float = 0.0) -> Any:
@@ -156,11 +263,38 @@ def _linear(terms: Sequence[tuple[Any, float]], constant: float = 0.0) -> Any:
 
 
 def workers(program: Program) -> None:
-    """Σ_p of type t k_p n_p <= N_t for every worker type t."""
+    """Σ_p of type t k_p n_p <= N_t for every worker type t; Σ_l m_l <= N_t where it is cut."""
     for item in program.problem.worker_types:
-        terms = [(program.n[i], pattern.workers) for i, pattern in program.of_type(item.name)]
+        terms = [(variable, each) for name, variable, each in program.in_use
+                 if name == item.name]
         if terms:
             program.add(_linear(terms) <= item.count, f"workers_{item.name}")
+
+
+def states(program: Program) -> None:
+    """Σ_l of state h m_l <= GPUs in state h, where moves count."""
+    for item in program.problem.worker_types:
+        listed = gpu_states(program.problem, item) if program.cuts_of(item.name) else {}
+        for j, (now, gpus) in enumerate(listed.items() if len(listed) > 1 else ()):
+            terms = [(cut.gpus, 1) for cut in program.cuts_of(item.name) if cut.now == now]
+            program.add(_linear(terms) <= len(gpus), f"states_{item.name}_{j}")
+
+
+def instances(program: Program) -> None:
+    """Σ_p of kind i k_p n_p <= Σ_l c_il m_l for every kind of instance i."""
+    for kind, terms in _by_kind(program).items():
+        row = [(cut.gpus, -count) for cut in program.cuts if (count := cut.counts(kind))]
+        program.add(_linear([*terms, *row]) <= 0, f"instances_{kind}")
+
+
+def _by_kind(program: Program) -> dict[str, list[tuple[Any, int]]]:
+    """Counts of the patterns of each kind of instance."""
+    cut = {item.name for item in program.problem.worker_types if item.partitions is not None}
+    found: dict[str, list[tuple[Any, int]]] = defaultdict(list)
+    for n, pattern in zip(program.n, program.patterns, strict=True):
+        if pattern.worker_type.rpartition("/")[0] in cut:
+            found[pattern.worker_type].append((n, pattern.workers))
+    return found
 
 
 def demand(program: Program) -> None:
@@ -243,8 +377,7 @@ def kept(program: Program) -> None:
     Workers of one type only, and only where c and p have a variant in common. Whole numbers
     ``n_p`` leave a transport problem, so that ``kept`` need not be declared whole.
     """
-    objective = program.problem.objective
-    if objective.moving_price == 0 and "moving" not in objective.order:
+    if not program.problem.moves_count:
         return
     for worker_type, holdings in held_sets(program.problem).items():
         arriving: dict[int, list[Any]] = defaultdict(list)
@@ -257,10 +390,35 @@ def kept(program: Program) -> None:
                     leaving.append((x, 1))
                     arriving[i].append((x, 1))
             if leaving:
-                program.add(_linear(leaving) <= len(owners), f"kept_from_{worker_type}_{j}")
+                # An instance that holds c has to stay, too.
+                there = [(cut.gpus, -count) for cut in program.cuts
+                         if (count := cut.staying(worker_type, held))]
+                limit = 0 if there or _is_instance(program, worker_type) else len(owners)
+                program.add(_linear([*leaving, *there]) <= limit, f"kept_from_{worker_type}_{j}")
         for i, terms in arriving.items():
             row = _linear([*terms, (program.n[i], -program.patterns[i].workers)]) <= 0
             program.add(row, f"kept_to_{worker_type}_{i}")
+
+
+def _is_instance(program: Program, worker_type: str) -> bool:
+    return all(worker_type != item.name for item in program.problem.worker_types)
+
+
+def reused(program: Program) -> None:
+    """reused_i <= Σ_p of kind i k_p n_p and reused_i <= Σ_l m_l x instances of kind i that stay.
+
+    Which pattern an instance follows can be chosen freely, so that as many stay in use as there
+    are of both, beside those that keep a variant.
+    """
+    if not program.problem.moves_count:
+        return
+    for kind, terms in _by_kind(program).items():
+        there = [(cut.gpus, -count) for cut in program.cuts if (count := cut.staying(kind))]
+        if there:
+            x = program.variable(f"reused_{kind}", 0, None)
+            program.reused[kind] = x
+            program.add(_linear([(x, 1), *((n, -k) for n, k in terms)]) <= 0, f"reused_by_{kind}")
+            program.add(_linear([(x, 1), *there]) <= 0, f"reused_from_{kind}")
 
 
 def worst_family(program: Program) -> None:
@@ -278,8 +436,8 @@ def worst_family(program: Program) -> None:
 
 
 CONSTRAINTS: tuple[Callable[[Program], None], ...] = (
-    workers, demand, capacity, min_served, min_accuracy, family_workers, total_workers, budget,
-    kept, worst_family,
+    workers, states, instances, demand, capacity, min_served, min_accuracy, family_workers,
+    total_workers, budget, kept, reused, worst_family,
 )
 """Families of constraints, in the order of the program."""
 
@@ -312,19 +470,23 @@ def _shares(program: Program) -> list[tuple[Quality, Any, float]]:
 
 def _cost(program: Program) -> Any:
     cost = {item.name: item.cost_per_hour for item in program.problem.worker_types}
-    return _linear([(n, cost[p.worker_type] * p.workers)
-                    for n, p in zip(program.n, program.patterns, strict=True)])
+    return _linear([(variable, cost[name] * each) for name, variable, each in program.in_use])
 
 
 def _workers(program: Program) -> Any:
-    return _linear([(n, p.workers) for n, p in zip(program.n, program.patterns, strict=True)])
+    return _linear([(variable, each) for _, variable, each in program.in_use])
 
 
 def _moving(program: Program) -> Any:
-    """Seconds of loading."""
+    """Seconds of loading, of making instances and of destroying them."""
     seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
-    terms = [(n, p.workers * sum(seconds[name] for name in p.holds))
+    cutting = {kind.name: item.instance_ms / 1000 for item in program.problem.worker_types
+               if item.partitions is not None for kind in (item, *item.instance_types())}
+    terms = [(n, p.workers * (sum(seconds[name] for name in p.holds)
+                              + cutting.get(p.worker_type, 0.0)))
              for n, p in zip(program.n, program.patterns, strict=True)]
+    terms += [(cut.gpus, cut.destroyed * cutting[cut.worker_type]) for cut in program.cuts]
+    terms += [(x, -cutting[kind]) for kind, x in program.reused.items()]
     terms += [(x, -sum(seconds[name] for name in held & set(program.patterns[i].holds)))
               for (held, i), x in program.kept.items()]
     return _linear(terms)
@@ -344,7 +506,7 @@ def held_sets(problem: Problem) -> dict[str, dict[frozenset[str], list[str]]]:
     """By worker type: each set of variants that is held now, with the workers that hold it."""
     held = {item.worker: frozenset(item.variants) for item in problem.current}
     found: dict[str, dict[frozenset[str], list[str]]] = {}
-    for item in problem.worker_types:
+    for item in problem.instance_types:
         sets = found.setdefault(item.name, {})
         for name in item.worker_names() if held else ():
             if held.get(name):

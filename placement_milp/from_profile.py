@@ -1,14 +1,17 @@
-"""Variants of a placement problem from a latency profile."""
+"""Variants of a placement problem from a latency profile, or from a profile of instances."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from placement_milp.problem import Latency, Variant
-from ramsis.errors import InvalidValueError, describe
+from placement_milp.partitions import PartitionTable
+from placement_milp.problem import Latency, Variant, WorkerType
+from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.profiles import ProfileSet, Statistic
+from ramsis.profiles.instances import InstanceRow
 
-__all__ = ["variants_from_profile"]
+__all__ = ["instance_latencies", "variants_from_profile", "with_instance_profile"]
 
 
 def variants_from_profile(
@@ -50,3 +53,75 @@ def variants_from_profile(
                   for batch in batches if batch in measured),
         ))
     return tuple(found)
+
+
+def instance_latencies(
+    rows: Iterable[InstanceRow], worker_type: WorkerType, *, max_processes: int | None = None,
+    where: str = "profile",
+) -> dict[str, tuple[Latency, ...]]:
+    """Model → its batches on the instances of a type of GPU.
+
+    Parameters
+    ----------
+    rows : iterable of InstanceRow
+        An instance that is a number is the one of so many compute slices with the least memory.
+    worker_type : WorkerType
+        With ``partitions``.
+    max_processes : int, optional
+        Rows with more processes are left out.
+    where : str
+        Name of the file, for messages.
+
+    Raises
+    ------
+    InputFileError
+        The GPU is not cut, or has no such instance.
+    """
+    table = worker_type.partitions
+    if table is None:
+        raise InputFileError(describe("a profile of instances is for a GPU without partitions",
+                                      where=where, value=worker_type.name,
+                                      allowed="a worker type with partitions"))
+    found: dict[str, list[Latency]] = {}
+    for row in rows:
+        kind = _kind(table, row, where)
+        if max_processes is None or row.processes <= max_processes:
+            found.setdefault(row.model, []).append(Latency(
+                f"{worker_type.name}/{kind}", row.batch, row.latency_ms, row.memory_mb,
+                processes=row.processes, rate_qps=row.rate_rps))
+    return {model: tuple(listed) for model, listed in found.items()}
+
+
+def _kind(table: PartitionTable, row: InstanceRow, where: str) -> str:
+    named = [kind for kind in table.instances
+             if row.instance in (kind.name, str(kind.compute_slices))]
+    if not named:
+        raise InputFileError(describe(
+            f"{table.name} has no such instance", where=f"{where}: {row.model}",
+            value=row.instance, allowed=", ".join(kind.name for kind in table.instances)))
+    return min(named, key=lambda kind: kind.memory_slices).name
+
+
+def with_instance_profile(
+    variants: Sequence[Variant], families: Iterable[str],
+    latencies: dict[str, tuple[Latency, ...]],
+) -> tuple[Variant, ...]:
+    """Variants with the batches of a profile of instances beside their own.
+
+    A variant is the model of its name, or of the part after the last ``/``. A family that no
+    variant is of gets the model of its own name as its only one, with accuracy 1; all its batches
+    are taken to fit.
+
+    Parameters
+    ----------
+    variants : sequence of Variant
+    families : iterable of str
+        Names of all families.
+    latencies : mapping
+        As :func:`instance_latencies` returns them.
+    """
+    found = [replace(item, latency=(*item.latency, *latencies.get(
+        item.name, latencies.get(item.name.rpartition("/")[2], ())))) for item in variants]
+    served = {item.family for item in variants}
+    return (*found, *(Variant(name, name, 1.0, 0.0, 0.0, latencies[name])
+                      for name in families if name in latencies and name not in served))

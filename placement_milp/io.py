@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 from placement_milp.check import check_groups
 from placement_milp.consistency import check_consistency
+from placement_milp.from_profile import instance_latencies, with_instance_profile
 from placement_milp.problem import (
     PROBLEM_FORMAT,
     Colocation,
     Family,
     Holding,
+    Latency,
     Objective,
     Problem,
     Rules,
@@ -25,9 +27,10 @@ from placement_milp.problem import (
     Variant,
     WorkerType,
 )
-from placement_milp.result import PLACEMENT_FORMAT, Group, Placement
+from placement_milp.result import PLACEMENT_FORMAT, CutGpu, Group, Placement
 from ramsis.errors import InputFileError, OutputError, VerificationError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
+from ramsis.profiles.instances import read_instance_profile
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
 
@@ -82,12 +85,12 @@ def problem_from_document(
     """The problem in a parsed file; ``where`` stands before the place in every message."""
     top = Fields(document, where)
     top.of_format(PROBLEM_FORMAT)
-    top.only(("format", *names(Problem)))
+    top.only(("format", *names(Problem), "profiles"))
+    families = tuple(Family.from_fields(item) for item in top.children("families"))
+    types = tuple(WorkerType.from_fields(item) for item in top.children("worker_types"))
     problem = Problem(
-        name=top.text("name"),
-        families=tuple(Family.from_fields(item) for item in top.children("families")),
-        worker_types=tuple(WorkerType.from_fields(item) for item in top.children("worker_types")),
-        variants=tuple(Variant.from_fields(item) for item in top.children("variants")),
+        name=top.text("name"), families=families, worker_types=types,
+        variants=_variants(top, families, types, folder or Path()),
         objective=Objective.from_fields(top.child("objective")),
         rules=Rules.from_fields(top.child("rules")) if "rules" in top else Rules(),
         current=tuple(Holding.from_fields(item) for item in _optional(top, "current")),
@@ -100,6 +103,35 @@ def problem_from_document(
 
 def _optional(top: Fields, key: str) -> list[Fields]:
     return top.children(key) if key in top and top.value(key) != [] else []
+
+
+def _variants(
+    top: Fields, families: tuple[Family, ...], types: tuple[WorkerType, ...], folder: Path
+) -> tuple[Variant, ...]:
+    """The variants, with the batches of the profiles of instances that the problem names."""
+    if "profiles" not in top:
+        return tuple(Variant.from_fields(item) for item in top.children("variants"))
+    variants = tuple(Variant.from_fields(item) for item in _optional(top, "variants"))
+    by_name = {item.name: item for item in types}
+    latencies: dict[str, tuple[Latency, ...]] = {}
+    for item in top.children("profiles"):
+        item.only(("worker_type", "file", "gpu_type", "max_processes"))
+        worker_type = by_name[item.text("worker_type", tuple(by_name))]
+        path = folder / item.text("file")
+        gpu_type = item.text("gpu_type") if "gpu_type" in item else None
+        rows = [row for row in read_instance_profile(path) if gpu_type in (None, row.gpu_type)]
+        if not rows:
+            raise item.refusal("gpu_type", "the profile has no row of this GPU", value=gpu_type)
+        read = instance_latencies(rows, worker_type, where=str(path),
+                                  max_processes=item.whole_or_none("max_processes", 1))
+        for model, entries in read.items():
+            latencies[model] = (*latencies.get(model, ()), *entries)
+    found = with_instance_profile(variants, [item.name for item in families], latencies)
+    if not found:
+        raise top.refusal("profiles", "no model is named like a family",
+                          value=", ".join(sorted(latencies)[:8]), allowed="variants, or families "
+                          "with the names of models")
+    return found
 
 
 def _values(item: Fields, folder: Path) -> Values:
@@ -144,6 +176,7 @@ class PlacedGroups(NamedTuple):
 
     problem: Problem
     groups: tuple[Group, ...]
+    gpus: tuple[CutGpu, ...] = ()
 
 
 def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
@@ -165,10 +198,11 @@ def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
     problem = problem_from_document(top.value("problem"), f"{path}: problem", Path(path).parent)
     groups = tuple(Group.from_fields(item) for item in top.children("groups"))
     try:
-        check_groups(problem, groups)
+        gpus = tuple(CutGpu.from_fields(item) for item in _optional(top, "gpus"))
+        check_groups(problem, groups, gpus)
     except VerificationError as error:
         raise top.refusal("groups", f"contradict the problem: {error}") from error
-    return PlacedGroups(problem, groups)
+    return PlacedGroups(problem, groups, gpus)
 
 
 def write_placement(placement: Placement, path: str | os.PathLike[str]) -> None:

@@ -7,6 +7,7 @@ of the limits. A placement's objective, bound and gap are those of the first sta
 ==================  =============================================================================
 effective-accuracy  effective accuracy - cost price x cost
 cheapest            cost
+fewest-workers      workers; GPUs that are cut count as one each
 max-min             smallest effective accuracy of a family, then effective accuracy
 lexicographic       the metrics in ``order``
 ==================  =============================================================================
@@ -18,11 +19,15 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from placement_milp.backend import Limits, Solved, Status, relative_gap, relaxed_prices, solve
-from placement_milp.formulation import MAXIMISED, Program, formulate, metric
+from placement_milp.formulation import MAXIMISED, Cut, Program, formulate, held_sets, metric
 from placement_milp.infeasibility import explain_infeasibility
 from placement_milp.patterns import Pattern, Quality
 from placement_milp.problem import Problem
@@ -44,6 +49,8 @@ class Optimum:
     ----------
     used
         Patterns with n_p >= 1, without variants that get no load.
+    cuts
+        Layouts with the number of GPUs that get them, >= 1.
     shares
         z_q for each quality.
     status
@@ -57,6 +64,7 @@ class Optimum:
     """
 
     used: tuple[tuple[Pattern, int], ...]
+    cuts: tuple[tuple[Cut, int], ...]
     shares: dict[Quality, float]
     status: Status
     stages: tuple[Stage, ...]
@@ -105,15 +113,20 @@ def optimise(
             break
         shares = _rounded(program)
         used = _used(program, shares)
+        cuts = tuple((cut, int(cut.gpus.varValue)) for cut in program.cuts if cut.gpus.varValue)
         reached = float(goal.expression.value())
-        stages.append(Stage(goal.name, reached, solved.dual_bound,
-                            relative_gap(reached, solved.dual_bound)))
+        bound = _bound(problem, goal, solved.dual_bound, first=not stages)
+        # Where gaps are allowed, a later stage can find more of what an earlier one optimised.
+        stages = [replace(stage, objective=value, gap=relative_gap(value, stage.dual_bound))
+                  for stage, value in zip(stages, (float(before.expression.value())
+                                                   for before in goals), strict=False)]
+        stages.append(Stage(goal.name, reached, bound, relative_gap(reached, bound)))
         if solved.status is not Status.OPTIMAL:
             status = solved.status
         if status is Status.INTERRUPTED:
             break
         _hold(program, goal, reached, len(stages))
-    return Optimum(used, shares, status, tuple(stages), time.perf_counter() - start,
+    return Optimum(used, cuts, shares, status, tuple(stages), time.perf_counter() - start,
                    _prices(program))
 
 
@@ -142,6 +155,7 @@ def _goals(program: Program) -> list[_Goal]:
     """What the stages optimise."""
     objective = program.problem.objective
     order = {"effective-accuracy": ("effective-accuracy",), "cheapest": ("cost",),
+             "fewest-workers": ("workers",),
              "max-min": ("worst-family", "effective-accuracy"),
              "lexicographic": objective.order}[objective.kind]
     goals = [_Goal(name, metric(program, name), name in MAXIMISED, _size(program.problem, name))
@@ -157,13 +171,20 @@ def _goals(program: Program) -> list[_Goal]:
     return goals
 
 
+def _bound(problem: Problem, goal: _Goal, bound: float, *, first: bool) -> float:
+    """The dual bound; a number of workers without any price is a whole number."""
+    objective = problem.objective
+    priced = first and (objective.moving_price or objective.cost_price)
+    return float(math.ceil(bound - 1e-6)) if goal.name == "workers" and not priced else bound
+
+
 def _size(problem: Problem, name: str) -> float:
     """A typical magnitude of a metric."""
     match name:
         case "cost":
             return sum(item.count * item.cost_per_hour for item in problem.worker_types) or 1.0
         case "workers":
-            return float(sum(item.count for item in problem.worker_types))
+            return 1000.0  # which leaves whole numbers whole
         case "moving":
             return sum(item.count for item in problem.worker_types) * max(
                 variant.load_ms / 1000 for variant in problem.variants) or 1.0
@@ -197,7 +218,9 @@ def _rounded(program: Program) -> dict[Quality, float]:
         shares |= {q: z / max(1.0, total) for q, z in mine.items()}
     for n, count, pattern in zip(program.n, counts, program.patterns, strict=True):
         busy = any(shares[offer.quality] > _NEGLIGIBLE for offer in pattern.offers)
-        n.varValue = count if busy or program.kept else 0
+        n.varValue = count if busy or _counts_moves(program) else 0
+    _cut(program)
+    _keep(program)
     for quality, share in shares.items():
         program.z[quality].varValue = share
     if program.theta is not None:
@@ -212,12 +235,83 @@ def _used(
 
     Where moves have a price these stay, since what stays loaded was counted.
     """
+    all_stay = _counts_moves(program)
     found = []
     for n, pattern in zip(program.n, program.patterns, strict=True):
         if n.varValue:
-            busy = [o for o in pattern.offers if shares[o.quality] > _NEGLIGIBLE or program.kept]
+            busy = [o for o in pattern.offers if shares[o.quality] > _NEGLIGIBLE or all_stay]
             found.append((pattern.restricted_to(busy), int(n.varValue)))
     return tuple(found)
+
+
+def _counts_moves(program: Program) -> bool:
+    return bool(program.kept) or any(cut.now for cut in program.cuts)
+
+
+def _cut(program: Program) -> None:
+    """Whole numbers of GPUs by layout, enough for the instances in use, and no more.
+
+    A search that stopped early, or to which GPUs cost nothing, can leave more. Where moves count
+    the layouts stay, since what stays as it is was counted; then as many instances stay in use as
+    can.
+    """
+    if not program.cuts:
+        return
+    needed: Counter[str] = Counter()
+    for n, pattern in zip(program.n, program.patterns, strict=True):
+        needed[pattern.worker_type] += pattern.workers * round(n.varValue or 0.0)
+    for cut in program.cuts:
+        cut.gpus.varValue = round(cut.gpus.varValue or 0.0)
+    if _counts_moves(program):
+        for kind, x in program.reused.items():
+            there = sum(cut.gpus.varValue * cut.staying(kind) for cut in program.cuts)
+            x.varValue = min(needed[kind], there)
+        return
+    for worker_type in {cut.worker_type for cut in program.cuts}:
+        cuts = program.cuts_of(worker_type)
+        for cut, gpus in zip(cuts, fewest_gpus(cuts, needed), strict=True):
+            cut.gpus.varValue = gpus
+
+
+def _keep(program: Program) -> None:
+    """The most loading that whole counts can spare; a search that stopped early can have less."""
+    if not program.kept:
+        return
+    from scipy.optimize import linprog  # here, as it takes long to load
+
+    owners = held_sets(program.problem)
+    whole = {item.name for item in program.problem.worker_types}
+    seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
+    keys = list(program.kept)
+    worth = [sum(seconds[name] for name in held & set(program.patterns[i].holds))
+             for held, i in keys]
+    limits: dict[object, float] = {}
+    for held, i in keys:
+        pattern = program.patterns[i]
+        kind = pattern.worker_type
+        limits[i] = pattern.workers * (program.n[i].varValue or 0)
+        limits[kind, held] = len(owners[kind][held]) if kind in whole else sum(
+            cut.gpus.varValue * cut.staying(kind, held) for cut in program.cuts)
+    rows = np.array([[float(row in (i, (program.patterns[i].worker_type, held)))
+                      for held, i in keys] for row in limits])
+    found = linprog(-np.array(worth), A_ub=rows, b_ub=list(limits.values()), method="highs-ds")
+    assert found.x is not None  # to keep nothing is feasible
+    for key, value in zip(keys, found.x, strict=True):
+        program.kept[key].varValue = float(value)
+
+
+def fewest_gpus(cuts: Sequence[Cut], needed: Mapping[str, int]) -> list[int]:
+    """How many GPUs of each layout are enough for some instances, the fewest in all."""
+    kinds = [kind for kind, count in needed.items() if count and cuts[0].is_cut_into(kind)]
+    if not kinds:
+        return [0] * len(cuts)
+    from scipy.optimize import LinearConstraint, milp  # here, as it takes long to load
+
+    counts = np.array([[cut.counts(kind) for cut in cuts] for kind in kinds], dtype=float)
+    found = milp(np.ones(len(cuts)), integrality=np.ones(len(cuts), dtype=np.int64),
+                 constraints=LinearConstraint(counts, [needed[kind] for kind in kinds]))
+    assert found.x is not None  # enough GPUs are enough
+    return [round(gpus) for gpus in found.x]
 
 
 def _worst(program: Program, shares: dict[Quality, float]) -> float:

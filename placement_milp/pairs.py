@@ -64,8 +64,11 @@ def pairs(
         Whether pairs that other variants of the same families dominate are left out.
     """
     families: dict[str, list[_Batches]] = {}
-    for batches in feasible.values():
-        families.setdefault(batches[0].family.name, []).append(_Batches.of(batches))
+    for listed in feasible.values():
+        # Processes side by side and turns in a cycle are two ways to share: here it is turns.
+        batches = [item for item in listed if item.processes == 1]
+        if batches:
+            families.setdefault(batches[0].family.name, []).append(_Batches.of(batches))
     ordered = sorted(families)
     for one, two in itertools.combinations_with_replacement(ordered, 2):
         both = (itertools.combinations(families[one], 2) if one == two

@@ -4,9 +4,15 @@ A **pattern** says what workers of one type hold and at which rates they can ans
 three kinds.
 
 *One variant* v at batch b on type t, when l(t, v, b) <= a·SLO with a = ``latency_share_of_slo``
-and the memory at that batch fits: rate b / l. The best such batch is the pattern.
+and the memory at that batch fits: rate P·b / l with P processes side by side, or the measured
+rate. The best such batch is the pattern.
 
 *Two variants* that share the worker in a duty cycle (:mod:`placement_milp.pairs`).
+
+Where queueing counts (``in_time_quantile``) such a pattern is *a station* of k like workers with
+one queue, and its rate what they answer in time (:mod:`placement_milp.queueing`); for each k the
+best batch and number of processes. Two variants share a worker where one gets the whole load of
+its family.
 
 *A station* of k workers under a policy: a row of a value table. It takes the row's load, of which
 the row's expected violation rate is late.
@@ -18,6 +24,7 @@ moves have a price, since then it matters what a worker holds already.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -25,11 +32,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from placement_milp.feasible import FeasibleBatch, feasible_batches, latencies, may_run
-from placement_milp.pairs import Pair, pairs, undominated
+from placement_milp.pairs import Pair, pairs, slow_down, undominated
 from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerType
+from placement_milp.queueing import Lane, rate_beside, station_rate
 from ramsis.errors import InfeasibleError, describe
 
 __all__ = ["Offer", "Pattern", "Quality", "enumerate_patterns", "single"]
+
+_STATIONS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Workers of a station; more are several stations."""
+_LITTLE = 0.5
+"""Share of what a worker can answer, up to which a family shares it."""
+_TRIED = 3
+"""Batches of it that are tried, the shortest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +81,7 @@ class Offer:
     memory_mb: float
     batch: int | None = None
     latency_ms: float | None = None
+    processes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +117,10 @@ class Pattern:
         if len(offers) == len(self.offers):
             return self
         (offer,) = offers
+        if offer.quality.in_time < 1.0:  # a queue; the rate beside another is no promise alone
+            return Pattern(self.worker_type, (replace(
+                offer, latency_ms=(offer.latency_ms or 0.0) / self.slow_down),), 1,
+                offer.memory_mb, (offer.latency_ms or 0.0) / self.slow_down)
         assert offer.batch is not None
         assert offer.latency_ms is not None
         latency_ms = offer.latency_ms / self.slow_down
@@ -126,16 +146,20 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
     InfeasibleError
         A family that no worker can serve, with the reason.
     """
-    prune = problem.objective.moving_price == 0.0 and "moving" not in problem.objective.order
+    prune = not problem.moves_count
     found: list[Pattern] = []
-    for worker_type in problem.worker_types:
+    for worker_type in problem.instance_types:
         if worker_type.count == 0:
             continue
         feasible = _feasible(problem, worker_type)
-        of_type = [single(worker_type, _best(batches)) for batches in feasible.values()]
+        queueing = problem.rules.in_time_quantile is not None
+        of_type = (list(_queues(problem, worker_type, feasible)) if queueing else
+                   [single(worker_type, _best(batches)) for batches in feasible.values()])
         of_type += _stations(problem, worker_type)
         found += _undominated(problem, of_type) if prune else of_type
-        if problem.rules.variants_per_worker > 1:
+        if problem.rules.variants_per_worker > 1 and queueing:
+            found += _beside(problem, worker_type, feasible)
+        elif problem.rules.variants_per_worker > 1:
             found += [_shared(worker_type, pair)
                       for pair in pairs(problem, worker_type, feasible, prune=prune)]
     _check_families(problem, found)
@@ -152,28 +176,102 @@ def _feasible(problem: Problem, worker_type: WorkerType) -> dict[str, list[Feasi
     return {name: batches for name, batches in found.items() if batches}
 
 
-def _offer(batch: FeasibleBatch, cycle_ms: float, slow_down: float = 1.0) -> Offer:
+def _offer(
+    batch: FeasibleBatch, rate_qps: float, processes: int = 1, slow_down: float = 1.0,
+    in_time: float = 1.0,
+) -> Offer:
     variant = batch.variant
-    return Offer(Quality(variant.family, variant.name, variant.accuracy), (variant.name,),
-                 1000.0 * batch.batch / cycle_ms, batch.memory_mb, batch.batch,
-                 slow_down * batch.latency_ms)
+    return Offer(Quality(variant.family, variant.name, variant.accuracy, in_time), (variant.name,),
+                 rate_qps, batch.memory_mb, batch.batch, slow_down * batch.latency_ms, processes)
 
 
 def single(worker_type: WorkerType, item: FeasibleBatch) -> Pattern:
     """One variant at one batch, alone."""
-    return Pattern(worker_type.name, (_offer(item, item.latency_ms),), 1, item.memory_mb,
-                   item.latency_ms)
+    return Pattern(worker_type.name, (_offer(item, item.rate_qps, item.processes),), 1,
+                   item.memory_mb, item.latency_ms)
 
 
 def _best(batches: list[FeasibleBatch]) -> FeasibleBatch:
-    return max(batches, key=lambda item: (item.batch / item.latency_ms, -item.batch))
+    return max(batches, key=lambda item: (item.rate_qps, -item.batch))
 
 
 def _shared(worker_type: WorkerType, pair: Pair) -> Pattern:
     cycle_ms = pair.slow_down * (pair.first.latency_ms + pair.second.latency_ms)
-    offers = tuple(_offer(item, cycle_ms, pair.slow_down) for item in (pair.first, pair.second))
+    offers = tuple(_offer(item, 1000.0 * item.batch / cycle_ms, slow_down=pair.slow_down)
+                   for item in (pair.first, pair.second))
     memory_mb = pair.first.memory_mb + pair.second.memory_mb
     return Pattern(worker_type.name, offers, 1, memory_mb, cycle_ms, pair.slow_down)
+
+
+def _queues(
+    problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]]
+) -> Iterator[Pattern]:
+    """Stations of one variant, for each number of workers."""
+    quantile, headroom = problem.rules.in_time_quantile, problem.rules.headroom
+    assert quantile is not None
+    lanes = {name: _lanes(batches) for name, batches in feasible.items()}
+    for name, batches in feasible.items():
+        demand_qps = batches[0].family.demand_qps
+        for workers in (k for k in _STATIONS if k <= worker_type.count):
+            rate_qps, batch = 0.0, batches[0]
+            ordered = sorted(batches, key=lambda b: -b.processes * b.batch / b.latency_ms)
+            for item in ordered:
+                lane = lanes[name][item.processes, item.batch]
+                most = 1000.0 * workers * item.processes * lane.rate_per_ms / (1.0 + headroom)
+                if most > rate_qps:
+                    found = station_rate(lane, workers * item.processes, item.family.slo_ms,
+                                         quantile, headroom)
+                    rate_qps, batch = max((rate_qps, batch), (found, item),
+                                          key=lambda one: one[0])
+            if rate_qps > 0:
+                offer = _offer(batch, rate_qps, batch.processes, in_time=quantile)
+                yield Pattern(worker_type.name, (offer,), workers, batch.memory_mb,
+                              batch.latency_ms)
+            if rate_qps >= demand_qps:
+                break
+
+
+def _lanes(batches: list[FeasibleBatch]) -> dict[tuple[int, int], Lane]:
+    """By processes and largest batch; smaller batches run, too."""
+    listed: dict[int, dict[int, float]] = defaultdict(dict)
+    for item in batches:
+        listed[item.processes][item.batch] = item.latency_ms
+    return {(item.processes, item.batch): Lane.of(item.batch, listed[item.processes])
+            for item in batches}
+
+
+def _beside(
+    problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]]
+) -> Iterator[Pattern]:
+    """Workers on which a variant with little load takes turns with another one."""
+    quantile, headroom = problem.rules.in_time_quantile, problem.rules.headroom
+    assert quantile is not None
+    lanes = {name: _lanes(batches) for name, batches in feasible.items()}
+    little = [name for name, batches in feasible.items() if batches[0].family.demand_qps <= (
+        _LITTLE * max(item.rate_qps for item in batches))]
+    for one, two in itertools.product(little, feasible):
+        first, second = feasible[one][0].family, feasible[two][0].family
+        factor = slow_down(problem, feasible[one][0].variant, feasible[two][0].variant)
+        if first.name == second.name or factor is None:
+            continue
+        best: tuple[float, FeasibleBatch, FeasibleBatch] | None = None
+        in_turns = [item for item in feasible[one] if item.processes == 1]
+        for mine in sorted(in_turns, key=lambda item: item.latency_ms)[:_TRIED]:
+            for other in (item for item in feasible[two] if item.processes == 1):
+                if mine.memory_mb + other.memory_mb > worker_type.memory_mb:
+                    continue
+                rate = rate_beside(lanes[one][1, mine.batch], first.demand_qps, first.slo_ms,
+                                   lanes[two][1, other.batch], second.slo_ms, quantile,
+                                   factor * (1.0 + headroom) - 1.0)
+                if rate > (best[0] if best else 0.0):
+                    best = rate, mine, other
+        if best is not None:
+            rate, mine, other = best
+            cycle_ms = factor * (mine.latency_ms + other.latency_ms)
+            yield Pattern(worker_type.name, (
+                _offer(mine, first.demand_qps, slow_down=factor, in_time=quantile),
+                _offer(other, rate, slow_down=factor, in_time=quantile)), 1,
+                mine.memory_mb + other.memory_mb, cycle_ms, factor)
 
 
 def _stations(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
@@ -231,7 +329,7 @@ def _reason(problem: Problem, family: Family) -> str:
     if problem.table(family) is not None:
         return describe("no row of its value table fits the workers", where=where,
                         allowed="rows for workers, memory and types that there are")
-    types = [item for item in problem.worker_types if item.count]
+    types = [item for item in problem.instance_types if item.count]
     entries = [(variant, item, entry) for variant in problem.variants
                if variant.family == family.name for item in types
                if may_run(problem, variant, item) for entry in latencies(variant, item)]

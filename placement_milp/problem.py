@@ -8,13 +8,15 @@ is read, references between records in :mod:`placement_milp.consistency`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from placement_milp.partitions import PartitionTable, instance_worker
 from placement_milp.rules import COLOCATIONS, KINDS, METRICS, Colocation, Objective, Rules
 from placement_milp.values import ValueRow, Values
-from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields
+from ramsis.runtime.fields import FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
 from ramsis.runtime.records import default, names, stated, texts
+from ramsis.runtime.table import MAX_WORKERS
 
 __all__ = [
     "COLOCATIONS", "KINDS", "METRICS", "PROBLEM_FORMAT", "Colocation", "Family", "Holding",
@@ -22,6 +24,9 @@ __all__ = [
 ]
 
 PROBLEM_FORMAT = "ramsis.placement-problem/1"
+
+_DEMAND = Rule("a finite number > 0, at most 1e12", lambda value: 0 < value <= 1e12)
+"""Solvers take numbers from 1e20 on for infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Family:
         Minimum mean accuracy of the queries answered in time, a fraction.
     min_served
         Minimum share of the demand that is answered in time; ``None`` is 0, and 1 where the
-        objective is ``cheapest``.
+        objective is ``cheapest`` or ``fewest-workers``.
     max_workers
         Maximum number of workers that may hold a variant of the family.
     """
@@ -60,7 +65,7 @@ class Family:
         """The family in an entry of ``families``."""
         item.only(names(cls))
         return cls(
-            item.text("name"), item.number("demand_qps", POSITIVE),
+            item.text("name"), item.number("demand_qps", _DEMAND),
             item.number("slo_ms", POSITIVE), default(item.number_or_none("weight", POSITIVE), 1.0),
             default(item.number_or_none("min_accuracy", FRACTION), 0.0),
             item.number_or_none("min_served", FRACTION), item.whole_or_none("max_workers", 0),
@@ -78,7 +83,7 @@ class WorkerType:
     count
         Number of workers of this type that can be used, or rented.
     memory_mb
-        Memory of a worker for variants, > 0.
+        Memory of a worker for variants, > 0. With ``partitions`` that of the largest instance.
     cost_per_hour
         Of a worker that is used.
     latency_like, relative_speed
@@ -86,6 +91,10 @@ class WorkerType:
         ``latency_like``, divided by ``relative_speed``.
     workers
         Names of the workers; without them ``NAME-1`` to ``NAME-count``.
+    partitions
+        Instances that a GPU of this type is cut into; ``None`` for whole workers.
+    instance_ms
+        Time to make an instance or to destroy one, >= 0.
     """
 
     name: str
@@ -95,6 +104,8 @@ class WorkerType:
     latency_like: str | None = None
     relative_speed: float = 1.0
     workers: tuple[str, ...] = ()
+    partitions: PartitionTable | None = None
+    instance_ms: float = 0.0
 
     @classmethod
     def from_fields(cls, item: Fields) -> WorkerType:
@@ -105,18 +116,46 @@ class WorkerType:
         if speed is not None and like is None:
             raise item.refusal("relative_speed", "relative to nothing", value=speed,
                                allowed="together with latency_like, the type it is relative to")
-        count = item.whole("count", 0)
+        count = item.whole("count", 0, MAX_WORKERS)
         workers = texts(item, "workers") if "workers" in item else ()
         if workers and len(workers) != count:
             raise item.refusal("workers", "not a name for each worker",
                                value=f"{len(workers)} names", allowed=f"{count} (count)")
-        return cls(item.text("name"), count, item.number("memory_mb", POSITIVE),
+        partitions = PartitionTable.from_field(item, "partitions") if (
+            "partitions" in item) else None
+        if partitions is None and "instance_ms" in item:
+            raise item.refusal("instance_ms", "the GPU has no instances",
+                               value=item.value("instance_ms"),
+                               allowed="together with partitions")
+        memory_mb = (item.number("memory_mb", POSITIVE)
+                     if partitions is None or "memory_mb" in item
+                     else max(kind.memory_mb for kind in partitions.instances))
+        return cls(item.text("name"), count, memory_mb,
                    default(item.number_or_none("cost_per_hour", NON_NEGATIVE), 0.0),
-                   like, default(speed, 1.0), workers)
+                   like, default(speed, 1.0), workers, partitions,
+                   default(item.number_or_none("instance_ms", NON_NEGATIVE), 0.0))
 
     def worker_names(self) -> tuple[str, ...]:
         """A name for each worker."""
         return self.workers or tuple(f"{self.name}-{i + 1}" for i in range(self.count))
+
+    def instance_types(self) -> tuple[WorkerType, ...]:
+        """A worker type ``NAME/INSTANCE`` for each kind of instance; itself if it is whole.
+
+        Their workers are all instances that there could be, not all of them at once.
+        """
+        if self.partitions is None:
+            return (self,)
+        found = []
+        for kind in self.partitions.instances:
+            like = None if self.latency_like is None else f"{self.latency_like}/{kind.name}"
+            workers = tuple(instance_worker(gpu, kind.name, start)
+                            for gpu in self.worker_names() for start in kind.starts)
+            found.append(replace(
+                self, name=f"{self.name}/{kind.name}", count=len(workers), workers=workers,
+                memory_mb=kind.memory_mb, cost_per_hour=0.0, latency_like=like, partitions=None,
+                instance_ms=0.0))
+        return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +171,19 @@ class Latency:
     latency_ms
         Time of the batch, > 0.
     memory_mb
-        Memory that the variant needs with this batch; ``None`` is the variant's ``memory_mb``.
+        Memory that the variant needs with this batch, of all processes together; ``None`` is the
+        variant's ``memory_mb``.
     compute_share
         Share of the worker's processors that the batch keeps busy, for the presets that divide
         a worker by it.
     occupancy, weighted_occupancy, utilisation
         Largest and mean achieved occupancy, and mean share of the multiprocessors in use, for the
         presets that look at one of these; without them they look at ``compute_share``.
+    processes
+        Processes of the variant that run such batches side by side on the worker, from 1.
+    rate_qps
+        Measured throughput of all of them; ``None`` is ``processes`` x ``batch`` /
+        ``latency_ms``.
     """
 
     worker_type: str
@@ -149,15 +194,26 @@ class Latency:
     occupancy: float | None = None
     weighted_occupancy: float | None = None
     utilisation: float | None = None
+    processes: int = 1
+    rate_qps: float | None = None
+
+    @property
+    def throughput_qps(self) -> float:
+        """Queries per second of all processes, at full batches."""
+        if self.rate_qps is not None:
+            return self.rate_qps
+        return 1000.0 * self.processes * self.batch / self.latency_ms
 
     @classmethod
     def from_fields(cls, item: Fields) -> Latency:
         """The latency in an entry of ``variants[i].latency``."""
         item.only(names(cls))
+        shares = {name: item.number_or_none(name, FRACTION) for name in (
+            "compute_share", "occupancy", "weighted_occupancy", "utilisation")}
         return cls(item.text("worker_type"), item.whole("batch", 1),
                    item.number("latency_ms", POSITIVE), item.number_or_none("memory_mb", POSITIVE),
-                   *(item.number_or_none(name, FRACTION) for name in (
-                       "compute_share", "occupancy", "weighted_occupancy", "utilisation")))
+                   **shares, processes=item.whole("processes", 1) if "processes" in item else 1,
+                   rate_qps=item.number_or_none("rate_qps", POSITIVE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +229,7 @@ class Variant:
     accuracy
         Fraction in [0, 1].
     memory_mb
-        Memory that it takes once loaded, > 0.
+        Memory that it takes once loaded, >= 0; 0 where every listed batch is known to fit.
     load_ms
         Time to load it onto a worker.
     latency
@@ -193,7 +249,7 @@ class Variant:
         item.only(names(cls))
         entries = item.children("latency") if item.value("latency") != [] else []
         return cls(item.text("name"), item.text("family"), item.number("accuracy", FRACTION),
-                   item.number("memory_mb", POSITIVE),
+                   item.number("memory_mb", NON_NEGATIVE),
                    default(item.number_or_none("load_ms", NON_NEGATIVE), 0.0),
                    tuple(Latency.from_fields(entry) for entry in entries))
 
@@ -236,6 +292,16 @@ class Problem:
         """Σ weight x demand over the families, in queries per second."""
         return math.fsum(family.weight * family.demand_qps for family in self.families)
 
+    @property
+    def instance_types(self) -> tuple[WorkerType, ...]:
+        """The worker types, those that are cut into instances replaced by these."""
+        return tuple(kind for item in self.worker_types for kind in item.instance_types())
+
+    @property
+    def moves_count(self) -> bool:
+        """Whether the objective counts what is moved."""
+        return self.objective.moving_price > 0.0 or "moving" in self.objective.order
+
     def family(self, name: str) -> Family:
         """The family of that name."""
         return next(item for item in self.families if item.name == name)
@@ -256,4 +322,5 @@ class Problem:
         """Minimum share of a family's demand that is answered in time."""
         if family.min_served is not None:
             return family.min_served
-        return 1.0 if self.objective.kind == "cheapest" else 0.0
+        whole = self.rules.in_time_quantile or 1.0
+        return whole if self.objective.kind in ("cheapest", "fewest-workers") else 0.0

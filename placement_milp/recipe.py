@@ -10,8 +10,10 @@ from dataclasses import replace
 from placement_milp.backend import Limits
 from placement_milp.check import check_placement
 from placement_milp.consistency import check_consistency
-from placement_milp.expand import moves, name_workers
+from placement_milp.expand import cut_gpus, moves, name_workers, positions
+from placement_milp.formulation import Cut
 from placement_milp.optimise import Optimum, optimise
+from placement_milp.partitions import instance_worker
 from placement_milp.patterns import Pattern, Quality
 from placement_milp.problem import Family, Problem
 from placement_milp.result import FamilyResult, Group, Placement, Point, Use
@@ -102,7 +104,7 @@ def _front(problem: Problem, limits: Limits) -> Placement:
 def _point(placement: Placement) -> Point:
     accuracy = next(s for s in placement.stages if s.metric == "effective-accuracy")
     return Point(round(placement.cost_per_hour, 9), accuracy.objective, accuracy.dual_bound,
-                 sum(len(group.workers) for group in placement.groups))
+                 placement.workers_in_use)
 
 
 def _beats(one: Point, other: Point) -> bool:
@@ -118,20 +120,23 @@ def placed(problem: Problem, optimum: Optimum) -> Placement:
     VerificationError
         The placement failed its check.
     """
-    groups = assemble(problem, optimum.used, optimum.shares)
+    layouts = positions(problem, optimum.cuts)
+    groups = assemble(problem, optimum.used, optimum.shares, layouts)
     first = optimum.stages[0]
     placement = Placement(
         name=problem.name, status=optimum.status.value, objective=first.objective,
         dual_bound=first.dual_bound, gap=first.gap, seconds=optimum.seconds,
         stages=optimum.stages, groups=groups, families=families(problem, groups),
-        moves=moves(problem, groups), prices=optimum.prices, problem=problem,
+        moves=moves(problem, groups), gpus=cut_gpus(problem, layouts, groups),
+        prices=optimum.prices, problem=problem,
     )
     check_placement(problem, placement)
     return placement
 
 
 def assemble(
-    problem: Problem, used: Sequence[tuple[Pattern, int]], shares: Mapping[Quality, float]
+    problem: Problem, used: Sequence[tuple[Pattern, int]], shares: Mapping[Quality, float],
+    layouts: Mapping[str, Cut] | None = None,
 ) -> tuple[Group, ...]:
     """Named groups for counted patterns, the queries of a quality spread evenly over its rates.
 
@@ -142,6 +147,8 @@ def assemble(
         Patterns with counts of at least 1.
     shares : mapping
         Quality → share of its family's demand.
+    layouts : mapping, optional
+        GPU → what it is cut into.
     """
     total: dict[Quality, float] = {}
     for pattern, count in used:
@@ -150,10 +157,13 @@ def assemble(
     demand = {family.name: family.demand_qps for family in problem.families}
     load = {q: shares.get(q, 0.0) * demand[q.family] / rate for q, rate in total.items()}
     groups = []
-    for item in problem.worker_types:
+    for item in problem.instance_types:
         mine = [(p, count) for p, count in used if p.worker_type == item.name]
-        named = name_workers(problem, item,
-                             [(frozenset(p.holds), count * p.workers) for p, count in mine])
+        instances = None if item in problem.worker_types else [
+            instance_worker(gpu, name, start) for gpu, cut in (layouts or {}).items()
+            for name, start in cut.layout if f"{cut.worker_type}/{name}" == item.name]
+        named = name_workers(problem, item, [(frozenset(p.holds), count * p.workers)
+                                             for p, count in mine], instances)
         for (pattern, _), workers in zip(mine, named, strict=True):
             groups.append(Group(
                 item.name, workers, pattern.workers, _uses(pattern, load), pattern.memory_mb,
@@ -166,7 +176,7 @@ def _uses(pattern: Pattern, load: Mapping[Quality, float]) -> tuple[Use, ...]:
     return tuple(
         Use(offer.quality.family, offer.variants, offer.batch, offer.latency_ms,
             offer.quality.accuracy, offer.quality.in_time, offer.rate_qps,
-            min(1.0, load[offer.quality]) * offer.rate_qps)
+            min(1.0, load[offer.quality]) * offer.rate_qps, processes=offer.processes)
         for offer in pattern.offers
     )
 
@@ -174,16 +184,21 @@ def _uses(pattern: Pattern, load: Mapping[Quality, float]) -> tuple[Use, ...]:
 def families(problem: Problem, groups: Iterable[Group]) -> tuple[FamilyResult, ...]:
     """What is answered of each family's demand."""
     groups = tuple(groups)
-    return tuple(_family(family, groups) for family in problem.families)
+    queueing = problem.rules.in_time_quantile is not None
+    return tuple(_family(family, groups, queueing) for family in problem.families)
 
 
-def _family(family: Family, groups: tuple[Group, ...]) -> FamilyResult:
+def _family(
+    family: Family, groups: tuple[Group, ...], queueing: bool
+) -> FamilyResult:
     mine = [(group, use) for group in groups for use in group.uses if use.family == family.name]
     served = [(len(group.workers) // group.together * use.load_qps * use.in_time, use)
               for group, use in mine]
     served_qps = math.fsum(qps for qps, _ in served)
     right_qps = math.fsum(qps * use.accuracy for qps, use in served)
-    waits = [group.cycle_ms + use.latency_ms for group, use in mine
+    # Where queueing counts, how long is longest is a matter of chance.
+    waits = [] if queueing else [
+             group.cycle_ms + use.latency_ms for group, use in mine
              if group.cycle_ms is not None and use.latency_ms is not None and use.load_qps > 0]
     return FamilyResult(
         family.name, family.demand_qps, family.slo_ms, served_qps,

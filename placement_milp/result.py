@@ -15,8 +15,8 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PLACEMENT_FORMAT", "FamilyResult", "Group", "Move", "Placement", "Point", "Stage",
-           "Use"]
+__all__ = ["PLACEMENT_FORMAT", "CutGpu", "FamilyResult", "Group", "Move", "Placement", "Point",
+           "Stage", "Use"]
 
 PLACEMENT_FORMAT = "ramsis.placement/1"
 
@@ -41,6 +41,8 @@ class Use:
         Queries per second that it is sent.
     mps_share
         Share of the worker's multiprocessors that it is held to; ``None`` is no limit.
+    processes
+        Processes that run such batches side by side.
     """
 
     family: str
@@ -52,6 +54,7 @@ class Use:
     rate_qps: float
     load_qps: float
     mps_share: float | None = None
+    processes: int = 1
 
     @classmethod
     def from_fields(cls, item: Fields) -> Use:
@@ -61,7 +64,8 @@ class Use:
                    item.number_or_none("latency_ms", POSITIVE), item.number("accuracy", FRACTION),
                    item.number("in_time", FRACTION), item.number("rate_qps", POSITIVE),
                    item.number("load_qps", NON_NEGATIVE),
-                   item.number_or_none("mps_share", FRACTION))
+                   item.number_or_none("mps_share", FRACTION),
+                   item.whole("processes", 1) if "processes" in item else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,39 @@ class Group:
                    item.number("memory_mb", NON_NEGATIVE),
                    item.number("memory_limit_mb", POSITIVE),
                    item.number_or_none("cycle_ms", POSITIVE),
+                   item.number("cost_per_hour", NON_NEGATIVE))
+
+
+@dataclass(frozen=True, slots=True)
+class CutGpu:
+    """A GPU in use that is cut into instances.
+
+    Attributes
+    ----------
+    gpu, worker_type
+        Its name and type.
+    instances
+        All that it has, ``INSTANCE@START``, by start; idle ones too.
+    made, destroyed
+        Those of them that have to be made, and those that it has now and that have to go.
+    cost_per_hour
+        Of the GPU.
+    """
+
+    gpu: str
+    worker_type: str
+    instances: tuple[str, ...]
+    made: tuple[str, ...]
+    destroyed: tuple[str, ...]
+    cost_per_hour: float
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> CutGpu:
+        """The GPU in an entry of ``gpus``."""
+        item.only(names(cls))
+        return cls(item.text("gpu"), item.text("worker_type"), texts(item, "instances"),
+                   texts(item, "made") if item.value("made") != [] else (),
+                   texts(item, "destroyed") if item.value("destroyed") != [] else (),
                    item.number("cost_per_hour", NON_NEGATIVE))
 
 
@@ -201,6 +238,8 @@ class Placement:
         Workers and what they do; results by family.
     moves
         Workers that have to change; all those in use where nothing is held now.
+    gpus
+        GPUs in use that are cut into instances.
     prices
         Worker type → shadow price: what one more worker of it would add to the objective, by the
         linear relaxation.
@@ -222,6 +261,7 @@ class Placement:
     groups: tuple[Group, ...]
     families: tuple[FamilyResult, ...]
     moves: tuple[Move, ...] = ()
+    gpus: tuple[CutGpu, ...] = ()
     prices: Mapping[str, float] = field(default_factory=dict)
     front: tuple[Point, ...] = ()
     notes: tuple[str, ...] = ()
@@ -229,8 +269,16 @@ class Placement:
 
     @property
     def cost_per_hour(self) -> float:
-        """Of all workers in use."""
-        return sum(group.cost_per_hour for group in self.groups)
+        """Of all workers and GPUs in use."""
+        return (sum(group.cost_per_hour for group in self.groups)
+                + sum(gpu.cost_per_hour for gpu in self.gpus))
+
+    @property
+    def workers_in_use(self) -> int:
+        """Whole workers, and GPUs that are cut into instances."""
+        cut = {gpu.worker_type for gpu in self.gpus}
+        return len(self.gpus) + sum(len(group.workers) for group in self.groups
+                                    if group.worker_type.rpartition("/")[0] not in cut)
 
     @property
     def effective_accuracy(self) -> float:
@@ -244,7 +292,8 @@ class Placement:
             {
                 "worker_type": group.worker_type, "workers": len(group.workers),
                 "together": group.together, "family": use.family, "variants": list(use.variants),
-                "batch": use.batch, "load_qps": use.load_qps, "rate_qps": use.rate_qps,
+                "batch": use.batch, "processes": use.processes,
+                "load_qps": use.load_qps, "rate_qps": use.rate_qps,
                 "share_of_demand": self._share(group, use),
                 "utilisation": use.load_qps / use.rate_qps, "accuracy": use.accuracy,
                 "latency_ms": use.latency_ms, "cycle_ms": group.cycle_ms,

@@ -9,7 +9,7 @@ from ramsis.runtime.records import default, names, texts
 
 __all__ = ["COLOCATIONS", "KINDS", "METRICS", "Colocation", "Objective", "Rules"]
 
-KINDS = ("effective-accuracy", "cheapest", "lexicographic", "max-min", "pareto")
+KINDS = ("effective-accuracy", "cheapest", "fewest-workers", "lexicographic", "max-min", "pareto")
 """Kinds of objective."""
 METRICS = ("served", "effective-accuracy", "worst-family", "cost", "workers", "moving")
 """What a lexicographic objective can order: three to maximise, three to minimise."""
@@ -17,6 +17,7 @@ COLOCATIONS = ("apart", "alone", "only-on", "slow-down")
 """Kinds of co-location rules."""
 
 _SHARE = Rule("a fraction in (0, 1]", lambda value: 0 < value <= 1)
+_QUANTILE = Rule("a fraction in (0, 1)", lambda value: 0 < value < 1)
 _FACTOR = Rule("a finite number >= 1", lambda value: value >= 1)
 
 
@@ -31,7 +32,8 @@ class Objective:
     unserved_penalty
         Price of a query that is not answered in time, in accuracy.
     moving_price
-        Price of a second of loading variants that workers do not hold now.
+        Price of a second of loading variants that workers do not hold now, and of making and
+        destroying instances.
     cost_price
         Price of one unit of cost per hour, in accuracy (``effective-accuracy`` only).
     order
@@ -52,6 +54,7 @@ class Objective:
         """The object ``objective``, with the parameters that its kind knows."""
         kind = item.text("kind", KINDS)
         known = {"effective-accuracy": ("unserved_penalty", "cost_price"), "cheapest": (),
+                 "fewest-workers": (),
                  "lexicographic": ("unserved_penalty", "order"),
                  "max-min": ("unserved_penalty",), "pareto": ("unserved_penalty", "points")}
         item.only(("kind", "moving_price", *known[kind]))
@@ -82,6 +85,11 @@ class Rules:
         Maximum number of workers in use.
     max_cost_per_hour
         Maximum of their cost per hour.
+    in_time_quantile
+        Quantile of the response times, in (0, 1), that has to be within the SLO under Poisson
+        arrivals, instead of ``latency_share_of_slo``; ``None`` leaves queueing out.
+    headroom
+        With ``in_time_quantile``: share by which latencies may be longer than listed.
     """
 
     latency_share_of_slo: float = 0.5
@@ -89,6 +97,8 @@ class Rules:
     interference: float = 1.0
     max_workers: int | None = None
     max_cost_per_hour: float | None = None
+    in_time_quantile: float | None = None
+    headroom: float = 0.05
 
     @classmethod
     def from_fields(cls, item: Fields) -> Rules:
@@ -101,6 +111,8 @@ class Rules:
             default(item.number_or_none("interference", _FACTOR), 1.0),
             item.whole_or_none("max_workers", 0),
             item.number_or_none("max_cost_per_hour", NON_NEGATIVE),
+            item.number_or_none("in_time_quantile", _QUANTILE),
+            default(item.number_or_none("headroom", NON_NEGATIVE), 0.05),
         )
 
 

@@ -7,6 +7,7 @@ them by name.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 
 from placement_milp.backend import Limits
 from placement_milp.presets.alpaserve import alpaserve
@@ -19,14 +20,42 @@ from placement_milp.presets.proteus import proteus
 from placement_milp.presets.sharing import igniter, queue_aware, usher, wao_usher
 from placement_milp.problem import Problem
 from placement_milp.result import Placement
+from ramsis.errors import InvalidValueError, describe
 
 __all__ = ["PRESETS", "alpaserve", "gpu_sharing", "igniter", "infaas", "infadapter", "jellyfish",
            "nexus", "proteus", "queue_aware", "usher", "wao_usher"]
 
-PRESETS: dict[str, Callable[[Problem, Limits], Placement]] = {
-    "proteus": proteus, "gpu-sharing": gpu_sharing, "nexus": nexus, "infaas": infaas,
-    "infadapter": infadapter, "jellyfish": jellyfish, "alpaserve": alpaserve, "usher": usher,
-    "wao-usher": wao_usher, "igniter": igniter,
-    "queue-aware": queue_aware,
+_Preset = Callable[[Problem, Limits], Placement]
+
+
+def _for_whole_workers(name: str, preset: _Preset) -> _Preset:
+    """A preset that refuses GPUs that are cut, and processes side by side."""
+
+    @wraps(preset)
+    def run(problem: Problem, limits: Limits | None = None) -> Placement:
+        cut = [item.name for item in problem.worker_types if item.partitions is not None]
+        several = [variant.name for variant in problem.variants
+                   if any(entry.processes > 1 for entry in variant.latency)]
+        if cut or several:
+            raise InvalidValueError(describe(
+                f"preset {name} does not know partitions and processes side by side",
+                where=problem.name, value=", ".join((cut or several)[:4]),
+                allowed="whole workers with one process each, or another preset: "
+                        + ", ".join(_PROGRAMS)))
+        return preset(problem, limits or Limits())
+
+    return run
+
+
+_PROGRAMS: dict[str, _Preset] = {
+    "proteus": proteus, "infadapter": infadapter, "jellyfish": jellyfish,
+}
+"""Presets that are an objective or rules of the program itself."""
+
+PRESETS: dict[str, _Preset] = _PROGRAMS | {
+    name: _for_whole_workers(name, preset) for name, preset in (
+        ("gpu-sharing", gpu_sharing), ("nexus", nexus), ("infaas", infaas),
+        ("alpaserve", alpaserve), ("usher", usher), ("wao-usher", wao_usher),
+        ("igniter", igniter), ("queue-aware", queue_aware))
 }
 """Presets by the names that the command line gives them."""

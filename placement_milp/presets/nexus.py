@@ -97,7 +97,8 @@ def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | N
         return None
     variant = max(variants, key=lambda v: v.accuracy)
     batches = tuple(sorted(
-        (FeasibleBatch(variant, family, e.batch, e.latency_ms, e.memory_mb or variant.memory_mb)
+        (FeasibleBatch(variant, family, e.batch, e.latency_ms, e.memory_mb or variant.memory_mb,
+                       e.processes, e.throughput_qps)
          for e in latencies(variant, item)), key=lambda b: b.batch))
     return _Session(variant, family, batches, family.demand_qps / 1000)
 

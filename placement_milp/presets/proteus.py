@@ -85,7 +85,7 @@ def _patterns(problem: Problem) -> tuple[Pattern, ...]:
     by_name = {family.name: family for family in problem.families}
     return tuple(
         single(item, max(batches, key=lambda b: b.batch))
-        for item in problem.worker_types if item.count for variant in problem.variants
+        for item in problem.instance_types if item.count for variant in problem.variants
         if (batches := feasible_batches(problem, by_name[variant.family], variant, item))
     )
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from ramsis.compiling import njit
 
 __all__ = ["Sent", "copied", "gathered", "in_time", "run_gpu"]
 

@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 __all__ = ["plot_placement", "plot_simulated"]
 
+_MOST_GPUS = 40
+"""Rows of layouts."""
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++")
 
 
 def plot_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
     """Draw the workers of each type by family, and each family's accuracy and share.
 
-    A bar that is split in height is of workers that two variants share.
+    A bar that is split in height is of workers that two variants share. Of GPUs that are cut into
+    instances the layouts are drawn, each GPU in a row, by memory slices.
 
     Parameters
     ----------
@@ -36,14 +39,20 @@ def plot_placement(placement: Placement, path: str | os.PathLike[str]) -> None:
     OutputError
         The file cannot be written.
     """
-    types = list(dict.fromkeys(group.worker_type for group in placement.groups))
-    size = len(types), len(placement.families)
-    height = 1.6 + 0.55 * size[0] + 0.3 * size[1]
-    with saved_figure(path, figsize=(8.0, height)) as figure:
-        top, bottom = figure.subplots(
-            2, 1, height_ratios=[0.55 * size[0] + 0.4, 0.3 * size[1] + 0.4])
-        _draw_workers(top, placement, types)
-        _draw_families(bottom, placement)
+    cut = {gpu.worker_type for gpu in placement.gpus}
+    types = list(dict.fromkeys(group.worker_type for group in placement.groups
+                               if group.worker_type.rpartition("/")[0] not in cut))
+    rows = min(len(placement.gpus), _MOST_GPUS)
+    heights = [*([0.34 * rows + 0.4] if rows else []),
+               *([0.55 * len(types) + 0.4] if types else []),
+               0.3 * len(placement.families) + 0.4]
+    with saved_figure(path, figsize=(8.0, 0.8 + sum(heights))) as figure:
+        axes = list(figure.subplots(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0])
+        if rows:
+            _draw_layouts(axes.pop(0), placement)
+        if types:
+            _draw_workers(axes.pop(0), placement, types)
+        _draw_families(axes.pop(0), placement)
         figure.suptitle(f"{placement.name}: {placement.status}, objective "
                         f"{placement.objective:.4g}", x=0.01, ha="left", fontsize=10)
 
@@ -55,10 +64,42 @@ def _style(placement: Placement, family: str) -> dict[str, Any]:
             "hatch": _HATCHES[index // len(COLOURS) % len(_HATCHES)]}
 
 
+def _draw_layouts(axes: Axes, placement: Placement) -> None:
+    """A row for each GPU, a box for each instance; what is idle is empty."""
+    tables = {item.name: item.partitions for item in placement.problem.worker_types}
+    uses = {worker: group.uses for group in placement.groups for worker in group.workers}
+    shown = placement.gpus[:_MOST_GPUS]
+    for row, gpu in enumerate(shown):
+        table = tables[gpu.worker_type]
+        assert table is not None
+        for instance in gpu.instances:
+            name, _, start = instance.rpartition("@")
+            width = table.instance(name).memory_slices
+            axes.barh(row, width, 0.8, left=int(start), facecolor="white", edgecolor="#888888",
+                      linewidth=0.8)
+            held = uses.get(f"{gpu.gpu}/{instance}", ())
+            part = 0.8 / max(len(held), 1)
+            for i, use in enumerate(held):
+                middle = row - 0.4 + part * (i + 0.5)
+                axes.barh(middle, width, part, left=int(start), linewidth=0.8,
+                          **_style(placement, use.family))
+                model = use.variants[0].rpartition("/")[2]
+                text = model if len(model) <= 11 * width else model[: 11 * width - 1] + "…"
+                axes.text(int(start) + width / 2, middle, text, fontsize=6, ha="center",
+                          va="center", clip_on=True,
+                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})
+    axes.set_yticks(range(len(shown)), [gpu.gpu for gpu in shown], fontsize=7)
+    axes.invert_yaxis()
+    more = len(placement.gpus) - len(shown)
+    axes.set_xlabel("memory slice" + (f" ({more} more GPUs are not drawn)" if more else ""))
+    axes.locator_params(axis="x", integer=True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
 def _draw_workers(axes: Axes, placement: Placement, types: list[str]) -> None:
     """A bar for each type, as long as its workers in use; sharing splits its height."""
     left = dict.fromkeys(types, 0)
-    for group in placement.groups:
+    for group in (group for group in placement.groups if group.worker_type in types):
         row, count = types.index(group.worker_type), len(group.workers)
         part = 0.8 / len(group.uses)
         for i, use in enumerate(group.uses):

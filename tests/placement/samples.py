@@ -116,3 +116,20 @@ def _draw_rules(draw: st.DrawFn, chosen: dict[str, Any], types: list[str]) -> No
     variants = [item["name"] for item in chosen["variants"]]
     maybe(chosen, "current", [[{"worker": f"{first}-1", "variants": variants[:1]}],
                               [{"worker": f"{first}-1", "variants": variants[-1:]}]])
+
+
+def cut_document(**changes: Any) -> dict[str, Any]:
+    """A problem of GPUs that are cut into instances."""
+    return {
+        "format": "ramsis.placement-problem/1", "name": "cut",
+        "objective": {"kind": "fewest-workers"},
+        "families": [{"name": "a", "demand_qps": 900, "slo_ms": 100},
+                     {"name": "b", "demand_qps": 10, "slo_ms": 100}],
+        "worker_types": [{"name": "a100", "count": 4, "partitions": "A100-80GB"}],
+        "variants": [
+            {"name": "m", "family": "a", "accuracy": 1, "memory_mb": 100, "latency": [
+                {"worker_type": "a100/3g.40gb", "batch": 8, "latency_ms": 20}]},
+            {"name": "n", "family": "b", "accuracy": 1, "memory_mb": 100, "latency": [
+                {"worker_type": "a100/1g.10gb", "batch": 1, "processes": 2,
+                 "latency_ms": 50}]}],
+        **changes}

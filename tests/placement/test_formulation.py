@@ -13,7 +13,7 @@ from placement_milp.backend import Solved, Status
 from placement_milp.formulation import CONSTRAINTS, formulate
 from placement_milp.problem import METRICS
 from ramsis.errors import InputFileError
-from tests.placement.samples import problem
+from tests.placement.samples import problem, variant
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [constraint.__name__ for constraint in CONSTRAINTS]
@@ -26,7 +26,15 @@ def test_every_row_is_named_by_the_function_that_states_its_formula() -> None:
                    "min_served": 0.5, "max_workers": 3},
                   {"name": "text", "demand_qps": 40, "slo_ms": 200}],
         rules={"max_workers": 4, "max_cost_per_hour": 8},
-        current=[{"worker": "gpu-1", "variants": ["small"]}])
+        worker_types=[
+            {"name": "gpu", "count": 2, "memory_mb": 1000, "cost_per_hour": 3},
+            {"name": "cpu", "count": 2, "memory_mb": 500, "cost_per_hour": 1},
+            {"name": "cut", "count": 2, "cost_per_hour": 1, "partitions": "A30-24GB",
+             "latency_like": "gpu"}],
+        variants=[variant("small", "vision", 0.7, 100, {("gpu", 4): 20, ("cpu", 1): 25}),
+                  variant("bert", "text", 0.8, 300, {("gpu", 4): 40, ("cut/2g.12gb", 2): 80})],
+        current=[{"worker": "gpu-1", "variants": ["small"]},
+                 {"worker": "cut-1/2g.12gb@0", "variants": ["bert"]}])
     rows = formulate(everything).constraints
     prefixes = {max((name for name in NAMES if row.startswith(name)), key=len) for row in rows}
     assert prefixes == set(NAMES)
@@ -116,3 +124,22 @@ def test_a_problem_made_in_python_is_checked_too() -> None:
     wrong = replace(problem(), variants=(replace(problem().variants[0], family="audio"),))
     with pytest.raises(InputFileError, match=r"variants\[0\].family: unknown family: got 'audio'"):
         place(wrong)
+
+
+def test_what_a_solver_calls_optimal_with_a_gap_is_solved_again(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Optimal by status alone is not a proof: with a gap that stays it is the end of a search."""
+    tolerances = []
+
+    def with_a_gap(lp: Any, limits: Limits, tolerance: float) -> tuple[Status, float, float]:
+        tolerances.append(tolerance)
+        return Status.OPTIMAL, 13.0, 0.07 if len(tolerances) < 3 else last
+
+    monkeypatch.setattr(backend, "_once_with_highs", with_a_gap)
+    last = 0.0
+    assert backend._with_highs(None, Limits(seconds=5))[0] is Status.OPTIMAL
+    assert len(set(tolerances)) == 3
+    last = 0.07
+    tolerances.clear()
+    assert backend._with_highs(None, Limits(seconds=5))[0] is Status.TIME_LIMIT

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from placement_milp import place
+from placement_milp import place, problem_from_document
 from ramsis.errors import InvalidValueError
 from ramsis.report.placement import plot_placement
 from tests.placement.samples import problem
@@ -23,3 +24,31 @@ def test_a_figure_is_drawn(tmp_path: Path, suffix: str) -> None:
 def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match="unknown kind of figure"):
         plot_placement(place(problem()), tmp_path / "placement.gif")
+
+
+def test_layouts_are_drawn_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A box for each instance, where it lies and as wide as its memory slices."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.axes import Axes
+
+    placement = place(problem_from_document({
+        "format": "ramsis.placement-problem/1", "name": "cut",
+        "objective": {"kind": "fewest-workers"},
+        "families": [{"name": "a", "demand_qps": 500, "slo_ms": 100}],
+        "worker_types": [{"name": "gpu", "count": 3, "partitions": "A30-24GB"}],
+        "variants": [{"name": "a", "family": "a", "accuracy": 1, "memory_mb": 9, "latency": [
+            {"worker_type": "gpu/2g.12gb", "batch": 4, "latency_ms": 20}]}]}))
+    drawn = []
+    barh = Axes.barh
+
+    def watched(axes: Axes, *given: Any, **more: Any) -> Any:
+        if more.get("facecolor") == "white":
+            drawn.append((given[0], more["left"], given[1]))
+        return barh(axes, *given, **more)
+
+    monkeypatch.setattr(Axes, "barh", watched)
+    plot_placement(placement, tmp_path / "cut.svg")
+    assert sorted(drawn) == sorted(
+        (row, int(instance.rpartition("@")[2]), 2)
+        for row, gpu in enumerate(placement.gpus) for instance in gpu.instances)
+    assert len(drawn) == 3

@@ -55,7 +55,7 @@ def test_a_placement_is_read_back(solve: Callable[..., Any], tmp_path: Path) -> 
     placement = solve(known, Limits())
     write_placement(placement, path)
     assert Draft202012Validator(schema("placement-1")).is_valid(json.loads(path.read_text()))
-    assert read_placement(path) == (known, placement.groups)
+    assert read_placement(path) == (known, placement.groups, ())
 
 
 def _without_problem(found: dict[str, Any]) -> None:

@@ -114,7 +114,7 @@ BEYOND: dict[str, tuple[Change, str]] = {
     "a family twice": (lambda d: d["families"][1].update(name="vision"),
                        "families[1].name: name is used twice: got 'vision'"),
     "a batch twice": (lambda d: d["variants"][1]["latency"][1].update(batch=2),
-                      "variants[1].latency[1]: listed twice: got 'gpu, batch 2'"),
+                      "variants[1].latency[1]: listed twice: got 'gpu, batch 2, 1 processes'"),
     "a worker that is not there": (
         lambda d: d.update(current=[{"worker": "gpu-3", "variants": ["small"]}]),
         "current[0].worker: unknown worker: got 'gpu-3'; allowed: cpu-1, cpu-2, gpu-1, gpu-2"),

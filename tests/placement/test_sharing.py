@@ -29,6 +29,7 @@ from placement_milp.sharing.bound import goodput_bound_rps
 from placement_milp.sharing.igniter import CacheTerm, PowerTerm, SchedulingTerm
 from ramsis.cluster.interference import THESIS
 from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.own import trusting
 from ramsis.profiles.sharing import SharedBatch, SharingProfile, read_sharing_profile
 from tests.placement.samples import problem, shared_problem
 
@@ -181,7 +182,8 @@ def test_a_policy_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     path.write_text("from placement_milp.sharing import Replica\n"
                     "def all_on_one(models, gpus):\n"
                     "    return [Replica(m.name, gpus[0].name, 4) for m in models]\n")
-    found = plan(f"{path}:all_on_one", models, gpus_of(2))
+    with trusting([f"{path}:all_on_one"]):
+        found = plan(f"{path}:all_on_one", models, gpus_of(2))
     assert {r.gpu for r in found.replicas} == {"gpu-0"}
     path.write_text(path.read_text() + "def boom(models, gpus):\n    raise KeyError('oops')\n"
                     "def junk(models, gpus):\n    return [('a', 1)]\nvalue = 3\n")
@@ -194,7 +196,7 @@ def test_a_policy_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
             (f"{path}:value", "policy is not a function"),
             (f"{tmp_path}/raises.py:f",
              r"raises.py, line 1: cannot import policy .* \(RuntimeError: at import\)")):
-        with pytest.raises(InputFileError, match=message):
+        with trusting([name]), pytest.raises(InputFileError, match=message):
             plan(name, models, gpus_of(2))
 
 

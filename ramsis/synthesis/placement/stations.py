@@ -7,6 +7,10 @@ there are such sub-fleets.
 *A duty cycle.* Workers that hold the same variants in turn are one station with a queue for each
 variant. Their latencies have the slow-down of the placement file.
 
+*Side by side.* Processes of a variant on one worker, such as an instance of a GPU, are lanes: the
+station has as many servers as its workers have processes, with the latencies of a batch while all
+run.
+
 *At once.* A variant that runs beside others on a part of a worker, as fast as alone, is a server
 of its own.
 
@@ -65,7 +69,7 @@ class PlacedStation:
     ----------
     worker_type : str
     workers : tuple of str
-        Names.
+        Names; with several processes each worker has a name for each, ``WORKER#1`` onwards.
     uses : tuple of StationUse
         One, or those of a duty cycle.
     at_once : bool
@@ -127,19 +131,20 @@ def placed_stations(problem: Problem, groups: Sequence[Group]) -> tuple[PlacedSt
 
 def _of_group(problem: Problem, group: Group) -> Iterator[tuple[object, PlacedStation]]:
     """Stations of a group, each with what like ones of other groups have in common with it."""
-    kind = next(item for item in problem.worker_types if item.name == group.worker_type)
+    kind = next(item for item in problem.instance_types if item.name == group.worker_type)
     if any(use.batch is None for use in group.uses):  # a policy for every ``together`` workers
         for first in range(0, len(group.workers), group.together):
             workers = group.workers[first : first + group.together]
-            yield (workers, None), _station(problem, kind, workers, group.uses, False)
+            yield (workers, None), _station(problem, kind, workers, group.uses, 1, False)
     elif group.cycle_ms is None:
         for use in group.uses:
             part = len(group.uses) > 1
             yield ((kind.name, use.variants, use.batch, part),
-                   _station(problem, kind, group.workers, (use,), part))
+                   _station(problem, kind, group.workers, (use,), len(group.workers), part))
     else:
-        held = tuple((use.variants, use.batch) for use in group.uses)
-        yield (kind.name, held), _station(problem, kind, group.workers, group.uses, False)
+        held = tuple((use.variants, use.batch, use.processes) for use in group.uses)
+        yield (kind.name, held), _station(problem, kind, group.workers, group.uses,
+                                          len(group.workers) // group.together, False)
 
 
 def _joined(one: PlacedStation, other: PlacedStation) -> PlacedStation:
@@ -151,20 +156,22 @@ def _joined(one: PlacedStation, other: PlacedStation) -> PlacedStation:
 
 def _station(
     problem: Problem, kind: WorkerType, workers: tuple[str, ...], uses: Sequence[Use],
-    at_once: bool,
+    times: int, at_once: bool,
 ) -> PlacedStation:
-    # Loads and rates of a placement are those of one worker, or of one sub-fleet under a policy.
-    times = 1 if any(use.batch is None for use in uses) else len(workers)
+    # Loads and rates of a placement are those of one worker, or of one sub-fleet.
     mine = tuple(
         StationUse(problem.family(use.family), use.variants, use.batch, use.latency_ms,
                    times * use.load_qps, times * use.rate_qps, use.accuracy, use.in_time)
         for use in uses)
-    profile, max_batch = _profile(problem, kind, mine)
-    return PlacedStation(kind.name, workers, mine, at_once, profile, max_batch)
+    processes = uses[0].processes
+    profile, max_batch = _profile(problem, kind, mine, processes)
+    lanes = workers if processes == 1 else tuple(
+        f"{worker}#{lane + 1}" for worker in workers for lane in range(processes))
+    return PlacedStation(kind.name, lanes, mine, at_once, profile, max_batch)
 
 
 def _profile(
-    problem: Problem, kind: WorkerType, uses: tuple[StationUse, ...]
+    problem: Problem, kind: WorkerType, uses: tuple[StationUse, ...], processes: int
 ) -> tuple[ProfileSet, int]:
     """The variants of some uses on a worker type, and the largest batch of any."""
     by_name = {variant.name: variant for variant in problem.variants}
@@ -172,7 +179,8 @@ def _profile(
     listed = []
     for use in uses:
         for name in use.variants:
-            entries = _listed(by_name[name], kind, alone=len(uses) == 1 and use.batch is not None)
+            entries = _listed(by_name[name], kind, processes,
+                              alone=len(uses) == 1 and use.batch is not None)
             factor = (use.latency_ms or 0.0) / entries[use.batch] if use.batch else 1.0
             listed.append((by_name[name], {b: factor * ms for b, ms in entries.items()}))
     largest = max(max(entries) for _, entries in listed)
@@ -180,10 +188,13 @@ def _profile(
     return ProfileSet(f"{problem.name}: {kind.name}", models), largest
 
 
-def _listed(variant: Variant, kind: WorkerType, *, alone: bool) -> dict[int, float]:
+def _listed(
+    variant: Variant, kind: WorkerType, processes: int, *, alone: bool
+) -> dict[int, float]:
     """Latency by batch; of a variant that is alone on its worker those for which there is room."""
     return {entry.batch: entry.latency_ms for entry in latencies(variant, kind)
-            if not alone or (entry.memory_mb or variant.memory_mb) <= kind.memory_mb}
+            if entry.processes == processes and (
+                not alone or (entry.memory_mb or variant.memory_mb) <= kind.memory_mb)}
 
 
 def _model(variant: Variant, entries: dict[int, float], slo_ms: float) -> ModelProfile:

@@ -1,0 +1,123 @@
+"""Layouts of a placement as NVIDIA's tools take them: nvidia-mig-parted, and Kubernetes.
+
+GPUs belong to nodes. A GPU whose name is ``NODE:INDEX`` says so itself; of the others every
+``gpus_per_node`` of a type in turn are a node ``TYPE-node-1`` onwards. The index is the one that
+``nvidia-smi`` gives.
+
+nvidia-mig-parted takes counts of instances and finds their positions itself; each layout of a
+checked placement has some. It leaves GPUs alone that it is not told of, and one whose instances
+are those that it should have.
+
+Source: the tool's README (https://github.com/NVIDIA/mig-parted), and the resource names of
+NVIDIA's device plugin for Kubernetes under its strategy ``mixed``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from placement_milp.io import PlacedGroups
+from placement_milp.result import CutGpu
+from ramsis.errors import InputFileError, describe
+
+__all__ = ["MigNode", "kubernetes_resources", "mig_nodes", "mig_parted"]
+
+_PROFILE = re.compile(r"\d+g\.\d+gb")
+_NODE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
+
+
+class MigNode(NamedTuple):
+    """A node, with its GPUs by index."""
+
+    name: str
+    gpus: dict[int, CutGpu]
+
+    def resources(self) -> dict[str, int]:
+        """Kubernetes resource → how many of it the node will have."""
+        counts = Counter(_resource(profile) for gpu in self.gpus.values()
+                         for profile in _profiles(gpu))
+        return dict(sorted(counts.items()))
+
+
+def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ...]:
+    """The nodes with GPUs that are cut.
+
+    Parameters
+    ----------
+    placed : PlacedGroups
+    gpus_per_node : int
+        Of GPUs whose names do not say their node, from 1.
+
+    Raises
+    ------
+    InputFileError
+        No GPU is cut, an instance is none of NVIDIA's, or a name is not one of a node.
+    """
+    place: dict[str, tuple[str, int]] = {}
+    for item in placed.problem.worker_types:
+        for i, name in enumerate(item.worker_names() if item.partitions else ()):
+            named, _, number = name.rpartition(":")
+            place[name] = ((named, int(number)) if named and number.isdecimal() else (
+                f"{item.name}-node-{i // gpus_per_node + 1}", i % gpus_per_node))
+    nodes: dict[str, dict[int, CutGpu]] = {}
+    for gpu in placed.gpus:
+        node, index = place[gpu.gpu]
+        if not _NODE.fullmatch(node):
+            raise InputFileError(describe("not the name of a node", where=gpu.gpu, value=node,
+                                          allowed="letters, digits, - and ."))
+        for profile in _profiles(gpu):
+            if not _PROFILE.fullmatch(profile):
+                raise InputFileError(describe("not an instance that NVIDIA's tools know",
+                                              where=gpu.gpu, value=profile,
+                                              allowed="names such as 2g.20gb"))
+        nodes.setdefault(node, {})[index] = gpu
+    if not nodes:
+        raise InputFileError(describe("no GPU of the placement is cut into instances",
+                                      where=placed.problem.name,
+                                      allowed="a problem whose worker types have partitions"))
+    return tuple(MigNode(name, dict(sorted(gpus.items()))) for name, gpus in nodes.items())
+
+
+def _profiles(gpu: CutGpu) -> list[str]:
+    return [instance.rpartition("@")[0] for instance in gpu.instances]
+
+
+def _resource(profile: str) -> str:
+    """Name of the resource that an instance is.
+
+    >>> _resource("2g.10gb")
+    'nvidia.com/mig-2g.10gb'
+    """
+    return f"nvidia.com/mig-{profile}"
+
+
+def mig_parted(nodes: Sequence[MigNode]) -> dict[str, Any]:
+    """The document of nvidia-mig-parted: a configuration for each node, by its name."""
+    return {"version": "v1", "mig-configs": {node.name: _devices(node) for node in nodes}}
+
+
+def _devices(node: MigNode) -> list[dict[str, Any]]:
+    """GPUs of a node with equal counts of instances stand together."""
+    alike: dict[tuple[tuple[str, int], ...], list[int]] = {}
+    for index, gpu in node.gpus.items():
+        alike.setdefault(tuple(sorted(Counter(_profiles(gpu)).items())), []).append(index)
+    return [{"devices": indices, "mig-enabled": True, "mig-devices": dict(counts)}
+            for counts, indices in alike.items()]
+
+
+def kubernetes_resources(placed: PlacedGroups, nodes: Sequence[MigNode]) -> dict[str, Any]:
+    """What nodes will offer, and what a container of each group of replicas asks for."""
+    cut = {gpu.worker_type for gpu in placed.gpus}
+    replicas = []
+    for group in placed.groups:
+        kind, _, profile = group.worker_type.rpartition("/")
+        if kind in cut:
+            replicas.append({
+                "models": [name for use in group.uses for name in use.variants],
+                "replicas": len(group.workers),
+                "processes": max(use.processes for use in group.uses),
+                "resources": {"limits": {_resource(profile): 1}}})
+    return {"nodes": {node.name: node.resources() for node in nodes}, "replicas": replicas}

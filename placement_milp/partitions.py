@@ -1,0 +1,243 @@
+"""GPUs that are cut into instances: which instances there are, and where they may start.
+
+A GPU has memory slices 0 … M - 1 and C compute slices. An instance of kind i takes m_i memory
+slices in a row from an allowed start, and c_i compute slices from anywhere. A **layout** is a set
+of (instance, start) with
+
+    no memory slice taken twice,    Σ c_i <= C.
+
+A layout is **maximal** if nothing can be added. Only these are columns of the program, since an
+instance may stay idle.
+
+Shipped tables are in ``gpu-partitions.json``. They have the starts of NVIDIA's drivers
+(``nvidia-smi mig -lgipp``); instances with media engines (``+me``) are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from ramsis.errors import InputFileError, describe
+from ramsis.runtime.fields import POSITIVE, Fields
+from ramsis.runtime.records import names
+
+__all__ = ["Instance", "Layout", "PartitionTable", "instance_worker", "layouts", "multisets",
+           "shipped_partitions", "split_worker"]
+
+Layout = tuple[tuple[str, int], ...]
+"""Instances with their starts, in the order of the starts."""
+
+_MOST_SLICES = 16
+_MOST_LAYOUTS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A kind of instance.
+
+    Attributes
+    ----------
+    name
+        As the driver has it, such as ``2g.20gb``.
+    compute_slices, memory_slices
+        What it takes of a GPU, each >= 1.
+    memory_mb
+        For variants, > 0.
+    starts
+        Memory slices at which it may start.
+    """
+
+    name: str
+    compute_slices: int
+    memory_slices: int
+    memory_mb: float
+    starts: tuple[int, ...]
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> Instance:
+        """The instance in an entry of ``partitions.instances``."""
+        item.only(names(cls))
+        return cls(item.text("name"), item.whole("compute_slices", 1, _MOST_SLICES),
+                   item.whole("memory_slices", 1, _MOST_SLICES),
+                   item.number("memory_mb", POSITIVE), _starts(item))
+
+
+def _starts(item: Fields) -> tuple[int, ...]:
+    starts = item.items("starts")
+    for i, start in enumerate(starts):
+        if type(start) is not int or not 0 <= start < _MOST_SLICES or start in starts[:i]:
+            raise item.refusal(f"starts[{i}]", "not a new memory slice", value=start,
+                               allowed=f"distinct whole numbers from 0 to {_MOST_SLICES - 1}")
+    return tuple(starts)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionTable:
+    """What a GPU can be cut into.
+
+    Attributes
+    ----------
+    name
+        Of the GPU.
+    compute_slices, memory_slices
+        That it has.
+    instances
+        Kinds of instances.
+    """
+
+    name: str
+    compute_slices: int
+    memory_slices: int
+    instances: tuple[Instance, ...]
+
+    @classmethod
+    def from_fields(cls, item: Fields) -> PartitionTable:
+        """The table in ``worker_types[i].partitions``."""
+        item.only(names(cls))
+        table = cls(item.text("name"), item.whole("compute_slices", 1, _MOST_SLICES),
+                    item.whole("memory_slices", 1, _MOST_SLICES),
+                    tuple(Instance.from_fields(entry) for entry in item.children("instances")))
+        table._check(item)
+        return table
+
+    @classmethod
+    def from_field(cls, item: Fields, key: str) -> PartitionTable:
+        """A table, or the shipped one of that name."""
+        if not isinstance(item.value(key), str):
+            return cls.from_fields(item.child(key))
+        return shipped_partitions()[item.text(key, tuple(shipped_partitions()))]
+
+    def instance(self, name: str) -> Instance:
+        """The kind of that name."""
+        return next(kind for kind in self.instances if kind.name == name)
+
+    def _check(self, item: Fields) -> None:
+        seen: set[str] = set()
+        for i, kind in enumerate(self.instances):
+            where = f"instances[{i}]"
+            if kind.name in seen or "/" in kind.name or "@" in kind.name:
+                raise item.refusal(f"{where}.name", "not a new name", value=kind.name,
+                                   allowed="each name once, without / and @")
+            seen.add(kind.name)
+            if kind.compute_slices > self.compute_slices:
+                raise item.refusal(f"{where}.compute_slices", "more than the GPU has",
+                                   value=kind.compute_slices,
+                                   allowed=f"at most {self.compute_slices}")
+            for start in kind.starts:
+                if start + kind.memory_slices > self.memory_slices:
+                    raise item.refusal(
+                        f"{where}.starts", "instance ends beyond the GPU", value=start,
+                        allowed=f"at most {self.memory_slices - kind.memory_slices} for "
+                                f"{kind.memory_slices} of {self.memory_slices} memory slices")
+        layouts(self, frozenset(seen))
+
+
+@cache
+def shipped_partitions() -> dict[str, PartitionTable]:
+    """The tables of the GPUs that are known, by name."""
+    name = "gpu-partitions.json"
+    text = resources.files(__package__).joinpath(name).read_text("utf-8")
+    return {item["name"]: PartitionTable.from_fields(Fields(item, name))
+            for item in json.loads(text)}
+
+
+def instance_worker(gpu: str, instance: str, start: int) -> str:
+    """Name of the worker that an instance of a GPU is, ``GPU/INSTANCE@START``.
+
+    >>> instance_worker("a100-1", "2g.20gb", 4)
+    'a100-1/2g.20gb@4'
+    """
+    return f"{gpu}/{instance}@{start}"
+
+
+def split_worker(worker: str) -> tuple[str, str, int]:
+    """GPU, instance and start in the name of an instance's worker.
+
+    >>> split_worker("a100-1/2g.20gb@4")
+    ('a100-1', '2g.20gb', 4)
+    """
+    gpu, _, rest = worker.rpartition("/")
+    instance, _, start = rest.rpartition("@")
+    return gpu, instance, int(start)
+
+
+@cache
+def layouts(table: PartitionTable, kinds: frozenset[str]) -> tuple[Layout, ...]:
+    """All maximal layouts of some kinds of instances.
+
+    Raises
+    ------
+    InputFileError
+        More layouts than are planned for.
+    """
+    found: list[Layout] = []
+    for layout in _extended(table, [k for k in table.instances if k.name in kinds], (), 0):
+        found.append(layout)
+        if len(found) > _MOST_LAYOUTS:
+            raise InputFileError(describe("GPU has too many layouts", where=table.name,
+                                          value=f"over {_MOST_LAYOUTS}",
+                                          allowed=f"at most {_MOST_LAYOUTS}"))
+    return tuple(found)
+
+
+def _extended(
+    table: PartitionTable, kinds: list[Instance], layout: Layout, position: int
+) -> Iterator[Layout]:
+    """Maximal layouts that begin with ``layout`` and go on at memory slice ``position``."""
+    if position == table.memory_slices:
+        if not _additions(table, kinds, layout):
+            yield layout
+        return
+    spare = table.compute_slices - sum(table.instance(name).compute_slices for name, _ in layout)
+    for kind in kinds:
+        if position in kind.starts and kind.compute_slices <= spare:
+            yield from _extended(table, kinds, (*layout, (kind.name, position)),
+                                 position + kind.memory_slices)
+    yield from _extended(table, kinds, layout, position + 1)
+
+
+def _additions(table: PartitionTable, kinds: list[Instance], layout: Layout) -> bool:
+    """Whether an instance can be added to a layout."""
+    taken: set[int] = set()
+    spare = table.compute_slices
+    for name, start in layout:
+        kind = table.instance(name)
+        taken.update(range(start, start + kind.memory_slices))
+        spare -= kind.compute_slices
+    return any(kind.compute_slices <= spare
+               and taken.isdisjoint(range(start, start + kind.memory_slices))
+               for kind in kinds for start in kind.starts)
+
+
+def multisets(
+    found: Collection[Layout], useful: Collection[str], current: Collection[tuple[str, int]] = ()
+) -> tuple[Layout, ...]:
+    """Layouts that no other one replaces.
+
+    One replaces another if it has as many of each useful instance, and every instance of
+    ``current`` that the other has.
+
+    Parameters
+    ----------
+    found : collection of Layout
+    useful : collection of str
+        Kinds of instances that a pattern runs on.
+    current : collection of (instance, start)
+        What the GPU has now.
+    """
+    merits: dict[tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]], Layout] = {}
+    for layout in found:
+        counts = Counter(name for name, _ in layout if name in useful)
+        merits.setdefault((frozenset(counts.items()), frozenset(layout) & frozenset(current)),
+                          layout)
+    listed = [(Counter(dict(counts)), kept, layout)
+              for (counts, kept), layout in merits.items()]
+    # Equal merits are one entry, so that what is no better in any is worse in some.
+    return tuple(layout for i, (counts, kept, layout) in enumerate(listed)
+                 if not any(j != i and counts <= other and kept <= more
+                            for j, (other, more, _) in enumerate(listed)))

@@ -1,0 +1,154 @@
+"""What stations deliver in time: the largest Poisson load at which a quantile meets the SLO.
+
+**Problem.** Like workers with P processes each are a station with one queue and c lanes. An idle
+lane takes what waits, up to its batch b, and needs (1 + headroom)·l(size). With the quantile p of
+the response times R at the load λ, the station's rate is
+
+    μ = max { λ : R_p(λ) <= SLO }.
+
+Two models that take turns on one worker have a queue each. The first gets the load that it is
+given; μ is then the second's.
+
+**Method.** R_p is measured on arrivals that the planner draws itself: the same unit-rate arrivals
+for every λ, divided by λ. Bisection on λ between 0 and the capacity at full batches, until the
+interval is 0.2 % of it. Of two sets of arrivals the worse counts.
+
+Latencies of sizes between the listed ones are on a line; a smaller one takes as long as the
+smallest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placement_milp.queueing._kernels import responses_ms
+
+__all__ = ["Lane", "rate_beside", "responses_ms", "station_rate"]
+
+_Floats = NDArray[np.float64]
+_REQUESTS = 40_000
+_SEEDS = (11, 12)
+_STEP = 0.002
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """How a lane runs a model.
+
+    Attributes
+    ----------
+    batch
+        Largest batch, >= 1.
+    sizes, latency_ms
+        Listed batches in ascending order, with their latencies.
+    """
+
+    batch: int
+    sizes: tuple[int, ...]
+    latency_ms: tuple[float, ...]
+
+    @classmethod
+    def of(cls, batch: int, listed: Mapping[int, float]) -> Lane:
+        """A lane with the latencies by batch, those above ``batch`` left out."""
+        sizes = tuple(sorted(size for size in listed if size <= batch))
+        return cls(batch, sizes, tuple(listed[size] for size in sizes))
+
+    def table(self, factor: float) -> _Floats:
+        """Latency by size, from 0, times a factor."""
+        return factor * np.interp(np.arange(self.batch + 1), self.sizes, self.latency_ms)
+
+    @property
+    def rate_per_ms(self) -> float:
+        """At full batches."""
+        return self.batch / self.latency_ms[-1]
+
+
+@cache
+def station_rate(
+    lane: Lane, lanes: int, slo_ms: float, quantile: float, headroom: float
+) -> float:
+    """Requests per second that a station of one model answers in time; 0 for none.
+
+    Parameters
+    ----------
+    lane : Lane
+    lanes : int
+    slo_ms, quantile, headroom : float
+        R_quantile <= SLO, at latencies longer by the share ``headroom``.
+    """
+    table = lane.table(1.0 + headroom)[None, :]
+    batches = np.array([lane.batch], dtype=np.int64)
+    begin = np.array([0, _REQUESTS], dtype=np.int64)
+
+    def in_time(rate_per_ms: float) -> bool:
+        return all(_meets(responses_ms(times / rate_per_ms, begin, lanes, batches, table),
+                          slo_ms, quantile) for times in map(_unit_arrivals, _SEEDS))
+
+    return 1000.0 * _largest(in_time, lanes * lane.rate_per_ms / (1.0 + headroom))
+
+
+@cache
+def rate_beside(
+    first: Lane, first_qps: float, first_slo_ms: float, second: Lane, slo_ms: float,
+    quantile: float, headroom: float,
+) -> float:
+    """Requests per second of a second model in turns with a first one, both in time; 0 for none.
+
+    Parameters
+    ----------
+    first, first_qps, first_slo_ms
+        The model that is there, its load and its SLO.
+    second, slo_ms
+        The other model.
+    quantile, headroom
+        As of :func:`station_rate`.
+    """
+    longest = max(first.batch, second.batch) + 1
+    table = np.zeros((2, longest))
+    for row, lane in zip(table, (first, second), strict=True):
+        row[: lane.batch + 1] = lane.table(1.0 + headroom)
+    batches = np.array([first.batch, second.batch], dtype=np.int64)
+
+    def in_time(rate_per_ms: float) -> bool:
+        for seed in _SEEDS:
+            times = _unit_arrivals(seed) / rate_per_ms
+            other = _unit_arrivals(seed + 100) / (first_qps / 1000.0)
+            end_ms = min(times[-1], other[-1])
+            others = other[other <= end_ms]
+            mine = times[times <= end_ms]
+            if len(mine) == 0 or len(others) == 0:
+                return False
+            begin = np.array([0, len(others), len(others) + len(mine)], dtype=np.int64)
+            found = responses_ms(np.concatenate([others, mine]), begin, 1, batches, table)
+            if not (_meets(found[: len(others)], first_slo_ms, quantile)
+                    and _meets(found[len(others):], slo_ms, quantile)):
+                return False
+        return True
+
+    spare = max(0.0, 1.0 - first_qps / 1000.0 * (1.0 + headroom) / first.rate_per_ms)
+    return 1000.0 * _largest(in_time, spare * second.rate_per_ms / (1.0 + headroom))
+
+
+def _largest(in_time: Callable[[float], bool], most: float) -> float:
+    """The largest rate that is in time, by bisection."""
+    low, high = 0.0, most
+    while high - low > _STEP * most:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if in_time(middle) else (low, middle)
+    return low
+
+
+def _meets(response: _Floats, slo_ms: float, quantile: float) -> bool:
+    """Whether a quantile is within the SLO, the first requests left out."""
+    return float(np.quantile(response[len(response) // 20:], quantile)) <= slo_ms
+
+
+@cache
+def _unit_arrivals(seed: int) -> _Floats:
+    """Arrival times of a Poisson process of rate 1."""
+    return np.cumsum(np.random.default_rng((77, seed)).exponential(size=_REQUESTS))
