@@ -6,13 +6,17 @@ from pathlib import Path
 
 import click
 
+from placement_milp import read_placement
+from placement_milp.mig import kubernetes_resources, mig_nodes, mig_parted
 from ramsis import profiles
 from ramsis.cli.params import OUT_FILE
 from ramsis.cli.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, describe
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, PolicySet
-from ramsis.serving.policies import check_served, read_policies
+from ramsis.serving.codegen.c import c_header
+from ramsis.serving.codegen.go import go_file
+from ramsis.serving.policies import check_served, read_policies, selectors_of
 from ramsis.serving.ray_export import configuration, yaml_text
 from ramsis.serving.variants import read_variants
 from ramsis.sim import ConstantLoad
@@ -32,6 +36,9 @@ def export() -> None:
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @click.option("--variants", required=True, metavar="FILE",
               help="TOML file of the models to run, by the names in the policies.")
+@click.option("--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
+              help="Function that the variants file names; no other is imported; repeat for "
+                   "several.")
 @click.option("--out", type=OUT_FILE, required=True,
               metavar="FILE", help="YAML file to write.")
 @click.option("--overhead-ms", type=click.FloatRange(min=0), default=0.0, show_default=True,
@@ -78,6 +85,53 @@ def export_ray_serve(
     click.echo(f"{out}: serve run {out}")
 
 
+@export.command("c")
+@click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Header to write.")
+@click.option("--prefix", default="ramsis", show_default=True, metavar="NAME",
+              help="What the names in the header begin with; one for each header of a program.")
+def export_c(policies: Path, out: Path, prefix: str) -> None:
+    """Write policies as a C header, for servers without Python.
+
+    POLICIES is a folder or a file. The header holds tables, lookup, choice of level and station,
+    routing and load monitor. It is C99 and C++11, needs no library and allocates nothing.
+
+    \b
+    Examples:
+      $ ramsis export c policies_out/example --out policies.h
+    """
+    found = read_policies(policies)
+    _write_code(found, c_header(selectors_of(found), prefix), out)
+
+
+@export.command("go")
+@click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Go file to write.")
+@click.option("--package", default="ramsis", show_default=True, metavar="NAME",
+              help="Name of the package, which has this file alone.")
+def export_go(policies: Path, out: Path, package: str) -> None:
+    """Write policies as a Go file, for servers without Python.
+
+    POLICIES is a folder or a file. The file holds tables, lookup, choice of level and station,
+    routing and load monitor. It needs Go 1.21 and the standard library only.
+
+    \b
+    Examples:
+      $ ramsis export go policies_out/example --out policies.go
+    """
+    found = read_policies(policies)
+    _write_code(found, go_file(selectors_of(found), package), out)
+
+
+def _write_code(policies: PolicySet[Policy], code: str, out: Path) -> None:
+    """Write source code, and say what it holds."""
+    write_atomic(out, code)
+    held = [station.policy for level in policies.levels for station in level.stations]
+    models = {model.name for policy in held for model in policy.models}
+    click.echo(f"{out}: {len(policies.levels)} levels, {len(held)} policies, "
+               f"{len(models)} models")
+
+
 def _levels(
     policies: PolicySet[Policy], profile_name: str, targets: Targets
 ) -> list[tuple[float, int]]:
@@ -102,3 +156,36 @@ def _levels(
             levels.append((load_qps, min(max(workers, levels[-1][1] if levels else 1), most)))
             advance()
     return levels
+
+
+@export.command("mig")
+@click.argument("placement", type=click.Path(path_type=Path), metavar="PLACEMENT")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
+              help="YAML file of nvidia-mig-parted to write.")
+@click.option("--kubernetes", type=OUT_FILE, metavar="FILE",
+              help="Also write the resources of nodes and replicas, by Kubernetes' names.")
+@click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True,
+              help="Of GPUs whose names are not NODE:INDEX.")
+def export_mig(
+    placement: Path, out: Path, kubernetes: Path | None, gpus_per_node: int
+) -> None:
+    """Write the instances of a placement's GPUs as NVIDIA's tools take them.
+
+    PLACEMENT is what `ramsis place` wrote for GPUs with "partitions". The YAML has a
+    configuration for each node; prints the command that applies it, and the node's resources.
+
+    \b
+    Examples:
+      $ ramsis export mig gpus.json --out mig.yaml
+      $ ramsis export mig gpus.json --out mig.yaml --kubernetes resources.yaml
+    """
+    placed = read_placement(placement)
+    nodes = mig_nodes(placed, gpus_per_node)
+    write_atomic(out, yaml_text(mig_parted(nodes)))
+    for node in nodes:
+        click.echo(f"{node.name}: nvidia-mig-parted apply -f {out} -c {node.name}")
+        for resource, count in node.resources().items():
+            click.echo(f"  {resource}: {count}")
+    if kubernetes is not None:
+        write_atomic(kubernetes, yaml_text(kubernetes_resources(placed, nodes)))
+        click.echo(f"resources in {kubernetes}")

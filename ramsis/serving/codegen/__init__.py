@@ -1,0 +1,1 @@
+"""Source code in other languages that answers as the runtime does: tables and lookup."""

@@ -1,0 +1,211 @@
+"""A set of policies as arrays of numbers and texts, which any language can hold as constants.
+
+The table of a policy is three rising axes and rows of (slack bin, answer). Everything that the
+runtime works out of a file is worked out here: edges less their tolerance, the end of each wait,
+the two answers of a place that has two. What is left for the other language is to compare numbers
+and to follow indices, so that no rounding can differ.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from ramsis.runtime import DISPATCHES, DecisionTable, Level, PolicySet, Selector, Station
+from ramsis.runtime.randomised import Either
+from ramsis.runtime.selector import DROP, Decision, Wait, compiled
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+
+__all__ = ["DROPPED", "NEVER", "NONE", "FlatAnswer", "FlatLevel", "FlatPolicy", "FlatSet",
+           "FlatStation", "flatten"]
+
+NONE, DROPPED, NEVER = 0, 1, 2
+"""Numbers of answers: none, to drop, and to wait at any slack."""
+
+
+class FlatAnswer(NamedTuple):
+    """One answer of a lookup.
+
+    Attributes
+    ----------
+    kind
+        ``error``, ``run``, ``drop`` or ``wait``.
+    model
+        Index into the models of the set.
+    batch, run_as
+        Requests to take, and the batch size to run them as; 0 unless ``run``.
+    below_ms
+        Slack below which a wait ends; None: at none, or not a wait.
+    """
+
+    kind: str
+    model: int = 0
+    batch: int = 0
+    run_as: int = 0
+    below_ms: float | None = None
+
+
+class FlatPolicy(NamedTuple):
+    """One policy. Answers are indices into :attr:`FlatSet.answers`.
+
+    Attributes
+    ----------
+    dispatch
+        Dispatch rule.
+    slo_ms, load_qps, workers
+        What the policy was made for.
+    idle, queued
+        Levels after 0, rising from 1.
+    edges_ms
+        Slacks that reach the slack bins 1, 2, …
+    row_of
+        Where in ``rows`` the row of each idle level and queue level begins, queue levels side by
+        side.
+    rows
+        The rows behind one another, each so that a lookup reads what lies together: the number n
+        of its answers, the n - 1 slack bins, rising, from which the second and later ones hold,
+        and the n answers.
+    longer
+        Answer to a queue longer than the last level; :data:`NONE`: as the last level.
+    usual, other, probability
+        Answers of the place whose answer is :data:`NONE` in its row, and how likely the second is.
+    late, spare_idle
+        Answer to offer to a dropped request, :data:`NONE` for never, and with how many idle.
+    """
+
+    dispatch: str
+    slo_ms: float
+    load_qps: float
+    workers: int
+    idle: tuple[int, ...]
+    queued: tuple[int, ...]
+    edges_ms: tuple[float, ...]
+    row_of: list[int]
+    rows: list[int]
+    longer: int
+    usual: int
+    other: int
+    probability: float
+    late: int
+    spare_idle: int
+
+
+class FlatStation(NamedTuple):
+    """A station: its policy is an index into :attr:`FlatSet.policies`."""
+
+    name: str
+    worker_types: tuple[str, ...]
+    workers: int
+    queues: int
+    load_qps: float
+    policy: int
+
+
+class FlatLevel(NamedTuple):
+    """A level of load.
+
+    ``classes`` holds for each SLO in ms the stations that serve it, by index, each with the sum of
+    the shares up to it.
+    """
+
+    load_qps: float
+    stations: list[FlatStation]
+    classes: list[tuple[float, list[tuple[int, float]]]]
+
+
+class FlatSet(NamedTuple):
+    """All policies of a set; ``processes`` are labels of arrival processes with their levels."""
+
+    models: list[str]
+    answers: list[FlatAnswer]
+    policies: list[FlatPolicy]
+    processes: list[tuple[str, list[FlatLevel]]]
+
+
+def flatten(policies: PolicySet[Selector]) -> FlatSet:
+    """A set as arrays; models are in the order in which they first appear."""
+    found = _Answers()
+    flat: list[FlatPolicy] = []
+    processes: dict[str, list[FlatLevel]] = {label: [] for label in policies.processes}
+    for level in sorted(policies.levels, key=lambda level: level.load_qps):
+        stations = []
+        for station in level.stations:
+            stations.append(_station(station, len(flat)))
+            flat.append(_policy(station.policy, found))
+        processes[level.arrivals].append(FlatLevel(level.load_qps, stations, _classes(level)))
+    return FlatSet(list(found.models), list(found.answers), flat, list(processes.items()))
+
+
+class _Answers:
+    """Gives each answer a number, and each model an index."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, int] = {}
+        self.answers = {answer: number for number, answer in enumerate(
+            (FlatAnswer("error"), FlatAnswer("drop"), FlatAnswer("wait")))}
+
+    def number(self, answer: Any) -> int:
+        """Of an answer of a selector; :data:`NONE` for one that is drawn."""
+        if isinstance(answer, Either):
+            return NONE
+        if answer is DROP:
+            return DROPPED
+        if isinstance(answer, Wait):
+            flat = FlatAnswer("wait", below_ms=answer.below_ms)
+        else:
+            model = self.models.setdefault(answer.model, len(self.models))
+            flat = FlatAnswer("run", model, answer.batch, answer.run_as)
+        return self.answers.setdefault(flat, len(self.answers))
+
+
+def _policy(selector: Selector, found: _Answers) -> FlatPolicy:
+    table = selector.table
+    for name in table.models:  # so that their order is that of the file
+        found.models.setdefault(name, len(found.models))
+    edges_ms = tuple(edge - SLACK_TOLERANCE_MS for edge in table.slack_ms[1:])
+    by_level, longer = compiled(table)
+    start, rows, either = dict[int, int](), list[int](), None
+    for row in (row for line in by_level for row in line):
+        if id(row) in start:
+            continue
+        start[id(row)] = len(rows)
+        edges, answers = row
+        rows += [len(answers), *(bisect_right(edges_ms, edge) for edge in edges),
+                 *map(found.number, answers)]
+        either = next((one for one in answers if isinstance(one, Either)), either)
+    late, spare_idle = _late_answer(selector)
+    return FlatPolicy(
+        dispatch=table.dispatch, slo_ms=table.slo_ms, load_qps=table.load_qps,
+        workers=table.workers, idle=table.idle[1:], queued=table.queued[1:], edges_ms=edges_ms,
+        row_of=[start[id(row)] for line in by_level for row in line], rows=rows,
+        longer=NONE if longer is None else found.number(longer),
+        usual=NONE if either is None else found.number(either.usual),
+        other=NONE if either is None else found.number(either.other),
+        probability=0.0 if either is None else either.probability,
+        late=NONE if late is None else found.number(late), spare_idle=spare_idle)
+
+
+def _late_answer(selector: Selector) -> tuple[Decision | None, int]:
+    """What a dropped request may get, and how many workers must be idle."""
+    spare_idle = max(selector.table.spare_idle or 0, 1)
+    return selector.late_answer(spare_idle, 0), spare_idle
+
+
+def _station(station: Station[Selector], policy: int) -> FlatStation:
+    table: DecisionTable = station.policy.table
+    return FlatStation(station.name, station.worker_types, station.workers,
+                       DISPATCHES[table.dispatch].queues(station.workers), station.load_qps,
+                       policy)
+
+
+def _classes(level: Level[Selector]) -> list[tuple[float, list[tuple[int, float]]]]:
+    """By SLO the stations of a level with the sums of their shares, as queries are routed."""
+    slos: Iterable[float] = sorted({slo for station in level.stations for slo in station.share})
+    found = []
+    for slo_ms in slos:
+        named = [k for k, station in enumerate(level.stations) if slo_ms in station.share]
+        upto = accumulate(level.stations[k].share[slo_ms] for k in named)
+        found.append((slo_ms, list(zip(named, upto, strict=True))))
+    return found

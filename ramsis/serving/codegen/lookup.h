@@ -1,0 +1,475 @@
+/* Policies for a serving system: which model to run on which requests, or to wait, or to drop.
+ *
+ * Written by `ramsis export c` (@version@); do not edit. C99, and C++ from C++11 on. It needs no
+ * library, allocates nothing and keeps no state: what changes lies in structures of the caller.
+ * Functions are safe for any number, and any thread may call them that has structures of its own.
+ * Times and slack are in milliseconds, loads in queries per second.
+ *
+ *     ramsis_choice choice = ramsis_choose(NULL, load_qps);
+ *     const ramsis_policy *policy = choice.level->stations[0].policy;
+ *     ramsis_answer answer = ramsis_lookup(policy, queued, slack_ms, idle, uniform);
+ */
+#ifndef RAMSIS_POLICIES_H
+#define RAMSIS_POLICIES_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ---- What is asked and answered ---------------------------------------------------------- */
+
+typedef enum { RAMSIS_ERROR, RAMSIS_RUN, RAMSIS_DROP, RAMSIS_WAIT } ramsis_kind;
+
+/* What to do next.
+ *
+ * RAMSIS_RUN:   take the `batch` requests with the earliest deadlines, and run them on `model`, an
+ *               index into ramsis_model_names, padded to a batch of `run_as`. Then ask again.
+ * RAMSIS_DROP:  take the head out of the queue; it is not answered in time. Then ask again.
+ * RAMSIS_WAIT:  ask again when a request arrives, a worker becomes idle, or the slack has fallen
+ *               below `wait_below_ms`, which is -HUGE_VAL where no slack is low enough. A timer
+ *               that rings early must ask with a slack of at most
+ *               nextafter(wait_below_ms, -HUGE_VAL).
+ * RAMSIS_ERROR: the question has no answer: nothing is queued, a count is negative, the slack is
+ *               not a number, or the idle workers of several are left out.
+ */
+typedef struct {
+    ramsis_kind kind;
+    int model;
+    int64_t batch;
+    int64_t run_as;
+    double wait_below_ms;
+    int drew; /* whether `uniform` was used: pass a new number the next time */
+} ramsis_answer;
+
+typedef enum { RAMSIS_ROUND_ROBIN, RAMSIS_SHORTEST_QUEUE, RAMSIS_CENTRAL_QUEUE } ramsis_dispatch;
+
+/* For `idle`, where a queue has a single worker: it is the one that is idle. */
+#define RAMSIS_ONLY_WORKER INT64_MIN
+
+typedef uint@index_bits@_t ramsis_index;
+
+/* One policy. `dispatch`, `slo_ms`, `load_qps` and `workers` are what it was made for. */
+typedef struct {
+    ramsis_dispatch dispatch;
+    double slo_ms;
+    double load_qps;
+    int64_t workers;
+    /* The table, for ramsis_lookup only. */
+    const int64_t *idle;
+    const int64_t *queued;
+    const double *edges_ms;
+    const uint32_t *row_of;
+    const ramsis_index *rows;
+    size_t idle_levels;
+    size_t queue_levels;
+    size_t edges;
+    size_t longer;
+    size_t usual;
+    size_t other;
+    double probability;
+    size_t late;
+    int64_t spare_idle;
+} ramsis_policy;
+
+/* Like workers that serve by one policy, from so many queues. */
+typedef struct {
+    const char *name;
+    const char *const *worker_types;
+    size_t worker_type_count;
+    int64_t workers;
+    int64_t queues;
+    double load_qps;
+    const ramsis_policy *policy;
+} ramsis_station;
+
+/* A station that serves a class, and the shares of the class up to and with this station. */
+typedef struct {
+    size_t station;
+    double upto;
+} ramsis_share;
+
+/* Queries with one SLO. */
+typedef struct {
+    double slo_ms;
+    const ramsis_share *shares;
+    size_t share_count;
+} ramsis_class;
+
+/* What serves up to one load. */
+typedef struct {
+    double load_qps;
+    const ramsis_station *stations;
+    size_t station_count;
+    const ramsis_class *classes;
+    size_t class_count;
+} ramsis_level;
+
+/* The levels for one arrival process, by rising load. */
+typedef struct {
+    const char *label;
+    const ramsis_level *levels;
+    size_t level_count;
+} ramsis_process;
+
+/* ---- The policies ------------------------------------------------------------------------ */
+
+@tables@
+/* ---- Lookup ------------------------------------------------------------------------------ */
+
+/* Whether a number is NaN; by its bits, so that -ffast-math changes nothing. */
+static inline int ramsis_is_nan(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (bits << 1) > UINT64_C(0xFFE0000000000000);
+}
+
+/* How many of `count` rising numbers a value reaches: always from 0 to `count`. No branch depends
+ * on the value, so that a lookup takes as long for any. */
+#define RAMSIS_REACHED(name, type)                                                              \
+    static inline size_t name(const type *numbers, size_t count, type value)                    \
+    {                                                                                           \
+        size_t first = 0, half;                                                                 \
+        for (; count > 1; count -= half) {                                                      \
+            half = count / 2;                                                                   \
+            first += numbers[first + half - 1] <= value ? half : 0;                             \
+        }                                                                                       \
+        return first + (count == 1 && numbers[first] <= value);                                 \
+    }
+RAMSIS_REACHED(ramsis_reached_ms, double)
+RAMSIS_REACHED(ramsis_reached_count, int64_t)
+RAMSIS_REACHED(ramsis_reached_bin, ramsis_index)
+
+/* What to do with `queued` requests, the earliest deadline `slack_ms` away, and `idle` workers of
+ * the queue.
+ *
+ * policy    not NULL
+ * queued    from 1
+ * slack_ms  any number but NaN, infinities and negative (late) ones included
+ * idle      from 0; more than there are count as all; RAMSIS_ONLY_WORKER where there is one
+ * uniform   a random number in [0, 1), which one place of some policies decides by; `drew` of the
+ *           answer says whether it did, and otherwise the same number may be passed again
+ */
+static inline ramsis_answer ramsis_lookup(const ramsis_policy *policy, int64_t queued,
+                                          double slack_ms, int64_t idle, double uniform)
+{
+    const int64_t longest = policy->queued[policy->queue_levels - 1];
+    ramsis_answer answer;
+    const ramsis_index *row; /* how many answers, the bins from which they hold, the answers */
+    size_t i, n, j, found;
+    int drew = 0;
+
+    if (idle == RAMSIS_ONLY_WORKER && policy->idle[policy->idle_levels - 1] == 1)
+        idle = 1;
+    if (queued < 1 || idle < 0 || ramsis_is_nan(slack_ms))
+        return ramsis_answers[RAMSIS_NONE];
+    if (queued > longest && policy->longer == RAMSIS_DROPPED)
+        return ramsis_answers[RAMSIS_DROPPED];
+    if (idle == 0)
+        return ramsis_answers[RAMSIS_NEVER];
+    if (queued > longest && policy->longer != RAMSIS_NONE)
+        return ramsis_answers[policy->longer];
+    i = ramsis_reached_count(policy->idle, policy->idle_levels, idle) - 1;
+    n = ramsis_reached_count(policy->queued, policy->queue_levels, queued) - 1;
+    j = ramsis_reached_ms(policy->edges_ms, policy->edges, slack_ms);
+    row = policy->rows + policy->row_of[i * policy->queue_levels + n];
+    found = row[row[0] + ramsis_reached_bin(row + 1, row[0] - (size_t)1, (ramsis_index)j)];
+    if (found == RAMSIS_NONE) {
+        drew = 1;
+        found = uniform < policy->probability ? policy->other : policy->usual;
+    }
+    answer = ramsis_answers[found];
+    answer.drew = drew;
+    return answer;
+}
+
+/* What may serve a request that was dropped, late, with capacity that nobody else needs.
+ *
+ * idle, queued  as for a lookup; dropped requests are not counted
+ *
+ * RAMSIS_ERROR: nothing, now or ever. */
+static inline ramsis_answer ramsis_late_answer(const ramsis_policy *policy, int64_t idle,
+                                               int64_t queued)
+{
+    return ramsis_answers[queued > 0 || idle < policy->spare_idle ? RAMSIS_NONE : policy->late];
+}
+
+/* The name of a model, from 0 to RAMSIS_MODELS - 1; NULL for any other number. */
+static inline const char *ramsis_model_name(int model)
+{
+    return model < 0 || model >= RAMSIS_MODELS ? NULL : ramsis_model_names[model];
+}
+
+/* ---- Levels and stations ----------------------------------------------------------------- */
+
+/* The level for a load. `level` is NULL where the question has no answer; `above_highest` says
+ * that the load passes every level, so that what the policies promise does not hold. */
+typedef struct {
+    const ramsis_level *level;
+    int above_highest;
+    size_t process;
+} ramsis_choice;
+
+/* Remembers whether the load was above every level. All zero at first. */
+typedef struct {
+    unsigned char above[RAMSIS_PROCESSES];
+} ramsis_watch;
+
+/* The lowest level that meets a load of an arrival process.
+ *
+ * process   label of the process; NULL where the set has one only
+ * load_qps  from 0
+ */
+static inline ramsis_choice ramsis_choose(const char *process, double load_qps)
+{
+    ramsis_choice choice = {NULL, 0, 0};
+    const ramsis_process *chosen;
+    size_t level = 0;
+
+    if (process == NULL && RAMSIS_PROCESSES > 1)
+        return choice;
+    if (process != NULL) {
+        while (choice.process < RAMSIS_PROCESSES
+               && strcmp(ramsis_processes[choice.process].label, process) != 0)
+            choice.process++;
+        if (choice.process == RAMSIS_PROCESSES)
+            return choice;
+    }
+    if (ramsis_is_nan(load_qps) || load_qps < 0)
+        return choice;
+    chosen = &ramsis_processes[choice.process];
+    while (level < chosen->level_count && chosen->levels[level].load_qps < load_qps)
+        level++;
+    choice.above_highest = level == chosen->level_count;
+    choice.level = &chosen->levels[level - (size_t)choice.above_highest];
+    return choice;
+}
+
+/* Whether the load has just passed every level: 1 for the first such choice after one within the
+ * levels, or the first of all. */
+static inline int ramsis_passed(ramsis_watch *watch, ramsis_choice choice)
+{
+    int before;
+
+    if (choice.level == NULL || choice.process >= RAMSIS_PROCESSES)
+        return 0;
+    before = watch->above[choice.process];
+    watch->above[choice.process] = (unsigned char)choice.above_highest;
+    return choice.above_highest && !before;
+}
+
+/* The station of a level that a query goes to; NULL where there is no class of this SLO.
+ *
+ * uniform   a random number in [0, 1) of the query's own
+ */
+static inline const ramsis_station *ramsis_route(const ramsis_level *level, double slo_ms,
+                                                 double uniform)
+{
+    const ramsis_class *asked = level->classes;
+    const ramsis_class *end = asked + level->class_count;
+    double reached;
+    size_t share = 0;
+
+    while (asked < end && asked->slo_ms != slo_ms)
+        asked++;
+    if (asked == end)
+        return NULL;
+    reached = uniform * asked->shares[asked->share_count - 1].upto;
+    while (share + 1 < asked->share_count && asked->shares[share].upto < reached)
+        share++;
+    return &level->stations[asked->shares[share].station];
+}
+
+/* ---- Queues ------------------------------------------------------------------------------ */
+
+/* Says which queue of a station a request joins. */
+typedef struct {
+    ramsis_dispatch dispatch;
+    size_t queues;
+    uint64_t joins;
+    uint64_t *joined;
+} ramsis_router;
+
+/* Start with the first queue.
+ *
+ * joined    one number for each queue, to be used by the router
+ */
+static inline void ramsis_router_init(ramsis_router *router, ramsis_dispatch dispatch,
+                                      size_t queues, uint64_t *joined)
+{
+    size_t k;
+
+    router->dispatch = dispatch;
+    router->queues = queues;
+    router->joins = 0;
+    router->joined = joined;
+    for (k = 0; k < queues; k++)
+        joined[k] = 0;
+}
+
+/* The queue, from 0, that the next request joins.
+ *
+ * in_system  for each queue the requests that wait or are in service
+ */
+static inline size_t ramsis_join(ramsis_router *router, const int64_t *in_system)
+{
+    size_t k, chosen = 0;
+    int64_t fewest, most;
+
+    if (router->dispatch == RAMSIS_CENTRAL_QUEUE || router->queues < 2)
+        return 0;
+    if (router->dispatch == RAMSIS_ROUND_ROBIN) {
+        chosen = (size_t)(router->joins % router->queues);
+    } else {
+        for (k = 1; k < router->queues; k++)
+            if (in_system[k] < in_system[chosen])
+                chosen = k;
+        fewest = in_system[chosen] < 0 ? 0 : in_system[chosen];
+        most = fewest > INT64_MAX / @as_short@ ? INT64_MAX : @as_short@ * fewest;
+        for (k = 0; k < router->queues; k++)
+            if (in_system[k] <= most && (router->joined[k] < router->joined[chosen]
+                                         || (router->joined[k] == router->joined[chosen]
+                                             && k < chosen)))
+                chosen = k;
+    }
+    router->joined[chosen] = ++router->joins;
+    return chosen;
+}
+
+/* ---- Load monitor ------------------------------------------------------------------------ */
+
+/* Arrivals that are counted together. */
+typedef struct {
+    double first_ms;
+    double last_ms;
+    uint64_t count;
+} ramsis_arrivals;
+
+/* The load as a moving average. */
+typedef struct {
+    double window_ms;
+    double start_ms;
+    double latest_ms;
+    uint64_t count;
+    ramsis_arrivals *cells;
+    size_t capacity;
+    size_t oldest;
+    size_t used;
+    int started;
+} ramsis_monitor;
+
+/* Start a monitor; 0, or -1 where the window is not a finite number above 0 or there are fewer
+ * than 8 cells.
+ *
+ * window_ms  length of the window; @window_ms@ in Python
+ * cells      room for what lies in the window, to be used by the monitor
+ *
+ * The load is exact as long as each call of ramsis_record in a window has a cell of its own. With
+ * more calls, arrivals less than 4/capacity of the window apart share a cell and leave the window
+ * with the last of them, so that the load is never too low. */
+static inline int ramsis_monitor_init(ramsis_monitor *monitor, double window_ms,
+                                      ramsis_arrivals *cells, size_t capacity)
+{
+    if (ramsis_is_nan(window_ms) || !(window_ms > 0 && window_ms < HUGE_VAL) || capacity < 8)
+        return -1;
+    memset(monitor, 0, sizeof *monitor);
+    monitor->window_ms = window_ms;
+    monitor->cells = cells;
+    monitor->capacity = capacity;
+    return 0;
+}
+
+/* The cell that is so many after the oldest. */
+static inline ramsis_arrivals *ramsis_cell(ramsis_monitor *monitor, size_t after)
+{
+    const size_t to_end = monitor->capacity - monitor->oldest;
+    return &monitor->cells[after < to_end ? monitor->oldest + after : after - to_end];
+}
+
+/* Forget what has left the window; -1 where the time goes back or is not finite. */
+static inline int ramsis_advance(ramsis_monitor *monitor, double now_ms)
+{
+    double gone_ms;
+
+    if (ramsis_is_nan(now_ms) || !(now_ms > -HUGE_VAL && now_ms < HUGE_VAL)
+        || (monitor->started && now_ms < monitor->latest_ms))
+        return -1;
+    if (!monitor->started)
+        monitor->start_ms = now_ms;
+    monitor->started = 1;
+    monitor->latest_ms = now_ms;
+    gone_ms = now_ms - monitor->window_ms;
+    while (monitor->used > 0 && monitor->cells[monitor->oldest].last_ms <= gone_ms) {
+        monitor->count -= monitor->cells[monitor->oldest].count;
+        monitor->oldest = monitor->oldest + 1 < monitor->capacity ? monitor->oldest + 1 : 0;
+        monitor->used--;
+    }
+    return 0;
+}
+
+/* Free about half of the cells: those that are close together share one. */
+static inline void ramsis_make_room(ramsis_monitor *monitor)
+{
+    const double close_ms = 4.0 * (monitor->window_ms / (double)monitor->capacity);
+    size_t k, kept = 0;
+
+    for (k = 1; k < monitor->used; k++) {
+        ramsis_arrivals *last = ramsis_cell(monitor, kept);
+        const ramsis_arrivals next = *ramsis_cell(monitor, k);
+        if (next.last_ms - last->first_ms < close_ms) {
+            last->last_ms = next.last_ms;
+            last->count += next.count;
+        } else {
+            *ramsis_cell(monitor, ++kept) = next;
+        }
+    }
+    monitor->used = kept + 1;
+}
+
+/* Note `count` arrivals at a time that is not before that of any earlier call; 0, or -1 where the
+ * time goes back or is not finite, the count is below 1, or all counts together pass 2^64 - 1. The
+ * monitor is then as before. */
+static inline int ramsis_record(ramsis_monitor *monitor, double now_ms, int64_t count)
+{
+    ramsis_arrivals *cell;
+
+    if (count < 1 || (uint64_t)count > UINT64_MAX - monitor->count
+        || ramsis_advance(monitor, now_ms) != 0)
+        return -1;
+    if (monitor->used == monitor->capacity)
+        ramsis_make_room(monitor);
+    if (monitor->used == monitor->capacity) {
+        cell = ramsis_cell(monitor, monitor->used - 1);
+    } else {
+        cell = ramsis_cell(monitor, monitor->used++);
+        cell->first_ms = now_ms;
+        cell->count = 0;
+    }
+    cell->last_ms = now_ms;
+    cell->count += (uint64_t)count;
+    monitor->count += (uint64_t)count;
+    return 0;
+}
+
+/* The load at a time that is not before that of any earlier call; 0, or -1 where the time goes
+ * back or is not finite, and then `load_qps` and the monitor are as before. */
+static inline int ramsis_load(ramsis_monitor *monitor, double now_ms, double *load_qps)
+{
+    double span_ms, shortest_ms;
+
+    if (ramsis_advance(monitor, now_ms) != 0)
+        return -1;
+    span_ms = now_ms - monitor->start_ms;
+    shortest_ms = @shortest_span@ * monitor->window_ms;
+    if (span_ms < shortest_ms)
+        span_ms = shortest_ms;
+    if (span_ms > monitor->window_ms)
+        span_ms = monitor->window_ms;
+    *load_qps = 1000.0 * (double)monitor->count / span_ms;
+    return 0;
+}
+
+#undef RAMSIS_REACHED
+
+#endif

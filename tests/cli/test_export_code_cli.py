@@ -1,0 +1,96 @@
+"""``ramsis export c`` and ``ramsis export go``: files that compile, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Run, refused, runner
+from tests.codegen.programs import WARNINGS, go, needs
+from tests.policy.samples import document
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "policies_out" / "example"
+NAMES = {"c": "--prefix", "go": "--package"}
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return runner(capsys)
+
+
+@pytest.fixture(params=NAMES)
+def language(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_folder_and_a_file_are_written_the_same_each_time(
+    run: Run, tmp_path: Path, language: str
+) -> None:
+    out, again = tmp_path / "one", tmp_path / "two"
+    ran = run("export", language, EXAMPLE, "--out", out)
+    assert (ran.code, ran.out) == (0, f"{out}: 3 levels, 3 policies, 8 models\n")
+    run("export", language, EXAMPLE, "--out", again)
+    assert out.read_bytes() == again.read_bytes()
+    (tmp_path / "policy.json").write_text(json.dumps(document()))
+    ran = run("export", language, tmp_path / "policy.json", "--out", out)
+    assert (ran.code, ran.out) == (0, f"{out}: 1 levels, 1 policies, 3 models\n")
+
+
+def test_an_axis_that_is_not_known_is_named(run: Run, tmp_path: Path, language: str) -> None:
+    wrong = document()
+    wrong["table"]["axes"]["tokens"] = [0, 1]
+    (tmp_path / "policy.json").write_text(json.dumps(wrong))
+    ran = run("export", language, tmp_path / "policy.json", "--out", tmp_path / "x")
+    refused(ran, 3, "table.axes.tokens", "unknown axis", "idle, queued, slack_ms")
+    assert not (tmp_path / "x").exists()
+
+
+def test_what_cannot_be_read_or_written_is_refused(
+    run: Run, tmp_path: Path, language: str
+) -> None:
+    refused(run("export", language, tmp_path / "none", "--out", tmp_path / "x"), 3, "none")
+    (tmp_path / "file").write_text("")
+    refused(run("export", language, EXAMPLE, "--out", tmp_path / "file" / "x"), 2, "x")
+    folder = shutil.copytree(EXAMPLE, tmp_path / "changed")
+    with (folder / "round-robin-00400qps.json").open("a") as stream:
+        stream.write("\n")
+    refused(run("export", language, folder, "--out", tmp_path / "x"), 3, "has changed since")
+
+
+def test_a_name_that_is_none_is_refused(run: Run, tmp_path: Path, language: str) -> None:
+    option = NAMES[language]
+    for name in ("", "a-b", "9", "A", "if", "int\n"):
+        ran = run("export", language, EXAMPLE, "--out", tmp_path / "x", option, name)
+        refused(ran, 2, "not an identifier", "letters, digits and _")
+
+
+@pytest.mark.parametrize("language", ["c", "go"])
+def test_the_examples_on_their_page_print_what_is_shown(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str
+) -> None:
+    needs({"c": "gcc", "go": "go"}[language])
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "serving" / "code.md").read_text()
+    for command in re.findall(r"^\$ ramsis (.*)$", page, re.M):
+        assert run(*command.split()).code == 0
+    found = re.search(rf"```{language}\n(.*?)```\n+```text\n(.*?)```", page, re.S)
+    assert found
+    code, shown = found.groups()
+    if language == "c":
+        Path("server.c").write_text(code)
+        subprocess.run(["gcc", "-std=c99", *WARNINGS, "server.c", "-o", "server"], check=True)
+    else:
+        Path("go.mod").write_text("module example\n\ngo 1.21\n")
+        Path("server.go").write_text(code)
+        Path("ramsis").mkdir()
+        Path("policies.go").rename("ramsis/policies.go")
+        assert go("vet", "./...", folder=tmp_path) == ""
+        go("build", "-o", "server", ".", folder=tmp_path)
+    assert subprocess.run(["./server"], check=True, capture_output=True,
+                          text=True).stdout == shown

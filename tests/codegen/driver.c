@@ -1,0 +1,104 @@
+/* Puts questions to an exported header: records come on standard input, answers leave on standard
+ * output. The arguments are labels of arrival processes. Compiled as C99 and as C++11. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "policies.h"
+
+typedef struct {
+    int64_t op, a, b, c;
+    double x, y;
+} question;
+
+typedef struct {
+    int64_t kind, model, batch, run_as, drew;
+    double x;
+} reply;
+
+enum { MOST = 64 };
+
+static reply of_answer(ramsis_answer answer)
+{
+    reply given;
+    given.kind = answer.kind;
+    given.model = answer.model;
+    given.batch = answer.batch;
+    given.run_as = answer.run_as;
+    given.drew = answer.drew;
+    given.x = answer.wait_below_ms;
+    return given;
+}
+
+int main(int argc, char **argv)
+{
+    ramsis_watch watch;
+    ramsis_router router;
+    ramsis_monitor monitor;
+    ramsis_arrivals *cells = NULL;
+    uint64_t joined[MOST];
+    int64_t in_system[MOST];
+    question asked;
+
+    memset(&watch, 0, sizeof watch);
+    memset(&router, 0, sizeof router);
+    memset(&monitor, 0, sizeof monitor);
+    memset(in_system, 0, sizeof in_system);
+    while (fread(&asked, sizeof asked, 1, stdin) == 1) {
+        reply given;
+        memset(&given, 0, sizeof given);
+        switch (asked.op) {
+        case 1:
+            given = of_answer(ramsis_lookup(&ramsis_policies[asked.a], asked.b, asked.x, asked.c,
+                                            asked.y));
+            break;
+        case 2:
+            given = of_answer(ramsis_late_answer(&ramsis_policies[asked.a], asked.b, asked.c));
+            break;
+        case 3: {
+            const char *label = asked.a < 0 || asked.a + 1 >= argc ? NULL : argv[asked.a + 1];
+            const ramsis_choice choice = ramsis_choose(label, asked.x);
+            given.kind = choice.level == NULL ? -1 : 0;
+            given.batch = choice.above_highest;
+            given.drew = ramsis_passed(&watch, choice);
+            given.x = choice.level == NULL ? 0.0 : choice.level->load_qps;
+            break;
+        }
+        case 4: {
+            const ramsis_level *level = &ramsis_processes[0].levels[asked.a];
+            const ramsis_station *station = ramsis_route(level, asked.x, asked.y);
+            given.kind = station == NULL ? -1 : (int64_t)(station - level->stations);
+            given.batch = station == NULL ? 0 : station->workers;
+            given.model = station == NULL ? 0 : (int64_t)(station->policy - ramsis_policies);
+            break;
+        }
+        case 5:
+            ramsis_router_init(&router, (ramsis_dispatch)asked.a, (size_t)asked.b, joined);
+            break;
+        case 6:
+            in_system[asked.a] = asked.b;
+            break;
+        case 7:
+            given.kind = (int64_t)ramsis_join(&router, in_system);
+            break;
+        case 8:
+            free(cells);
+            cells = (ramsis_arrivals *)calloc((size_t)asked.a, sizeof *cells);
+            given.kind = ramsis_monitor_init(&monitor, asked.x, cells, (size_t)asked.a);
+            break;
+        case 9:
+            given.kind = ramsis_record(&monitor, asked.x, asked.a);
+            break;
+        case 10:
+            given.kind = ramsis_load(&monitor, asked.x, &given.x);
+            break;
+        case 11: /* bytes of a name of a model */
+            given.kind = ramsis_model_name((int)asked.a) == NULL
+                             ? -1 : (unsigned char)ramsis_model_name((int)asked.a)[asked.b];
+            break;
+        }
+        if (fwrite(&given, sizeof given, 1, stdout) != 1)
+            return 1;
+    }
+    free(cells);
+    return 0;
+}

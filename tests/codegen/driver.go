@@ -1,0 +1,137 @@
+// Puts questions to an exported package: records come on standard input, answers leave on standard
+// output. The arguments are labels of arrival processes.
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"io"
+	"math"
+	"os"
+
+	"driver/ramsis"
+)
+
+type question struct {
+	Op, A, B, C int64
+	X, Y        float64
+}
+
+type reply struct {
+	Kind, Model, Batch, RunAs, Drew int64
+	X                               float64
+}
+
+func number(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+func ofError(err error) int64 {
+	return -number(err != nil)
+}
+
+func ofAnswer(answer ramsis.Answer) reply {
+	belowMs := math.Inf(-1)
+	if answer.Kind == ramsis.Wait {
+		belowMs = answer.WaitBelowMs
+	}
+	return reply{int64(answer.Kind), int64(answer.Model), int64(answer.Batch),
+		int64(answer.RunAs), number(answer.Drew), belowMs}
+}
+
+func policies() []*ramsis.Policy {
+	var found []*ramsis.Policy
+	for _, process := range ramsis.Processes {
+		for _, level := range process.Levels {
+			for _, station := range level.Stations {
+				found = append(found, station.Policy)
+			}
+		}
+	}
+	return found
+}
+
+func main() {
+	in, out := bufio.NewReaderSize(os.Stdin, 1<<20), bufio.NewWriterSize(os.Stdout, 1<<20)
+	defer out.Flush()
+	all := policies()
+	var watch ramsis.Watch
+	var router *ramsis.Router
+	var monitor *ramsis.LoadMonitor
+	inSystem := make([]int, 64)
+	data := make([]byte, 48)
+	for {
+		if _, err := io.ReadFull(in, data); err == io.EOF {
+			return
+		} else if err != nil {
+			panic(err)
+		}
+		asked := question{
+			int64(binary.LittleEndian.Uint64(data)), int64(binary.LittleEndian.Uint64(data[8:])),
+			int64(binary.LittleEndian.Uint64(data[16:])),
+			int64(binary.LittleEndian.Uint64(data[24:])),
+			math.Float64frombits(binary.LittleEndian.Uint64(data[32:])),
+			math.Float64frombits(binary.LittleEndian.Uint64(data[40:])),
+		}
+		var given reply
+		switch asked.Op {
+		case 1:
+			answer, err := all[asked.A].Lookup(int(asked.B), asked.X, int(asked.C), asked.Y)
+			if (err != nil) != (answer.Kind == ramsis.None) {
+				panic(err)
+			}
+			given = ofAnswer(answer)
+		case 2:
+			given = ofAnswer(all[asked.A].LateAnswer(int(asked.B), int(asked.C)))
+		case 3:
+			label := ""
+			if asked.A >= 0 {
+				label = os.Args[asked.A+1]
+			}
+			choice, err := ramsis.Choose(label, asked.X)
+			given = reply{Kind: ofError(err), Batch: number(choice.AboveHighest),
+				Drew: number(watch.Passed(choice))}
+			if err == nil {
+				given.X = choice.Level.LoadQPS
+			}
+		case 4:
+			level := &ramsis.Processes[0].Levels[asked.A]
+			station, err := level.Route(asked.X, asked.Y)
+			given.Kind = ofError(err)
+			for k := range level.Stations {
+				if station == &level.Stations[k] {
+					given = reply{Kind: int64(k), Batch: int64(station.Workers)}
+				}
+			}
+		case 5:
+			router = ramsis.NewRouter(ramsis.Dispatch(asked.A), int(asked.B))
+		case 6:
+			inSystem[asked.A] = int(asked.B)
+		case 7:
+			given.Kind = int64(router.Join(inSystem))
+		case 8:
+			made, err := ramsis.NewLoadMonitor(asked.X)
+			monitor, given.Kind = made, ofError(err)
+		case 9:
+			given.Kind = ofError(monitor.Record(asked.X, int(asked.A)))
+		case 10:
+			load, err := monitor.LoadQPS(asked.X)
+			given.Kind, given.X = ofError(err), load
+		case 11:
+			given.Kind = -1
+			if asked.A >= 0 && asked.A < int64(len(ramsis.ModelNames)) {
+				given.Kind = int64(ramsis.ModelNames[asked.A][asked.B])
+			}
+		}
+		for k, value := range []int64{given.Kind, given.Model, given.Batch, given.RunAs,
+			given.Drew, int64(math.Float64bits(given.X))} {
+			binary.LittleEndian.PutUint64(data[8*k:], uint64(value))
+		}
+		if _, err := out.Write(data); err != nil {
+			panic(err)
+		}
+	}
+}

@@ -1,0 +1,230 @@
+"""Exported code, compiled with a driver that answers questions, and questions to put to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from ramsis.runtime import (
+    Decision,
+    Drop,
+    PolicySet,
+    Selector,
+    Wait,
+    selector_of,
+    set_of_selectors,
+)
+from ramsis.serving.codegen.c import c_header
+from ramsis.serving.codegen.go import go_file
+from tests.central import samples as central
+from tests.policy.samples import large_policy
+from tests.reference import lookup as twin
+
+HERE = Path(__file__).parent
+QUESTION = np.dtype([("op", "i8"), ("a", "i8"), ("b", "i8"), ("c", "i8"), ("x", "f8"),
+                     ("y", "f8")])
+REPLY = np.dtype([("kind", "i8"), ("model", "i8"), ("batch", "i8"), ("run_as", "i8"),
+                  ("drew", "i8"), ("x", "f8")])
+LOOKUP, LATE, CHOOSE, ROUTE, ROUTER, IN_SYSTEM, JOIN, MONITOR, RECORD, LOAD, NAME = range(1, 12)
+ERROR, RUN, DROP, WAIT = range(4)
+ONLY_WORKER = -(2**63)
+
+WARNINGS = ["-Wall", "-Wextra", "-Werror"]
+C = ["gcc", "-std=c99", *WARNINGS, "-O2"]
+COMPILERS = {
+    "c": C,
+    "c++": ["g++", "-x", "c++", "-std=c++11", *WARNINGS, "-O2"],
+    "extended precision": [*C, "-mfpmath=387"],
+    "fast math": [*C, "-O3", "-ffast-math"],
+    "sanitised": [*C, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"],
+}
+LANGUAGES = [*COMPILERS, "go"]
+GO_ENVIRONMENT = {"GOPROXY": "off", "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod",
+                  "GOWORK": "off", "CGO_ENABLED": "0"}
+
+Asked = tuple[int, int, int, int, float, float]
+Array = npt.NDArray[Any]
+
+
+def built(language: str, policies: PolicySet[Selector], folder: Path) -> list[str]:
+    """The command of a program with these policies; the test is skipped without its compiler."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if language == "go":
+        return go_program(policies, folder, HERE / "driver.go")
+    compiler = COMPILERS[language]
+    needs(compiler[0])
+    (folder / "policies.h").write_text(c_header(policies))
+    program = folder / "program"
+    ran = subprocess.run([*compiler, f"-I{folder}", HERE / "driver.c", "-o", program],
+                         capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return [str(program)]
+
+
+def go_program(policies: PolicySet[Selector], folder: Path, main: Path) -> list[str]:
+    """The command of a Go program of a main file and a package ``ramsis`` with these policies."""
+    needs("go")
+    (folder / "ramsis").mkdir(exist_ok=True)
+    (folder / "ramsis" / "policies.go").write_text(go_file(policies))
+    (folder / "go.mod").write_text("module driver\n\ngo 1.21\n")
+    shutil.copy(main, folder / "main.go")
+    go("build", "-o", "program", ".", folder=folder)
+    return [str(folder / "program")]
+
+
+def go(*words: str, folder: Path) -> str:
+    """What a command of ``go`` prints, which must succeed; nothing is fetched."""
+    ran = subprocess.run(["go", *words], cwd=folder, env=os.environ | GO_ENVIRONMENT, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert ran.returncode == 0, ran.stdout
+    return ran.stdout
+
+
+def needs(tool: str) -> None:
+    """Skip the test where a tool is not installed."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"needs {tool}")
+
+
+def ask(command: Sequence[str], questions: Array | Sequence[Asked]) -> Array:
+    """The replies of a program."""
+    data = np.asarray(questions, QUESTION)
+    ran = subprocess.run(command, input=data.tobytes(), capture_output=True)
+    assert ran.returncode == 0, ran.stderr.decode()
+    replies = np.frombuffer(ran.stdout, REPLY)
+    assert len(replies) == len(data)
+    return replies
+
+
+def selector(document: Any) -> Selector:
+    """Of a policy document."""
+    return selector_of(document, "sample")
+
+
+def as_set(selectors: Sequence[Selector]) -> PolicySet[Selector]:
+    """A set in which policy k has index k: its load is made k + 1."""
+    return set_of_selectors(
+        Selector(one.table._replace(load_qps=k + 1.0, arrivals="poisson"))
+        for k, one in enumerate(selectors))
+
+
+def samples() -> list[Selector]:
+    """Policies of all kinds: those of the vectors, two large ones, and random tables."""
+    documents = [one["policy"] for one in twin.vectors()["lookups"]]
+    large = [large_policy(), central.policy(6000.0)]
+    return [*map(selector, documents), *(Selector(one.decision_table()) for one in large),
+            *(selector(random_document(Random(seed))) for seed in range(8))]
+
+
+def random_document(random: Random) -> dict[str, Any]:
+    """A central queue with random axes, rows of any code, and often a second action."""
+    idle = [0, *sorted({1, *random.sample(range(2, 40), random.randint(0, 6))})]
+    queued = [0, *sorted({1, *random.sample(range(2, 60), random.randint(0, 8))})]
+    slack = [0.0, *sorted(random.uniform(1e-9, 100.0) for _ in range(random.randint(0, 40)))]
+    models = [{"name": f"m{k}", **({"run_as": [b + random.randint(0, 3) for b in range(1, 9)]}
+                                   if random.random() < 0.5 else {})} for k in range(4)]
+    actions = [[m, b] for m, b in product(range(4), range(1, queued[-1] + 1))
+               if random.random() < 0.3 or (m, b) == (0, 1)]
+
+    def code(longest: int) -> int:
+        fit = [c for c, (_, batch) in enumerate(actions) if batch <= longest]
+        return random.choice([-1, -2, *random.choices(fit, k=3)])
+
+    rows, index = [], []
+    for _ in idle[1:]:
+        index.append(list(range(len(rows), len(rows) + len(queued) - 1)))
+        for longest in queued[1:]:
+            bins = [0, *sorted(random.sample(range(1, len(slack)),
+                                             random.randint(0, len(slack) - 1)))]
+            rows.append([x for j in bins for x in (j, code(longest))])
+    place = [random.randrange(len(idle) - 1), random.randrange(len(queued) - 1),
+             random.randrange(len(slack))]
+    second = {"place": place, "code": code(queued[place[1] + 1]),
+              "probability": random.uniform(0.01, 0.99)}
+    return {**twin.CENTRAL, "models": models, "workers": idle[-1],
+            "spare_idle": random.choice([None, 0, 3]), "table": {
+                "axes": {"idle": idle, "queued": queued, "slack_ms": slack}, "actions": actions,
+                "rows": rows, "index": index, "longer_queue": random.choice([-2, 0]),
+                "randomised": second if random.random() < 0.7 else None}}
+
+
+def random_questions(
+    selectors: Sequence[Selector], count: int, rng: np.random.Generator
+) -> Array:
+    """Lookups of policies at random; slacks at, beside and between edges, and far from them."""
+    asked = np.zeros(count, QUESTION)
+    asked["op"], asked["a"] = LOOKUP, rng.integers(0, len(selectors), count)
+    asked["y"] = rng.random(count)
+    strange = np.array([-np.inf, np.inf, np.nan, -0.0, -1e308, 1e308, 5e-324])
+    for k, one in enumerate(selectors):
+        here = np.flatnonzero(asked["a"] == k)
+        edges = np.asarray(one.table.slack_ms)
+        edges = np.concatenate([edges, edges - 1e-6])
+        near = np.concatenate([edges, np.nextafter(edges, np.inf), np.nextafter(edges, -np.inf)])
+        slack = rng.uniform(-10.0, 1.1 * one.table.slo_ms, here.size)
+        kinds = rng.random(here.size)
+        slack = np.where(kinds < 0.5, rng.choice(near, here.size), slack)
+        asked["x"][here] = np.where(kinds > 0.99, rng.choice(strange, here.size), slack)
+        asked["b"][here] = _counts(rng, here.size, one.table.queued[-1] + 3)
+        idle = _counts(rng, here.size, one.table.idle[-1] + 3)
+        asked["c"][here] = np.where(rng.random(here.size) < 0.05, ONLY_WORKER, idle)
+    return asked
+
+
+def _counts(rng: np.random.Generator, size: int, most: int) -> Array:
+    """Mostly from 0 to ``most``, now and then enormous or negative."""
+    usual = rng.integers(0, most + 1, size)
+    strange = rng.choice(np.array([-1, -(2**63), 2**63 - 1, 2**31, 2**32 + 1]), size)
+    return np.where(rng.random(size) < 0.01, strange, usual)
+
+
+def runtimes_replies(selectors: Sequence[Selector], questions: Array) -> Array:
+    """What the runtime answers to lookups, in the form of a program's replies."""
+    drawn, number = 0, 0.0
+
+    def uniform() -> float:
+        nonlocal drawn
+        drawn += 1
+        return number
+
+    models = model_numbers(selectors)
+    own = [Selector(one.table, uniform) for one in selectors]
+    known: dict[int, tuple[Any, tuple[int, int, int, int, float]]] = {}
+    replies = []
+    for _, policy, queued, idle, slack_ms, uniform_number in questions.tolist():
+        drawn, number = 0, uniform_number
+        try:
+            answer = own[policy](queued, slack_ms, None if idle == ONLY_WORKER else idle)
+        except ValueError:
+            replies.append((ERROR, 0, 0, 0, 0, -np.inf))
+            continue
+        reply = known.get(id(answer))
+        if reply is None:
+            reply = known[id(answer)] = (answer, _reply(answer, models))
+        replies.append((*reply[1][:4], drawn, reply[1][4]))
+    return np.array(replies, REPLY)
+
+
+def _reply(answer: Any, models: dict[str, int]) -> tuple[int, int, int, int, float]:
+    if isinstance(answer, Drop):
+        return DROP, 0, 0, 0, -np.inf
+    if isinstance(answer, Wait):
+        return WAIT, 0, 0, 0, -np.inf if answer.below_ms is None else answer.below_ms
+    assert isinstance(answer, Decision)
+    return RUN, models[answer.model], answer.batch, answer.run_as, -np.inf
+
+
+def model_numbers(selectors: Sequence[Selector]) -> dict[str, int]:
+    """Index of each model in exported code."""
+    names = dict.fromkeys(name for one in selectors for name in one.table.models)
+    return {name: k for k, name in enumerate(names)}
