@@ -38,6 +38,7 @@ _PUBLIC = {
     "simulate": "ramsis.sim",
     "solve_worker": "ramsis.worker.solve",
     "trace_frontier": "ramsis.synthesis.frontier",
+    "trust": "ramsis.own",
     "verify_policy": "ramsis.synthesis",
 }
 

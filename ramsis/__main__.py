@@ -1,5 +1,51 @@
-"""``python -m ramsis``: the command line."""
+"""``python -m ramsis`` and the command ``ramsis``: the command line in a process of its own."""
 
-from ramsis.cli.main import main
+from __future__ import annotations
 
-main()
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    sys.path.append(sys.path.pop(0))  # -m put the current folder there: libraries go before it
+
+import signal
+from types import FrameType
+
+__all__ = ["main"]
+
+_LOOKS_AGAIN_S = 0.02
+
+
+def main() -> None:
+    """Run the command line and exit, as interrupted also where it only begins or ends."""
+    signal.signal(signal.SIGINT, _interrupted)
+    signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        from ramsis.cli.main import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Python still has threads and files to end
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        # Python ends by the signal itself, whatever the exit code, when the last code run by
+        # exec(), as that of a dataclass, was interrupted.
+        exec("")
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, but after what is being imported.
+
+    An extension module that is interrupted in its own beginning may turn that into an
+    ImportError, or go on as if nothing had happened.
+    """
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            signal.setitimer(signal.ITIMER_REAL, _LOOKS_AGAIN_S)
+            return
+        frame = frame.f_back
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

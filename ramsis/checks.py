@@ -24,13 +24,14 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ramsis.errors import InvalidTypeError, describe
 
 __all__ = ["check_arguments"]
 
+_UNIONS = (typing.Union, types.UnionType)
 _MOST_ITEMS = 100  # of a sequence that are looked at
 _FROM_INSIDE = (TypeError, AttributeError, ValueError, KeyError, IndexError)
 
@@ -187,12 +188,13 @@ class _Signature:
 
 def _kind_of(hint: Any) -> _Kind | None:
     """What an annotation allows; None: anything."""
+    hint = _meant(hint)
     if hint is None or hint is type(None):
         return _Kind(lambda value: value is None, "None")
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
+    if origin in _UNIONS:
         return _union(typing.get_args(hint))
     if origin is typing.Literal:
         held = tuple({type(value) for value in typing.get_args(hint)})
@@ -204,7 +206,24 @@ def _kind_of(hint: Any) -> _Kind | None:
     return _of_class(cls, typing.get_args(hint))
 
 
+def _meant(hint: Any) -> Any:
+    """What an alias (``type X = ...``) stands for; NumPy's ArrayLike and NDArray may be some."""
+    while hasattr(hint, "__value__"):
+        hint = hint.__value__
+    return hint
+
+
+def _members(parts: Iterable[Any]) -> Iterator[Any]:
+    """The members of a union, those of unions behind its aliases in their place."""
+    for part in map(_meant, parts):
+        if typing.get_origin(part) in _UNIONS:
+            yield from _members(typing.get_args(part))
+        else:
+            yield part
+
+
 def _union(parts: tuple[Any, ...]) -> _Kind | None:
+    parts = tuple(_members(parts))
     arrays = any(getattr(typing.get_origin(part) or part, "__name__", "") == "_SupportsArray"
                  for part in parts)
     if arrays:  # NumPy's ArrayLike, in which a text would be an array, too

@@ -3,17 +3,26 @@
 Numba keeps compiled code beside the source, or in the user's cache folder. Where neither can be
 written (a read-only installation of a user without a home), kernels are compiled in each process.
 That takes half a minute for a policy, so the first compilation of a process is logged (INFO).
+
+Numba makes the arrays and named tuples that a kernel returns with the help of Python code. There
+Python runs the handlers of signals that came while the kernel ran. Numba does not look whether
+they raised, so Ctrl-C would end the process with a segmentation fault. So the handler of an
+interrupt is put off until the kernel has returned.
 """
 
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 import numba
 import numpy as np
-from numba.core import event
+from numba.core import event, types
+from numba.core.registry import CPUDispatcher
 from numpy.typing import NDArray
 
 __all__ = ["dot", "index", "njit", "uniform"]
@@ -25,13 +34,55 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=NamedTuple)
 
 
+class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
+    """A compiled function in which no interrupt is handled."""
+
+    gives_numbers = False  # which are made without Python code; known once it is compiled
+
+    def add_overload(self, compiled: Any) -> None:
+        super().add_overload(compiled)
+        self.gives_numbers = all(_is_of_numbers(one.return_type)
+                                 for one in self.nopython_signatures)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.gives_numbers or not _in_main_thread():
+            return super().__call__(*arguments)
+        handler: Any = signal.getsignal(signal.SIGINT)
+        if not callable(handler):  # no Python code
+            return super().__call__(*arguments)
+        came: list[tuple[int, FrameType | None]] = []
+
+        def put_off(number: int, frame: FrameType | None) -> None:
+            if _COMPILATIONS.running:  # Python code of numba's that takes seconds, and may raise
+                handler(number, frame)
+            else:
+                came.append((number, frame))
+
+        signal.signal(signal.SIGINT, put_off)
+        try:
+            return super().__call__(*arguments)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+            if came:
+                handler(*came[0])
+
+
+def _is_of_numbers(result: types.Type) -> bool:
+    """Whether a kernel's result is nothing, a number, or a plain tuple of numbers."""
+    if isinstance(result, types.UniTuple | types.Tuple):
+        return all(map(_is_of_numbers, result))
+    return isinstance(result, types.Number | types.Boolean | types.NoneType)
+
+
 def njit(**options: Any) -> Callable[[F], F]:
     """As :func:`numba.njit` with options; ``cache`` is a wish."""
     def compiled(function: F) -> F:
         try:
-            return numba.njit(**options)(function)  # type: ignore[no-any-return]
+            kernel = numba.njit(**options)(function)
         except RuntimeError:  # no place for a cache
-            return numba.njit(**{**options, "cache": False})(function)  # type: ignore[no-any-return]
+            kernel = numba.njit(**{**options, "cache": False})(function)
+        kernel.__class__ = _Kernel
+        return kernel  # type: ignore[no-any-return]
 
     return compiled
 
@@ -56,20 +107,28 @@ def uniform(arguments: T) -> T:
         for name, value in arguments._asdict().items() if isinstance(value, np.ndarray)})
 
 
-class _FirstCompilation(event.Listener):  # type: ignore[misc,unused-ignore]
-    """Logs that kernels are compiled, once."""
+class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]
+    """Logs the first compilation, and knows whether the main thread compiles."""
 
     def __init__(self) -> None:
         self.logged = False
+        self.running = 0
 
     def on_start(self, event: Any) -> None:
+        self.running += _in_main_thread()
         if not self.logged:
             self.logged = True
             logging.getLogger(__name__).info(
                 "compiling, which takes up to a minute and is kept for the next time")
 
     def on_end(self, event: Any) -> None:
-        pass
+        self.running -= _in_main_thread()
 
 
-event.register("numba:compile", _FirstCompilation())  # type: ignore[no-untyped-call,unused-ignore]
+def _in_main_thread() -> bool:
+    """Whether this is the thread that runs signal handlers."""
+    return threading.current_thread() is threading.main_thread()
+
+
+_COMPILATIONS = _Compilations()
+event.register("numba:compile", _COMPILATIONS)  # type: ignore[no-untyped-call,unused-ignore]

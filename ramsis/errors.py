@@ -7,7 +7,9 @@ allowed; :func:`describe` writes it so.
 from __future__ import annotations
 
 import math
-from typing import ClassVar, SupportsFloat
+import reprlib
+from itertools import islice
+from typing import Any, ClassVar, SupportsFloat
 
 __all__ = [
     "InfeasibleError",
@@ -24,6 +26,7 @@ __all__ = [
 ]
 
 _ABSENT = object()
+_WIDTH = 80
 
 
 def describe(
@@ -34,13 +37,44 @@ def describe(
     >>> describe("not positive", where="a.json: slo_ms", value=-3.0, allowed="a number > 0")
     'a.json: slo_ms: not positive: got -3.0; allowed: a number > 0'
     """
-    text = f"{where}: {what}" if where else what
+    text = f"{where}: {what}" if where else f"{what}"
     if value is not _ABSENT:
-        shown = " ".join(repr(value).split())
-        text += f": got {shown if len(shown) <= 80 else shown[:77] + '...'}"
+        shown = " ".join(_SHOWN.repr(value).split())
+        text += f": got {shown if len(shown) <= _WIDTH else shown[:_WIDTH - 3] + '...'}"
     if allowed:
         text += f"; allowed: {allowed}"
-    return text
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    r"""A text in which what a terminal or an editor would obey is escaped.
+
+    >>> printable("model \x1b[31mred")
+    'model \\x1b[31mred'
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode()
+                   for one in text)
+
+
+class _Shown(reprlib.Repr):
+    """As ``repr`` up to the width of a message, however large or deep a value is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = self.maxlist = self.maxtuple = self.maxdict = _WIDTH
+        self.maxset = self.maxfrozenset = self.maxdeque = self.maxarray = _WIDTH
+        self.maxstring = self.maxlong = self.maxother = 4 * _WIDTH
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """In its own order."""
+        pairs = islice(x.items(), self.maxdict) if level > 0 else ()
+        return "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self.repr1(one, level - 1)}"
+                               for key, one in pairs) + "}"
+
+
+_SHOWN = _Shown()
 
 
 class RamsisError(Exception):

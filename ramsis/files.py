@@ -28,7 +28,13 @@ __all__ = ["MAX_FILE_BYTES", "canonical_json", "fingerprint", "folder_lock", "ke
 MAX_FILE_BYTES = 64 * 1024 * 1024
 """Largest file that is read whole (64 MB)."""
 
+_MOST_TOML_BYTES = 4 * 1024 * 1024
+_DEEP_KEY = re.compile(  # its tables take memory by the square of its parts
+    r"""(?<![\w"'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){64}""")
+_LARGE_JSON = 4 * 1024 * 1024
+_MOST_VALUES, _MOST_PARTS = 8_000_000, 500_000
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
+_LARGEST_WHOLE = 10**18
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
 _NEW_FILE = 0o666  # less what the umask takes away
 _TEMPORARY = ".ramsis-tmp"
@@ -46,6 +52,17 @@ def _number(text: str) -> int | float:
     if len(text) > 4300:
         raise ValueError(f"a number of {len(text)} digits")
     return float(text)
+
+
+def _within_floats(value: Any) -> Any:
+    """A TOML value with whole numbers as :func:`_number` has those of JSON."""
+    if isinstance(value, dict):
+        return {key: _within_floats(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_within_floats(inner) for inner in value]
+    if type(value) is int and not -_LARGEST_WHOLE < value < _LARGEST_WHOLE:
+        return float(str(value))  # float(value) would refuse what is infinite
+    return value
 
 
 def keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -110,13 +127,19 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises
     ------
     InputFileError
-        As :func:`read_text`, and when the text is not TOML.
+        As :func:`read_text`, and when the text is not TOML, is of more than 4 MB, or has a key of
+        more than 64 parts.
     """
     import tomllib  # here, so that importing the runtime stays quick
 
-    text = read_text(path)
+    text = read_text(path, limit=_MOST_TOML_BYTES)
+    deep = _DEEP_KEY.search(text)
+    if deep is not None:
+        raise InputFileError(describe("key has too many parts", where=str(path),
+                                      value=deep.group(), allowed="at most 64"))
     try:
-        return tomllib.loads(text)
+        found: dict[str, Any] = _within_floats(tomllib.loads(text))
+        return found
     except (ValueError, RecursionError) as error:
         raise InputFileError(describe(f"not valid TOML ({error})", where=str(path))) from error
     except IndexError as error:  # what the parser makes of an escape that is cut off
@@ -131,12 +154,18 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     InputFileError
         When the file is missing, unreadable, larger than :data:`MAX_FILE_BYTES`, empty, cut
         off, not UTF-8, not JSON (``NaN``, ``Infinity`` and half a surrogate pair are not), has
-        a key twice in an object, or is not an object.
+        a key twice in an object, is not an object, or holds more than 8,000,000 values or 500,000
+        lists and objects.
     """
     where = str(path)
     text = read_text(path)
     if not text.strip():
         raise InputFileError(describe("file is empty", where=where, allowed="a JSON object"))
+    if len(text) > _LARGE_JSON and (text.count(",") > _MOST_VALUES
+                                    or text.count("[") + text.count("{") > _MOST_PARTS):
+        raise InputFileError(describe(
+            "too many values", where=where,
+            allowed=f"{_MOST_VALUES} values and {_MOST_PARTS} lists and objects"))
     try:
         document = json.loads(text, parse_constant=_refuse_constant,
                               parse_int=_number if _LONG_NUMBER.search(text) else None,

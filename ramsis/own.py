@@ -1,8 +1,13 @@
 """Code of the user's own: what a text names in a module or file, and the errors that it raises.
 
+All code that a text names is imported here, and only where the user has named it, too: on the
+command line, whose words are trusted while it runs, or by :func:`trust` in Python. That a file
+names it is not enough.
+
 What the code of another raises, when it is imported or while it runs, is told in one line that
 names its file and line. The exception is the cause of the error that is raised in its place.
 
+>>> trust("os.path:basename")
 >>> own("os.path:basename", "function")("a/b")
 'b'
 """
@@ -13,9 +18,10 @@ import difflib
 import importlib
 import importlib.util
 import os
+import re
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -24,7 +30,8 @@ from typing import Any
 
 from ramsis.errors import InputFileError, RamsisError, describe
 
-__all__ = ["blamed", "own", "source_of"]
+__all__ = ["blamed", "is_trusted", "own", "source_of", "trust", "trusted", "trusting",
+           "untrusted"]
 
 _NAMED = "MODULE:NAME, FILE.py:NAME"
 _NEAR = 5
@@ -34,8 +41,60 @@ _LIBRARIES = tuple({os.path.join(sysconfig.get_path(name), "")
                     for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
+_words: tuple[str, ...] = ()
+
+
+def trust(*words: str) -> None:
+    """Let code be imported that these words name, alone or among other things, from now on.
+
+    Parameters
+    ----------
+    *words : str
+        ``package.module:name`` or ``file.py:name``, or what holds them, such as
+        ``round-robin:arrivals=package.module:name,late=drop``.
+    """
+    global _words
+    _words = tuple(dict.fromkeys((*_words, *words)))
+
+
+def trusted() -> tuple[str, ...]:
+    """What is trusted now, for :func:`trust` in another process."""
+    return _words
+
+
+@contextmanager
+def trusting(words: Iterable[str]) -> Iterator[None]:
+    """Trust these words within a block, as :func:`trust` does."""
+    global _words
+    before = _words
+    trust(*words)
+    try:
+        yield
+    finally:
+        _words = before
+
+
+def is_trusted(text: str) -> bool:
+    """Whether the user has named the code that a text names; a part of a name is none.
+
+    >>> with trusting(["--scheduler", "mine.py:Mine:alpha=2"]):
+    ...     is_trusted("mine.py:Mine"), is_trusted("e.py:Mine"), is_trusted("mine.py:M")
+    (True, False, False)
+    """
+    named = re.compile(rf"(?<![^\s=,;'\"]){re.escape(text)}(?![^\s:,;'\"])")
+    return any(map(named.search, _words))
+
+
+def untrusted(text: str, what: str, where: str, option: str) -> str:
+    """The message for code that the user has not named; arguments as of :func:`own`."""
+    return describe(
+        f"{what} of its maker's own is not imported on a file's word", where=where, value=text,
+        allowed=f"{option} {text}".strip() + ", where you trust that code (in Python, trust it)")
+
+
 def own(
-    text: str, what: str, *, where: str | None = None, error: type[RamsisError] = InputFileError
+    text: str, what: str, *, where: str | None = None, error: type[RamsisError] = InputFileError,
+    option: str = "",
 ) -> Any:
     """What ``package.module:name`` or ``file.py:name`` names, its module imported.
 
@@ -50,14 +109,20 @@ def own(
         The option or field that names it, for messages; ``what`` unless given.
     error : type of RamsisError
         What is raised.
+    option : str
+        Of the command line that names such code, for messages.
 
     Raises
     ------
     RamsisError
-        It cannot be imported, or has nothing of this name.
+        The user has not named it, it cannot be imported, or has nothing of this name.
     """
+    where = where or f"{what}"
+    if not is_trusted(text):
+        raise error(untrusted(text, what, where, option))
+
     def refusal(reason: Exception, allowed: str = "") -> RamsisError:
-        return error(describe(f"cannot import {what} ({reason})", where=where or what, value=text,
+        return error(describe(f"cannot import {what} ({reason})", where=where, value=text,
                               allowed=allowed or _NAMED))
 
     place, _, attribute = text.partition(":")

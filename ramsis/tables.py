@@ -5,14 +5,20 @@ Standard library only, so that what is served and what is shown in notebooks can
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+import html
+import io
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
-__all__ = ["Column", "html_table", "with_values"]
+from ramsis.errors import printable
+
+__all__ = ["Column", "csv_text", "escape", "html_table", "with_values"]
 
 _SHOWN = 60
+_FORMULA = ("=", "+", "-", "@")
 _WIDE = 40  # letters of a text that is broken into lines
 
 
@@ -35,8 +41,50 @@ class Column:
 
     def text(self, row: Mapping[str, Any]) -> str:
         """The row's entry as it is shown."""
-        value = row.get(self.key)
-        return "–" if value is None else format(value, self.form)
+        value, form = row.get(self.key), self.form
+        if value is None:
+            return "–"
+        if form and not isinstance(value, numbers.Real):  # in a file that someone has edited
+            form = ""
+        elif form == "d" and not isinstance(value, numbers.Integral):
+            form = ".10g"
+        return printable(format(value, form))
+
+
+def escape(text: str, quote: bool = True) -> str:
+    """A text for HTML, on which control characters are spelled out."""
+    return html.escape(printable(text), quote)
+
+
+def csv_text(
+    rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | None = None
+) -> str:
+    """Rows as CSV; what a spreadsheet would take for a formula has an apostrophe before it.
+
+    Parameters
+    ----------
+    rows : iterable of mapping
+    columns : iterable of str, optional
+        Keys to write; by default all, in the order in which they come.
+
+    >>> csv_text([{"a": "=1+1", "b": -1.0}], ["a", "b"])
+    "a,b\\n'=1+1,-1.0\\n"
+    """
+    rows = list(rows)
+    names = list(dict.fromkeys(name for row in rows for name in row)
+                 if columns is None else columns)
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
+    return stream.getvalue()
+
+
+def _plain(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def with_values(

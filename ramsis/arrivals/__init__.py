@@ -9,7 +9,6 @@ from ramsis.arrivals.process import ArrivalProcess, Sampler, is_orderly
 from ramsis.arrivals.registry import (
     SHIPPED,
     Arrivals,
-    check_trusted,
     describe_process,
     patterns,
 )
@@ -26,7 +25,6 @@ __all__ = [
     "Poisson",
     "Renewal",
     "Sampler",
-    "check_trusted",
     "describe_process",
     "is_orderly",
     "parse_loads",

@@ -51,7 +51,7 @@ def poisson_row(mean: float, row: FloatArray) -> None:
         row[:] = 0.0
         row[0] = 1.0
         return
-    peak = min(int(mean), size - 1)
+    peak = int(min(mean, size - 1.0))  # in this order: the mean may be no int
     largest = _one(float(peak), mean)
     row[peak] = largest
     value, by_mean = largest, 1.0 / mean

@@ -48,6 +48,7 @@ IntArray = NDArray[np.int64]
 LEAST_ARRIVALS = 100
 """Fewest timestamps that a process is fitted to."""
 _MOST_WINDOWS = 200_000
+_LONGEST_MS = 1e15
 _MOST_PLACES = 20_000
 _WINDOWS_AT_LEAST = 20
 _SHARES = (0.05, 0.2, 0.5)
@@ -141,7 +142,7 @@ def fit_trace(times_ms: FloatArray) -> TraceFit:
     Raises
     ------
     InvalidValueError
-        Fewer than :data:`LEAST_ARRIVALS` timestamps, or all at one instant.
+        Fewer than :data:`LEAST_ARRIVALS` timestamps, all at one instant, or over 30,000 years.
     """
     times = np.asarray(times_ms, dtype=float) - times_ms[0] if len(times_ms) else np.zeros(0)
     if len(times) < LEAST_ARRIVALS or times[-1] <= 0.0:
@@ -150,6 +151,10 @@ def fit_trace(times_ms: FloatArray) -> TraceFit:
                      allowed=f"at least {LEAST_ARRIVALS}, not all equal")
         )
     gaps, duration = np.diff(times), float(times[-1])
+    if duration > _LONGEST_MS:
+        raise InvalidValueError(describe("trace is too long to fit a process", where="trace",
+                                         value=f"{duration:g} ms",
+                                         allowed=f"at most {_LONGEST_MS:g} ms: check the unit"))
     rate_qps = 1000.0 * len(gaps) / duration
     window = _window(gaps, duration)
     steps = max(1, int(math.log(duration / (_WINDOWS_AT_LEAST * window), 2)))

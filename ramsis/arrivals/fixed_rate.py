@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.process import ShippedProcess
+from ramsis.arrivals.sampling import check_sample
 
 __all__ = ["FixedRate"]
 
@@ -34,6 +35,7 @@ class FixedRate(ShippedProcess):
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> NDArray[np.float64]:
         """Arrival times in ms within ``duration_ms``, rising; nothing is drawn."""
+        check_sample(self.rate_per_ms, duration_ms)
         gap_ms = 1000.0 / self.load_qps
         times: NDArray[np.float64] = (
             np.arange(float(math.ceil(duration_ms / gap_ms))) * gap_ms)

@@ -32,6 +32,7 @@ from scipy.special import gammaincc, gammaln, i0e, i1e
 
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
+from ramsis.arrivals.sampling import check_amount, check_sample
 
 __all__ = ["MarkovModulated"]
 
@@ -223,6 +224,8 @@ class MarkovModulated(ShippedProcess):
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
         """Arrival times in ms within ``duration_ms``, rising; the first mode is stationary."""
+        check_sample(self.rate_per_ms, duration_ms)
+        check_amount(duration_ms * min(self.switches), where="burst_ms")
         mode = int(rng.random() < self.share)
         ends: list[float] = []
         modes: list[int] = []

@@ -30,7 +30,7 @@ from scipy.special import gammaln
 
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess
-from ramsis.arrivals.sampling import poisson_instants
+from ramsis.arrivals.sampling import check_amount, poisson_instants
 
 __all__ = ["NegativeBinomial"]
 
@@ -109,6 +109,7 @@ class NegativeBinomial(ShippedProcess):
         instants = poisson_instants(batches, duration_ms, rng)
         likely = min(1.0 - 1.0 / self.dispersion, math.nextafter(1.0, 0.0))  # may round to 1
         sizes = rng.logseries(likely, size=len(instants))
+        check_amount(float(sizes.sum(dtype=float)))
         return np.repeat(instants, sizes)
 
 

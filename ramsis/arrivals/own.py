@@ -22,7 +22,8 @@ def maker_of(text: str) -> Callable[..., Any]:
     InvalidValueError
         There is none.
     """
-    maker = own(text, "arrival process", where="arrivals", error=InvalidValueError)
+    maker = own(text, "arrival process", where="arrivals", error=InvalidValueError,
+                option="--arrivals")
     if not callable(maker):
         raise InvalidValueError(
             describe("arrival process is not callable", where="arrivals", value=text,

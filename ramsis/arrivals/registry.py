@@ -9,8 +9,8 @@
     package.module:name                         {"process": "package.module:name", ...}
 
 A new process is a module with a subclass of :class:`~ramsis.arrivals.process.ShippedProcess`, and
-its name in :data:`SHIPPED`. A module of the user's own is imported only when the user names it. A
-file that names one is not enough.
+its name in :data:`SHIPPED`. A module of the user's own is imported only where the user names it
+(:mod:`ramsis.own`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler, ShippedProcess
 from ramsis.arrivals.renewal import Renewal
 from ramsis.errors import InvalidValueError, describe
+from ramsis.own import untrusted
 
-__all__ = ["OWN", "SHIPPED", "AnyArrivals", "Arrivals", "arrivals_of", "check_trusted",
-           "describe_process", "format_process", "patterns"]
+__all__ = ["OWN", "SHIPPED", "AnyArrivals", "Arrivals", "arrivals_of", "describe_process",
+           "format_process", "patterns"]
 
 SHIPPED: Mapping[str, type[ShippedProcess]] = {
     one.name: one for one in (Poisson, NegativeBinomial, MarkovModulated, Renewal, FixedRate)
@@ -108,7 +109,7 @@ class Arrivals:
         description : mapping
             The file's entry: ``process`` and parameters.
         own : str, optional
-            ``package.module:name`` that the user trusts; the only one that is imported.
+            The only ``package.module:name`` that it may be.
 
         Raises
         ------
@@ -127,7 +128,8 @@ class Arrivals:
                 describe("unknown arrival process", where="arrivals", value=name,
                          allowed=", ".join([*SHIPPED, "package.module:name"]))
             )
-        check_trusted(name, own)
+        if own is not None and own != name:
+            raise InvalidValueError(untrusted(name, "arrival process", "arrivals", "--arrivals"))
         return cls(name, tuple(given.items()))
 
     @property
@@ -203,29 +205,6 @@ def arrivals_of(given: AnyArrivals) -> Arrivals:
         return Arrivals.parse(given)
     name = getattr(given, "__qualname__", type(given).__qualname__)
     return Arrivals(f"{given.__module__}:{name}", (), given)
-
-
-def check_trusted(text: str, own: str | None) -> None:
-    """Refuse a text of a file that names a module, unless the user named it as well.
-
-    Parameters
-    ----------
-    text : str
-        As :meth:`Arrivals.parse` takes it.
-    own : str or None
-        ``package.module:name`` that the user trusts.
-
-    Raises
-    ------
-    InvalidValueError
-        When the text names another module.
-    """
-    name, colon, _ = text.partition(":")
-    if colon and name not in SHIPPED and text != own:
-        raise InvalidValueError(
-            describe("an arrival process of its maker's own is not imported on a file's word",
-                     where="arrivals", value=text,
-                     allowed=f"--arrivals {text}, where you trust that module"))
 
 
 def describe_process(process: ProcessWithRate) -> dict[str, Any]:

@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
+from ramsis.memory import check_memory
 
-__all__ = ["MAX_ARRIVALS", "check_amount", "poisson_instants", "renewal_times"]
+__all__ = ["MAX_ARRIVALS", "check_amount", "check_sample", "poisson_instants", "renewal_times"]
 
 FloatArray = NDArray[np.float64]
 
 MAX_ARRIVALS = 500_000_000
 """Most arrivals that one run is asked for."""
+_BYTES_EACH = 64.0  # of a compiled run, the leanest
 
 
 def poisson_instants(
@@ -25,9 +27,9 @@ def poisson_instants(
     Raises
     ------
     InvalidValueError
-        When the duration is not a finite number >= 0.
+        When the duration is not a finite number >= 0, or there are too many to hold.
     """
-    _check_duration(duration_ms)
+    check_sample(rate_per_ms, duration_ms)
     count = rng.poisson(rate_per_ms * duration_ms)
     return np.sort(rng.uniform(0.0, duration_ms, size=count))
 
@@ -48,9 +50,9 @@ def renewal_times(
     Raises
     ------
     InvalidValueError
-        When the duration is not a finite number >= 0.
+        When the duration is not a finite number >= 0, or there are too many to hold.
     """
-    _check_duration(duration_ms)
+    check_sample(rate_per_ms, duration_ms)
     if rate_per_ms == 0.0:
         return np.empty(0)
     shape = cv**-2.0
@@ -73,23 +75,42 @@ def renewal_times(
     return whole[: int(np.searchsorted(whole, duration_ms))]
 
 
-def check_amount(arrivals: float) -> None:
+def check_amount(
+    arrivals: float, *, where: str = "workload", bytes_each: float = _BYTES_EACH
+) -> None:
     """Refuse more arrivals than a run can hold.
+
+    Parameters
+    ----------
+    arrivals : float
+    where : str
+        The option or field that asks for them, for messages.
+    bytes_each : float
+        Memory that the run takes for each.
 
     Raises
     ------
     InvalidValueError
-        More than :data:`MAX_ARRIVALS`.
+        More than :data:`MAX_ARRIVALS`, or than there is memory for.
     """
     if not arrivals <= MAX_ARRIVALS:
-        raise InvalidValueError(describe("too many arrivals for one run", where="workload",
+        raise InvalidValueError(describe("too many arrivals for one run", where=where,
                                          value=f"{arrivals:.3g}",
                                          allowed=f"at most {MAX_ARRIVALS}"))
+    check_memory("arrivals for one run", where, arrivals, bytes_each)
 
 
-def _check_duration(duration_ms: float) -> None:
+def check_sample(rate_per_ms: float, duration_ms: float) -> None:
+    """Refuse to draw for a time that is none, or more than :func:`check_amount` lets pass.
+
+    Raises
+    ------
+    InvalidValueError
+        It is refused.
+    """
     if not (math.isfinite(duration_ms) and duration_ms >= 0):
         raise InvalidValueError(
             describe("not a duration", where="duration_ms", value=duration_ms,
                      allowed="a finite number >= 0")
         )
+    check_amount(rate_per_ms * duration_ms)

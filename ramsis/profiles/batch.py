@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile, sketch_samples
-from ramsis.profiles.values import ProfileError, batch_size, count, number, positive
+from ramsis.profiles.values import ProfileError, batch_size, count, latency, number
 
 __all__ = ["STATISTICS", "BatchProfile", "Statistic"]
 
@@ -22,6 +22,7 @@ STATISTICS: tuple[str, ...] = get_args(Statistic)
 
 _LEVELS = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
 _ASCENDING = ("min_ms", *_LEVELS, "max_ms")
+_SQUARED = 1e150  # ms: the squares of samples are added up
 _Z = 1.96
 _SLACK = 1e-3
 """Relative slack in comparisons between statistics, which files may hold rounded."""
@@ -29,7 +30,7 @@ _SLACK = 1e-3
 
 @dataclass(frozen=True)
 class BatchProfile:
-    """Latency of one model at one batch size. All latencies in ms, finite and > 0.
+    """Latency of one model at one batch size. All latencies in ms, finite and >= 1e-4.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ class BatchProfile:
                                        "a finite number >= 0")
         for name in ("mean_ms", *_ASCENDING):
             if getattr(self, name) is not None:
-                put(self, name, positive(getattr(self, name), name, "latency"))
+                put(self, name, latency(getattr(self, name), name))
         if self.quantiles_ms is not None:
             put(self, "quantiles_ms", _quantiles(self.quantiles_ms))
         if self.quantile_levels is not None:
@@ -122,11 +123,11 @@ class BatchProfile:
         if samples.ndim != 1 or not samples.size:
             raise ProfileError("not a list of samples", "samples_ms", samples.shape,
                                "one or more latencies")
-        good = np.isfinite(samples) & (samples > 0)
+        good = (samples > 0) & (samples < _SQUARED)
         if not good.all():
             first = int(np.argmin(good))
             raise ProfileError("latency is not positive", f"samples_ms[{first}]",
-                               float(samples[first]), "a finite number > 0")
+                               float(samples[first]), f"a finite number > 0, below {_SQUARED:g}")
         values = {"mean_ms": samples.mean(), "std_ms": samples.std(),
                   "min_ms": samples.min(), "max_ms": samples.max()}
         values |= {name: np.quantile(samples, level) for name, level in _LEVELS.items()}
@@ -231,7 +232,7 @@ def _quantiles(values: object) -> tuple[float, ...]:
     if not isinstance(values, (list, tuple)) or len(values) < 2:
         raise ProfileError("not a list of quantiles", "quantiles_ms", values,
                            "two or more numbers")
-    numbers = tuple(positive(value, f"quantiles_ms[{i}]", "latency")
+    numbers = tuple(latency(value, f"quantiles_ms[{i}]")
                     for i, value in enumerate(values))
     for i in range(1, len(numbers)):
         if numbers[i] < numbers[i - 1]:

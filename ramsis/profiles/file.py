@@ -19,7 +19,7 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError, descri
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.model import FORMAT, ModelProfile, ProfileSet
-from ramsis.profiles.values import ProfileError
+from ramsis.profiles.values import MAX_MODELS, ProfileError
 
 __all__ = ["FORMAT", "load", "save", "shipped_names", "to_document"]
 
@@ -112,6 +112,8 @@ def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:
             if not isinstance(values.setdefault(name, {}), Mapping):
                 raise ProfileError("not an object", name, values[name], "a JSON object")
         items = _list(values["models"], "models")
+        if len(items) > MAX_MODELS:
+            raise ProfileError("too many models", "models", len(items), f"at most {MAX_MODELS}")
     models = [_model(item, path, f"models[{i}]") for i, item in enumerate(items)]
     with _at(path, ""):
         return ProfileSet(values["name"], tuple(models), values["hardware"],

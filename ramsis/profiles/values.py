@@ -8,10 +8,17 @@ import numpy as np
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["MAX_BATCH", "ProfileError", "batch_size", "count", "number", "positive", "text"]
+__all__ = ["LEAST_MS", "MAX_BATCH", "MAX_MODELS", "ProfileError", "batch_size", "count", "latency",
+           "number", "positive", "text"]
 
 MAX_BATCH = 65536
 """Largest batch of a profile; tables have a column for each size up to it."""
+MAX_MODELS = 10_000
+"""Most models of a profile set."""
+
+LEAST_MS = 1e-4
+"""Shortest latency of a profile: a hundred times what slack is compared with, so that no policy
+rests on how times are rounded."""
 
 _ABSENT = object()
 
@@ -53,6 +60,15 @@ def positive(value: object, name: str, what: str) -> float:
     return result
 
 
+def latency(value: object, name: str) -> float:
+    """``value`` as a finite latency of :data:`LEAST_MS` or more."""
+    result = positive(value, name, "latency")
+    if result < LEAST_MS:
+        raise ProfileError("latency is too short to be told from rounding", name, value,
+                           f"{LEAST_MS:g} ms or more")
+    return result
+
+
 def batch_size(value: object, name: str) -> int:
     """``value`` as a whole number from 1 to :data:`MAX_BATCH`."""
     result = count(value, name)
@@ -69,7 +85,8 @@ def count(value: object, name: str) -> int:
 
 
 def text(value: object, name: str) -> str:
-    """``value`` as a string that is not blank."""
-    if not isinstance(value, str) or not value.strip():
-        raise ProfileError("not a name", name, value, "a non-empty string")
+    """``value`` as a string that is not blank, and that a terminal shows as it is."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ProfileError("not a name", name, value,
+                           "a non-empty string without control characters")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from ramsis.files import written_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "captured", "check_figure_name", "saved_figure"]
+__all__ = ["COLOURS", "captured", "check_figure", "saved_figure"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 """Okabe and Ito's colours, told apart by every eye; lines differ in dashes and markers too."""
@@ -27,19 +28,22 @@ _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
 """So that the same figure is the same file, byte by byte."""
 
 
-def check_figure_name(path: str | os.PathLike[str]) -> None:
+def check_figure(path: str | os.PathLike[str]) -> None:
     """Refuse a file that no figure can be saved to, before what it shows is computed.
 
     Raises
     ------
     InvalidValueError
-        The file's suffix is not .png, .pdf or .svg.
+        The file's suffix is not .png, .pdf or .svg, or matplotlib is not installed.
     """
     if Path(path).suffix not in _SUFFIXES:
         raise InvalidValueError(
             describe("unknown kind of figure", where="plot", value=Path(path).name,
                      allowed="a file name that ends in " + ", ".join(_SUFFIXES))
         )
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InvalidValueError(describe("figures need matplotlib", where="plot",
+                                         allowed="pip install 'ramsis[plot]'"))
 
 
 _CAPTURED: ContextVar[list[Figure] | None] = ContextVar("captured", default=None)
@@ -84,15 +88,10 @@ def saved_figure(path: str | os.PathLike[str], **settings: Any) -> Iterator[Figu
         The file cannot be written.
     """
     target = Path(path)
-    check_figure_name(target)
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise InvalidValueError(
-            describe("figures need matplotlib", where="plot",
-                     allowed="pip install 'ramsis[plot]'")
-        ) from error
+    check_figure(target)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     kept = _CAPTURED.get()
     figure = (Figure if kept is None else _shown_figure())(layout="constrained", **settings)
     yield figure

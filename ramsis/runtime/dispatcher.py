@@ -18,7 +18,7 @@ library only.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from operator import attrgetter
@@ -133,6 +133,7 @@ class Dispatcher(Generic[R]):
         self._up, self._busy = [True] * workers, [False] * workers
         self._idle_since, self._ends = list(range(workers)), workers
         self._arrived, self._now_ms = 0, -inf
+        self._due_last_ms = -inf  # no request that waits is due later
         for level in policies.levels:
             self._division(level)
         self._stations: list[StationQueues[R]] = []
@@ -199,6 +200,7 @@ class Dispatcher(Generic[R]):
             slo_ms = self.slo_class(deadline_ms - now_ms)
         if self.settings.load_qps is None:
             self.monitor.record(now_ms, len(requests))
+        self._due_last_ms = max(self._due_last_ms, deadline_ms)
         tickets = []
         several = len(self.policies.worker_types) * len(self.policies.slo_classes) > 1
         for request in requests:
@@ -310,6 +312,33 @@ class Dispatcher(Generic[R]):
                     self._act(station, queue, now_ms, orders)
         return orders
 
+    def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
+        """Nobody wants the answers to these any more; those that wait are among the drops."""
+        gone = set(map(id, requests))
+        return self._given_up(now_ms, [one for one in self._waiting() if id(one.request) in gone])
+
+    def make_room(self, now_ms: float, count: int, deadline_ms: float) -> Orders[R]:
+        """Give up some that wait, so that requests with an earlier deadline can.
+
+        Those past their deadline that still want a late answer go first, then those that are due
+        last. None is given up unless so many are late, or due after the newcomers.
+
+        Parameters
+        ----------
+        now_ms
+        count
+            How many, >= 1.
+        deadline_ms
+            When the newcomers are due.
+        """
+        late = [entry[2] for queue in self._queues() for entry in queue.late]
+        if self._due_last_ms > deadline_ms:  # else nothing that waits is due later
+            waiting = [entry[2] for queue in self._queues() for entry in queue.waiting]
+            waiting.sort(key=attrgetter("deadline_ms"))
+            self._due_last_ms = waiting[-1].deadline_ms if waiting else -inf
+            late += [one for one in reversed(waiting) if one.deadline_ms > deadline_ms]
+        return self._given_up(now_ms, late[:count] if len(late) >= count else [])
+
     def abandon(self) -> list[Ticket[R]]:
         """Empty the queues, and return what waited in them."""
         found = self._waiting()
@@ -335,6 +364,15 @@ class Dispatcher(Generic[R]):
         found = [entry[2] for queue in self._queues() for heap in (queue.waiting, queue.late)
                  for entry in heap]
         return sorted(found, key=attrgetter("number"))
+
+    def _given_up(self, now_ms: float, tickets: Sequence[Ticket[R]]) -> Orders[R]:
+        now_ms, numbers = self._clock(now_ms), {ticket.number for ticket in tickets}
+        orders: Orders[R] = Orders([], [])
+        for station in self._stations if numbers else ():
+            for queue, gone in station.leave(numbers).items():
+                orders.drops.extend(gone)
+                self._act(station, queue, now_ms, orders)
+        return orders
 
     def _level_at(self, load_qps: float) -> Level[Selector]:
         return self.policies.at(load_qps, self.settings.process).level

@@ -138,10 +138,11 @@ allowed: a fraction in [0, 1]
         return self.whole(key, low) if key in self._values else None
 
     def text(self, key: str, choices: Collection[str] | None = None) -> str:
-        """A non-empty string, one of ``choices`` when these are given."""
+        """A non-empty string without control characters, one of ``choices`` if given."""
         value = self.value(key)
-        if not isinstance(value, str) or not value:
-            raise self.refusal(key, "not a text", value=value, allowed="a non-empty string")
+        if not isinstance(value, str) or not value.isprintable() or not value:
+            raise self.refusal(key, "not a text", value=value,
+                               allowed="a non-empty string without control characters")
         if choices is not None and value not in choices:
             raise self.refusal(key, f"unknown {key}", value=value, allowed=", ".join(choices))
         return value

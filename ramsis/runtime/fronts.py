@@ -70,6 +70,14 @@ class Front(Generic[R]):
         self._event(lambda now_ms: self.dispatcher.arrive(
             now_ms, requests, deadline_ms, self.dispatcher.slo_class(slo_ms), late_until_ms))
 
+    def leave(self, requests: Sequence[R]) -> None:
+        """Nobody wants the answers to these any more; those that wait are given up."""
+        self._event(lambda now_ms: self.dispatcher.leave(now_ms, requests))
+
+    def make_room(self, count: int, deadline_ms: float) -> None:
+        """Give up so many for others that are due earlier; see :meth:`Dispatcher.make_room`."""
+        self._event(lambda now_ms: self.dispatcher.make_room(now_ms, count, deadline_ms))
+
     def finished(self, worker: int) -> None:
         """A worker has finished its batch and is idle."""
         self._event(lambda now_ms: self.dispatcher.finished(now_ms, worker))

@@ -21,6 +21,7 @@ from ramsis.files import fingerprint, read_json
 from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
 from ramsis.runtime.policy_set import Level, PolicySet, Station
 from ramsis.runtime.routing import DISPATCHES
+from ramsis.runtime.table import MAX_WORKERS
 from ramsis.runtime.table_reader import arrivals_of
 
 __all__ = ["MANIFEST_FORMAT", "MANIFEST_NAME", "WHOLE_NAME", "PolicyFile", "manifest_path",
@@ -31,6 +32,7 @@ MANIFEST_NAME = "manifest.json"
 WHOLE_NAME = ".whole"
 
 _ROUNDING = 1e-6
+_LONGEST_NAME = 255
 _LEVEL_KEYS = ("load_qps", "arrivals", "stations")
 _STATION_KEYS = ("name", "file", "fingerprint", "dispatch", "worker_types", "workers", "load_qps",
                  "share")
@@ -138,7 +140,7 @@ def _worker_types(fields: Fields) -> dict[str, int]:
         name = one.text("name")
         if name in types:
             raise one.refusal("name", "worker type appears twice", value=name)
-        types[name] = one.whole("workers", 1)
+        types[name] = one.whole("workers", 1, MAX_WORKERS)
     return types
 
 
@@ -190,7 +192,8 @@ def _station(
         share[slo_ms] = one.number("share", FRACTION)
     file = entry.text("file")
     parts = PurePosixPath(file).parts
-    if "\\" in file or file != "/".join(parts) or set(parts) & {"/", ".."} or not parts:
+    if "\\" in file or file != "/".join(parts) or set(parts) & {"/", ".."} or not parts \
+            or len(file.encode(errors="replace")) > _LONGEST_NAME:
         raise entry.refusal("file", "not the name of a file in this folder", value=file)
     held = PolicyFile(folder, file, entry.text("fingerprint"), entry.text("dispatch", DISPATCHES),
                       entry)

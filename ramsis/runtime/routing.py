@@ -11,11 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-__all__ = ["DISPATCHES", "CentralQueue", "DispatchRule", "RoundRobin", "Routing",
+__all__ = ["AS_SHORT", "DISPATCHES", "CentralQueue", "DispatchRule", "RoundRobin", "Routing",
            "ShortestQueue", "by_shares"]
 
-Routing = Callable[[Sequence[int]], int]
+Routing = Callable[[Sequence[float]], int]
 """The queue that the next request joins, given the requests waiting or in service at each."""
+
+
+AS_SHORT = 4
+"""Queues with at most so many times the requests of the shortest one count as short."""
 
 
 class RoundRobin:
@@ -31,7 +35,7 @@ class RoundRobin:
     def __init__(self, queues: int) -> None:
         self._count, self._next = queues, 0
 
-    def __call__(self, in_system: Sequence[int]) -> int:
+    def __call__(self, in_system: Sequence[float]) -> int:
         """The next queue, whatever its length."""
         chosen = self._next
         self._next = chosen + 1 if chosen + 1 < self._count else 0
@@ -39,28 +43,31 @@ class RoundRobin:
 
 
 class ShortestQueue:
-    """The queue with the fewest requests, waiting or in service (JSQ).
+    """Of the short queues the one that was joined longest ago.
 
-    Ties go to the next in turn, counted from the queue that was chosen last.
+    A queue is short when it has at most :data:`AS_SHORT` times as many requests, waiting or in
+    service, as the shortest one; so where a worker is idle, only idle ones are. A batch counts
+    until it ends, so workers that are equally loaded hold now few requests, now several times as
+    many, and who holds fewest (JSQ) says little about who is free first. Who was joined longest
+    ago says more, and spaces the requests of each worker as evenly as round robin does, which its
+    table counts on.
 
     >>> route = ShortestQueue(3)
-    >>> route([1, 0, 0]), route([1, 1, 1])
-    (1, 2)
+    >>> route([1, 0, 0]), route([1, 1, 0]), route([4, 1, 1]), route([5, 1, 1])
+    (1, 2, 0, 1)
     """
 
-    __slots__ = ("_count", "_next")
+    __slots__ = ("_turns",)
 
     def __init__(self, queues: int) -> None:
-        self._count, self._next = queues, 0
+        self._turns = list(range(queues))  # joined longest ago first
 
-    def __call__(self, in_system: Sequence[int]) -> int:
-        """The shortest queue."""
-        fewest = min(in_system)
-        try:
-            chosen = in_system.index(fewest, self._next)
-        except ValueError:
-            chosen = in_system.index(fewest)
-        self._next = chosen + 1 if chosen + 1 < self._count else 0
+    def __call__(self, in_system: Sequence[float]) -> int:
+        """The short queue whose turn it is."""
+        most = AS_SHORT * min(in_system)
+        chosen = next(queue for queue in self._turns if in_system[queue] <= most)
+        self._turns.remove(chosen)
+        self._turns.append(chosen)
         return chosen
 
 
@@ -72,7 +79,7 @@ class CentralQueue:
     def __init__(self, queues: int) -> None:
         pass
 
-    def __call__(self, in_system: Sequence[int]) -> int:
+    def __call__(self, in_system: Sequence[float]) -> int:
         """Always 0."""
         return 0
 

@@ -25,7 +25,8 @@ from ramsis.runtime.table import (
     DecisionTable,
 )
 
-__all__ = ["DROP", "Answer", "Decision", "Drop", "Selector", "Wait", "wake_slack"]
+__all__ = ["DROP", "Answer", "Decision", "Drop", "Row", "Selector", "Wait", "compiled",
+           "wake_slack"]
 
 
 class _ModelAndBatch(NamedTuple):
@@ -74,6 +75,7 @@ class Wait(NamedTuple):
 
 
 Answer = Decision | Wait | Drop
+Row = tuple[tuple[float, ...], tuple[Any, ...]]
 A = TypeVar("A")
 
 DROP = Drop()
@@ -116,14 +118,7 @@ class Selector:
         self._longest, self._most = table.queued[-1], table.idle[-1]
         self._single = self._most == 1
         self._uniform = drawn_from(uniform)
-        actions = [Decision(table.models[m], b, table.size_of(m, b)) for m, b in table.actions]
-        self._longer = _longer(table.longer_queue, actions)
-        rows = [_row(row, table.slack_ms, actions) for row in table.rows]
-        by_level = [[rows[r] for r in line] for line in table.row_of]
-        if table.randomised is not None:
-            i, n, j = table.randomised.place
-            by_level[i][n] = _randomised_row(
-                table.rows[table.row_of[i][n]], j, table.randomised, table.slack_ms, actions)
+        by_level, self._longer = compiled(table)
         self._level = [-1, *_repeated(range(len(table.queued) - 1), table.queued)]
         self._rows: list[list[Any]] = [[], *_repeated(by_level, table.idle)]
 
@@ -203,6 +198,28 @@ class Selector:
         return Decision(self.table.models[0], 1, self.table.size_of(0, 1))
 
 
+def compiled(table: DecisionTable) -> tuple[list[list[Row]], Drop | Decision | None]:
+    """A table's answers as a lookup finds them.
+
+    Returns
+    -------
+    rows
+        For each idle level after 0 and each queue level after 0: the slacks in ms that reach the
+        inner edges of a row, and one answer more than there are edges. Levels that share a row of
+        the table share the object.
+    longer
+        The answer to a queue longer than the last level; None for that of the last level.
+    """
+    actions = [Decision(table.models[m], b, table.size_of(m, b)) for m, b in table.actions]
+    rows = [_row(row, table.slack_ms, actions) for row in table.rows]
+    by_level = [[rows[r] for r in line] for line in table.row_of]
+    if table.randomised is not None:
+        i, n, j = table.randomised.place
+        by_level[i][n] = _randomised_row(
+            table.rows[table.row_of[i][n]], j, table.randomised, table.slack_ms, actions)
+    return by_level, _longer(table.longer_queue, actions)
+
+
 def wake_slack(wait: Wait) -> float | None:
     """The largest slack at which the answer is another one than ``wait``."""
     return None if wait.below_ms is None else nextafter(wait.below_ms, float("-inf"))
@@ -248,7 +265,7 @@ def _longer(code: int, actions: Sequence[Decision]) -> Drop | Decision | None:
 
 def _row(
     row: Sequence[int], slack_ms: tuple[float, ...], actions: Sequence[Decision]
-) -> tuple[tuple[float, ...], tuple[Any, ...]]:
+) -> Row:
     """Slacks that reach the inner edges of a row, and its answers."""
     edges = tuple(slack_ms[j] - SLACK_TOLERANCE_MS for j in row[2::2])
     answers: list[Answer] = []
@@ -263,7 +280,7 @@ def _row(
 def _randomised_row(
     row: Sequence[int], j: int, randomised: Randomised, slack_ms: tuple[float, ...],
     actions: Sequence[Decision],
-) -> tuple[tuple[float, ...], tuple[Any, ...]]:
+) -> Row:
     """A row whose bin j has two actions: it is cut there, so that a wait above ends at it."""
     starts = sorted({*row[::2], j, j + 1} - {len(slack_ms)})
     codes = [row[2 * (bisect_right(row[::2], b) - 1) + 1] for b in starts]

@@ -8,8 +8,8 @@ is idle. Standard library only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
+from collections.abc import Container, Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Generic, NamedTuple, TypeVar
 
@@ -153,12 +153,15 @@ class StationQueues(Generic[R]):
     def join(self, ticket: Ticket[R]) -> QueueState[R]:
         """Put a request in the queue that the dispatch rule names.
 
-        While no worker of that queue is up, it is the shortest of those that have one, if any.
+        While no worker of that queue is up, the rule is asked again as if it were the longest,
+        until it names one that has a worker; where none has, it is the first that was named.
         """
         chosen = self.route(self.in_system)
-        if not self.queues[chosen].up:
-            chosen = min((k for k, queue in enumerate(self.queues) if queue.up),
-                         key=self.in_system.__getitem__, default=chosen)
+        if not self.queues[chosen].up and any(queue.up for queue in self.queues):
+            lengths = [n if queue.up else inf
+                       for n, queue in zip(self.in_system, self.queues, strict=True)]
+            while not self.queues[chosen].up:
+                chosen = self.route(lengths)
         self.in_system[chosen] += 1
         queue = self.queues[chosen]
         heappush(queue.waiting, (ticket.deadline_ms, ticket.number, ticket))
@@ -171,6 +174,20 @@ class StationQueues(Generic[R]):
         found = [entry[2] for entry in sorted(queue.waiting)]
         queue.waiting.clear()
         self.in_system[queue.number] -= len(found)
+        return found
+
+    def leave(self, numbers: Container[int]) -> dict[QueueState[R], list[Ticket[R]]]:
+        """Take out the requests of these numbers that wait, by the queue that they waited in."""
+        found: dict[QueueState[R], list[Ticket[R]]] = {}
+        for queue in self.queues:
+            for heap in (queue.waiting, queue.late):
+                gone = [entry[2] for entry in heap if entry[1] in numbers]
+                if gone:
+                    heap[:] = [entry for entry in heap if entry[1] not in numbers]
+                    heapify(heap)
+                    found.setdefault(queue, []).extend(gone)
+                    if heap is queue.waiting:
+                        self.in_system[queue.number] -= len(gone)
         return found
 
     def ended(self, worker: int, requests: int) -> QueueState[R]:

@@ -14,10 +14,12 @@ from typing import NamedTuple
 from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.randomised import Randomised
 
-__all__ = ["AS_LAST_CODE", "AXES", "BATCHINGS", "DROP_CODE", "LATE_RULES", "POLICY_FORMAT",
-           "SLACK_TOLERANCE_MS", "WAIT_CODE", "DecisionTable", "arrivals_label"]
+__all__ = ["AS_LAST_CODE", "AXES", "BATCHINGS", "DROP_CODE", "LATE_RULES", "MAX_WORKERS",
+           "POLICY_FORMAT", "SLACK_TOLERANCE_MS", "WAIT_CODE", "DecisionTable", "arrivals_label"]
 
 POLICY_FORMAT = "ramsis.policy/1"
+MAX_WORKERS = 1_000_000
+"""Most workers of a type in files."""
 AXES = ("idle", "queued", "slack_ms")
 """What a table tells apart: idle workers of the station, requests in its queue, and the slack of
 the earliest deadline in ms."""

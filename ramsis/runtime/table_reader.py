@@ -1,7 +1,7 @@
 """Reading a decision table from a policy document, and the checks that make lookups total.
 
 Whatever breaks the format is refused with one line that names the file and the JSON path. What a
-lookup does not read is not looked at.
+lookup does not read is hardly looked at.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ramsis.runtime.fields import POSITIVE, Fields, Rule
+from ramsis.runtime.fields import FRACTION, POSITIVE, Fields, Rule
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import (
@@ -20,6 +20,7 @@ from ramsis.runtime.table import (
     BATCHINGS,
     DROP_CODE,
     LATE_RULES,
+    MAX_WORKERS,
     POLICY_FORMAT,
     WAIT_CODE,
     DecisionTable,
@@ -29,6 +30,7 @@ from ramsis.runtime.table import (
 __all__ = ["arrivals_of", "decision_table"]
 
 _PROBABILITY = Rule("a number > 0 and < 1", lambda value: 0 < value < 1)
+_MAX_MODELS = 10_000
 _TABLE_KEYS = ("axes", "actions", "rows", "index", "longer_queue", "randomised")
 
 
@@ -78,7 +80,7 @@ def decision_table(fields: Fields) -> DecisionTable:
     rule = DISPATCHES[fields.text("dispatch", DISPATCHES)]
     late = fields.text("late", LATE_RULES if rule.own_queues else ("drop",))
     batching = fields.text("batching", BATCHINGS)
-    models, workers = _model_names(fields), fields.whole("workers", 1)
+    models, workers = _model_names(fields), fields.whole("workers", 1, MAX_WORKERS)
     allowed = _Allowed(len(models), rule.own_queues, late == "drop", batching == "maximal")
     slo_ms = fields.number("slo_ms", POSITIVE)
     table = fields.child("table")
@@ -126,12 +128,20 @@ def arrivals_of(arrivals: Fields) -> str:
 
 def _model_names(fields: Fields) -> tuple[str, ...]:
     """Names of a document's models, each once."""
-    names: list[str] = []
-    for model in fields.children("models"):
+    names: dict[str, None] = {}
+    models = fields.children("models")
+    if len(models) > _MAX_MODELS:
+        raise fields.refusal("models", "too many models", value=len(models),
+                             allowed=f"at most {_MAX_MODELS}")
+    for model in models:
         name = model.text("name")
         if name in names:
             raise model.refusal("name", "model appears twice", value=name)
-        names.append(name)
+        names[name] = None
+        if "accuracy" in model:
+            model.number("accuracy", FRACTION)
+        if "latency_ms" in model:
+            model.items("latency_ms")
     return tuple(names)
 
 

@@ -9,8 +9,6 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from ramsis.arrivals import check_trusted
-from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import canonical_json, read_document, write_atomic
 from ramsis.runtime.fields import POSITIVE, Fields
 from ramsis.scenario.consistency import check_consistency
@@ -29,9 +27,7 @@ def schema() -> dict[str, Any]:
     return document
 
 
-def read_scenario(
-    path: str | os.PathLike[str], *, own_arrivals: str | None = None
-) -> Scenario:
+def read_scenario(path: str | os.PathLike[str]) -> Scenario:
     """The scenario in a file.
 
     Parameters
@@ -39,30 +35,13 @@ def read_scenario(
     path : path
         ``ramsis.scenario/1``, as JSON or, where the name ends in ``.toml``, as TOML. Traces that
         it names are looked for beside it.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own, which the file may name. A
-        module that only the file names is not imported.
 
     Raises
     ------
     InputFileError
         When the file cannot be read or breaks its format; the message gives the JSON path.
     """
-    document = read_document(path)
-    _check_modules(document, own_arrivals, str(path))
-    return scenario_from_document(document, str(path))
-
-
-def _check_modules(document: Mapping[str, Any], own: str | None, where: str) -> None:
-    """Refuse a file that has a module imported without being asked to."""
-    streams = document.get("streams")
-    for i, stream in enumerate(streams if isinstance(streams, list) else ()):
-        workload = stream.get("workload") if isinstance(stream, Mapping) else None
-        arrivals = workload.get("arrivals") if isinstance(workload, Mapping) else None
-        try:
-            check_trusted(str(arrivals), own)
-        except InvalidValueError as error:
-            raise InputFileError(f"{where}: streams[{i}].workload: {error}") from None
+    return scenario_from_document(read_document(path), str(path))
 
 
 def scenario_from_document(document: Mapping[str, Any], where: str = "scenario") -> Scenario:

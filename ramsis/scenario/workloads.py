@@ -232,6 +232,7 @@ class FunctionTrace(_Spell):
         counts, = self.content()
         counts = counts[self.first_function::self.every]
         counts = self.scale * counts[:, self.first_minute:self.last_minute]
+        check_amount(float(counts.sum()))
         found = [_in_minutes(row, self.within, rng) for row in counts]
         copy = np.repeat(np.arange(len(found)) % copies, [len(one) for one in found])
         times = np.concatenate([np.empty(0), *found])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,13 +17,22 @@ from starlette.types import Receive, Scope, Send
 from ramsis import __version__
 from ramsis.errors import InvalidValueError, RamsisError
 from ramsis.serving.calls import FailedError, OverloadedError
-from ramsis.serving.metrics import CONTENT_TYPE_LATEST
-from ramsis.serving.protocol import answer_body, parse_request
+from ramsis.serving.protocol import (
+    InferRequest,
+    RequestLimits,
+    answer_body,
+    parse_request,
+    whole_number,
+)
 from ramsis.serving.server import Server
 
 __all__ = ["application"]
 
 _RETRY_AFTER_S = b"1"
+_LARGE = 1 << 14
+"""Bytes of a body that takes long to read; these are read one after the other, with pauses."""
+_QUERY_S = 1e-5
+"""About what a query takes of the loop, from its arrival to its end."""
 _EXTENSIONS = ["binary_tensor_data"]
 _JSON = b"application/json"
 
@@ -36,7 +46,8 @@ class _RefusedError(RamsisError):
 
 
 def application(
-    server: Server, *, max_body_bytes: int = 1 << 24, body_timeout_s: float = 30.0
+    server: Server, *, max_body_bytes: int = 1 << 24, max_json_bytes: int = 1 << 22,
+    max_waiting_bytes: int = 1 << 26, body_timeout_s: float = 30.0,
 ) -> Starlette:
     """The application of a server that is started.
 
@@ -45,10 +56,15 @@ def application(
     server
     max_body_bytes
         Larger requests are refused.
+    max_json_bytes
+        And so are those with a larger part that is JSON.
+    max_waiting_bytes
+        And so are large requests while others of so many bytes together wait to be read.
     body_timeout_s
         A request that is not here whole by then is refused.
     """
-    infer = _Infer(server, max_body_bytes, body_timeout_s)
+    infer = _Infer(server, max_body_bytes, max_waiting_bytes, body_timeout_s, RequestLimits(
+        server.settings.slots, max_json_bytes, 1000.0 * server.settings.max_wait_s))
     model = "/v2/models/{name}"
     version = model + "/versions/{version}"
 
@@ -88,7 +104,8 @@ def application(
         return json({"name": "ramsis", "version": __version__, "extensions": _EXTENSIONS})
 
     async def metrics(request: Request) -> Response:
-        return Response(server.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        text, content_type = server.metrics.text(request.headers.get("accept", ""))
+        return Response(text, media_type=content_type)
 
     return Starlette(routes=[
         Route(model + "/infer", infer), Route(version + "/infer", infer),
@@ -107,12 +124,25 @@ def _unknown(server: Server) -> dict[str, str]:
 class _Infer:
     """Answers inference requests; an ASGI application, since it is the one that has to be fast."""
 
-    def __init__(self, server: Server, max_body_bytes: int, body_timeout_s: float) -> None:
-        self._server = server
-        self._max_body_bytes, self._body_timeout_s = max_body_bytes, body_timeout_s
+    def __init__(
+        self, server: Server, max_body_bytes: int, max_waiting_bytes: int, body_timeout_s: float,
+        limits: RequestLimits,
+    ) -> None:
+        self._server, self._body_timeout_s, self._limits = server, body_timeout_s, limits
+        self._max_body_bytes, self._max_waiting_bytes = max_body_bytes, max_waiting_bytes
+        self._one_by_one, self._waiting_bytes, self._pauses_until_s = asyncio.Lock(), 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Answer one request, unless its client leaves."""
+        connection = scope.get("state", {}).get("connection")
+        if connection is not None:
+            connection.answering = asyncio.current_task()
+        try:
+            await self._answer(scope, receive, send)
+        except asyncio.CancelledError:
+            return  # to nobody
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         status, headers = 200, [(b"content-type", _JSON)]
         try:
             body, json_end = await self._answered(scope, receive)
@@ -146,23 +176,53 @@ class _Infer:
         headers = _headers(scope["headers"])
         body = await self._body(headers, receive)
         arrival_ms = server.front.now_ms()
-        request = parse_request(
-            body, headers.get(b"inference-header-content-length"),
-            headers.get(b"x-deadline-ms"), server.pool.inputs, server.pool.outputs)
-        if request.queries > server.settings.slots:
-            raise InvalidValueError(f"inputs: more queries than the server holds: got "
-                                    f"{request.queries}; allowed: up to {server.settings.slots}")
+        request = (self._parsed(headers, body) if len(body) <= _LARGE
+                   else await self._parsed_in_turn(headers, body))
+        del body  # what waits for its answer is in the slots
         answer = await server.infer(request, arrival_ms)
         return answer_body(server.name, request, answer, server.pool.outputs)
+
+    def _parsed(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
+        pool = self._server.pool
+        return parse_request(body, headers.get(b"inference-header-content-length"),
+                             headers.get(b"x-deadline-ms"), pool.inputs, pool.outputs,
+                             self._limits)
+
+    async def _parsed_in_turn(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
+        """Large requests have half of the time, and small ones at least the other half.
+
+        Raises
+        ------
+        OverloadedError
+            Too many wait for that already.
+        """
+        if self._waiting_bytes + len(body) > self._max_waiting_bytes:
+            raise OverloadedError("too many large requests at once")
+        self._waiting_bytes += len(body)
+        try:
+            async with self._one_by_one:
+                await asyncio.sleep(max(self._pauses_until_s - time.monotonic(), 0.0))
+                begun_s, queries = time.monotonic(), 0
+                try:
+                    request = self._parsed(headers, body)
+                    queries = request.queries
+                finally:
+                    ended_s = time.monotonic()
+                    self._pauses_until_s = 2.0 * ended_s - begun_s + queries * _QUERY_S
+                return request
+        finally:
+            self._waiting_bytes -= len(body)
 
     async def _body(self, headers: dict[bytes, str], receive: Receive) -> bytes:
         """The whole body, unless it is too long or too slow."""
         if headers.get(b"content-encoding", "identity") != "identity":
             raise _RefusedError(415, "bodies are not to be compressed")
-        length = headers.get(b"content-length", "0")
-        if length.isdigit() and int(length) > self._max_body_bytes:
-            raise _RefusedError(413, f"a body of {length} bytes; allowed: up to "
-                                     f"{self._max_body_bytes}")
+        most = self._max_body_bytes
+        if b"inference-header-content-length" not in headers:  # it is JSON alone
+            most = min(most, self._limits.json_bytes)
+        length = whole_number(headers.get(b"content-length", "0"))
+        if length is not None and length > most:
+            raise _RefusedError(413, f"a body of {length} bytes; allowed: up to {most}")
         message: Any = await receive()
         if not message.get("more_body"):
             return self._checked(message.get("body", b""))

@@ -144,8 +144,8 @@ async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
     async def probe() -> None:
         host, _, port = url[0].rpartition("/")[2].partition(":")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "ramsis.serving.probe", host, port, server.name, str(count),
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
+            sys.executable, "-P", "-m", "ramsis.serving.probe", host, port, server.name,
+            str(count), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
         printed, _ = await process.communicate()
         if process.returncode == 0:
             found.extend(json.loads(printed))

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import uvicorn
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.serving.app import application
+from ramsis.serving.connections import ConnectionLimits, Connections
 from ramsis.serving.server import Server
 
 __all__ = ["HttpSettings", "bound_socket", "serve"]
 
 _BACKLOG = 2048
+_LAST_ANSWERS_S = 0.1
+_FILES, _FILES_OF_A_WORKER = 64, 8
 _IDLE_S = 75
 """After which a connection without requests is closed; longer than clients keep theirs, or one
 could send a request just as the server closes it, and get no answer."""
@@ -32,16 +36,17 @@ class HttpSettings:
     ----------
     host, port
         Where it listens; port 0 is any that is free.
-    max_body_bytes
-        Largest body of a request.
-    body_timeout_s
-        Within which a request must be here whole.
+    max_body_bytes, max_json_bytes
+        Largest body of a request, and the part of it that is JSON.
+    connections
+        Limits on connections.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     max_body_bytes: int = 1 << 24
-    body_timeout_s: float = 30.0
+    max_json_bytes: int = 1 << 22
+    connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
 def bound_socket(settings: HttpSettings) -> socket.socket:
@@ -66,6 +71,22 @@ def bound_socket(settings: HttpSettings) -> socket.socket:
                                          allowed="a free port of this machine")) from error
     listening.setblocking(False)
     return listening
+
+
+def _with_files(limits: ConnectionLimits, workers: int) -> ConnectionLimits:
+    """No more connections than this process may have files, which are raised if they can be."""
+    try:
+        import resource
+    except ImportError:  # there are no such limits here
+        return limits
+    others = _FILES + _FILES_OF_A_WORKER * workers
+    soft, hard = (math.inf if one == resource.RLIM_INFINITY else one
+                  for one in resource.getrlimit(resource.RLIMIT_NOFILE))
+    files = min(limits.connections + others, hard)
+    if soft < files:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (
+            int(files), resource.RLIM_INFINITY if math.isinf(hard) else int(hard)))
+    return replace(limits, connections=max(int(files) - others, 1))
 
 
 class _Uvicorn(uvicorn.Server):
@@ -107,14 +128,26 @@ async def serve(
     try:
         await server.start()
         app = application(server, max_body_bytes=settings.max_body_bytes,
-                          body_timeout_s=settings.body_timeout_s)
+                          max_json_bytes=settings.max_json_bytes,
+                          max_waiting_bytes=settings.connections.pending_bytes,
+                          body_timeout_s=settings.connections.request_s)
+        connections = Connections(_with_files(settings.connections, server.workers))
         http = _Uvicorn(uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", backlog=_BACKLOG,
-            timeout_keep_alive=_IDLE_S,
-            timeout_graceful_shutdown=max(int(server.settings.drain_s), 1)))
+            app, http=connections.protocol(), ws="none", log_config=None, log_level="error",
+            access_log=False, lifespan="off", backlog=_BACKLOG, timeout_keep_alive=_IDLE_S))
         loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(connections.watch())]
+
+        async def drain() -> None:
+            await server.drain()
+            await asyncio.sleep(_LAST_ANSWERS_S)
+            http.force_exit = True
+            for connection in list(http.server_state.connections):
+                connection.transport.abort()
 
         def end() -> None:
+            if not http.should_exit:
+                tasks.append(loop.create_task(drain()))
             http.force_exit, http.should_exit = http.should_exit, True
 
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -122,7 +155,7 @@ async def serve(
         give_end(end)
         host, port = listening.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        tasks = [loop.create_task(one()) for one in beside]
+        tasks += [loop.create_task(one()) for one in beside]
         try:
             await http.serve(sockets=[listening])
         finally:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrivals.sampling import check_amount
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, describe
 from ramsis.serving.client import Body, RemoteModel, Samples, heard
@@ -38,6 +39,7 @@ __all__ = ["LoadResult", "Planned", "generate_load", "planned", "summary"]
 FloatArray = NDArray[np.float64]
 
 _LEAD_S = 0.2  # from the preparations to the first request
+_BYTES_EACH = 400.0  # of a request that is planned
 _DROPPED = (429, 503)
 _NEVER = 10**9
 
@@ -86,6 +88,7 @@ def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Plann
     """
     arrivals, _, slos, other = streams(seed)
     arrival_ms = workload.arrivals_ms(arrivals)
+    check_amount(len(arrival_ms), bytes_each=_BYTES_EACH)
     if not len(arrival_ms):
         raise InvalidValueError(describe("no request in this time", where="workload",
                                          allowed="a higher load, or more seconds"))
@@ -179,8 +182,10 @@ class _Run:
 
         timeout = aiohttp.ClientTimeout(total=self.settings.timeout_s)
         connector = aiohttp.TCPConnector(limit=0)
+        # No answer is to be compressed: its time would be that of two programs more.
         async with aiohttp.ClientSession(connector=connector, timeout=timeout,
-                                         auto_decompress=False) as session:
+                                         auto_decompress=False,
+                                         headers={"Accept-Encoding": "identity"}) as session:
             self.session = session
             self.model = await self._model()
             self.samples = samples(self.model)
@@ -273,6 +278,9 @@ class _Run:
                     f"{response.status} {data[:200].decode(errors='replace')}")
             outcome = "dropped" if response.status in _DROPPED else "failed"
             return line._replace(finish_s=now, outcome=outcome)
+        if packed := response.headers.get("Content-Encoding"):
+            raise InvalidValueError(describe("answer is compressed", value=packed,
+                                             allowed="no Content-Encoding, as was asked for"))
         said = heard(data, self.samples, place)
         assert line.deadline_ms is not None
         in_time = now - line.arrival_s <= line.deadline_ms / 1000.0

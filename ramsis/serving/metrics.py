@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import choose_encoder
 
-__all__ = ["CONTENT_TYPE_LATEST", "Metrics"]
+__all__ = ["Metrics"]
 
 _BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _RATIO = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0)
-_SLACK = (-100, -10, 0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+_SLACK = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 class Metrics:
@@ -40,7 +40,7 @@ class Metrics:
         self.waiting = Histogram("ramsis_waiting_ms", "Time from arrival to the start of a batch",
                                  buckets=_MS, registry=registry)
         self.slack = Histogram("ramsis_slack_at_start_ms",
-                               "Slack of the earliest deadline when a batch starts",
+                               "Slack of the earliest deadline when a batch starts, 0 if past",
                                buckets=_SLACK, registry=registry)
         self.restarts = Counter("ramsis_worker_restarts", "Workers started anew",
                                 registry=registry)
@@ -59,6 +59,14 @@ class Metrics:
         """A gauge that is read when it is asked for."""
         Gauge(name, text, registry=self.registry).set_function(read)
 
-    def text(self) -> bytes:
-        """All of it, in the format that Prometheus reads."""
-        return generate_latest(self.registry)
+    def text(self, accepted: str) -> tuple[bytes, str]:
+        """All of it and its content type: OpenMetrics, but for who accepts only Prometheus' own.
+
+        Parameters
+        ----------
+        accepted
+            The request's header ``Accept``, or nothing.
+        """
+        encoded, content_type = choose_encoder(
+            accepted if "text/plain" in accepted else "application/openmetrics-text")
+        return encoded(self.registry), content_type

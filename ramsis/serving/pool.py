@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, RamsisError, describe
+from ramsis.own import trusted
 from ramsis.serving.memory import Block, Slots, arrays_in, size_of
 from ramsis.serving.messages import Ended, RunBatch, Unframed, framed, send_json
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
@@ -211,7 +212,8 @@ class WorkerPool:
         """What a worker is told at its start."""
         variants = variants_as_json(self.variants)
         return {"variants": variants, "inputs": specs_to_json(self.variants.inputs),
-                "folder": str(self.variants.folder), "core": self.core(worker),
+                "folder": str(self.variants.folder), "trusted": trusted(),
+                "core": self.core(worker),
                 "memory_mb": self.settings.memory_mb,
                 "warm_up": [[v, b] for v in range(len(variants)) for b in self.settings.warm_up]}
 
@@ -240,9 +242,10 @@ class _Worker:
         with theirs:
             os.set_inheritable(theirs.fileno(), True)
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "ramsis.serving.worker", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "ramsis.serving.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno()
-                if _is_file(sys.stderr) else subprocess.DEVNULL)
+                if _is_file(sys.stderr) else subprocess.DEVNULL,
+                process_group=0)  # Ctrl-C is for the front end
         self._channel, self._messages, self._said = ours, Unframed(), ""
         send_json(ours, self.pool.config(self.number))
         ours.setblocking(False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,9 +25,32 @@ from ramsis.errors import InvalidValueError, describe
 from ramsis.runtime.fields import NON_NEGATIVE, POSITIVE, Rule
 from ramsis.serving.tensors import TensorSpec
 
-__all__ = ["Answer", "InferRequest", "answer_body", "parse_request"]
+__all__ = ["Answer", "InferRequest", "RequestLimits", "answer_body", "parse_request",
+           "whole_number"]
 
+_MOST_PARTS = 30_000
+"""Lists and objects in a document: each takes more memory and time than any number does."""
+_LONGEST_ID = 1024
+_LONG = 1 << 16
 _KINDS = {"BOOL": "b", **dict.fromkeys(("FP16", "FP32", "FP64"), "fiu")}
+
+
+class RequestLimits(NamedTuple):
+    """What a request may ask for.
+
+    Attributes
+    ----------
+    queries
+        That it has, at most.
+    json_bytes
+        Of its JSON document.
+    wait_ms
+        Longest deadline, and longest time after it for a late answer.
+    """
+
+    queries: int = 2048
+    json_bytes: int = 1 << 22
+    wait_ms: float = 600_000.0
 
 
 class InferRequest(NamedTuple):
@@ -71,9 +95,12 @@ class Answer(NamedTuple):
     parameters: Mapping[str, Any]
 
 
+_LIMITS = RequestLimits()
+
+
 def parse_request(
     body: bytes, header_length: str | None, deadline: str | None, inputs: Sequence[TensorSpec],
-    outputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec], limits: RequestLimits = _LIMITS,
 ) -> InferRequest:
     """Read and check a request.
 
@@ -87,6 +114,7 @@ def parse_request(
         The header ``X-Deadline-Ms``, if there is one.
     inputs, outputs
         The model's tensors.
+    limits
 
     Raises
     ------
@@ -94,20 +122,32 @@ def parse_request(
         What is wrong, and where.
     """
     length = _header_length(header_length, len(body))
+    text = memoryview(body)[:length]
+    if length > limits.json_bytes:
+        raise _wrong("body", "a JSON document that is too long", length,
+                     allowed=f"up to {limits.json_bytes} bytes; tensors may follow it as bytes")
+    if body.count(b"[", 0, length) + body.count(b"{", 0, length) > _MOST_PARTS:
+        raise _wrong("body", "too many lists and objects", allowed=f"up to {_MOST_PARTS}")
+    most = limits.queries * sum(math.prod(spec.shape) for spec in inputs)
+    if length > _LONG and body.count(b",", 0, length) > most + _MOST_PARTS:
+        raise _wrong("body", "too many values",
+                     allowed=f"up to {most}, for {limits.queries} queries")
     try:
-        document = orjson.loads(memoryview(body)[:length])
+        document = orjson.loads(text)
     except ValueError as error:
         raise _wrong("body", f"not JSON ({error})") from None
     _check_object(document, "body")
     request_id = document.get("id", "")
-    if not isinstance(request_id, str):
-        raise _wrong("id", "not a text", request_id)
+    if not isinstance(request_id, str) or len(request_id) > _LONGEST_ID:
+        raise _wrong("id", "not a text", request_id, allowed=f"up to {_LONGEST_ID} characters")
     parameters = document.get("parameters", {})
     _check_object(parameters, "parameters")
-    arrays = _inputs(document.get("inputs"), inputs, memoryview(body)[length:])
+    deadline_ms = _deadline_ms(parameters, deadline, limits.wait_ms)
+    late_ms = _time(parameters.get("late_ms", 0.0), "parameters.late_ms", NON_NEGATIVE,
+                    limits.wait_ms)
+    arrays = _inputs(document.get("inputs"), inputs, memoryview(body)[length:], limits.queries)
     return InferRequest(
-        request_id, arrays, len(arrays[0]), _deadline_ms(parameters, deadline),
-        _milliseconds(parameters.get("late_ms", 0.0), "parameters.late_ms"),
+        request_id, arrays, len(arrays[0]), deadline_ms, late_ms,
         _outputs(document.get("outputs"), parameters, outputs),
     )
 
@@ -123,17 +163,28 @@ def _check_object(value: object, where: str) -> None:
         raise _wrong(where, "not an object", value, allowed="a JSON object")
 
 
+def whole_number(text: str) -> int | None:
+    """A number that may be a length; none where a header has something else.
+
+    >>> whole_number("0012"), whole_number("-1"), whole_number("9" * 5000)
+    (12, None, None)
+    """
+    digits = text.lstrip("0") or text[:1]
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
+
+
 def _header_length(text: str | None, size: int) -> int:
     if text is None:
         return size
-    if not (text.isascii() and text.isdigit() and int(text) <= size):
+    length = whole_number(text)
+    if length is None or length > size:
         raise _wrong("Inference-Header-Content-Length", "not a length within the body", text,
                      allowed=f"0 to {size}")
-    return int(text)
+    return length
 
 
 def _inputs(
-    given: object, specs: Sequence[TensorSpec], data: memoryview
+    given: object, specs: Sequence[TensorSpec], data: memoryview, most: int
 ) -> list[NDArray[Any]]:
     """The arrays of the model's inputs, in its order."""
     names = [spec.name for spec in specs]
@@ -148,7 +199,7 @@ def _inputs(
         if not isinstance(name, str) or name not in by_name or name in found:
             raise _wrong(f"{where}.name", "not an input of the model, each once", name,
                          allowed=", ".join(names))
-        found[name], data = _array(tensor, by_name[name], where, data)
+        found[name], data = _array(tensor, by_name[name], where, data, most)
     if len(data):
         raise _wrong("body", "bytes after the data of the inputs", len(data), allowed="0")
     missing = [name for name in names if name not in found]
@@ -162,7 +213,7 @@ def _inputs(
 
 
 def _array(
-    tensor: Mapping[str, Any], spec: TensorSpec, where: str, data: memoryview
+    tensor: Mapping[str, Any], spec: TensorSpec, where: str, data: memoryview, most: int
 ) -> tuple[NDArray[Any], memoryview]:
     """One tensor, and the bytes that come after its own."""
     if tensor.get("datatype") != spec.datatype:
@@ -173,6 +224,9 @@ def _array(
             or not shape or not 1 <= shape[0] < 2**31 or tuple(shape[1:]) != spec.shape:
         raise _wrong(f"{where}.shape", "not the input's shape", shape,
                      allowed=str(["n", *spec.shape]))
+    if shape[0] > most:
+        raise _wrong(f"{where}.shape", "more queries than the server holds", shape[0],
+                     allowed=f"up to {most}")
     parameters = tensor.get("parameters", {})
     _check_object(parameters, f"{where}.parameters")
     wanted = shape[0] * spec.nbytes
@@ -187,15 +241,27 @@ def _array(
         return array.reshape(shape), data[size:]
     if "data" not in tensor:
         raise _wrong(where, "a tensor without data", allowed="data or binary_data_size")
-    array = _from_json(tensor["data"], spec, where)
-    if array.size != math.prod(shape):
-        raise _wrong(f"{where}.data", "not as many numbers as the shape says", array.size,
-                     allowed=str(math.prod(shape)))
-    return array.reshape(shape), data
+    numbers = _flat(tensor["data"], math.prod(shape), spec, where)
+    return _from_json(numbers, spec, where).reshape(shape), data
 
 
-def _from_json(values: object, spec: TensorSpec, where: str) -> NDArray[Any]:
-    """The numbers of a list, flat or nested."""
+def _flat(values: Any, count: int, spec: TensorSpec, where: str) -> list[Any]:
+    """The numbers of a list, flat or nested; NumPy would make room for any texts that it holds."""
+    flat: list[Any] = values
+    good = type(flat) is list
+    while good and flat and type(flat[0]) is list:
+        good = set(map(type, flat)) == {list} and len(set(map(len, flat))) == 1
+        flat = list(chain.from_iterable(flat)) if good else flat
+    if good and len(flat) != count:
+        raise _wrong(f"{where}.data", "not as many numbers as the shape says", len(flat),
+                     allowed=str(count))
+    if not good or not set(map(type, flat)) <= {int, float, bool}:
+        raise _wrong(f"{where}.data", "not numbers of the input's type", values,
+                     allowed=f"a list of {spec.datatype}")
+    return flat
+
+
+def _from_json(values: list[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
     try:
         plain = np.asarray(values)
         good = plain.dtype.kind in _KINDS.get(spec.datatype, "iu")
@@ -206,38 +272,34 @@ def _from_json(values: object, spec: TensorSpec, where: str) -> NDArray[Any]:
             array = plain.astype(spec.dtype) if good else plain
     except (ValueError, TypeError, OverflowError):
         good = False
-    if not good or plain.ndim < 1:
+    if not good:
         raise _wrong(f"{where}.data", "not numbers of the input's type", values,
                      allowed=f"a list of {spec.datatype}")
     return array
 
 
-def _deadline_ms(parameters: Mapping[str, Any], header: str | None) -> float | None:
+def _deadline_ms(
+    parameters: Mapping[str, Any], header: str | None, most_ms: float
+) -> float | None:
     if "deadline_ms" in parameters:
-        return _positive(parameters["deadline_ms"], "parameters.deadline_ms")
+        return _time(parameters["deadline_ms"], "parameters.deadline_ms", POSITIVE, most_ms)
     if parameters.get("timeout"):
-        return _positive(parameters["timeout"], "parameters.timeout") / 1000.0
+        return _time(parameters["timeout"], "parameters.timeout", POSITIVE,
+                     1000.0 * most_ms) / 1000.0
     if header is not None:
         try:
             value: object = float(header)
         except ValueError:
             value = header
-        return _positive(value, "X-Deadline-Ms")
+        return _time(value, "X-Deadline-Ms", POSITIVE, most_ms)
     return None
 
 
-def _milliseconds(value: object, where: str) -> float:
-    return _number(value, where, NON_NEGATIVE)
-
-
-def _positive(value: object, where: str) -> float:
-    return _number(value, where, POSITIVE)
-
-
-def _number(value: object, where: str, rule: Rule) -> float:
+def _time(value: object, where: str, rule: Rule, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) \
-            or not math.isfinite(value) or not rule.holds(value):
-        raise _wrong(where, "not a length of time", value, allowed=rule.allowed)
+            or not math.isfinite(value) or not rule.holds(value) or value > most:
+        raise _wrong(where, "not a length of time", value,
+                     allowed=f"{rule.allowed}, up to {most:g}")
     return float(value)
 
 

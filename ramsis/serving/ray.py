@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ramsis.own import trust
 from ramsis.runtime.dispatcher import DispatchSettings
 from ramsis.serving.app import application as http_application
 from ramsis.serving.memory import Slots
@@ -47,7 +48,8 @@ Arrays = dict[str, NDArray[Any]]
 class Worker:
     """A replica with every variant; runs the batches that the dispatcher sends."""
 
-    def __init__(self, variants: str) -> None:
+    def __init__(self, variants: str, code: Sequence[str] = ()) -> None:
+        trust(*code)
         read = read_variants(variants)
         sys.path.insert(0, str(read.folder))  # where functions are looked for
         self._load_qps = 0.0
@@ -233,8 +235,8 @@ def application(arguments: Mapping[str, Any]) -> Any:
     Parameters
     ----------
     arguments : mapping
-        ``policies`` and ``variants``, paths on every node; ``dispatch``, settings of the
-        dispatcher, if any.
+        ``policies`` and ``variants``, paths on every node; ``code``, the functions that the
+        variants may name, and ``dispatch``, settings of the dispatcher, if any.
     """
     from ray import serve
 
@@ -244,6 +246,7 @@ def application(arguments: Mapping[str, Any]) -> Any:
         num_replicas=replicas, max_ongoing_requests=1)
     front = serve.deployment(Dispatcher, name="Dispatcher").options(
         num_replicas=1, max_ongoing_requests=10_000)
-    bound: Any = front.bind(workers.bind(arguments["variants"]), arguments["policies"],
-                            arguments["variants"], arguments.get("dispatch", {}))
+    bound: Any = front.bind(workers.bind(arguments["variants"], arguments.get("code", ())),
+                            arguments["policies"], arguments["variants"],
+                            arguments.get("dispatch", {}))
     return bound

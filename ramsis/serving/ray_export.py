@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ramsis.own import is_trusted
 from ramsis.policy import Policy, PolicySet
 from ramsis.serving.variants import VariantsFile
 
@@ -50,6 +51,8 @@ def configuration(
             "name": variants.name, "route_prefix": "/",
             "import_path": "ramsis.serving.ray:application",
             "args": {"policies": str(where.resolve()), "variants": str(variants.path.resolve()),
+                     "code": [one.model for one in variants.variants
+                              if one.backend == "callable" and is_trusted(one.model)],
                      "dispatch": {"overhead_ms": overhead_ms}},
             "deployments": [
                 {"name": "Worker", **replicas, "max_ongoing_requests": 1,

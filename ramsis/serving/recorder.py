@@ -73,7 +73,7 @@ class Recorder:
         metrics, service_ms = self.metrics, served.finish_ms - served.start_ms
         metrics.batch.labels(served.variant).observe(served.batch)
         metrics.service.labels(served.variant).observe(service_ms)
-        metrics.slack.observe(start.slack_ms)
+        metrics.slack.observe(max(start.slack_ms, 0.0))
         metrics.waiting.observe(served.start_ms - start.tickets[0].request.call.arrival_ms)
         expected_ms = expected.service_ms(served.variant, served.run_as)
         if expected_ms:

@@ -130,8 +130,10 @@ class Replanning:
         common = sum(every) / len(every)
         ratio = {name: sum(found) / len(found) if len(found) >= _OF_VARIANT else common
                  for name, found in ratios.items()}
-        self._made += 1
-        folder = Path(f"{Path(self._folder)}-replanned") / str(self._made)
+        folder = Path()
+        while folder.exists():  # what is there stays
+            self._made += 1
+            folder = Path(f"{Path(self._folder)}-replanned") / str(self._made)
         place = profile_option(self._options)
         file = folder.parent / f"profile-{self._made}.json"
         try:
@@ -143,7 +145,6 @@ class Replanning:
         options = [*self._options[:place], str(file), *self._options[place + 1:]]
         loads_qps = list(self._server.policies.loads(self._server.process))
         self._server.log("replanning", profile=str(file), ratio=ratio)
-        shutil.rmtree(folder, ignore_errors=True)
         self._replanner.plan_set(folder, options, loads_qps)
         self._made_in = str(folder)
 

@@ -56,7 +56,10 @@ class ServerSettings:
     dispatch
         Of the dispatcher; give its timer the resolution of the event loop's, 1 ms.
     slots
-        Queries that wait or run at once; more are refused.
+        Queries that wait or run at once; for more there is room only where others that wait are
+        due later.
+    max_wait_s
+        Longest deadline, and longest time after it for a late answer, that a request may state.
     timeout_s
         A batch that takes longer is given up, and its worker started anew.
     retry
@@ -78,6 +81,7 @@ class ServerSettings:
 
     dispatch: DispatchSettings = field(default_factory=lambda: DispatchSettings(timer_ms=1.0))
     slots: int = 2048
+    max_wait_s: float = 600.0
     timeout_s: float = 10.0
     retry: bool = False
     pin: bool = True
@@ -86,7 +90,7 @@ class ServerSettings:
     request_log: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        check_positive(timeout_s=self.timeout_s)
+        check_positive(timeout_s=self.timeout_s, max_wait_s=self.max_wait_s)
         check_number_of("slots", self.slots, most=_MOST_SLOTS)
         if self.memory_mb is not None:
             check_positive(memory_mb=self.memory_mb)
@@ -150,6 +154,7 @@ class Server:
         self._recorder = Recorder(self.metrics, self.settings.request_log, log)
         self._background: list[asyncio.Task[None]] = []
         self._arrived = 0
+        self._ends_ms = math.inf
         self._service_drift = ServiceDrift(self._mean_ms)
         self._quiet_until_ms: dict[str, float] = {}
         self.on_drift: list[Callable[[DriftAlarm], object]] = []
@@ -191,7 +196,10 @@ class Server:
         return max(self.policies.slo_classes)
 
     async def infer(self, request: InferRequest, arrival_ms: float) -> Answer:
-        """Answer a call.
+        """Answer a call; when this is cancelled, what still waits of it is given up.
+
+        Where there is no room, queries past their deadline that wait for a late answer are given
+        up, and then those that are due last, if they are due later than the call.
 
         Raises
         ------
@@ -204,17 +212,28 @@ class Server:
         assert slots is not None
         if not self.ready:
             raise OverloadedError("the server is stopping")
+        slo_ms = self.slo_ms if request.deadline_ms is None else request.deadline_ms
+        if request.queries > slots.free:
+            self.front.make_room(request.queries - slots.free, arrival_ms + slo_ms)
         if request.queries > slots.free:
             raise OverloadedError("no room for more queries")
-        slo_ms = self.slo_ms if request.deadline_ms is None else request.deadline_ms
         self._arrived += request.queries
         taken = slots.take(request.queries)
         for spec, array in zip(slots.specs, request.inputs, strict=True):
             slots.arrays[spec.name][taken] = array
+        request.inputs.clear()  # and with them the body
         call = Call(request.queries, arrival_ms, arrival_ms + slo_ms)
-        self.front.arrive([Query(call, i, slot) for i, slot in enumerate(taken)], slo_ms,
-                          arrival_ms=arrival_ms, late_ms=request.late_ms)
-        return await call.done
+        queries = [Query(call, i, slot) for i, slot in enumerate(taken)]
+        self.front.arrive(queries, slo_ms, arrival_ms=arrival_ms, late_ms=request.late_ms)
+        try:
+            return await call.done
+        except asyncio.CancelledError:  # the client is gone
+            self.front.leave(queries)
+            raise
+        except RamsisError:
+            if len(queries) > 1:  # the others wait for nobody
+                self.front.leave(queries)
+            raise
 
     def swap(self, policies: PolicySet[Policy], where: str) -> None:
         """Serve by other policies from now on.
@@ -232,11 +251,12 @@ class Server:
         self.log("policies", source=where,
                  loads_qps=sorted({level.load_qps for level in policies.levels}))
 
-    async def stop(self) -> None:
-        """Answer what is under way, as long as that may take, and end the workers."""
+    async def drain(self) -> None:
+        """Take no more calls; return when all are answered, with an error if it takes too long."""
         self.ready = False
-        ends_ms = self.front.now_ms() + 1000.0 * self.settings.drain_s
-        while (self._running or self.front.dispatcher.queued) and self.front.now_ms() < ends_ms:
+        self._ends_ms = min(self._ends_ms, self.front.now_ms() + 1000.0 * self.settings.drain_s)
+        while ((self._running or self.front.dispatcher.queued)
+               and self.front.now_ms() < self._ends_ms):
             await asyncio.sleep(0.005)
         self.front.close()
         for ticket in self.front.dispatcher.abandon():
@@ -244,6 +264,10 @@ class Server:
         for running in self._running.values():
             self._fail(running, "the server has stopped")
         self._running.clear()
+
+    async def stop(self) -> None:
+        """Do as :meth:`drain`, whose time counts from its first call, and end the workers."""
+        await self.drain()
         for task in self._background:
             task.cancel()
         await self.pool.stop()
@@ -363,7 +387,8 @@ class Server:
         query = ticket.request
         assert self.pool.slots is not None
         self.pool.slots.give([query.slot])
-        query.call.fail(OverloadedError("the deadline cannot be kept"))
+        if not query.call.done.done():
+            query.call.fail(OverloadedError("the deadline cannot be kept"))
         self._recorder.query(ticket, "dropped", self.front.now_ms(), None)
 
     def _fail(self, running: _Running, reason: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import sys
 import time
@@ -24,6 +23,7 @@ import numpy as np  # noqa: E402 - the threads are set first
 from numpy.typing import NDArray  # noqa: E402
 
 from ramsis.errors import InputFileError, describe  # noqa: E402
+from ramsis.own import trust  # noqa: E402
 from ramsis.profiles.measure.backends import LoadedModel, Options, open_backend  # noqa: E402
 from ramsis.serving.memory import Block, arrays_in, size_of  # noqa: E402
 from ramsis.serving.messages import (  # noqa: E402
@@ -195,11 +195,11 @@ def _settle(config: Mapping[str, Any]) -> None:
         most = int(config["memory_mb"] * 1e6)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
     sys.path.append(config["folder"])
+    trust(*config["trusted"])
 
 
 def main() -> None:
-    """Run until the front end is gone; Ctrl-C is for the front end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Run until the front end is gone."""
     with contextlib.suppress(EOFError, ConnectionError), \
             socket.socket(fileno=int(sys.argv[1])) as channel:
         serve(channel)

@@ -18,10 +18,15 @@ from ramsis.arrivals import (
     describe_process,
 )
 from ramsis.errors import InvalidValueError
+from ramsis.own import trust
 from tests.arrivals.processes import Described, Outer, Wrapped
 from tests.reference.poisson import log_factorial, log_poisson
 
 HERE = "tests.arrivals.processes"
+trust("ramsis.arrivals:Poisson", ":Wrapped", ".processes:Wrapped",
+      "tests.arrivals.nowhere:Wrapped", *(f"{HERE}:{name}" for name in (
+          "Wrapped", "Outer.Inner", "Nothing", "Outer.Nothing", "NOT_CALLABLE", "no_argument",
+          "not_a_process", "Described", "twice_the_load")))
 
 
 def test_the_two_ways_to_a_log_factorial_agree_where_they_meet() -> None:

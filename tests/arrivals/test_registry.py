@@ -23,6 +23,7 @@ from ramsis.arrivals import (
 )
 from ramsis.arrivals.registry import arrivals_of, format_process
 from ramsis.errors import InvalidValueError
+from ramsis.own import trusting
 from ramsis.runtime.table import arrivals_label
 from tests.arrivals.processes import Wrapped
 
@@ -95,7 +96,8 @@ def test_a_process_without_independent_counts_makes_no_policies(text: str) -> No
 
 
 def test_a_process_that_cannot_be_drawn_from_is_not_simulated() -> None:
-    arrivals = Arrivals.parse("tests.arrivals.processes:Wrapped")
+    with trusting(["tests.arrivals.processes:Wrapped"]):
+        arrivals = Arrivals.parse("tests.arrivals.processes:Wrapped")
     assert isinstance(arrivals.counted(100.0), ArrivalProcess)
     with pytest.raises(InvalidValueError, match=r"cannot be drawn from.*sample\(duration_ms"):
         arrivals.drawn(100.0)

@@ -1,6 +1,7 @@
-"""Commands that write: killed often, on a full disk, and several at once.
+"""Commands that write: killed and interrupted often, on a full disk, and several at once.
 
-``python -m tests.faults --kills 100`` kills each a hundred times at random moments.
+``python -m tests.faults --kills 100`` kills each a hundred times at random moments;
+``--kills 0 --full-disk 0 --writers 0 --servers 0 --interrupts 10`` only interrupts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import time
 from pathlib import Path
 
 from tests.faults.disk import full_disk, several_writers, small_disk, written_at_once
-from tests.faults.kills import WRITERS, begun, ended, killed_often, preloaded
+from tests.faults.interrupts import INTERRUPTED, interrupted_often
+from tests.faults.kills import WRITERS, killed_often, preloaded, told
 from tests.faults.served import killed_servers
 from tests.faults.targets import odd_targets
 from tests.fuzz.kit import make_kit
@@ -31,6 +33,7 @@ def main() -> int:
     parser.add_argument("--full-disk", type=int, default=10, help="runs of each with little space")
     parser.add_argument("--writers", type=int, default=3, help="processes at once")
     parser.add_argument("--servers", type=int, default=10, help="servers that are killed")
+    parser.add_argument("--interrupts", type=int, default=6, help="of each command, by SIGINT")
     parser.add_argument("--targets", action="store_true",
                         help="write to links, pipes, devices and files with permissions, too")
     parser.add_argument("--seed", type=int, default=0)
@@ -41,7 +44,7 @@ def main() -> int:
     count = 0
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, root, ignore_errors=True)
-        kit = make_kit(root / "kit", lambda words: _told(words, root / "printed"))
+        kit = make_kit(root / "kit", lambda words: told(words, root / "printed"))
         beside = stack.enter_context(running(make(_new(kit / "serving"), slo_ms=200.0)))
         (kit / "url.txt").write_text(f"http://{beside.host}:{beside.port}")
         for name in given.only:
@@ -75,6 +78,13 @@ def main() -> int:
             count += bool(wrong)
             print("a disk of 32 kB:", "cannot be mounted here" if wrong is None else wrong or "ok",
                   flush=True)
+        for name in INTERRUPTED if given.interrupts else ():
+            found = [one for several in interrupted_often(
+                name, kit, root, given.interrupts, given.seed, given.seconds) for one in several]
+            count += len(found)
+            print(f"{name}: {given.interrupts} interrupts, {len(found)} findings",
+                  *(f"after {1000 * one.after_s:.0f} ms: {one.what}" for one in found), sep="\n",
+                  flush=True)
         found = list(killed_servers(root, given.servers, given.seed))
         print(f"{given.servers} servers killed: {len(found)} findings",
               *(one.what for one in found), sep="\n", flush=True)
@@ -85,13 +95,6 @@ def main() -> int:
 def _new(folder: Path) -> Path:
     folder.mkdir()
     return folder
-
-
-def _told(words: list[str], printed: Path) -> tuple[int, str]:
-    """The exit code of a command line, and what it printed."""
-    printed.write_text("")
-    code = ended(begun(words, printed=printed))
-    return code, printed.read_text()
 
 
 if __name__ == "__main__":

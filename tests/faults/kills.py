@@ -26,7 +26,9 @@ from ramsis.cli.main import _run
 from tests.fuzz.commands import CLUSTER, SHORT, SMALL
 
 __all__ = ["WRITERS", "Finding", "Writer", "begun", "content", "differences", "ended",
-           "killed_often", "made_ready", "preloaded", "settled", "whole_run", "words_of"]
+           "half_written",
+           "killed_often", "made_ready", "preloaded", "settled", "told", "whole_run",
+           "words_of"]
 
 PATIENCE_S = 60.0
 TABLES = [*CLUSTER, *SHORT, "--scheme", "jellyfish-plus"]
@@ -55,7 +57,8 @@ _SCHEDULERS = ["cluster", "{kit}/scenario.json", "--scheduler", "clockwork", "--
                "planned", "--csv", "{work}/c.csv", "--timeline", "{work}/t.json", "--plot",
                "{work}/c.png"]
 _CALIBRATE = ["serve", "{kit}/serving/policies", "--variants", "{kit}/serving/variants.toml",
-              "--calibrate", "{work}/p.json", "--calibrate-seconds", "0.1"]
+              "--code", "summing:fast,summing:slow", "--calibrate", "{work}/p.json",
+              "--calibrate-seconds", "0.1"]
 _SEND = ["load", "{url}", "--model", "sums", "--slo-ms", "200", "--load", "60", "--duration-s",
          "0.3", "--request-log", "{work}/log.csv"]
 WRITERS: dict[str, Writer] = {
@@ -159,6 +162,13 @@ def ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+def told(words: list[str], printed: Path) -> tuple[int, str]:
+    """The exit code of a command line, and what it printed."""
+    printed.write_text("")
+    code = ended(begun(words, printed=printed))
+    return code, printed.read_text()
+
+
 def settled(session: int) -> bool:
     """Whether all processes of a session end soon."""
     until = time.monotonic() + PATIENCE_S / 4
@@ -206,7 +216,7 @@ def killed_often(
         ended(child)
         after_s = time.monotonic() - start
         found = [] if settled(child) else [f"processes stayed: {_members(child)}"]
-        found += _half_written(work, old, wanted, writer)
+        found += half_written(work, old, wanted, writer)
         if code := ended(begun(words_of(writer.words, kit, work))):
             found.append(f"the same command then exits with {code}")
         elif wrong := differences(content(work), wanted, writer):
@@ -267,7 +277,7 @@ def _wait_for_change(work: Path, child: int, until: float) -> None:
         time.sleep(0.0005)
 
 
-def _half_written(
+def half_written(
     work: Path, old: dict[str, bytes], wanted: dict[str, bytes], writer: Writer
 ) -> Iterator[str]:
     """Files that are neither those of before nor those of a whole run, and what was lost."""

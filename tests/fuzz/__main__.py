@@ -15,10 +15,13 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from tests.fuzz.cases import BYTES, SECONDS, case_of, examine, told
+from tests.fuzz.amounts import amount_cases, examine_alone
+from tests.fuzz.cases import BYTES, SECONDS, Case, case_of, examine, told
 from tests.fuzz.kit import make_kit
+from tests.fuzz.named import named_cases
 
 
 def main() -> int:
@@ -28,10 +31,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="number of the first")
     parser.add_argument("--only", default="", metavar="WORD",
                         help="only kinds of files with this in their names")
+    parser.add_argument("--names", action="store_true",
+                        help="instead: names of code in every field of every file")
+    parser.add_argument("--amounts", action="store_true",
+                        help="instead: numbers that are too large, in every option and field")
     given = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="ramsis-fuzz-"))
     try:
         kit = make_kit(root / "kit", told)
+        if given.names:
+            return _each(named_cases(kit), examine, kit, root)
+        if given.amounts:
+            return _each(amount_cases(kit), examine_alone, kit, root)
         first, last, found = given.seed, given.seed + given.budget, 0
         start = time.monotonic()
         while first < last:
@@ -44,6 +55,21 @@ def main() -> int:
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return 1 if found else 0
+
+
+def _each(cases: Iterable[Case], answer: Callable[[Case, Path, Path], list[str]], kit: Path,
+          root: Path) -> int:
+    """Try all of the cases; 1 if anything was found."""
+    count = found = 0
+    for case in cases:
+        count += 1
+        for one in answer(case, kit, root / "case"):
+            found += 1
+            print(f"case {count}: {one} :: {' '.join(case.words)!a}", flush=True)
+        if count % 500 == 0:
+            print(f"{count} cases, {found} findings", flush=True)
+    print(f"{count} cases, {found} findings")
+    return int(found > 0)
 
 
 def _child(numbers: range, kit: Path, root: Path, only: str) -> tuple[int, int]:

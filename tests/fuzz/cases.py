@@ -2,7 +2,8 @@
 
 Wrong is: a traceback, a warning, an exit code that is not documented, more than one line about an
 error, a file touched by a command that refuses its input, input changed or temporary files left by
-any, more than 10 s, and more than 1 GB.
+any, more than 10 s, more than 1 GB, a module imported that only a file names, control characters
+printed, and anything that is changed behind a link.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from ramsis.cli.main import _run, cli
 from tests.fuzz.commands import COMMANDS, READERS
 from tests.fuzz.mutate import ODD_TEXTS, mutated
 
-__all__ = ["Case", "case_of", "examine", "quiet_run", "told"]
+__all__ = ["BYTES", "NEVER", "SECONDS", "Case", "case_of", "command_of", "examine", "quiet_run",
+           "told"]
 
 SECONDS, BYTES = 10, 1 << 30
 _CODES = (0, 2, 3, 4, 5, 6)
@@ -41,11 +43,11 @@ _WORDS = (*ODD_TEXTS, "1", "2", "100", "0.5", "1e9", "1000000000000", "100:200:1
           "2147483648", "18446744073709551616")
 _PATHS = ("", ".", "..", "none", "none/none", "existing.txt", "existing.txt/x", "folder",
           "x" * 300, "x" * 300 + ".png", "caf\udce9", "a\nb.png", "figure.png", "figure.gif",
-          "/dev/null", "/dev/full", "-", "{kit}/times.csv", "{kit}/set")
+          "/dev/null", "/dev/full", "-", "{existing}")
 _SOURCES = ("", ".", "none", "folder", "existing.txt", "{kit}/times.csv", "{kit}/set", "{kit}",
             "{kit}/profile.json", "{kit}/times.txt.gz", "/dev/null", "/dev/zero", "caf\udce9",
             "x" * 300)
-_NEVER = {"--help", "-h", "--version", "--host", "--port", "--inputs"}
+NEVER = {"--help", "-h", "--version", "--host", "--port", "--inputs"}
 
 
 class Case(NamedTuple):
@@ -74,9 +76,9 @@ def _file_case(kit: Path, rng: random.Random, only: str) -> Case:
 def _option_case(rng: random.Random) -> Case:
     name = rng.choice(sorted(COMMANDS))
     words = list(COMMANDS[name])
-    command = _command(words)
+    command = command_of(words)
     options = [one for one in command.params if isinstance(one, click.Option)
-               and not _NEVER & set(one.opts)]
+               and not NEVER & set(one.opts)]
     for _ in range(rng.choice((1, 1, 1, 2, 3)) if options else 0):
         option = rng.choice(options)
         words.append(rng.choice(option.opts + option.secondary_opts))
@@ -91,7 +93,8 @@ def _option_case(rng: random.Random) -> Case:
     return Case(tuple(words))
 
 
-def _command(words: list[str]) -> click.Command:
+def command_of(words: list[str]) -> click.Command:
+    """The command that a line begins with."""
     found: Any = cli
     for word in words:
         found = found.get_command(click.Context(found), word)
@@ -143,20 +146,32 @@ def examine(case: Case, kit: Path, folder: Path) -> list[str]:
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "folder").mkdir(parents=True)
     (folder / "existing.txt").write_text("mine\n")
+    beside = kit.parent / "beside"
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir()
+    (beside / "x.json").write_text("{}\n")
+    (folder / "linked").symlink_to(beside)
+    marks = f"open({str(beside / 'imported')!r}, 'w').close()"
+    (folder / "evil.py").write_text(f"{marks}\nf = print\n")
     words = _placed(case, kit, folder)
     before, kept = _snapshot(folder), _snapshot(kit)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with contextlib.chdir(folder), _limited(), warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        code, _, err = quiet_run(words)
+        code, out, err = quiet_run(words)
     found = _wrong_answer(words, code, err)
+    shown = (out + err).encode(errors="replace").decode()  # as the command line has streams do
+    if not shown.translate({10: None, 9: None}).isprintable():
+        found.append(f"prints control characters: {shown[:300]!a}")
+    if _snapshot(beside).keys() != {"x.json"}:
+        found.append(f"touched what is beside: {sorted(_snapshot(beside))}")
     found += [f"warning: {one.message}" for one in warned
               if issubclass(one.category, RuntimeWarning | UserWarning | SyntaxWarning)]
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024
     if grown > BYTES:
         found.append(f"took {grown >> 20} MB")
     after = _snapshot(folder)
-    if code in (2, 3) and after != before:
+    if code in (2, 3) and after != before and not err.startswith("failed: "):
         touched = sorted(dict(before.items() ^ after.items()))
         found.append(f"exit code {code}, but touched {touched}")
     if _snapshot(kit) != kept:
@@ -178,6 +193,8 @@ def _wrong_answer(words: list[str], code: int | None, err: str) -> list[str]:
         return [f"exit code {code}: {err}"]
     if words[0] == "validate":  # a line for each file
         lines = lines[:1]
+    if words[0] == "sweep" and lines and all(line.startswith("failed: ") for line in lines):
+        return []  # a line for each cell
     if code and (len(lines) != 1 or not lines[0].startswith("error: ")):
         return [f"exit code {code} with {len(lines)} lines: {err}"]
     if code and ("not enough memory" in err or len(lines[0]) > 2500):
@@ -193,8 +210,11 @@ def _placed(case: Case, kit: Path, folder: Path) -> list[str]:
             shutil.copytree((kit / case.file).parent, folder / "in")
         file.parent.mkdir(exist_ok=True)
         file.write_bytes((case.content or b"").replace(b"{kit}", str(kit).encode()))
+    existing = folder / "existing"
+    if "{existing}" in case.words:
+        shutil.copytree(kit / "set", existing)
     names = {"{kit}": str(kit), "{file}": str(file), "{folder}": str(file.parent),
-             "{out}": str(folder / "out")}
+             "{out}": str(folder / "out"), "{existing}": str(existing)}
     words = []
     for word in case.words:
         for name, value in names.items():

@@ -184,7 +184,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "validate": ["validate", "{kit}/set"],
     "verify": ["verify", "{kit}/policy.json"],
     "audit": ["audit", "{kit}/log.csv", "--profiles", "{kit}/profile.json", "--workers", "4",
-              "--seeds", "1"],
+              "--seeds", "1", "--scheme", "central-queue:max_queue=4,grid=fixed:8"],
     "export ray-serve": ["export", "ray-serve", "{kit}/set", "--variants",
                          "{kit}/variants.toml", "--out", "{out}"],
     "load": ["load", "http://127.0.0.1:9/v2/models/x", "--slo-ms", "100", "--load", "50",

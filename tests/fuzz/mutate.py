@@ -11,17 +11,22 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["ODD_TEXTS", "mutated"]
+__all__ = ["HOSTILE_TEXTS", "ODD_TEXTS", "mutated"]
 
 ODD_TEXTS = ("", " ", "nan", "NaN", "inf", "-inf", "-1", "0", "-0", "1e308", "1e-308", "1e400",
              "1e26", "9" * 30, "9" * 400, "1_0", "１２", "0x10", "1e", "--", "x" * 300, "é",
              "\u202e", "\u2028", "a b", "a,b", "a:b", "a=b", "=", ":", ",", ";", "'", '"', "[",
              "{", "%s", "{0}", "\\", "../x", "null", "true", "None", "1.5", "1000000000",
              "0.0000001")
+HOSTILE_TEXTS = ("evil:f", "evil.py:f", "round-robin:arrivals=evil:f,service=p95,max_queue=4",
+                 "evil:f:alpha=1", "a\x1b[31mb", "a\r\nb", "a\u202eb", "a\x00b", "=1+1", "@sum(1)",
+                 ".".join("a" * 5000), "[" * 3000, "x" * 200_000, "1" * 5000)
+"""What someone writes into a file to hurt: names of code, control characters, formulas, bombs."""
 _ODD_VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 1, 1.5, -0.5, 10**6, 10**9, 10**24, 10**400, 1e308, 1e-308, 5e-324,
     float("nan"), float("inf"), "", "x", "1", "é" * 50, "x" * 5000, "a\nb", "\x00", [], {}, [[]],
-    [None], [1, "a"], {"a": 1}, [0] * 1000, "../x", "/etc/passwd")
+    [None], [1, "a"], {"a": 1}, [0] * 1000, "../x", "/etc/passwd", *HOSTILE_TEXTS, [[]] * 10_000,
+    {str(i): i for i in range(5000)})
 _NUMBER = re.compile(rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
@@ -115,7 +120,7 @@ def _csv(content: bytes, rng: random.Random) -> bytes:
     column = rng.randrange(len(rows[row]))
     way = rng.randrange(7)
     if way <= 2:
-        rows[row][column] = rng.choice(ODD_TEXTS)
+        rows[row][column] = rng.choice((*ODD_TEXTS, *HOSTILE_TEXTS))
     elif way == 3:
         rows[row:row + 1] = [rows[row]] * rng.choice((0, 2, 300))
     elif way == 4:
@@ -152,7 +157,8 @@ def _toml(content: bytes, rng: random.Random) -> bytes:
     lines = content.decode().split("\n")
     at = rng.choice([i for i, line in enumerate(lines) if "=" in line])
     key = lines[at].partition("=")[0]
-    value = rng.choice((*ODD_TEXTS, "[]", "{}", "[[]]", "[1, 'a']", "'x'", "nan", "inf",
+    value = rng.choice((*ODD_TEXTS, *map(json.dumps, HOSTILE_TEXTS), "[]", "{}", "[[]]",
+                        "[1, 'a']", "'x'", "nan", "inf",
                         "1979-05-27", "[0, -1]", "['small']", "99999999999999999999",
                         "[" * 200 + "]" * 200,
                         "'mod:ule'", "'1:2:0'", "'100:1e9:1e-3'", "['all', 'all']"))

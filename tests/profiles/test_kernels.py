@@ -116,6 +116,7 @@ def test_both_profilers_give_the_metrics_of_a_model(tmp_path: Path, metrics: str
     (TRACE, LONG[:LONG.rindex(',"Command')], "line is cut off or has cells too many"),
     (TRACE, LONG.replace('"40"', '"n/a"'), "Metric Value: not a number: got 'n/a'"),
     (TRACE.replace("0.016", "inf"), LONG, "StcSMem (MB): not an amount of memory"),
+    (TRACE.replace("StcSMem (MB)", "evil:f"), LONG, "StcSMem: column is missing"),
     (TRACE.replace("V100,1,,8", "A100,1,,8", 1), LONG, "trace of several GPUs: got 'V100, A100'"),
     ("", LONG, "file is empty"),
     ("SKIPPED: run.sqlite does not contain CUDA trace data.\n", LONG, "no header with"),

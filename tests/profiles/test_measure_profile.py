@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,9 +37,10 @@ calls = []
 def small(batch): calls.append(("small", batch)); sum(range(1000 * batch))
 def large(batch): calls.append(("large", batch)); sum(range(3000 * batch))
 def double(batch): return [0] * 2 * batch
-def takes_list(items): calls.append(("list", len(items)))
+def takes_list(items): calls.append(("list", len(items))); sum(range(1000))
 def full(batch):
     if batch > 1: raise MemoryError
+    sum(range(1000))
 def broken(batch): raise RuntimeError("always")
 def stopped(batch): raise KeyboardInterrupt
 number = 7
@@ -226,7 +231,7 @@ def test_a_missing_library_names_the_extra(
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much of the optional libraries as looking names up takes."""
     torch = SimpleNamespace(set_num_threads=int, manual_seed=int,
-                            cuda=SimpleNamespace(is_available=bool))
+                            cuda=SimpleNamespace(is_available=bool, is_initialized=bool))
     models = SimpleNamespace(list_models=lambda module: ["resnet18", "resnet50", "vgg11"])
     runtime = SimpleNamespace(get_available_providers=lambda: ["CPUExecutionProvider"])
     for name, module in (("torch", torch), ("torchvision.models", models),
@@ -254,6 +259,30 @@ def test_unknown_models_list_near_ones(
 def test_a_device_that_is_not_there_is_refused(backend: str) -> None:
     with pytest.raises(InvalidValueError, match=r"^device: .*got 'cuda'; allowed: (cpu|CPU)"):
         open_backend(backend, Options(device="cuda"))
+
+
+@pytest.mark.usefixtures("stand_ins")
+def test_an_instance_of_a_gpu_becomes_the_only_one_that_is_seen(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(InvalidValueError, match=r"^device: .*allowed: cpu"):
+        open_backend("torchvision", Options(device="MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"))
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
+
+
+def test_a_real_instance_is_measured(tmp_path: Path) -> None:
+    pytest.importorskip("torchvision")
+    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False
+                            ).stdout if shutil.which("nvidia-smi") else ""
+    found = re.search(r"UUID: (MIG-[^)]+)", listed)
+    if found is None:
+        pytest.skip("no MIG instance on this machine")
+    code = ("from ramsis.profiles.measure import MeasureSettings, measure_profile, Options; "
+            f"found = measure_profile(['resnet18'], MeasureSettings('torchvision', (1,), "
+            f"options=Options(device={found[1]!r}))); "
+            "assert 'mig_device' in str(found.measurement)")
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 Build = Callable[..., Path]

@@ -164,3 +164,17 @@ def test_known_sleeping_times_are_recovered_within_five_percent() -> None:
     assert found.quantiles_ms[-1] == pytest.approx(counted.max(), rel=0.05)
     assert found.p50_ms == pytest.approx(np.quantile(counted, 0.5), rel=0.05)
     assert found.p95_ms == pytest.approx(np.quantile(counted, 0.95), rel=0.05)
+
+
+def test_a_budget_of_violations_takes_the_samples_that_it_needs() -> None:
+    """Of four requests late for each of a far sample's, at the upper end of Jeffreys' interval."""
+    assert StopRule().supporting(0.01).min_samples == 1005
+    found = StopRule(min_samples=50, max_samples=60).supporting(0.001)
+    assert found.min_samples == found.max_samples == 10_048
+    assert StopRule(min_samples=5000, max_samples=6000).supporting(0.5).min_samples == 5000
+
+
+@pytest.mark.parametrize("budget", [0.0, -0.1, 1.5, float("nan")])
+def test_a_budget_that_is_no_share_is_refused(budget: float) -> None:
+    with pytest.raises(InvalidValueError, match="max_violation: out of range"):
+        StopRule().supporting(budget)

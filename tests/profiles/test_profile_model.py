@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,3 +181,12 @@ def _sent(profile: ProfileSet) -> ProfileSet:
     received = pickle.loads(pickle.dumps(profile))
     assert isinstance(received, ProfileSet)
     return received
+
+
+@pytest.mark.parametrize("values", [{"p95_ms": 9e-5}, {"quantiles_ms": [1e-6, 1.0]},
+                                    {"mean_ms": 1.0, "min_ms": 1e-300}], ids=str)
+def test_latencies_that_rounding_would_decide_on_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match=r"too short to be told from rounding: got .*; "
+                                                r"allowed: 0\.0001 ms or more"):
+        BatchProfile(1, **values)
+    assert BatchProfile(1, p95_ms=1e-4).p95_ms == 1e-4

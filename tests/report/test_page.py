@@ -427,3 +427,17 @@ def test_policies_and_files_at_a_url_are_reported_on(
 def test_a_shipped_profile_is_reported_on_by_its_name(tmp_path: Path) -> None:
     write_report(["digits-cpu"], tmp_path / "page.html")
     assert load("digits-cpu").fingerprint in (tmp_path / "page.html").read_text()
+
+
+def test_rows_that_lack_what_may_be_missing_are_shown(tmp_path: Path, run: Run) -> None:
+    """And counts that were edited into fractions, and a key of another kind of answer."""
+    row = {"scheme": "greedy", "workers": 2.5, "workers_bound": 2, "slo_ms": 100, "gap": 1,
+           "clear": True, "cost": "much", "worker_types": "none"}
+    source, page = tmp_path / "a.json", tmp_path / "page.html"
+    source.write_text(json.dumps({"command": "capacity", "rows": [row]}))
+    ran = run("report", source, "--out", page)
+    assert (ran.code, ran.err.startswith("error")) == (0, False), ran.err
+    assert "2.5" in page.read_text()
+    del row["gap"]
+    source.write_text(json.dumps({"rows": [row]}))
+    refused(run("report", source, "--out", page), 3, "rows[0].gap", "not a number")

@@ -28,6 +28,7 @@ from ramsis.runtime import (
 from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings, Orders, Start, Ticket
 from ramsis.runtime.fronts import AsyncFront, ThreadFront
 from ramsis.runtime.policy_set import Level, Station
+from ramsis.runtime.station_queues import StationQueues
 from ramsis.sim import ConstantLoad, Fleet, Policies, RateTrace, Run, run_plan
 from ramsis.sim.experiment import SimulationSettings, simulate
 from tests.sim.samples import tiny, tiny_policy, with_table
@@ -265,6 +266,42 @@ def test_dropped_requests_may_still_be_answered_late() -> None:
     assert [ticket.request for ticket in busy.timer(80.0).drops] == ["late"]
 
 
+def test_requests_that_nobody_wants_leave_the_queues() -> None:
+    dispatcher = one(rows=[[0, 0], [0, 1]])
+    running, first, second, late = ["running"], ["first"], ["second"], ["late"]
+    dispatcher.arrive(0.0, running, 100.0)
+    dispatcher.arrive(1.0, first, 100.0)
+    dispatcher.arrive(1.0, second, 90.0)
+    orders = dispatcher.leave(2.0, [*running, *second, *late])
+    assert ([ticket.request for ticket in orders.drops], orders.starts) == (second, [])
+    assert dispatcher.queued == 1
+    assert dispatcher.finished(4.0, 0).starts[0].requests == first
+    assert dispatcher.finished(9.0, 0) == ([], [])
+
+
+def test_room_is_made_by_late_requests_and_then_those_that_are_due_last() -> None:
+    dispatcher = one(2, spare_idle=2)
+    dispatcher.arrive(0.0, ["x", "y"], 100.0)
+    dispatcher.arrive(0.0, ["z", "w"], 100.0)
+    dispatcher.arrive(1.0, ["late"], 5.0, late_until_ms=800.0)
+    dispatcher.finished(20.0, 0)  # the table drops what cannot be in time
+    dispatcher.arrive(20.0, ["u", "v"], 120.0)
+    for name, deadline_ms in (("soon", 50.0), ("far", 900.0), ("near", 400.0), ("last", 950.0)):
+        dispatcher.arrive(21.0, [name], deadline_ms)
+
+    def gone(count: int, deadline_ms: float) -> list[str]:
+        return [one.request for one in dispatcher.make_room(22.0, count, deadline_ms).drops]
+
+    assert gone(4, 500.0) == []  # there are three
+    assert gone(1, 2000.0) == ["late"]
+    assert gone(1, 2000.0) == []
+    assert set(gone(2, 400.0)) == {"far", "last"}
+    assert gone(1, 400.0) == []
+    assert dispatcher.queued == 2
+    dispatcher.arrive(23.0, ["later"], 800.0)
+    assert gone(1, 300.0) == ["later"]
+
+
 def test_a_failed_workers_batch_waits_again_or_not() -> None:
     dispatcher = one(rows=[[0, 0], [0, 1]])
     (start,) = dispatcher.arrive(0.0, ["a", "b"], 100.0).starts
@@ -302,6 +339,17 @@ def test_what_waits_for_a_worker_that_is_down_goes_to_others(dispatch: str) -> N
     assert start.requests == ["c", "d"]
     dispatcher.up(4.0, 0)
     assert dispatcher.finished(5.0, 1).starts[0].requests == ["e"]
+
+
+def test_while_a_worker_is_down_the_rule_chooses_among_the_others() -> None:
+    for dispatch in ("round-robin", "shortest-queue"):
+        station: StationQueues[str] = StationQueues(
+            dispatch, range(3), [1, 2], [0, 0, 0], [False, True, True], 0.0)
+        joined = []
+        for number in range(6):
+            station.in_system[2] += 2 * (number == 4)  # not so long that it is passed over
+            joined.append(station.join(Ticket("", number, 0.0, 100.0, 100.0)).number)
+        assert joined == [1, 2, 1, 2, 1, 2]
 
 
 def test_a_worker_that_did_not_start_cannot_finish() -> None:

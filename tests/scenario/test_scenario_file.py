@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError
+from ramsis.own import trusting
 from ramsis.scenario import (
     draw_requests,
     read_scenario,
@@ -141,8 +142,9 @@ def test_a_file_has_no_module_imported_that_the_user_does_not_name(tmp_path: Pat
         stream(workload={"load_qps": 5, "arrivals": "no_such_module:Mine"})])))
     with pytest.raises(InputFileError, match="not imported on a file's word"):
         read_scenario(path)
-    with pytest.raises(InputFileError, match="cannot import arrival process"):
-        read_scenario(path, own_arrivals="no_such_module:Mine")
+    with trusting(["no_such_module:Mine"]), \
+            pytest.raises(InputFileError, match="cannot import arrival process"):
+        read_scenario(path)
 
 
 @pytest.mark.parametrize(("changes", "message"), [

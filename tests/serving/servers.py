@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ramsis.own import trust
 from ramsis.policy import write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
@@ -71,7 +73,8 @@ def profile() -> ProfileSet:
 
 def make(folder: Path, *, loads: tuple[float, ...] = (20.0, 200.0), workers: int = 1,
          variants: str = VARIANTS, **settings: Any) -> Path:
-    """Functions, variants and policies in a folder."""
+    """Functions, variants and policies in a folder; this process trusts the functions."""
+    trust("summing:fast", "summing:slow")
     (folder / "summing.py").write_text(FUNCTIONS)
     (folder / "variants.toml").write_text(variants)
     chosen = SynthesisSettings(**{"slo_ms": 100.0, "grid": "fixed:20", "max_queue": 8,
@@ -108,7 +111,7 @@ class Running:
 
     def metric(self, name: str) -> float:
         """The sum of a metric's samples."""
-        from prometheus_client.parser import text_string_to_metric_families
+        from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
         text = self.ask("GET", "/metrics")[2].decode()
         return sum(sample.value for family in text_string_to_metric_families(text)
@@ -131,9 +134,11 @@ class Running:
 
 
 def command(folder: Path, *options: str) -> list[str]:
-    """The command line of a server."""
+    """The command line of a server that trusts its functions."""
+    functions = re.findall(r'model = "(\w+:\w+)"', (folder / "variants.toml").read_text())
     return [sys.executable, "-m", "ramsis", "serve", str(folder / "policies"), "--variants",
-            str(folder / "variants.toml"), "--port", "0", *options]
+            str(folder / "variants.toml"), "--code", ",".join(functions), "--port", "0",
+            *options]
 
 
 @contextlib.contextmanager

@@ -31,9 +31,13 @@ for name in ("aiohttp", "orjson", "starlette", "uvicorn"):
 
 @dataclass
 class Server:
-    """Adds numbers up; ``status(i)`` and ``delay_s(i)`` say how it treats the i-th request."""
+    """Adds numbers up; ``status(i)`` and ``delay_s(i)`` say how it treats the i-th request.
+
+    It compresses answers for clients that announce it, as Triton does, or ``always``.
+    """
 
     binary: bool = True
+    always: bool = False
     status: Callable[[int], int] = lambda number: 200
     delay_s: Callable[[int], float] = lambda number: 0.0
     seen: list[dict[str, Any]] = field(default_factory=list)
@@ -45,6 +49,8 @@ class Server:
 
     def application(self) -> Any:
         from starlette.applications import Starlette
+        from starlette.middleware import Middleware
+        from starlette.middleware.gzip import GZipMiddleware
         from starlette.requests import Request
         from starlette.responses import JSONResponse, Response
         from starlette.routing import Route
@@ -74,9 +80,10 @@ class Server:
                 "model_name": "sums", "parameters": {"variant": "adder", "batch": 2, "run_as": 4,
                                                      "worker": 0},
                 "outputs": [{"name": "sum", "datatype": "FP32", "shape": [1],
-                             "data": [float(numbers.sum())]}]})
+                             "data": [float(numbers.sum())]}]},
+                headers={"Content-Encoding": "gzip"} if self.always else None)
 
-        return Starlette(routes=[
+        return Starlette(middleware=[Middleware(GZipMiddleware, minimum_size=1)], routes=[
             Route("/v2", about), Route("/v2/models/sums", metadata),
             Route("/v2/models/sums/infer", infer, methods=["POST"])])
 
@@ -191,6 +198,16 @@ def test_requests_without_an_answer_fail(run: Run, serving: Callable[..., Server
     assert ran.code == 0, ran.err
     assert row(ran.out)["failed"] == 1
     assert "TimeoutError" in ran.err
+
+
+def test_compressed_answers_that_nobody_asked_for_fail_in_one_line(
+    run: Run, serving: Callable[..., Server]
+) -> None:
+    ran = run("load", serving(always=True).url, "--model", "sums", "--slo-ms", 1000, "--load", 20,
+              "--duration-s", 0.5, "--json")
+    found = row(ran.out)
+    assert found["failed"] == found["requests"]
+    assert "answer is compressed: got 'gzip'" in ran.err
 
 
 def test_classes_are_drawn_as_in_a_simulation(run: Run, serving: Callable[..., Server]) -> None:

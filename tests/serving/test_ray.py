@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 
 from ramsis.cli.main import cli
 from ramsis.serving.ray_export import yaml_text
@@ -59,7 +60,6 @@ def test_a_load_that_rises_is_met_before_it_is_there() -> None:
 
 
 def test_yaml_is_what_a_parser_of_others_reads() -> None:
-    yaml = pytest.importorskip("yaml")
     document = {"a": {"b": 1, "c": [1.5, "x: y"]}, "d": [{"e": "#", "f": {"g": True}}, {"h": []}],
                 "i": None, "j": {}}
     assert yaml.safe_load(yaml_text(document)) == document

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError
+from ramsis.own import trusting
 from ramsis.serving.policies import check_served, read_policies
 from ramsis.serving.request_log import read_request_log
 from ramsis.serving.variants import read_variants
@@ -172,7 +173,14 @@ def test_version_1_is_the_model(server: Running) -> None:
     assert server.ask("GET", "/v2/models/sums/versions/1")[0] == 200
 
 
-def test_metrics_are_read_by_prometheus_own_parser(server: Running) -> None:
+def test_metrics_are_read_by_prometheus_own_parsers(server: Running) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    _, headers, text = server.ask("GET", "/metrics", headers={"Accept": "text/plain"})
+    assert headers["content-type"].startswith("text/plain")
+    assert "ramsis_queries" in {one.name for one in text_string_to_metric_families(text.decode())}
+    assert server.ask("GET", "/metrics")[1]["content-type"].startswith(
+        "application/openmetrics-text")
     before = server.metric("ramsis_queries_total")
     server.infer([[1, 2, 3], [4, 5, 6]])
     assert server.metric("ramsis_queries_total") == before + 2
@@ -313,6 +321,20 @@ def test_a_server_does_not_start_with_a_variant_that_does_not_load(
     assert "worker 0: variant slow: not loaded: model: cannot import function" in said
 
 
+def test_functions_that_only_the_file_names_are_not_imported(
+    server: Running, tmp_path: Path
+) -> None:
+    folder = changed(server, tmp_path, '"summing:slow"', '"summing:slow"')
+    (folder / "summing.py").write_text("open('imported', 'w').close()\n")
+    words = command(folder)
+    at = words.index("--code")
+    ran = subprocess.run([*words[:at], *words[at + 2:]], cwd=folder, capture_output=True,
+                         text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert ran.returncode == 3
+    assert "allowed: --code summing:fast, where you trust that code" in ran.stderr
+    assert not (folder / "imported").exists()
+
+
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
@@ -328,7 +350,8 @@ def test_variants_that_do_not_run_or_fit_are_refused(
     found = read_variants(changed(server, tmp_path, before, after) / "variants.toml")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "summing", raising=False)
-    with pytest.raises(InputFileError, match=re.escape(said)):
+    with trusting([one.model for one in found.variants]), \
+            pytest.raises(InputFileError, match=re.escape(said)):
         Runner([asdict(one) for one in found.variants], found.inputs)
     monkeypatch.delitem(sys.modules, "summing", raising=False)
 
@@ -365,7 +388,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are(server: Running) -> None:
     asked = {name for panel in dashboard["panels"] for target in panel["targets"]
              for name in re.findall(r"ramsis_\w+", target["expr"])}
     server.infer([[1, 2, 3]])
-    text = server.ask("GET", "/metrics")[2].decode()
+    text = server.ask("GET", "/metrics", headers={"Accept": "text/plain"})[2].decode()
     known = set(re.findall(r"^# HELP (\w+)", text, re.M))
     for name in asked:
         assert {name, re.sub(r"_(bucket|sum|count)$", "", name)} & known, name

@@ -2,7 +2,7 @@
 
 Sources without an end are refused: by the length of a line, by the number of lines, and by what a
 compressed file may become. Traces shrink to between a third and a fiftieth of their length; what
-comes to more than 64 MB and to more than 250 times its own is no trace.
+comes to more than 64 MB and to more than 60 times its own is no trace.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_LINES = 200_000_000
 _BLOCK_BYTES = 8 * 1024 * 1024
 _LONGEST_LINE = 16 * 1024 * 1024
 _SMALL_BYTES = 64 * 1024 * 1024
-_MOST_EXPANDED = 250
+_MOST_EXPANDED = 60
 
 
 def open_bytes(path: Path) -> IO[bytes]:

@@ -169,11 +169,12 @@ def _digits_to_ns(values: list[str]) -> NDArray[np.int64] | None:
     if not ((year >= 1700) & (year <= 2200) & (month >= 1) & (month <= 12) & (hour < 24)
             & (minute < 60) & (second < 60)).all():
         return None
-    start = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
-    length = ((start + 1).astype("datetime64[D]") - start.astype("datetime64[D]")).astype(np.int64)
-    if not ((day >= 1) & (day <= length)).all():
+    months = (year - 1970) * 12 + month - 1
+    start, end = (some.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+                  for some in (months, months + 1))
+    days = start + day - 1
+    if not ((days >= start) & (days < end)).all():
         return None
-    days = start.astype("datetime64[D]").astype(np.int64) + day - 1
     result: NDArray[np.int64] = (
         ((days * 24 + hour) * 60 + minute) * 60 + second) * 10**9 + fraction
     return result

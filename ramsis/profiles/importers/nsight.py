@@ -150,7 +150,10 @@ def _plain(column: str) -> str:
 
 def _column(row: Row, name: str) -> tuple[str, str]:
     """A column's full name, and the unit in its brackets."""
-    full = next(key for key in row.cells if _plain(key) == name)
+    full = next((key for key in row.cells if _plain(key) == name), None)
+    if full is None:
+        raise InputFileError(describe("column is missing", where=row.at(name),
+                                      allowed=f"{name} (unit)"))
     return full, full.partition(" (")[2].rstrip(")")
 
 

@@ -76,7 +76,7 @@ def _add(models: dict[str, Measured], row: Row, name: str) -> None:
     )
     batch, step_ms = row.count("infer_batch_size"), row.positive("infer_step_time")
     expected_ms = 1000.0 * batch / row.positive("infer_samples_per_sec")
-    if not 1 / _OFF <= step_ms / expected_ms <= _OFF:
+    if not expected_ms / _OFF <= step_ms <= _OFF * expected_ms:
         raise InputFileError(
             describe("does not fit infer_samples_per_sec, so it is not the ms of a batch",
                      where=row.at("infer_step_time"), value=step_ms,

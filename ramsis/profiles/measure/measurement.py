@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
+from ramsis.own import trust
 from ramsis.profiles.file import save
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.measure.backends import (
@@ -155,6 +156,7 @@ def measure_profile(
         When the file cannot be written.
     """
     chosen = settings or MeasureSettings()
+    trust(*models, *filter(None, [chosen.options.inputs]))  # the caller names them
     backend = open_backend(chosen.backend, chosen.options)
     by_name = _by_name(backend, models)
     record = _Record(

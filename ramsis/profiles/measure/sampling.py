@@ -26,6 +26,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 import numpy as np
+from scipy.special import gammaincinv
 
 from ramsis.errors import InvalidValueError, describe
 from ramsis.garbage import without_collection
@@ -40,6 +41,7 @@ PERCENTILES = {"p95": 0.95, "p99": 0.99, "p90": 0.90, "p50": 0.50}
 
 _PROBES = 3
 _TURNS = 10
+_LATE_EACH = 4.0  # requests that a very long batch makes late, for each of its own
 
 
 class Runnable(Protocol):
@@ -100,6 +102,31 @@ class StopRule:
     def turn(self) -> int:
         """Samples that are taken in one go."""
         return math.ceil(self.min_samples / _TURNS)
+
+    def supporting(self, max_violation: float) -> StopRule:
+        """The rule with samples enough for a budget of violations, by those of each batch alone.
+
+        Were no request late in n samples, the upper end of the violation rate's interval (95 %)
+        is that of Jeffreys' for n runs without an event, times the requests that one more would
+        make late, as a share of those in such batches; taken to be four, those behind it included.
+
+        Parameters
+        ----------
+        max_violation : float
+            The budget, in (0, 1].
+
+        Raises
+        ------
+        InvalidValueError
+            The budget is out of range.
+        """
+        if not 0 < max_violation <= 1:
+            raise InvalidValueError(describe("out of range", where="max_violation",
+                                             value=max_violation,
+                                             allowed="a number above 0, at most 1"))
+        least = max(math.ceil(_LATE_EACH * float(gammaincinv(0.5, 0.975)) / max_violation),
+                    self.min_samples)
+        return replace(self, min_samples=least, max_samples=max(self.max_samples, least))
 
     def error(self, latencies_ms: Sequence[float]) -> float | None:
         """Relative error of the percentile of these samples; None for too few."""

@@ -10,13 +10,12 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from html import escape
 from importlib import resources
 from typing import Any
 
 from ramsis import __version__
 from ramsis.report.page.parts import Figure, Note, Part, Section, Table
-from ramsis.tables import html_table
+from ramsis.tables import escape, html_table
 
 __all__ = ["page_text"]
 

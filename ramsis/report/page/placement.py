@@ -53,7 +53,10 @@ def placement_section(path: Path, name: str) -> Section:
         "accuracy", "worst_latency_ms"), texts=("name",))
     demand = {family.name: family.demand_qps for family in problem.families}
     rows: list[dict[str, Any]] = []
-    bars: dict[str, list[Entry]] = {one.name: [] for one in problem.worker_types}
+    used = {group.worker_type for group in found.groups}
+    bars: dict[str, list[Entry]] = {
+        one.name: [] for one in problem.instance_types
+        if one.name in used or one in problem.worker_types}
     for group in found.groups:
         count = len(group.workers)
         for use in group.uses:
@@ -65,7 +68,7 @@ def placement_section(path: Path, name: str) -> Section:
                 "memory": group.memory_mb / group.memory_limit_mb})
             bars[group.worker_type].append((use.family, count / len(group.uses),
                                             " + ".join(use.variants)))
-    for one in problem.worker_types:
+    for one in (item for item in problem.worker_types if item.partitions is None):
         unused = one.count - sum(len(group.workers) for group in found.groups
                                  if group.worker_type == one.name)
         if unused > 0:

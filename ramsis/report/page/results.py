@@ -32,7 +32,7 @@ _SIMULATED = (
     Column("effective_accuracy", "effective acc.", ".4f"),
     Column("effective_accuracy_half_width", "±", ".4f"),
     Column("expected_effective_accuracy", "promised", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"),
     Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
 
 
@@ -122,9 +122,11 @@ _CAPACITY = (
     Column("violation_rate_half_width", "±", ".4%"),
     Column("effective_accuracy", "effective acc.", ".4f"), Column("clear_word", "clear"))
 
-def capacity_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
-    """The fewest workers, or the cheapest, against the bound."""
-    typed = "worker_types" in rows[0]
+
+def capacity_section(
+    document: Mapping[str, Any], rows: Rows, source: str, *, typed: bool = False
+) -> Section:
+    """The fewest workers, or of several types the cheapest, against the bound."""
     rows = [{**row, "clear_word": "yes" if row.get("clear") is True else "no",
              **({"mix": ", ".join(f"{name}: {count}" for name, count
                                   in row["worker_types"].items() if count)} if typed else {})}

@@ -31,6 +31,11 @@ def checked_rows(
     mappings : sequence of str
         Keys of mappings of names to numbers, which may be missing.
 
+    Returns
+    -------
+    list of dict
+        The rows; optional numbers that are missing are None, and mappings empty.
+
     Raises
     ------
     InputFileError
@@ -58,7 +63,8 @@ def checked_rows(
             if not isinstance(value, Mapping) or not all(map(_is_number, value.values())):
                 raise InputFileError(describe("not numbers by name", where=f"{place}.{key}",
                                               value=value))
-    return [dict(row) for row in rows]
+    absent = dict.fromkeys(optional) | {key: {} for key in mappings}
+    return [{**absent, **row} for row in rows]
 
 
 def _is_number(value: object) -> bool:

@@ -41,7 +41,7 @@ _TABLES: Mapping[str, Callable[[Path, str], Section]] = {
 """Of a sweep, and what shows each."""
 _SWEEP_NAMES = (*_TABLES, RECORD_NAME)
 _RATES = ("effective_accuracy", "violation_rate")
-_MAYBE = ("load_qps", "upper_bound", "accuracy", "expected_accuracy",
+_MAYBE = ("load_qps", "upper_bound", "certified_gap", "accuracy", "expected_accuracy",
           "expected_effective_accuracy", "expected_violation_rate", "response_p99_ms",
           "utilisation", "effective_accuracy_half_width", "violation_rate_half_width",
           "accuracy_half_width", "duration_s", "seeds")
@@ -199,7 +199,7 @@ def _capacity_of(
     rows = checked_rows(document, str(path), numbers=numbers, texts=("scheme",), optional=(
         *_MAYBE, *_RATES, "max_violation", "min_accuracy", "min_effective_accuracy"),
         mappings=mappings)
-    return capacity_section(document, rows, name)
+    return capacity_section(document, rows, name, typed=bool(mappings))
 
 
 def _cluster(path: Path, document: Mapping[str, Any], name: str) -> Section:
@@ -242,7 +242,7 @@ _ROWS: tuple[tuple[tuple[str, ...], _Reader], ...] = (
     (("family", "placement_effective_accuracy"), _placed),
     (("family", "router_to_node_p95_ms"), _played), (("scheduler", "in_time"), _cluster),
     (("policy", "simulated_goodput_rps", "bound_rps"), _sharing),
-    (("violation_price", "expected_violation_rate"), _frontier),
     (("label", "violation_rate"), _simulation),
+    (("violation_price", "expected_violation_rate"), _frontier),
 )
 """By keys of the first row."""

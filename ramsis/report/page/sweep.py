@@ -39,6 +39,7 @@ _METRICS: tuple[tuple[str, str, dict[str, Any]], ...] = (
                                                   "bound": "upper_bound"}),
     ("violation_rate", "violations", {"half": "violation_rate_half_width", "percent": True}),
     ("accuracy", "accuracy in time", {"half": "accuracy_half_width"}),
+    ("certified_gap", "certified gap", {"percent": True}),
     ("response_p99_ms", "p99 of the response (ms)", {}),
     ("utilisation", "utilisation", {"percent": True}),
     ("expected_effective_accuracy", "effective accuracy promised", {"bound": "upper_bound"}),
@@ -49,7 +50,7 @@ _COLUMNS = (
     Column("effective_accuracy", "effective acc.", ".4f"),
     Column("effective_accuracy_half_width", "±", ".4f"),
     Column("expected_effective_accuracy", "promised", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"),
     Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
 
 Rows = Sequence[Mapping[str, Any]]

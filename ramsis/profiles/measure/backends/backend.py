@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -13,7 +14,11 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, describe
 
-__all__ = ["Backend", "LoadedModel", "Options", "Published", "library", "unknown_model"]
+__all__ = ["MIG", "Backend", "LoadedModel", "Options", "Published", "library", "unknown_model"]
+
+
+MIG = "MIG-"
+"""What the names of MIG instances begin with."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Options:
     threads : int
         Threads of one run, from 1.
     device : str
-        ``"cpu"`` or ``"cuda"``.
+        ``"cpu"``, ``"cuda"``, or the name of a MIG instance, ``"MIG-UUID"``.
     dimensions : Mapping
         Sizes of an ONNX model's named dimensions, the batch's aside.
     tokens : int
@@ -46,6 +51,16 @@ class Options:
     inputs: str | None = None
     outputs: tuple[str, ...] = ()
     weights: str | None = None
+
+    def seen_device(self) -> str:
+        """``"cpu"`` or ``"cuda"``; a MIG instance becomes the only GPU that CUDA sees.
+
+        Has to be called before CUDA starts.
+        """
+        if not self.device.startswith(MIG):
+            return self.device
+        os.environ["CUDA_VISIBLE_DEVICES"] = self.device
+        return "cuda"
 
 
 def _only_or_all(arrays: Mapping[str, NDArray[Any]]) -> Any:

@@ -51,7 +51,8 @@ def _found(name: str) -> Callable[[Any], Any]:
     if not module_name or not attribute:
         raise InvalidValueError(describe("not the name of a function", where="model", value=name,
                                          allowed="module:function"))
-    function = own(name, "function", where="model", error=InvalidValueError)
+    function = own(name, "function", where="model", error=InvalidValueError,
+                   option="--code")
     if not callable(function):
         raise InvalidValueError(describe("not callable", where="model", value=name,
                                          allowed="module:function"))

@@ -37,7 +37,7 @@ class Onnx:
     def __init__(self, options: Options) -> None:
         self._runtime = library("onnxruntime", "measure")
         self._options = options
-        self._provider = _PROVIDERS[options.device]
+        self._provider = _PROVIDERS[options.seen_device()]
         available = self._runtime.get_available_providers()
         if self._provider not in available:
             raise InvalidValueError(

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.profiles.measure.backends.backend import LoadedModel, Options, library
+from ramsis.profiles.measure.backends.backend import MIG, LoadedModel, Options, library
 
 __all__ = ["Torch"]
 
@@ -18,10 +18,15 @@ class Torch:
 
     def __init__(self, options: Options) -> None:
         self.torch = library("torch", "torch")
-        self.device, self._weights = options.device, options.weights
+        if options.device.startswith(MIG) and self.torch.cuda.is_initialized():
+            raise InvalidValueError(describe("CUDA runs already, and cannot change its GPU",
+                                             where="device", value=options.device,
+                                             allowed="a process of its own"))
+        self.device, self._weights = options.seen_device(), options.weights
+        self._named = options.device
         if self.device == "cuda" and not self.torch.cuda.is_available():
             raise InvalidValueError(describe("PyTorch finds no GPU", where="device",
-                                             value="cuda", allowed="cpu"))
+                                             value=options.device, allowed="cpu"))
         self.torch.set_num_threads(options.threads)
         self.torch.manual_seed(0)
 
@@ -31,7 +36,8 @@ class Torch:
         if self.device == "cpu":
             return {"device": "cpu"}
         return {"device": "cuda", "gpu": self.torch.cuda.get_device_name(),
-                "cuda": self.torch.version.cuda}
+                "cuda": self.torch.version.cuda,
+                **({"mig_device": self._named} if self._named != "cuda" else {})}
 
     def loaded(
         self, network: Any, prepare: Callable[[int], Any], input_shape: object

@@ -1,0 +1,317 @@
+"""Limits on connections: what a client may send, and how long it may take.
+
+uvicorn limits neither the head of a request nor the time until the request is whole. Here a
+connection *owes* from its beginning, or from the first byte of a request, until that request is
+whole. One that owes for too long, or whose head gets too long, is closed. Where there are too many
+connections, or too many bytes of requests that are not whole, the one that has owed longest makes
+room, and else the one that has been idle longest. A connection whose request is whole is left
+alone, unless its client does not read the answer. When a client leaves, what works on its answer
+is cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ramsis.errors import check_number_of, check_positive
+
+__all__ = ["Connection", "ConnectionLimits", "Connections"]
+
+_EACH_S = 0.25
+_LINGER_S = 2.0
+_DISCARDED = 1 << 20
+"""So many bytes, or so long, a connection is read that was refused: it would not see why, else."""
+_REFUSAL = (b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+            b"connection: close\r\n\r\n%s")
+_PIPELINED = 8
+"""Requests of a connection that are answered one after the other."""
+_LINE = 4
+"""Bytes of a header besides its name and value."""
+_FRAMING = 8
+"""Bytes of chunked encoding for one of the body."""
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """What connections may take.
+
+    Parameters
+    ----------
+    connections
+        How many at once.
+    head_bytes
+        Largest head of a request: its first line and its headers.
+    head_s
+        Time for the head of a request, and of a connection until its first.
+    request_s
+        Time for a whole request, and for a client to read an answer.
+    pending_bytes
+        Bytes of all requests together that are not whole.
+
+    Raises
+    ------
+    InvalidValueError
+        A number or a time out of range.
+    """
+
+    connections: int = 2048
+    head_bytes: int = 1 << 15
+    head_s: float = 10.0
+    request_s: float = 30.0
+    pending_bytes: int = 1 << 26
+
+    def __post_init__(self) -> None:
+        check_positive(head_s=self.head_s, request_s=self.request_s)
+        for name in ("connections", "head_bytes", "pending_bytes"):
+            check_number_of(name, getattr(self, name))
+
+
+class Connections:
+    """All connections of a server.
+
+    Parameters
+    ----------
+    limits
+    """
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        self._open, self._pending_bytes = 0, 0
+        self._owing: dict[Connection, float] = {}  # since when, the longest first
+        self._idle: dict[Connection, None] = {}  # the longest first
+        self._unread: dict[Connection, float] = {}  # since when an answer is not taken
+
+    def protocol(self) -> type[asyncio.Protocol]:
+        """What uvicorn makes for each connection."""
+        return type("LimitedConnection", (Connection,), {"group": self})
+
+    def opened(self, connection: Connection) -> None:
+        """A connection has come; another may have to go."""
+        self._open += 1
+        self._owing[connection] = connection.loop.time()
+        if self._open > self.limits.connections:
+            self._make_room()
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self._open -= 1
+        for those in (self._owing, self._idle, self._unread):
+            those.pop(connection, None)
+
+    def settle(self, connection: Connection, *, owes: bool, idle: bool) -> None:
+        """What a connection does now, which is not what it did."""
+        if owes:
+            self._owing[connection] = connection.loop.time()
+        else:
+            self._owing.pop(connection, None)
+        if idle:
+            self._idle[connection] = None
+        else:
+            self._idle.pop(connection, None)
+
+    def received(self, count: int) -> None:
+        """So many more bytes of requests that are not whole are held, or fewer."""
+        self._pending_bytes += count
+        while self._pending_bytes > self.limits.pending_bytes and self._make_room():
+            pass
+
+    def unread(self, connection: Connection, is_unread: bool = True) -> None:
+        """An answer waits for its client to read, or does not."""
+        if is_unread:
+            self._unread.setdefault(connection, connection.loop.time())
+        else:
+            self._unread.pop(connection, None)
+
+    async def watch(self) -> None:
+        """Close those that take too long, until cancelled."""
+        limits, loop = self.limits, asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_EACH_S)
+            for connection, since_s in list(self._owing.items()):
+                owes_s = loop.time() - since_s
+                if owes_s < limits.head_s:
+                    break
+                if connection.in_head:
+                    connection.refuse(b"408 Request Timeout", b"the headers took too long")
+                elif owes_s > limits.request_s + _LINGER_S:  # the application has said so
+                    connection.abort()
+            for connection, since_s in list(self._unread.items()):
+                if loop.time() - since_s > limits.request_s:
+                    connection.abort()
+
+    def _make_room(self) -> bool:
+        """Close a connection; False where all have whole requests."""
+        those: Any = self._owing if len(self._owing) > 1 or not self._idle else self._idle
+        for connection in those:
+            del those[connection]
+            connection.abort()
+            return True
+        return False
+
+
+class Connection(HttpToolsProtocol):
+    """A connection under limits; :meth:`Connections.protocol` makes its class.
+
+    Attributes
+    ----------
+    in_head
+        Whether what comes next belongs to the head of a request.
+    answering
+        What works on the answer.
+    """
+
+    group: Connections
+    in_head = True
+    answering: asyncio.Task[Any] | None = None
+    _whole = False  # whether all requests that have begun are whole
+    _refused = False
+    _owes, _idles = True, False  # as the group knows
+    _seen = _body = _beside = _pending = _discarded = 0  # bytes
+
+    def connection_made(self, transport: Any) -> None:
+        """Count it."""
+        self._cycles = deque[Any]()
+        super().connection_made(transport)
+        self.group.opened(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End what works on its answer."""
+        super().connection_lost(exc)
+        for cycle in self._cycles:  # not the last alone
+            cycle.disconnected = True
+        self._hold(-self._pending)
+        self.group.closed(self)
+        if self.answering is not None:
+            self.answering.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Read, and count what is not a body."""
+        if self._refused:
+            self._discarded += len(data)
+            if self._discarded > _DISCARDED:
+                self.abort()
+            return
+        body = self._body
+        self._beside = self._seen = self._beside + len(data)
+        HttpToolsProtocol.data_received(self, data)
+        if self._whole:
+            if self._pending:
+                self._hold(-self._pending)
+        else:
+            self._beside -= self._body - body
+            if self._beside > self.group.limits.head_bytes + _FRAMING * self._body:
+                self._refuse_head()
+            else:
+                self._hold(len(data))
+        self._settle()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        HttpToolsProtocol.on_message_begin(self)
+        self._whole = False
+
+    def on_headers_complete(self) -> None:
+        """The head of a request is whole; headers after a body are left out."""
+        self.in_head = False
+        if self._seen > self.group.limits.head_bytes and self._head() > (
+                self.group.limits.head_bytes):
+            self._refuse_head()
+        if not self._refused:
+            self.scope["state"]["connection"] = self
+            HttpToolsProtocol.on_headers_complete(self)
+            self.headers = []
+            self._cycles.append(self.cycle)
+            if len(self._cycles) > _PIPELINED:
+                self.abort()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body has come."""
+        self._body += len(body)
+        if not self._refused:
+            HttpToolsProtocol.on_body(self, body)
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        self._whole = self.in_head = True
+        self._body = self._beside = 0
+        if not self._refused:
+            HttpToolsProtocol.on_message_complete(self)
+
+    def on_response_complete(self) -> None:
+        """An answer is given; if its request is not whole, the rest of it is not awaited long."""
+        HttpToolsProtocol.on_response_complete(self)
+        self._cycles.popleft()
+        if self.transport.is_closing():
+            self.group.unread(self)
+        elif not self.in_head:
+            self.loop.call_later(_LINGER_S, self._end_of, self.cycle)
+        self._settle()
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        super().pause_writing()
+        self.group.unread(self)
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        self.group.unread(self, self.transport.is_closing())
+
+    def timeout_keep_alive_handler(self) -> None:
+        """It was idle for too long."""
+        super().timeout_keep_alive_handler()
+        self.group.unread(self)
+
+    def refuse(self, status: bytes, reason: bytes) -> None:
+        """Answer with an error, read a little more so that it arrives, and close."""
+        self._refused = True
+        self._hold(-self._pending)
+        said = b'{"error":"%s"}' % reason
+        self.transport.write(_REFUSAL % (status, len(said), said))
+        self._say(owes=False, idle=False)
+        self.group.unread(self)
+        self.loop.call_later(_LINGER_S, self.abort)
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._hold(-self._pending)
+        self.transport.abort()
+
+    def _refuse_head(self) -> None:
+        self.refuse(b"431 Request Header Fields Too Large",
+                    b"headers of more than %d bytes" % self.group.limits.head_bytes)
+
+    def _end_of(self, cycle: object) -> None:
+        if self.cycle is cycle and not self.in_head:
+            self.abort()
+
+    def _hold(self, count: int) -> None:
+        if count:
+            self._pending += count
+            self.group.received(count)
+
+    def _settle(self) -> None:
+        """Say whether it owes, is idle, or waits for an answer."""
+        if self._refused or self.transport.is_closing():
+            return
+        cycle = self.cycle
+        answered = cycle is None or cycle.response_complete
+        if not answered and not cycle.more_body:
+            self._say(owes=False, idle=False)
+        else:  # bytes between requests end the time to be idle, and count as a request's first
+            idle = self._whole and self.timeout_keep_alive_task is not None
+            self._say(owes=not idle, idle=idle)
+
+    def _say(self, *, owes: bool, idle: bool) -> None:
+        if owes is not self._owes or idle is not self._idles:
+            self._owes, self._idles = owes, idle
+            self.group.settle(self, owes=owes, idle=idle)
+
+    def _head(self) -> int:
+        """Bytes of the first line and the headers."""
+        return len(self.url) + sum(len(name) + len(value) + _LINE for name, value in self.headers)

@@ -1,0 +1,123 @@
+"""Commands in a folder whose files are named as libraries are, and as this project's own.
+
+Each file notes that it was imported. The commands start processes of several kinds; none may run
+one of the files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from ramsis import profiles
+from ramsis.runtime.replan import Replanner
+from tests.serving.servers import make, profile
+
+__all__ = ["COMMANDS", "Imported", "by_module", "plant", "replanned", "run_planted"]
+
+_THIRD = ("numpy", "scipy", "numba", "click", "rich", "pandas", "highspy", "networkx", "pulp",
+          "jsonschema", "orjson", "uvicorn", "uvloop", "starlette", "httptools", "h11", "ray",
+          "prometheus_client", "onnxruntime", "psutil", "ramsis", "placement_milp", "tests",
+          "sitecustomize", "usercustomize", "__mp_main__", "tomli", "zstandard", "fsspec")
+_NOTES = """import os, sys
+with open(os.environ["PLANTED"], "a") as stream:
+    stream.write(f"{__name__} in {sys.argv}\\n")
+"""
+_SMALL = ("--profiles", "profile.json", "--slo-ms", "100", "--workers", "1", "--grid", "fixed:10",
+          "--max-queue", "4", "--headroom", "0")
+_SPEC = """profiles = "profile.json"
+workers = [1, 2]
+slo_ms = 100
+load_qps = 50
+scheme = "jellyfish-plus"
+duration_s = 0.2
+seeds = 1
+"""
+_SERVE = ("serve", "serving/policies", "--variants", "serving/variants.toml", "--code",
+          "summing:fast,summing:slow")
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "generate": ("generate", *_SMALL, "--load", "50,100", "--out", "made", "--processes", "2"),
+    "sweep": ("sweep", "sweep.toml", "--out", "swept", "--processes", "2"),
+    "serve --check": (*_SERVE, "--check"),
+    "serve --calibrate": (*_SERVE, "--calibrate", "calibrated.json", "--calibrate-seconds", "0.2"),
+}
+
+
+class Imported(NamedTuple):
+    """A command that imported what it should not, or failed."""
+
+    command: str
+    what: str
+
+
+def plant(folder: Path) -> Path:
+    """A folder with such files beside good input."""
+    folder.mkdir(parents=True)
+    for name in {*sys.stdlib_module_names, *_THIRD}:
+        (folder / f"{name}.py").write_text(_NOTES)
+    profiles.save(profile(), folder / "profile.json")
+    (folder / "sweep.toml").write_text(_SPEC)
+    (folder / "serving").mkdir()
+    make(folder / "serving")
+    for name in _THIRD:  # the variants' functions are looked for there
+        (folder / "serving" / f"{name}.py").write_text(_NOTES)
+    return folder
+
+
+def run_planted(folder: Path) -> Iterator[Imported]:
+    """Run the commands in the folder, by a console script as installers write it."""
+    script = folder.with_name("ramsis-script")  # not python -P, which child processes inherit
+    script.write_text(
+        "from ramsis.__main__ import main\nif __name__ == '__main__':\n    main()\n")
+    for name, words in COMMANDS.items():
+        environment = {**os.environ, "PLANTED": str(folder / "planted.txt")}
+        ran = subprocess.run([sys.executable, str(script), *words], cwd=folder,
+                             env=environment, capture_output=True, text=True, timeout=300)
+        if ran.returncode:
+            yield Imported(name, f"exit code {ran.returncode}: {ran.stderr[-300:]}")
+        yield from _notes(folder, name)
+
+
+def by_module(folder: Path) -> Iterator[Imported]:
+    """``python -m ramsis`` there: what Python imports before this package is not looked at."""
+    environment = {**os.environ, "PLANTED": str(folder / "planted.txt")}
+    kept = {"csv", "gzip", "heapq", "json", "random", "signal", "struct", "tomllib", *_THIRD}
+    with tempfile.TemporaryDirectory() as other:
+        copied = Path(other) / "planted"
+        shutil.copytree(folder, copied)
+        for path in copied.glob("*.py"):
+            if path.stem not in kept or path.stem == "ramsis":
+                path.unlink()
+        for name in ("generate", "sweep"):
+            ran = subprocess.run(
+                [sys.executable, "-m", "ramsis", *COMMANDS[name], "--out", "by-module"],
+                cwd=copied, env=environment, capture_output=True, text=True, timeout=300)
+            if ran.returncode:
+                yield Imported(f"python -m: {name}",
+                               f"exit code {ran.returncode}: {ran.stderr[-300:]}")
+    yield from _notes(folder, "python -m")
+
+
+def replanned(folder: Path) -> Iterator[Imported]:
+    """Have the replanner make a set; the process of this test is to be in the folder."""
+    errors: list[Exception] = []
+    os.environ["PLANTED"] = str(folder / "planted.txt")
+    with Replanner("serving/policies", _SMALL, on_error=errors.append) as replanner:
+        replanner.plan_set("replanned", _SMALL, [60.0])
+        if not replanner.wait(300) or errors:
+            yield Imported("replanner", f"failed: {errors}")
+    yield from _notes(folder, "replanner")
+
+
+def _notes(folder: Path, command: str) -> Iterator[Imported]:
+    noted = folder / "planted.txt"
+    if noted.exists():
+        for line in sorted(set(noted.read_text().splitlines())):
+            yield Imported(command, f"imported {line}")
+        noted.unlink()

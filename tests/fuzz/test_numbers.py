@@ -1,0 +1,15 @@
+"""A dozen settings that nobody would type; ``make fuzz N=300`` tries many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.numbers import findings, setting_of
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whole_commands_keep_what_they_state(seed: int, tmp_path: Path) -> None:
+    setting = setting_of(seed, quick=True)
+    assert findings(setting, tmp_path) == [], setting.words

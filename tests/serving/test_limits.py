@@ -1,0 +1,297 @@
+"""One request, or many that are not whole, keep nobody else from being answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.serving.servers import Running, make, running
+
+for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
+    pytest.importorskip(library)
+
+INFER = b"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(tmp_path_factory.mktemp("limits"), workers=1, slo_ms=500.0)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[Running]:
+    with running(folder, "--slots", "64", "--max-connections", "20", "--header-timeout-s", "0.5",
+                 "--request-timeout-s", "1", "--max-header-kb", "8", "--max-body-mb", "1",
+                 "--max-json-mb", "0.5", "--max-pending-mb", "2") as found:
+        yield found
+
+
+def opened(server: Running, sent: bytes = b"") -> socket.socket:
+    client = socket.create_connection((server.host, server.port), timeout=10)
+    client.sendall(sent)
+    return client
+
+
+def said(client: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    found = b""
+    with contextlib.suppress(ConnectionError):
+        while part := client.recv(65536):
+            found += part
+    return found
+
+
+def whole(document: Any, *headers: str) -> bytes:
+    body = json.dumps(document).encode()
+    lines = "".join(f"{header}\r\n" for header in headers).encode()
+    return INFER + lines + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def queries(count: int, **parameters: Any) -> dict[str, Any]:
+    return {"inputs": [{"name": "x", "datatype": "FP32", "shape": [count, 3],
+                        "data": [1.0] * (3 * count)}], "parameters": parameters}
+
+
+def metric_is(server: Running, name: str, wanted: float) -> bool:
+    ends = time.monotonic() + 5.0
+    while server.metric(name) != wanted and time.monotonic() < ends:
+        time.sleep(0.02)
+    return server.metric(name) == wanted
+
+
+@pytest.mark.parametrize("parameters", [
+    {"deadline_ms": 0.001, "late_ms": 1e308}, {"deadline_ms": 1e308}, {"timeout": 1e18},
+    {"late_ms": 600_001}])
+def test_a_time_without_end_is_refused(server: Running, parameters: dict[str, Any]) -> None:
+    status, found = server.infer([[1, 2, 3]], parameters=parameters)
+    assert (status, "not a length of time" in found["error"]) == (400, True)
+    assert "up to 6" in found["error"]
+
+
+def test_a_request_that_takes_all_room_makes_way_for_others(server: Running) -> None:
+    """Its deadline is past, and it waits for a late answer."""
+    with opened(server, whole(queries(64, deadline_ms=0.001, late_ms=600_000))) as greedy:
+        time.sleep(0.1)
+        assert {server.infer([[1, 2, 3]])[0] for _ in range(3)} == {200}
+        assert b" 503 " in greedy.recv(1000)
+    assert metric_is(server, "ramsis_queued", 0)
+
+
+def test_what_waits_for_a_client_that_has_left_is_given_up(server: Running) -> None:
+    """None of it runs."""
+    with opened(server, whole(queries(60, deadline_ms=600_000))):
+        time.sleep(0.05)
+    assert metric_is(server, "ramsis_queued", 0)
+    assert server.infer([[1, 2, 3]])[0] == 200
+
+
+def test_headers_without_end_are_refused(server: Running) -> None:
+    for endless in (INFER + b"X: " + b"a" * 20_000, INFER + b"X: a\r\n" * 5_000,
+                    b"POST /" + b"a" * 20_000,
+                    INFER + b"X: " + b"a" * 9_000 + b"\r\nContent-Length: 2\r\n\r\n{}"):
+        with opened(server, endless) as client:
+            assert client.recv(1000).startswith(b"HTTP/1.1 431 ")
+    chunked = INFER + b"Transfer-Encoding: chunked\r\n\r\n"
+    for endless in (b"1;" + b"a" * 20_000, b"0\r\nX: " + b"a" * 20_000,
+                    b"0\r\n" + b"X: a\r\n" * 5_000):
+        with opened(server, chunked + endless) as client:
+            assert client.recv(1000).startswith(b"HTTP/1.1 431 ")
+    assert server.infer([[1, 2, 3]])[0] == 200
+
+
+def test_a_head_that_is_not_ended_is_not_waited_for(server: Running) -> None:
+    for start in (b"", b"\r\n", INFER):
+        begun = time.monotonic()
+        with opened(server, start) as client:
+            for _ in range(2):
+                time.sleep(0.1)
+                client.sendall(b"X: a\r\n" if start == INFER else start)
+            assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
+        assert 0.4 < time.monotonic() - begun < 5
+
+
+def test_bytes_between_requests_do_not_keep_a_connection_open(server: Running) -> None:
+    with opened(server, b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n") as client:
+        assert b"200" in client.recv(1000)
+        begun = time.monotonic()
+        client.sendall(b"\r\n")
+        # The first answer's body may come in a packet of its own, so all is read.
+        assert b" 408 " in said(client)
+    assert time.monotonic() - begun < 5
+
+
+def test_bodies_without_end_are_refused(server: Running) -> None:
+    with opened(server, INFER + b"Content-Length: 500\r\n\r\n{") as client:
+        assert b" 408 " in client.recv(1000)
+    with opened(server, INFER + b"Transfer-Encoding: chunked\r\n\r\n") as client:
+        begun = time.monotonic()
+        with contextlib.suppress(OSError):
+            while time.monotonic() < begun + 20:
+                client.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
+        assert time.monotonic() - begun < 10
+    assert server.infer([[1, 2, 3]])[0] == 200
+
+
+def test_connections_that_owe_a_request_make_room(server: Running) -> None:
+    """More than there may be; others are answered, and the system's files do not run out."""
+    with contextlib.ExitStack() as stack:
+        for start in (b"", INFER, INFER + b"Content-Length: 9\r\n\r\n{"):
+            for _ in range(30):
+                stack.enter_context(opened(server, start))
+                assert server.infer([[1, 2, 3]])[0] == 200
+
+
+def test_idle_connections_make_room(server: Running) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(30):
+            client = stack.enter_context(opened(
+                server, b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"))
+            assert b"200" in client.recv(1000)
+        assert server.infer([[1, 2, 3]])[0] == 200
+
+
+def test_bodies_that_are_not_whole_share_what_they_may_take(server: Running) -> None:
+    """Of four with 0.9 MB each the first two are closed."""
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(opened(
+            server, INFER + b"Inference-Header-Content-Length: 10\r\n"
+            b"Content-Length: 1000000\r\n\r\n" + b" " * 900_000)) for _ in range(4)]
+        time.sleep(0.3)
+        assert server.infer([[1, 2, 3]])[0] == 200
+        open_still = []
+        for client in clients:
+            client.settimeout(0.05)
+            try:
+                open_still.append(bool(client.recv(1000)))
+            except TimeoutError:
+                open_still.append(True)
+            except ConnectionError:
+                open_still.append(False)
+        assert open_still == [False, False, True, True]
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0" * 5000, "²", "٣", "-1", "1e3"])
+def test_a_length_of_any_form_is_read_or_refused(server: Running, number: str) -> None:
+    text = whole({}, f"Inference-Header-Content-Length: {number}".encode().decode("latin-1"))
+    with opened(server, text) as client:
+        assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("data", [
+    ["x" * 100_000] + [""] * 191, [["x" * 100_000, "", ""], *[["", "", ""]] * 63], [[[]]] * 50_000,
+    json.loads("[" * 900 + "]" * 900), [{}] * 40_000, ["x"] * 3, [1, 2, None], [7] * 100_000])
+def test_data_that_would_take_all_memory_are_refused(server: Running, data: Any) -> None:
+    begun = time.monotonic()
+    document = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [64, 3], "data": data}]}
+    with opened(server, whole(document)) as client:
+        assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
+    assert time.monotonic() - begun < 2
+
+
+def test_large_bodies_wait_for_their_turns_and_not_all_of_them() -> None:
+    """Whole as they are, they would be held until they are read."""
+    from ramsis.serving.app import _Infer  # starlette may be missing
+    from ramsis.serving.protocol import RequestLimits
+    from ramsis.serving.tensors import TensorSpec
+
+    pool = SimpleNamespace(inputs=(TensorSpec("x", "FP32", (3,)),), outputs=())
+    infer = _Infer(cast(Any, SimpleNamespace(pool=pool)), 10_000, 3_000, 1.0, RequestLimits())
+    body = json.dumps(queries(40)).encode().ljust(1_000)
+
+    async def several() -> list[Any]:
+        found = await asyncio.gather(*(infer._parsed_in_turn({}, body) for _ in range(5)),
+                                     return_exceptions=True)
+        return [*found, await infer._parsed_in_turn({}, body)]
+
+    kinds = [type(one).__name__ for one in asyncio.run(several())]
+    assert kinds == [*["InferRequest"] * 3, *["OverloadedError"] * 2, "InferRequest"]
+
+
+def test_small_requests_have_turns_between_large_ones() -> None:
+    """Half of the time and more, so that none waits for several large ones."""
+    from ramsis.serving.app import _Infer  # starlette may be missing
+    from ramsis.serving.protocol import InferRequest, RequestLimits
+
+    class Slow(_Infer):
+        busy_s = 0.0
+
+        def _parsed(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
+            begun = time.monotonic()
+            time.sleep(0.02)
+            self.busy_s += time.monotonic() - begun
+            return InferRequest("", [], 0, None, 0.0, {})
+
+    infer = Slow(cast(Any, None), 10_000, 10_000, 1.0, RequestLimits())
+
+    async def several() -> float:
+        begun = time.monotonic()
+        await asyncio.gather(*(infer._parsed_in_turn({}, b"") for _ in range(6)))
+        return time.monotonic() - begun
+
+    assert asyncio.run(several()) > 1.7 * infer.busy_s
+
+
+@pytest.mark.slow
+def test_an_answer_that_is_not_read_is_not_kept(server: Running) -> None:
+    """A client that sends on and on and reads nothing is closed."""
+    asked = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect((server.host, server.port))
+        client.settimeout(20)
+        ends, closed = time.monotonic() + 30, False
+        while not closed and time.monotonic() < ends:
+            try:
+                client.sendall(asked)
+            except ConnectionError:
+                closed = True
+            time.sleep(0.002)
+        assert closed
+    assert server.infer([[1, 2, 3]])[0] == 200
+    assert "Traceback" not in (server.folder / "stderr.txt").read_text()
+
+
+def test_requests_behind_each_other_are_answered_in_turn_if_they_are_few(
+    server: Running,
+) -> None:
+    asked = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    with opened(server, 5 * asked) as client:
+        found, ends = b"", time.monotonic() + 5
+        while found.count(b"{\"live\":true}") < 5 and time.monotonic() < ends:
+            found += client.recv(1000)
+        assert found.count(b"{\"live\":true}") == 5
+    with opened(server, 5000 * asked) as client:
+        assert said(client).count(b"200 OK") < 20
+
+
+def test_stopping_takes_no_longer_than_it_is_given(folder: Path) -> None:
+    """Not with requests that wait long, nor with some that are not whole."""
+    with running(folder, "--drain-s", "1", "--batch-timeout-s", "30") as server, \
+            opened(server) as hung, opened(server, INFER) as half, \
+            opened(server, INFER + b"Content-Length: 9\r\n\r\n{") as body, \
+            opened(server, whole(queries(500, deadline_ms=600_000))) as many:
+        hung.sendall(whole({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3],
+                                        "data": [777.0, 0, 0]}]}))
+        time.sleep(0.3)
+        begun = time.monotonic()
+        server.process.terminate()
+        answers: list[bytes] = []
+        threads = [threading.Thread(target=lambda one=one: answers.append(said(one)))
+                   for one in (hung, half, body, many)]
+        for thread in threads:
+            thread.start()
+        assert server.process.wait(20) == 0
+        assert time.monotonic() - begun < 2.0
+        for thread in threads:
+            thread.join(10)
+    assert sum(b" 50" in one for one in answers) >= 2  # those that were whole

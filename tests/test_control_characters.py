@@ -1,0 +1,81 @@
+"""Names with characters that a terminal obeys are refused where they are read, others escaped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramsis import profiles, runtime
+from ramsis.errors import InputFileError, describe, printable
+from ramsis.files import canonical_json
+from ramsis.policy import read
+from ramsis.scenario import read_scenario
+from ramsis.serving.variants import read_variants
+from ramsis.tables import Column, csv_text, html_table
+from tests.cli.command import Run
+from tests.policy.samples import document
+
+ODD = {"escape": "a\x1b[31mb", "right to left": "a\u202eb", "nul": "a\x00b", "lines": "a\r\nb",
+       "line": "a\u2028b", "c1": "a\x9bb"}
+
+
+def profile(name: str) -> dict[str, Any]:
+    return {"format": "ramsis.profile/1", "name": "p", "models": [
+        {"name": name, "accuracy": 0.5, "batches": [{"batch": 1, "p95_ms": 1.0}]}]}
+
+
+def refused(error: pytest.ExceptionInfo[InputFileError]) -> None:
+    said = str(error.value)
+    assert said.isprintable()
+    assert "without control characters" in said
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_names_are_refused_where_they_are_read(tmp_path: Path, odd: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(profile(odd)))
+    with pytest.raises(InputFileError) as error:
+        profiles.load(path)
+    refused(error)
+    stated = document()
+    stated["models"][0]["name"] = odd
+    path.write_text(canonical_json(stated))
+    for reader in (read, runtime.load_selector):
+        with pytest.raises(InputFileError) as error:
+            reader(path)
+        refused(error)
+    toml = tmp_path / "a.toml"
+    toml.write_text(f'name = {json.dumps(odd)}\n[[variants]]\nname = "x"\nmodel = "x.onnx"\n')
+    with pytest.raises(InputFileError) as error:
+        read_variants(toml)
+    refused(error)
+    toml.write_text(f'format = "ramsis.scenario/1"\nname = {json.dumps(odd)}\n')
+    with pytest.raises(InputFileError) as error:
+        read_scenario(toml)
+    refused(error)
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_other_texts_are_escaped(tmp_path: Path, run: Run, odd: str) -> None:
+    assert describe(odd, where=odd, value=odd, allowed=odd).isprintable()
+    assert printable(odd).isprintable()
+    shown = html_table([Column("a", odd)], [{"a": odd}], caption=odd)
+    assert shown.replace("\n", "").isprintable()
+    assert csv_text([{"a": odd}]).replace("\n", "").isprintable()
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**profile("a"), "hardware": {"cpu": odd},
+                                "measurement": {"notes": [odd], "tool": odd}}))
+    ran = run("profile", "show", path)
+    assert ran.code == 0
+    assert (ran.out + ran.err).replace("\n", "").isprintable()
+    page = tmp_path / "page.html"
+    assert run("report", path, "--out", page).code == 0
+    assert odd not in page.read_text()
+
+
+@pytest.mark.parametrize("formula", ["=1+1", "+1", "-1", "@sum(1)"])
+def test_a_table_holds_no_formulas(formula: str) -> None:
+    assert csv_text([{"a": formula, "b": -1.5}]) == f"a,b\n'{formula},-1.5\n"
