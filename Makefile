@@ -11,10 +11,13 @@ BENCH := $(VENV)/.bench
 DOCS := $(VENV)/.docs
 SERVE := $(VENV)/.serve
 DIST := $(VENV)/.dist
+OLDEST := $(VENV)/oldest.txt
+REFEREE := $(VENV)/.referee
 
-.PHONY: demo serve-demo test test-quick test-slow dist fuzz lint bench docs clean help
+.PHONY: demo serve-demo test test-newest test-oldest test-quick test-slow referee dist fuzz lint bench docs clean help
 
 BUDGET ?= 1000
+N ?= 100
 SEED ?= 0
 BEFORE ?=
 
@@ -23,8 +26,12 @@ help:
 	@echo "make serve-demo  real digits served for ten seconds, beside the promise"
 	@echo "make test-quick  tests of every part, in about a minute"
 	@echo "make test   the tests, but for the slow ones; it ends with why tests were skipped"
+	@echo "make test-newest  demo and test with the newest Python here; PYTHON=... VENV=...: with any"
+	@echo "make test-oldest  the quick tests with the oldest dependencies that are allowed"
 	@echo "make test-slow  the slow ones: long simulations, kills, evaluation scripts"
-	@echo "make fuzz   damaged files and odd options: BUDGET of them, from number SEED"
+	@echo "make referee  solvers, simulator and server beside Storm, QuantEcon, Ciw and a schema"
+	@echo "make fuzz   damaged files and odd options: BUDGET of them, from number SEED; then whole"
+	@echo "            commands under random numbers: N settings"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  speed and memory, as ratios against references; BEFORE=REVISION: and that code"
 	@echo "make docs   the documentation, in docs/_build/html"
@@ -65,6 +72,13 @@ $(DIST): $(BASE)
 	@$(PIP) -e '.[dist]'
 	@touch $@
 
+# Of MLServer the text of the protocol is read; what it needs itself is not.
+$(REFEREE): $(TEST)
+	$(call INSTALLING,the referees)
+	@$(PIP) -e '.[test,referee]'
+	@$(PIP) --no-deps 'mlserver>=1.7,<2'
+	@touch $@
+
 $(SERVE): $(BASE)
 	$(call INSTALLING,what the server needs)
 	@$(PIP) -e '.[serve,measure]'
@@ -95,8 +109,27 @@ test-quick: $(TEST)
 test: $(TEST)
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
+# The newest Python that runs: of what pyenv puts on the path only the selected versions do.
+NEWEST = $(shell for v in 3.14 3.13 3.12; do for python in python$$v ~/.pyenv/versions/$$v.*/bin/python; do \
+	$$python -c 'import ensurepip, sys; print(sys.executable)' 2>/dev/null && exit; done; done)
+
+test-newest:
+	$(if $(NEWEST),$(MAKE) demo test PYTHON=$(NEWEST) VENV=.venv-newest,@echo "No newer Python.")
+
+# The lowest version of each that pyproject.toml allows, with the newest of what those need.
+$(OLDEST): $(BASE)
+	@$(PIP) 'uv>=0.5,<1'
+	@$(BIN)/uv pip compile --quiet --python $(BIN)/python --resolution lowest-direct \
+		--extra test --extra plot --extra serve --output-file $@ pyproject.toml
+
+test-oldest: $(OLDEST)
+	PIP_CONSTRAINT=$(abspath $<) $(MAKE) test-quick VENV=.venv-oldest
+
 test-slow: $(TEST)
 	$(BIN)/python -m pytest -n auto -m slow
+
+referee: $(REFEREE)
+	$(BIN)/python -m pytest -n auto tests/referee
 
 # TESTS=tests runs all of them with the installed wheel.
 TESTS ?= $(QUICK)
@@ -107,6 +140,7 @@ dist: $(DIST)
 
 fuzz: $(TEST)
 	$(BIN)/python -m tests.fuzz --budget $(BUDGET) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz.numbers --count $(N) --seed $(SEED)
 
 lint: $(LINT)
 	$(BIN)/ruff check .
@@ -120,4 +154,4 @@ docs: $(DOCS)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 clean:
-	rm -rf $(VENV) docs/_build build dist *.egg-info
+	rm -rf $(VENV) .venv-newest .venv-oldest docs/_build build dist *.egg-info

@@ -1,9 +1,10 @@
 """How often the interval of a promise covers the truth.
 
 Profiles of samples that are drawn anew from a known law of service times (log-normal, bimodal, one
-outlier in 500), a policy from each, and its interval at 95 %. The truth is the violation rate of
-the same table under the law itself: for queues of single workers its stationary distribution where
-service times have the distribution of 400,000 samples; for central queues a simulation with those.
+outlier in 500, a power; or models of which each has another one), a policy from each, and its
+interval at 95 %. The truth is the violation rate of
+the same table under the law itself, in a simulation with the distribution of 400,000 samples; of
+shipped profiles, which samples are drawn from, their own distributions.
 
 Results are appended to a file of JSON lines, and those that are there are not made again.
 
@@ -26,17 +27,17 @@ import evaluation.command  # noqa: F401 - sets the threads before anything is lo
 import numpy as np
 from acceptance.results import Results
 
-from ramsis.analysis import analyse_worker
+from ramsis import load_profile
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.policy import Policy
-from ramsis.profiles import ProfileSet
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.recipes import RECIPES
 from ramsis.synthesis.simulated import simulated
-from ramsis.worker.solve import evaluate_table
-from tests.sim.raw_samples import LAWS, Measured, one_model
+from tests.sim.raw_samples import DIFFERING, LAWS, Measured, heavy, one_model
 
 _TRUE_SAMPLES, _TRUE_SEED = 400_000, 10**6
 _QUERIES = 1_000_000
+_LARGEST_SHIPPED = 32
 
 
 class Kind(NamedTuple):
@@ -47,8 +48,26 @@ class Kind(NamedTuple):
     settings: SynthesisSettings
 
 
+_LAWS: dict[str, Any] = {**LAWS, "heavy": heavy, "differing": DIFFERING}
+
+
 def _measured(law: str, samples: int, seed: int) -> ProfileSet:
-    return Measured.of(LAWS[law], samples, seed, dip=False).profile
+    return Measured.of(_LAWS[law], samples, seed, dip=False).profile
+
+
+def _shipped(name: str, samples: int, seed: int) -> ProfileSet:
+    """As many samples of each batch of a shipped profile, drawn from its own distributions."""
+    profile: ProfileSet = load_profile(name)
+    rng = np.random.default_rng(seed)
+    if samples == _TRUE_SAMPLES:
+        return profile
+    times = ServiceTimes.of_all(profile, DISTRIBUTION, _LARGEST_SHIPPED)
+    return replace(profile, models=tuple(
+        ModelProfile(model.name, model.accuracy, tuple(
+            BatchProfile.from_samples(item.batch, np.interp(
+                rng.random(samples), times.levels, times.quantiles_ms[m, item.batch - 1]))
+            for item in model.batches))
+        for m, model in enumerate(profile.models)))
 
 
 KINDS = {
@@ -58,7 +77,12 @@ KINDS = {
         slo_ms=60.0, workers=1, max_queue=8, grid="fixed:40")),
     "central": Kind(_measured, 100.0, SynthesisSettings(
         slo_ms=60.0, workers=2, max_queue=9, dispatch="central-queue")),
+    "shipped": Kind(_shipped, 100.0, SynthesisSettings(slo_ms=600.0, workers=8)),
+    "shipped-central": Kind(_shipped, 100.0, SynthesisSettings(
+        slo_ms=600.0, workers=8, dispatch="central-queue")),
 }
+_SHIPPED = ("text-cpu", "image-cpu")
+
 
 
 @cache
@@ -68,23 +92,9 @@ def true_profile(kind: str, law: str) -> ProfileSet:
 
 
 def truth(kind: str, law: str, policy: Policy) -> float:
-    """The violation rate of a policy's table under the law."""
-    load, settings = KINDS[kind].load_qps, KINDS[kind].settings
-    recipe = RECIPES[settings.dispatch]
-    problem = recipe.problem(true_profile(kind, law), load, settings)
-    if settings.dispatch == "central-queue":
-        return _simulated(policy, problem.times)
-    factor = 1.0 if policy.headroom is None else policy.headroom.factor
-    problem = replace(problem, slack_ms=policy.slack_ms, planned_factor=factor)
-    model, batch = policy.model_and_batch()
-    rows = [problem.latency.models.index(one.name) for one in policy.models]
-    table = problem.policy_of(np.array(rows)[model[0]], batch[0])
-    found = evaluate_table(problem, table)
-    return analyse_worker(problem, table, found.frequency, found.excess).violation_rate
-
-
-def _simulated(policy: Policy, times: Any) -> float:
-    """The same of a central queue."""
+    """The violation rate of a policy's table under the law, in simulation."""
+    times = ServiceTimes.of_all(true_profile(kind, law), DISTRIBUTION,
+                                KINDS[kind].settings.max_queue + 1)
     models = []
     for one in policy.models:
         own = times.quantiles_ms[times.models.index(one.name)][: len(one.quantiles_ms or ())]
@@ -125,7 +135,9 @@ def main() -> int:
     command.add_argument("--out", type=Path, metavar="FILE",
                          default=Path("evaluation_out/coverage.jsonl"))
     command.add_argument("--kinds", nargs="+", choices=KINDS, default=["small", "chosen"])
-    command.add_argument("--laws", nargs="+", choices=LAWS, default=list(LAWS))
+    command.add_argument("--laws", nargs="+", choices=(*_LAWS, *_SHIPPED),
+                         default=list(LAWS), help="of service times; the names of profiles "
+                         "with the kinds of shipped ones")
     command.add_argument("--repetitions", type=int, default=100)
     command.add_argument("--samples", type=int, default=500, help="of each batch")
     given = command.parse_args()

@@ -23,6 +23,7 @@ from ramsis.cluster.interference import NO_INTERFERENCE, THESIS
 from ramsis.cluster.shared_gpu import NetworkTime, RouterSettings
 from ramsis.errors import InputFileError, RamsisError, describe
 from ramsis.files import canonical_json, write_atomic
+from ramsis.own import trust
 from ramsis.profiles.sharing import SharingProfile, read_sharing_profile
 from ramsis.sim.cluster.sharing import SharedCluster, SharingFigures, measure_sharing, play
 
@@ -190,6 +191,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     given = arguments(argv)
+    trust(given.policy)
     try:
         rows = rows_of(given)
         write_atomic(given.json, canonical_json({

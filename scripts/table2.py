@@ -1,28 +1,33 @@
 """Table 2: time to generate a policy, by slack grid and number of models.
 
-    python scripts/table2.py --profiles NAME [--quick]
+    python scripts/table2.py --profiles NAME [--quick] [--paper-size]
 
 Times are processor time of one core, the shortest of a few runs at one load; they are measured
-anew each time, so this is no sweep.
+anew each time, so this is no sweep. Of --schemes the first policies are made, of --workers the
+first number is taken.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
-from evaluation.case import FLEET, STEP, Case
+from evaluation.case import STEP, Case
 from evaluation.command import cases_of, csv_text, parser, show
+from evaluation.specs import WORKER, policies_of
 
 from ramsis import profiles
 from ramsis.errors import InvalidValueError, RamsisError
 from ramsis.files import write_atomic
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.schemes import policy_scheme
 
-GRIDS = {"fixed:10": "D = 10", "fixed:100": "D = 100", "model": "model-based"}
+GRIDS = ("fixed:10", "fixed:100", "model")
 BATCHINGS = ("maximal", "variable")
+PAPER_SLO_MS, PAPER_LOAD_QPS, PAPER_BATCH = 500.0, 2000.0, 29
 
 
 def seconds(profile: ProfileSet, load_qps: float, settings: SynthesisSettings, runs: int) -> str:
@@ -41,31 +46,44 @@ def seconds(profile: ProfileSet, load_qps: float, settings: SynthesisSettings, r
 
 
 def main() -> None:
-    given = parser("Table 2: seconds to generate a policy").parse_args()
+    command = parser("Table 2: seconds to generate a policy")
+    command.add_argument("--max-queue", type=int, metavar="N", default=32,
+                         help="longest queue and largest batch (default: %(default)s)")
+    command.add_argument("--paper-size", action="store_true",
+                         help=f"the paper's: SLO {PAPER_SLO_MS:g} ms, batches up to "
+                         f"{PAPER_BATCH}, {PAPER_LOAD_QPS:g} queries per second")
+    given = command.parse_args()
+    if given.paper_size:
+        given.slo_ms, given.loads = (PAPER_SLO_MS,), (PAPER_LOAD_QPS,)
+        given.max_queue = PAPER_BATCH
     try:
         for case in cases_of(given):
-            table(case, given.out)
+            table(case, given.out, given.max_queue)
     except RamsisError as error:
         raise SystemExit(f"error: {error}") from None
 
 
-def table(case: Case, folder: Path) -> None:
+def table(case: Case, folder: Path, max_queue: int) -> None:
     """Take the times of one profile set."""
+    scheme, workers = policies_of(case.given_schemes or (WORKER,))[0], case.fleets[0]
+    made = replace(policy_scheme(scheme).settings(
+        slo_ms=case.slo_ms, workers=workers, service="p95"), service="p95", max_queue=max_queue)
     sets = [case.profile, profiles.interpolate_front(case.profile, STEP)]
-    load_qps = case.loads_qps[len(case.loads_qps) // 2]
+    loads_qps = case.loads_for(workers)
+    load_qps = loads_qps[len(loads_qps) // 2]
     rows = []
-    for (grid, name), batching in product(GRIDS.items(), BATCHINGS):
-        settings = SynthesisSettings(slo_ms=case.slo_ms, workers=FLEET, grid=grid,
-                                     batching=batching, service="p95")
+    for grid, batching in product(case.given_grids or GRIDS, BATCHINGS):
+        settings = replace(made, grid=grid, batching=batching)
         taken = [seconds(models, load_qps, settings, 1 if case.quick else 3)
                  for models in sets]
+        name = "model-based" if grid == "model" else f"D = {grid.partition(':')[2]}"
         rows.append({"slack grid": name, "batching": batching, **{
             f"{len(models.models)} models": value
             for models, value in zip(sets, taken, strict=True)}})
     target = folder / case.label / ("table2-quick.csv" if case.quick else "table2.csv")
     write_atomic(target, csv_text(rows))
-    show(f"Table 2: seconds to generate a policy, SLO {case.slo_ms:g} ms, "
-         f"{load_qps:g} QPS, {FLEET} workers", rows)
+    show(f"Table 2: seconds to generate a policy ({scheme}), SLO {case.slo_ms:g} ms, batches up "
+         f"to {max_queue}, {load_qps:g} QPS, {workers} workers", rows)
     print(f"\n{target}")
 
 

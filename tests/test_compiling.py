@@ -1,16 +1,18 @@
-"""Kernels are compiled once for the same numbers, however their arrays came to be."""
+"""Kernels are compiled once for the same numbers, and interrupts wait until they have returned."""
 
 from __future__ import annotations
 
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from numba.core.registry import CPUDispatcher
 
 from ramsis.compiling import njit, uniform
@@ -104,3 +106,49 @@ def test_a_terminal_is_told_once_that_kernels_are_compiled() -> None:
 
 def test_others_are_not() -> None:
     assert _shown_by(COMPILES_TWO, terminal=False) == ""
+
+
+INTERRUPTED_WITHIN = """
+import ctypes
+from typing import NamedTuple
+import numpy as np
+from ramsis.compiling import njit
+
+interrupt = ctypes.CDLL(None)["raise"]
+interrupt.argtypes, interrupt.restype = [ctypes.c_int], ctypes.c_int
+
+class Made(NamedTuple):
+    number: float
+    array: np.ndarray
+
+@njit()
+def kernel(array, now):
+    if now:
+        interrupt(2)
+    return {result}
+
+kernel(np.ones(2), False)
+for _ in range(20):
+    try:
+        kernel(np.ones(2), True)
+    except KeyboardInterrupt:
+        continue
+    raise SystemExit("not interrupted")
+print(kernel(np.ones(2), False))
+"""
+
+
+@pytest.mark.parametrize("result", [
+    "2.0 * array", "Made(1.0, 2.0 * array)", "(1.0, array)", "(1, 2.5)", "None"])
+def test_an_interrupt_within_a_kernel_waits_for_its_end(result: str) -> None:
+    ended = subprocess.run([sys.executable, "-c", INTERRUPTED_WITHIN.replace("{result}", result)],
+                           capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_no_kernel_is_compiled_otherwise() -> None:
+    root = Path(__file__).parents[1]
+    others = [str(file.relative_to(root)) for package in ("ramsis", "placement_milp")
+              for file in sorted((root / package).rglob("*.py"))
+              if re.search(r"^ *(import numba|from numba)", file.read_text(), re.MULTILINE)]
+    assert others == ["ramsis/compiling.py"]

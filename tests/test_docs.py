@@ -9,16 +9,19 @@ leaves it out. Run as a program, this file writes what is printed into the pages
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
+import inspect
 import io
 import os
+import pkgutil
 import re
 import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ import click
 import pytest
 
 import ramsis
+import ramsis.mdp
 from ramsis.cli.main import cli, main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -203,6 +207,28 @@ def test_links_and_names_lead_somewhere(page: Path) -> None:
     for name in re.findall(r"\{(?:func|class)\}`~?([\w.]+)`", text):
         module, _, attribute = name.rpartition(".")
         assert hasattr(importlib.import_module(module), attribute), name
+
+
+def _functions() -> dict[str, Callable[..., Any]]:
+    """The functions that a page may call by their bare names."""
+    modules = [importlib.import_module(f"ramsis.mdp.{each.name}")
+               for each in pkgutil.iter_modules(ramsis.mdp.__path__)]
+    found = {name: getattr(module, name) for module in modules
+             for name in getattr(module, "__all__", ())}
+    found |= {name: getattr(ramsis, name) for name in ramsis.__all__}
+    return {name: each for name, each in found.items() if inspect.isfunction(each)}
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
+def test_a_call_in_the_text_is_one_that_can_be_made(page: Path) -> None:
+    functions = _functions()
+    for call in re.findall(r"`(\w+\([^`…]*\))`", _BLOCK.sub("", page.read_text(encoding="utf-8"))):
+        parsed = ast.parse(call, mode="eval").body
+        assert isinstance(parsed, ast.Call)
+        assert isinstance(parsed.func, ast.Name)
+        if parsed.func.id in functions:
+            named = {each.arg: each.value for each in parsed.keywords if each.arg}
+            inspect.signature(functions[parsed.func.id]).bind(*parsed.args, **named)
 
 
 def test_the_python_page_has_every_public_name() -> None:

@@ -65,7 +65,8 @@ def test_the_steps_of_the_command_line_in_python(tmp_path: Path) -> None:
     assert policy.expectations.upper_bound == pytest.approx(bound.effective_accuracy)
     problem = ramsis.WorkerProblem.create(
         profile.latency_table("p95", 5), slo_ms=100.0, workers=4, arrivals=ramsis.Poisson(50.0),
-        grid="fixed:10", max_queue=4)
+        grid="fixed:10", max_queue=4, prefer="early")
     assert ramsis.solve_worker(problem).gain == pytest.approx(policy.certificate.gain, abs=1e-6)
     again = ramsis.analyse_policy(policy)
-    assert again.effective_accuracy == pytest.approx(policy.expectations.effective_accuracy)
+    promised = policy.expectations.effective_accuracy
+    assert again.effective_accuracy == pytest.approx(promised, abs=1e-3)

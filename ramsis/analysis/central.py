@@ -12,19 +12,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.analysis.measured import as_measured
 from ramsis.analysis.sampled import (
     Evidence,
-    Groups,
+    Started,
     at_confidence,
     evidence_of_groups,
-    overrun_ms,
 )
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import SteadyState
 from ramsis.policy import Expectations, PerDecision, Spread
-from ramsis.policy.records import Simulated
 
 __all__ = ["CentralAnalysis"]
 
@@ -40,13 +37,10 @@ class CentralAnalysis:
     problem : CentralProblem
     steady_state : SteadyState
         Of the policy.
-    measured : Simulated, optional
-        What the rates are taken from; by default from the model.
     """
 
     problem: CentralProblem
     steady_state: SteadyState
-    measured: Simulated | None = None
 
     def _share(self) -> FloatArray:
         """Share of the queries served that each action serves."""
@@ -101,10 +95,7 @@ class CentralAnalysis:
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,
         )
-        expected = at_confidence(expected, self.evidence())
-        if self.measured is None:
-            return expected
-        return as_measured(expected, self.measured, problem.load_qps, within_bound=True)
+        return at_confidence(expected, self.evidence())
 
     def evidence(self) -> Evidence | None:
         """What the violation rate rests on, by groups of samples.
@@ -112,14 +103,18 @@ class CentralAnalysis:
         See :mod:`ramsis.analysis.sampled`; None where times are fixed or the number is not known.
         What comes while a batch is beyond the deadline goes to other workers, if there are any.
         """
-        problem, steady = self.problem, self.steady_state
-        if not problem.times.distributed:
+        problem, steady, times = self.problem, self.steady_state, self.problem.times
+        if not times.distributed:
             return None
-        share = steady.batches * problem.action_batch
-        samples = problem.times.samples[problem.action_model, problem.action_batch - 1]
-        over = overrun_ms(problem.quantiles_ms, problem.times.weights, problem.slo_ms)
-        follow = problem.load * over / problem.action_batch * (problem.workers == 1)
-        return evidence_of_groups(Groups(share, share - steady.in_time, samples, 1.0 + follow))
+        late = steady.batches * problem.action_batch - steady.in_time
+        started = [
+            Started(times.models[m], int(times.run_as[m, batch - 1]), problem.quantiles_ms[a],
+                    int(times.samples[m, batch - 1]), steady.started[a] * batch, float(late[a]),
+                    problem.load * float(steady.batches[a]) * (problem.workers == 1))
+            for a, (m, batch) in enumerate(zip(problem.action_model.tolist(),
+                                               problem.action_batch.tolist(), strict=True))]
+        return evidence_of_groups(started, problem.slack_ms, times.weights, times.tails,
+                                  problem.slo_ms)
 
 
 def _spread(values: FloatArray, probability: FloatArray) -> Spread:

@@ -1,39 +1,77 @@
-"""Promises whose rates are measured."""
+"""Promises whose figures are measured."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
-from ramsis.policy import Expectations
+from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.policy.records import Simulated
 
 __all__ = ["as_measured"]
 
 
 def as_measured(
-    expected: Expectations, found: Simulated, load_qps: float, *, within_bound: bool = False
+    expected: Expectations, figures: Mapping[str, float], load_qps: float, found: Simulated
 ) -> Expectations:
-    """A promise with the rates of a simulation, and their interval; the rest stays as it is.
+    """A promise with the figures of a simulation, and the interval that these have.
 
     Parameters
     ----------
-    within_bound : bool
-        Whether to take no more than the promise's upper bound, which a simulation can pass by
-        chance.
+    expected : Expectations
+        Its capacity, bound, recovery and evidence stay. The bound is no more than effective
+        accuracy is said to be, which a simulation can pass by chance.
+    figures : mapping of str to float
+        As of :func:`ramsis.sim.stationary.in_steady_state`; all of them, but for those of which
+        nothing can be seen where no request is answered.
+    found : Simulated
+        The simulation, whose half-widths are in the interval.
     """
-    in_time = 1.0 - found.violation_rate
-    effective = found.effective_accuracy
-    if within_bound and expected.upper_bound is not None:
+    violations = figures["violation_rate"]
+    effective = figures["effective_accuracy"]
+    if expected.upper_bound is not None:
         effective = min(effective, expected.upper_bound)
+    in_time = 1.0 - violations
     above = expected.capacity_qps is not None and load_qps > expected.capacity_qps
     measured = replace(
         expected,
         accuracy=effective / in_time if in_time > 0 else None,
-        violation_rate=found.violation_rate, effective_accuracy=effective,
-        overloaded=above or found.violation_rate > OVERLOAD_VIOLATION_RATE)
+        violation_rate=violations,
+        effective_accuracy=effective,
+        per_decision=PerDecision(figures.get("per_decision.accuracy"),
+                                 figures.get("per_decision.violation_rate", violations)),
+        batch_size=_spread(expected.batch_size, figures, "batch_size"),
+        queue_length=_spread(expected.queue_length, figures, "queue_length"),
+        slack_ms=_spread(expected.slack_ms, figures, "slack_ms"),
+        model_share=_shares(figures) or expected.model_share,
+        utilisation=figures["utilisation"],
+        full_queue_rate=figures.get("full_queue_rate", 0.0),
+        overloaded=above or violations > OVERLOAD_VIOLATION_RATE,
+        response_mean_ms=figures.get("response_mean_ms"),
+        response_p50_ms=figures.get("response_p50_ms"),
+        response_p95_ms=figures.get("response_p95_ms"),
+        response_p99_ms=figures.get("response_p99_ms"))
     interval = expected.interval
     if interval is None:
         return measured
-    return at_confidence(measured, Evidence.behind(interval), interval.confidence)
+    evidence = Evidence.behind(interval)._replace(
+        violation_error=found.violation_half_width, effective_error=found.effective_half_width)
+    return at_confidence(measured, evidence, interval.confidence)
+
+
+def _spread(model: Spread, figures: Mapping[str, float], name: str) -> Spread:
+    """What was measured; the model's where nothing was."""
+    if f"{name}.mean" not in figures:
+        return model
+    return Spread(*(figures[f"{name}.{part}"] for part in ("mean", "p50", "p99")))
+
+
+def _shares(figures: Mapping[str, float]) -> dict[str, float]:
+    """Shares of the models that serve any request; they sum to 1."""
+    prefix = "model_share."
+    served = {name.removeprefix(prefix): share for name, share in figures.items()
+              if name.startswith(prefix) and share > 0.0}
+    total = sum(served.values())
+    return {name: min(share / total, 1.0) for name, share in served.items()}

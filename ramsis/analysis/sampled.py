@@ -1,32 +1,45 @@
 """What a promise may be off by because service times are known from samples only.
 
 The violation rate v rests on *evidence*: the variance that it has when all samples are drawn anew,
-and the weight u of one more sample that is longer than those seen, as a share of all queries.
-With N = v/variance it is treated as a count k = N·v of rare events among N *effective* samples, as
-Fay and Feuer do with weighted sums of rates [1]. The lower end of the interval at confidence 1 − α
-is Jeffreys' of a Poisson count [2], the quantile α/2 of Gamma(k + 1/2) over N. What has not been
-seen yet can only add to v. So at the upper end the half of an event that Jeffreys' has more has
-the weight u, if that is more than the 1/N of those seen: it is the quantile 1 − α/2 of the gamma
-distribution of mean v + u/2 and variance v/N + u²/2 [1]. Without any late query it is still the
-quantile of Gamma(1/2) times u: so many samples are needed for a budget. A rate below 1e-9 counts
-as 0, as v and its variance are then of the size of rounding, and N would be any number.
+and what the samples have not shown. With N = v/variance it is treated as a count k = N·v of rare
+events among N *effective* samples, as Fay and Feuer do with weighted sums of rates [1]. The lower
+end of the interval at confidence 1 − α is Jeffreys' of a Poisson count [2], the quantile α/2 of
+Gamma(k + 1/2) over N. What has not been seen yet can only add to v. So the upper end is the
+quantile 1 − α/2 of the gamma distribution that has the mean v + U and the variance v/N + S² [1],
+U and S being mean and standard deviation of what is *unseen*. A rate below 1e-9 counts as 0, as v
+and its variance are then of the size of rounding, and N would be any number.
 
-Nothing is assumed of the law of the service times but that one more sample is no longer, against
-the mean of its batch, than the longest of any batch. That the policy was chosen for the same
-samples is not in the interval.
+What the batches of a group i, those of a size on a model, do to v when they take l ms is their
+effect J_i(l) (:mod:`ramsis.analysis.influence`); their times rest on n_i samples. A *far* sample
+is half as long again as the SLO at least, and against the median of its batch as long as the
+longest of any. Two accounts are given of what is unseen, and the one with the lower upper end is
+taken.
 
-*One worker's queue.* Variance and u follow from the influence function
-(:mod:`ramsis.analysis.influence`).
+*By a group's own samples.* One more far sample moves v by u_i = (J_i(far) − E J_i)/n_i. As in
+Jeffreys' interval there is half an event more than seen, of the largest weight u: U = u/2 and
+S² = u²/2. Without any late query the upper end is the quantile of Gamma(1/2) times u.
 
-*Other queues*, where the model has no laws of service times to take a derivative by, are treated
-by groups. Let group i be the batches of a size on a model: it serves the share s_i of all queries,
-the share v_i of all is late in it, and its times rest on n_i samples. One of them stands for the
-share s_i/n_i of all queries at most, with c_i as many that are late by it later on, so that
+*By the tail that batches share* (:mod:`ramsis.profiles.tails`). A tail of N' pooled samples that
+starts at a deviation t says that long batches make Z = Σ_i (J_i(m_i·d) − J_i(m_i·t))⁺ late on
+average over its deviations d, m_i being the median times. What that is more than the groups' own
+samples above t say is added to U, and E Z²/N' to S². So a policy that was chosen because a batch
+was slow in few of its samples, by luck, does not gain by it. What has not been seen in the tail is
+half a far sample of all groups, of the weight Σ_i (J_i(far) − E J_i)/N'; what is below the start,
+half a sample of one group's own, of the weight (J_i(t·m_i) − E J_i)/n_i.
+The tail is that of the group's model where that says more, and else the common one. Groups that
+are unlike their tail rest on their own samples. Other batches' samples count for no more than
+10,000: what happens once in so many runs, one measurement of a machine does not tell.
 
-    variance <= Σ v_i·w_i,  u = max w_i,        w_i = s_i·c_i / n_i.
+That the policy was chosen for the same samples is not in the interval otherwise.
 
-That takes all queries of a group to be late by the same samples, as if all had the same slack: the
-interval is too wide rather than too narrow.
+*One worker's queue.* Variance and J follow from the influence function.
+
+*Other queues*, where the model has no distributions of service times to take a derivative by, are
+treated by groups: group i serves the share s_i of all queries, and the share v_i of all is late in
+it. One sample stands for the share s_i/n_i of all queries at most, with c_i as many that are late
+by it later on, so that the variance is at most Σ v_i·s_i·c_i/n_i; and J_i(l) is c_i times the
+queries whose batch has less slack than l. That takes all queries of a group to be late by the same
+samples, as if all had the same slack: the interval is too wide rather than too narrow.
 
 [1] M. P. Fay, E. J. Feuer, "Confidence intervals for directly standardized rates: a method based
 on the gamma distribution", Statistics in Medicine 16, 1997.
@@ -36,7 +49,10 @@ Sinica 13, 2003.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import reduce
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -45,9 +61,20 @@ from scipy.special import gammaincinv
 
 from ramsis.policy import Expectations
 from ramsis.policy.records import Interval
+from ramsis.profiles.tails import Deviations, Tail, Tails
 
-__all__ = ["CONFIDENCE", "Evidence", "Groups", "at_confidence", "evidence_of_groups",
-           "lowest_upper", "overrun_ms", "rate_interval"]
+__all__ = [
+    "CONFIDENCE",
+    "HARDLY",
+    "Effect",
+    "Evidence",
+    "Started",
+    "at_confidence",
+    "evidence_of_effects",
+    "evidence_of_groups",
+    "overrun_ms",
+    "rate_interval",
+]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -55,8 +82,11 @@ IntArray = NDArray[np.int64]
 CONFIDENCE = 0.95
 """Of the intervals, unless another one is asked for."""
 
-_HARDLY = 1e-9  # of all queries: what serves fewer does not count, and fewer late ones are none
+HARDLY = 1e-9
+"""Share of all queries that does not count: neither as served, nor as late."""
 _LEAST_WEIGHT = 1e-12
+_BEYOND = 1.5  # SLOs that a sample which was not seen takes at least
+_MOST_POOLED = 10_000  # samples of other batches
 
 
 class Evidence(NamedTuple):
@@ -66,44 +96,61 @@ class Evidence(NamedTuple):
     ----------
     samples : float
         N of the module's text.
-    one_more : float
-        u of the module's text; at least 1/N.
+    unseen, unseen_deviation : float
+        U and S of the module's text; > 0.
+    violation_error, effective_error : float
+        What violation rate and effective accuracy may be off by besides: half-widths of the
+        simulation that they were measured in; 0 where they were not.
     """
 
     samples: float
-    one_more: float
-
-    @classmethod
-    def of(cls, rate: float, variance: float, weight: float) -> Evidence:
-        """From a rate, its variance, and the weight u."""
-        weight = max(weight, _LEAST_WEIGHT)
-        if rate <= _HARDLY or variance <= 0.0:
-            return cls(1.0 / weight, weight)
-        return cls(rate / variance, max(weight, variance / rate))
+    unseen: float
+    unseen_deviation: float
+    violation_error: float = 0.0
+    effective_error: float = 0.0
 
     @classmethod
     def behind(cls, interval: Interval) -> Evidence:
         """What a stated interval follows from."""
-        return cls(interval.samples, interval.one_more)
+        return cls(*(getattr(interval, name) for name in cls._fields))
+
+    def of_more(self, times: float) -> Evidence:
+        """What as many times the samples would be, were they as these are."""
+        return self._replace(samples=self.samples * times, unseen=self.unseen / times,
+                             unseen_deviation=self.unseen_deviation / times)
 
 
-class Groups(NamedTuple):
-    """Batches of one size on one model; arrays of shape (G,).
+class Effect(NamedTuple):
+    """What batches of a size on a model do to the violation rate, by how long they take.
 
     Attributes
     ----------
-    share, late : ndarray
-        Shares of all queries: that it serves, and that are late in it.
-    samples : ndarray of int
-        Behind its service times; 0 where it is not known.
-    more : ndarray
-        c of the module's text, >= 1.
+    model : str
+    quantiles_ms : ndarray, shape (Q,)
+        Of the batch that is run.
+    samples : int
+        Behind these; >= 1.
+    time_ms, late : ndarray, shape (G,)
+        J of the module's text at some times, which rise to the SLO at least.
+    per_ms : float
+        What J rises by beyond the last of them.
     """
 
-    share: FloatArray
+    model: str
+    quantiles_ms: FloatArray
+    samples: int
+    time_ms: FloatArray
     late: FloatArray
-    samples: IntArray
-    more: FloatArray
+    per_ms: float
+
+    def and_also(self, other: Effect) -> Effect:
+        """Of both, which rest on the same samples; J is known at the same times."""
+        return self._replace(late=self.late + other.late, per_ms=self.per_ms + other.per_ms)
+
+    def at(self, time_ms: FloatArray | float) -> FloatArray:
+        """J of some times."""
+        return np.asarray(np.interp(time_ms, self.time_ms, self.late)
+                          + self.per_ms * np.maximum(time_ms - self.time_ms[-1], 0.0))
 
 
 def overrun_ms(quantiles_ms: FloatArray, weights: FloatArray, slo_ms: float) -> FloatArray:
@@ -114,31 +161,221 @@ def overrun_ms(quantiles_ms: FloatArray, weights: FloatArray, slo_ms: float) -> 
                                 where=chance > 0))
 
 
-def evidence_of_groups(groups: Groups) -> Evidence | None:
-    """As of the module's text; None where the samples behind some times are not known."""
-    used = groups.share > _HARDLY
-    if not used.any() or (groups.samples[used] == 0).any():
+def evidence_of_effects(
+    rate: float, variance: float, effects: Sequence[Effect], weights: FloatArray,
+    tails: Tails | None, slo_ms: float,
+) -> Evidence | None:
+    """What a violation rate rests on; None where no batches are known.
+
+    Parameters
+    ----------
+    rate, variance : float
+        The violation rate, and its variance when all samples are drawn anew.
+    effects : sequence of Effect
+    weights : ndarray, shape (Q,)
+        What each quantile counts in the mean.
+    tails : Tails, optional
+        Of the profile.
+    """
+    if not effects:
         return None
-    late = np.maximum(groups.late[used], 0.0)
-    weight = (groups.more * groups.share)[used] / groups.samples[used]
-    return Evidence.of(float(late.sum()), float(late @ weight), float(weight.max()))
+    groups = _groups(effects, weights, slo_ms)
+    own = max(max(group.own for group in groups), _LEAST_WEIGHT)
+    rate, variance = float(rate), float(variance)
+    none_late = rate <= HARDLY or variance <= 0.0
+    samples = 1.0 / own if none_late else rate / variance
+    seen = 0.0 if none_late else 1.0 / samples
+    unseen = max(own, seen)
+    found = Evidence(samples, unseen / 2.0, unseen / 2.0**0.5)
+    if tails is None:
+        return found
+    pooled = Evidence(samples, *_beyond_own(groups, tails, seen))
+    return min(found, pooled, key=lambda one: rate_interval(rate, one)[1])
+
+
+class Started(NamedTuple):
+    """Batches of a size on a model, where a queue is treated by groups.
+
+    Attributes
+    ----------
+    model, size
+        The model, and the size that is run.
+    quantiles_ms : ndarray, shape (Q,)
+    samples : int
+        0 where the number is not known.
+    queries : ndarray, shape (J,)
+        Share of all queries that they serve, by the head's slack.
+    late : float
+        Share of all queries that is late in them.
+    per_ms : float
+        Share of all queries that is late by each ms that they take beyond the SLO.
+    more : float
+        With one that is late by their samples as many are late in all, >= 1.
+    """
+
+    model: str
+    size: int
+    quantiles_ms: FloatArray
+    samples: int
+    queries: FloatArray
+    late: float
+    per_ms: float
+    more: float = 1.0
+
+
+def evidence_of_groups(
+    started: Sequence[Started], slack_ms: FloatArray, weights: FloatArray, tails: Tails | None,
+    slo_ms: float,
+) -> Evidence | None:
+    """As :func:`evidence_of_effects`, by groups; None where a number of samples is not known.
+
+    Parameters
+    ----------
+    slack_ms : ndarray, shape (J,)
+        Low edges of the slack bins, from 0.
+    """
+    groups = dict[tuple[str, int], list[tuple[Effect, float]]]()
+    times = np.append(slack_ms[slack_ms < slo_ms], slo_ms)
+    variance = 0.0
+    for one in started:
+        if one.queries.sum() <= HARDLY:
+            continue
+        if one.samples == 0:
+            return None
+        upto = one.more * np.append(0.0, np.cumsum(one.queries))
+        effect = Effect(one.model, one.quantiles_ms, one.samples, times,
+                        np.append(upto[: len(times) - 1], upto[-1]), one.per_ms)
+        groups.setdefault((one.model, one.size), []).append((effect, max(one.late, 0.0)))
+    effects, late = list[Effect](), 0.0
+    for parts in groups.values():
+        effect = reduce(Effect.and_also, [part for part, _ in parts])
+        of_group = sum(rate for _, rate in parts)
+        over = float(overrun_ms(effect.quantiles_ms, weights, slo_ms))
+        variance += of_group * (effect.late[-1] + effect.per_ms * over) / effect.samples
+        effects.append(effect)
+        late += of_group
+    return evidence_of_effects(late, variance, effects, weights, tails, slo_ms)
+
+
+class _Group(NamedTuple):
+    """An effect with what follows from it: E J, and what a far sample adds to J."""
+
+    effect: Effect
+    times: Deviations
+    mean: float
+    far: float
+
+    @classmethod
+    def of(cls, effect: Effect, times: Deviations, far_ms: float) -> _Group:
+        mean = float(effect.at(effect.quantiles_ms) @ times.weights)
+        return cls(effect, times, mean, max(float(effect.at(far_ms)) - mean, 0.0))
+
+    @property
+    def own(self) -> float:
+        """Weight of a far sample of its own."""
+        return self.far / self.effect.samples
+
+    def at(self, deviation: FloatArray | float) -> FloatArray:
+        """J of deviations."""
+        return self.effect.at(deviation * self.times.median_ms)
+
+    def beyond(self, start: float, deviation: FloatArray) -> FloatArray:
+        """What deviations add to J above the start of a tail."""
+        return np.maximum(self.at(np.maximum(deviation, start)) - self.at(start), 0.0)
+
+    def weight_at(self, deviation: float) -> float:
+        """Weight of a sample of its own with a deviation."""
+        return max(float(self.at(deviation)) - self.mean, 0.0) / self.effect.samples
+
+
+def _groups(effects: Sequence[Effect], weights: FloatArray, slo_ms: float) -> list[_Group]:
+    times = [Deviations.of(one.quantiles_ms, weights, one.samples) for one in effects]
+    longest = max(float(one.values[-1]) for one in times)
+    return [_Group.of(effect, one, max(longest * one.median_ms, _BEYOND * slo_ms))
+            for effect, one in zip(effects, times, strict=True)]
+
+
+class _Pooled(NamedTuple):
+    """What a tail says of groups: mean and variance of what their own samples do not show."""
+
+    mean: float
+    variance: float
+
+    @classmethod
+    def of(cls, groups: Sequence[_Group], tail: Tail) -> _Pooled:
+        deviation, share = np.array(tail.deviation), np.array(tail.share)
+        z, own = np.zeros_like(share), 0.0
+        for one in groups:
+            z += one.beyond(tail.start, deviation)
+            own += float(one.beyond(tail.start, one.times.values) @ one.times.weights)
+        return cls(max(float(z @ share) - own, 0.0), float(z**2 @ share) / tail.samples)
+
+    def __add__(self, other: object) -> _Pooled:
+        """Of tails that have no sample in common."""
+        assert isinstance(other, _Pooled)
+        return _Pooled(self.mean + other.mean, self.variance + other.variance)
+
+    @property
+    def high(self) -> float:
+        """What it hardly passes."""
+        return float(self.mean + 2.0 * self.variance**0.5)
+
+
+def _beyond_own(groups: Sequence[_Group], tails: Tails, seen: float) -> tuple[float, float]:
+    """U and S by the tails; ``seen`` is the weight of a sample that was late."""
+    own, far_common, weights = seen, 0.0, list[float]()
+    found, of_common = _Pooled(0.0, 0.0), list[_Group]()
+    for name, of_model in groupby(sorted(groups, key=_model_of), key=_model_of):
+        tail = tails.models.get(name)
+        shared = tails.common if tail is not None and tails.common.is_like(tail) else tail
+        alike = list[_Group]()
+        for one in of_model:
+            if shared is not None and shared.is_like(one.times):
+                alike.append(one)
+                own = max(own, one.weight_at(shared.start))
+            else:
+                own = max(own, one.own)
+        if tail is None or shared is None:
+            continue
+        by_model = _Pooled.of(alike, tail)
+        if shared is tail:
+            weights.append(_far(alike, tail))
+            found += by_model
+        elif by_model.high > _Pooled.of(alike, shared).high:
+            far_common += _far(alike, shared)
+            found += by_model
+        else:
+            far_common += _far(alike, shared)
+            of_common += alike
+    found += _Pooled.of(of_common, tails.common)
+    weights += [far_common, own]
+    variance = found.variance + sum(one**2 for one in weights) / 2.0
+    return (max(found.mean + sum(weights) / 2.0, _LEAST_WEIGHT),
+            max(variance**0.5, _LEAST_WEIGHT))
+
+
+def _far(groups: Sequence[_Group], tail: Tail) -> float:
+    """Weight of a far sample of all groups that is one of a tail's."""
+    return sum(one.far for one in groups) / min(tail.samples, _MOST_POOLED)
+
+
+def _model_of(group: _Group) -> str:
+    return group.effect.model
 
 
 def rate_interval(
     rate: float, evidence: Evidence, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """The interval of a rate that rests on some evidence, within [0, 1]."""
-    samples, weight = evidence
+    """The interval of a rate that rests on some evidence, within [0, 1].
+
+    The error of a simulation is not in it.
+    """
     tail = (1.0 - confidence) / 2.0
-    low = float(gammaincinv(samples * rate + 0.5, tail)) / samples
-    mean, variance = rate + weight / 2.0, rate / samples + weight**2 / 2.0
+    low = float(gammaincinv(evidence.samples * rate + 0.5, tail)) / evidence.samples
+    mean = rate + evidence.unseen
+    variance = rate / evidence.samples + evidence.unseen_deviation**2
     high = float(gammaincinv(mean**2 / variance, 1.0 - tail)) * variance / mean
     return min(low, rate), min(max(high, rate), 1.0)
-
-
-def lowest_upper(evidence: Evidence, confidence: float = CONFIDENCE) -> float:
-    """The upper end of the interval of a rate of 0."""
-    return rate_interval(0.0, evidence, confidence)[1]
 
 
 def at_confidence(
@@ -147,15 +384,16 @@ def at_confidence(
     """A promise with its interval; without one where the number of samples is not known.
 
     Effective accuracy falls by the accuracy of the queries in time for each one that is late, and
-    stays below the upper bound.
+    stays below the upper bound. The errors of a simulation come on top of either end.
     """
     if evidence is None:
         return replace(expected, interval=None)
     late, accuracy = expected.violation_rate, expected.accuracy or 0.0
     low, high = rate_interval(late, evidence, confidence)
-    effective = expected.effective_accuracy
+    effective, error = expected.effective_accuracy, evidence.effective_error
     most = max(1.0 if expected.upper_bound is None else expected.upper_bound, effective)
     return replace(expected, interval=Interval(
-        confidence, (low, high),
-        (max(effective - accuracy * (high - late), 0.0),
-         min(effective + accuracy * (late - low), most)), *evidence))
+        confidence,
+        (max(low - evidence.violation_error, 0.0), min(high + evidence.violation_error, 1.0)),
+        (max(effective - accuracy * (high - late) - error, 0.0),
+         min(effective + accuracy * (late - low) + error, most)), *evidence))

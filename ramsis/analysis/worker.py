@@ -31,10 +31,9 @@ from numpy.typing import NDArray
 from ramsis.analysis.influence import evidence_of
 from ramsis.analysis.sampled import (
     Evidence,
-    Groups,
+    Started,
     at_confidence,
     evidence_of_groups,
-    overrun_ms,
 )
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.profiles.sketch import hat_weights
@@ -121,10 +120,12 @@ class WorkerAnalysis:
 
     @property
     def gain(self) -> float:
-        """Of the objective: what is earned less the price of violations."""
+        """Of the objective: what is earned less the price of violations and the preference."""
         price = self.problem.violation_price
         if self.problem.objective is Objective.PER_QUERY:
-            return self.effective_accuracy - price * self.violation_rate
+            preferred = float((self.decisions * self.problem.preference(self._outcome)).sum())
+            return (self.effective_accuracy - price * self.violation_rate
+                    - preferred / self.queries_per_decision)
         found = self.per_decision
         earned = (found.accuracy or 0.0) * (1.0 - found.violation_rate)
         return earned - price * found.violation_rate
@@ -205,24 +206,31 @@ class WorkerAnalysis:
         assert problem.samples is not None
         n, j = np.nonzero(outcome.service >= 0)
         model, batch = outcome.model[n, j], outcome.batch[n, j]
-        share, late, waited = np.zeros((3, *problem.samples.shape))
+        by_slack = np.zeros((*problem.samples.shape, problem.bins + 1))
+        late, waited = np.zeros((2, *problem.samples.shape))
         is_late = (self.queries * (1.0 - self._in_time))[n, j]
-        np.add.at(share, (model, batch - 1), self.queries[n, j])
+        np.add.at(by_slack, (model, batch - 1, j), self.queries[n, j])
         np.add.at(late, (model, batch - 1), is_late)
         np.add.at(waited, (model, batch - 1), is_late * (j < problem.bins))
-        at = np.nonzero(share)
-        over = overrun_ms(problem.quantiles_ms[at], hat_weights(problem.quantile_levels),
-                          problem.slo_ms)
-        follow = problem.arrivals.rate_per_ms / problem.workers * over / (at[1] + 1.0)
-        more = np.maximum(1.0 + follow, (1.0 + _shares(waited[at], late[at])) ** 2)
-        return evidence_of_groups(Groups(share[at], late[at], problem.samples[at], more))
+        per_query = problem.arrivals.rate_per_ms / problem.workers
+        twice = (1.0 + _shares(waited, late)) ** 2
+        started = [
+            Started(problem.latency.models[m], int(problem.latency.run_as[m, column]),
+                    problem.quantiles_ms[m, column], int(problem.samples[m, column]),
+                    by_slack[m, column], float(late[m, column]),
+                    per_query * float(by_slack[m, column].sum()) / (column + 1.0),
+                    float(twice[m, column]))
+            for m, column in np.argwhere(by_slack.sum(axis=2) > 0.0).tolist()]
+        return evidence_of_groups(started, problem.slack_ms,
+                                  hat_weights(problem.quantile_levels), problem.tails,
+                                  problem.slo_ms)
 
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
     ) -> Expectations:
         """The record that a policy file carries."""
-        load_qps = 1000.0 * self.problem.arrivals.rate_per_ms
-        above = capacity_qps is not None and load_qps > capacity_qps
+        rate_per_ms = self.problem.arrivals.rate_per_ms
+        above = capacity_qps is not None and rate_per_ms > capacity_qps / 1000.0
         violation_rate = self.violation_rate
         spread = {name: _spread(*law) for name, law in self.distributions().items()}
         found = Expectations(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ramsis.bounds.fluid import FluidBound, fluid_bound, realised_bound
+from ramsis.bounds.fluid import FluidBound, certified_gap, fluid_bound, realised_bound
 from ramsis.bounds.targets import Targets
 from ramsis.bounds.workers import (
     CheapestWorkers,
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from ramsis.bounds.scenario import scenario_bound
 
 __all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "Requests", "Servers", "Targets",
-           "fewest_workers_bound", "fewest_workers_bound_over_time", "fluid_bound",
-           "goodput_bound", "realised_bound", "scenario_bound"]
+           "certified_gap", "fewest_workers_bound", "fewest_workers_bound_over_time",
+           "fluid_bound", "goodput_bound", "realised_bound", "scenario_bound"]
 
 _LATER = {
     **dict.fromkeys(("GoodputBound", "Requests", "Servers", "goodput_bound"),

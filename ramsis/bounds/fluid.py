@@ -2,19 +2,29 @@
 
 *The problem.* Queries of classes c arrive at rates λ_c, λ in all, and want an answer within
 SLO_c. There are K_t workers of type t; a batch of b of model m takes L_t(m, b) on one of them. An
-answer in time is worth the accuracy of its model. Let y be the rate at which queries of class c
-are answered in batches of b of model m on workers of type t:
+answer in time is worth the accuracy of its model, and a query without one costs a price π >= 0.
+Let y be the rate at which queries of class c are answered in batches of b of model m on workers of
+type t:
 
-    max  Σ accuracy_t(m)·P(L_t(m, b) <= SLO_c)·y_{t,c,m,b} / λ
+    max  Σ (accuracy_t(m) + π)·P(L_t(m, b) <= SLO_c)·y_{t,c,m,b} / λ − π
     s.t. Σ_{c,m,b} E[L_t(m, b)]/b·y_{t,c,m,b}            <= K_t          for each type t,
          Σ_{t,m,b} y_{t,c,m,b}                           <= λ_c          for each class c,
          Σ P(L_t(m, b) <= SLO_c)·y_{t,c,m,b}             >= (1 − V)·λ    where violations are
                                                                          limited to a share V,
 
-and, on request, the gathering windows below. It is a linear program, solved to optimality by
-HiGHS, or at sight where there are but two limits (:mod:`ramsis.bounds.mix`); the columns are those
-of :mod:`ramsis.bounds.columns`. The same program for given targets
-and unknown K_t is in :mod:`ramsis.bounds.workers`.
+and, on request, the gathering windows below. The objective is effective accuracy − π·violation
+rate. It is a linear program, solved at sight where there are but two limits
+(:mod:`ramsis.bounds.mix`), else by HiGHS; the columns are those of :mod:`ramsis.bounds.columns`.
+The same program for given targets and unknown K_t is in :mod:`ramsis.bounds.workers`.
+
+*A bound whatever the solver does.* HiGHS stops within a tolerance, so its optimum may be below the
+true one. The bound is therefore taken from the dual prices d >= 0 of the rows A·y <= r: the price
+of each class's row is raised by the largest amount by which a column's worth exceeds d·A, if any,
+and then d·r is no less than the worth of any point of the program.
+
+*A price above 10^4.* Numbers would lose the accuracies beside it. The optimum is convex in π and
+falls by at most 1 − S for each unit, S being the largest share that can be in time. So the bound
+for 10^4 less (1 − S)·(π − 10^4) is one for π.
 
 *Service times fixed at l.* Then P is 1 for l(m, b) <= SLO, and the bound holds for every policy,
 those that know all arrivals in advance too, as long as each query is answered once by one model, a
@@ -52,6 +62,7 @@ that are alike are merged, and so are classes of one SLO, before anything is com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -61,6 +72,7 @@ from numpy.typing import NDArray
 
 from ramsis.bounds.columns import Columns, GatheringWindows
 from ramsis.bounds.mix import best_mix
+from ramsis.bounds.targets import outward
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass, classes_of
@@ -73,13 +85,15 @@ from ramsis.errors import (
 )
 from ramsis.profiles import LatencyTable
 
-__all__ = ["FluidBound", "fluid_bound", "realised_bound"]
+__all__ = ["FluidBound", "certified_gap", "fluid_bound", "realised_bound"]
 
 FloatArray = NDArray[np.float64]
 Times = ServiceTimes | LatencyTable
 
 _LARGEST = 1e19  # what the linear programs' solver still takes for a finite number
-_ROUNDING = 1e-9
+_ROUNDING = 1e-8  # of a limit on violations, which messages state to six decimals
+_HIGHEST_PRICE = 1e4
+_EXACT = 1e-12  # of a share of the queries
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +102,11 @@ class FluidBound:
 
     Attributes
     ----------
+    upper_bound : float
+        Of effective accuracy − price × violation rate. Without a price at most 1, else it may be
+        below 0.
     effective_accuracy : float
-        The bound over all queries, a fraction.
+        Of the optimum, over all queries; a fraction.
     served_fraction : float
         Share of the queries that the optimum answers in time; below 1 in overload, and where
         answering fewer of them more accurately is worth more.
@@ -97,10 +114,10 @@ class FluidBound:
         Largest load that can be answered in time, were all queries of the class with the
         longest SLO: Σ_t K_t·max b / E[L_t(m, b)].
     query_price : float
-        Effective accuracy summed over a second that one more query per second adds; 0 where
-        it could not be answered.
+        What one more query per second adds to λ·bound. Where it could not be answered, 0 less the
+        price of violations. NaN with gathering windows, which depend on the load.
     worker_price : ndarray, shape (T,)
-        Effective accuracy gained per additional worker of each type, at the margin.
+        What an additional worker of each type adds to the bound, at the margin.
     class_accuracy, class_served : ndarray, shape (C,)
         Effective accuracy, and share answered in time, of the queries of each class.
     type_share : ndarray, shape (T, C)
@@ -112,6 +129,7 @@ class FluidBound:
         By rising SLO, merged.
     """
 
+    upper_bound: float
     effective_accuracy: float
     served_fraction: float
     capacity_qps: float
@@ -123,6 +141,11 @@ class FluidBound:
     batch_share: tuple[FloatArray, ...]
     classes: tuple[SloClass, ...]
 
+    @property
+    def violation_rate(self) -> float:
+        """Share of the queries that the optimum does not answer in time, in [0, 1]."""
+        return max(0.0, 1.0 - self.served_fraction)
+
 
 def fluid_bound(
     times: Times | Sequence[Times],
@@ -131,6 +154,7 @@ def fluid_bound(
     workers: int | Sequence[int],
     load_qps: float,
     max_batch: int | None = None,
+    violation_price: float = 0.0,
     max_violation: float | None = None,
     gathering: bool = False,
 ) -> FluidBound:
@@ -149,6 +173,8 @@ def fluid_bound(
         λ > 0, queries per second of all classes together.
     max_batch : int, optional
         Largest batch, at most the largest of ``times``; this by default.
+    violation_price : float
+        π >= 0, what a query that is not answered in time costs, in units of accuracy.
     max_violation : float, optional
         V, in [0, 1]; by default violations are not limited.
     gathering : bool
@@ -161,10 +187,12 @@ def fluid_bound(
         A number out of range, no type, shares that do not sum to 1, or gathering windows with
         drawn times or several classes.
     InfeasibleError
-        An SLO below every latency, or more violations than allowed whatever is done.
+        An SLO below every latency, or more violations than allowed whatever is done; with the
+        least violation rate that there can be.
     NotConvergedError
         The linear program was not solved.
     """
+    terms = _Terms(violation_price, max_violation, gathering)
     own = [times] if isinstance(times, Times) else list(times)
     types = [ServiceTimes.of_table(one) if isinstance(one, LatencyTable) else one for one in own]
     if not types:
@@ -177,14 +205,13 @@ def fluid_bound(
         raise InvalidValueError(describe("not a number of workers for each type",
                                          where="workers", value=counts.tolist(),
                                          allowed=f"{len(types)} numbers"))
-    longest = _checked_limits(types, classes, max_batch, max_violation, gathering)
+    longest = _checked_limits(types, classes, max_batch, terms)
     kinds = np.array(numbered_alike(types))
     merged = [types[int(np.argmax(kinds == k))] for k in range(int(kinds.max()) + 1)]
     check_reachable(merged, classes)
     cluster = _Merged(tuple(merged), np.bincount(kinds, counts).astype(float), classes,
                       load_qps / 1000.0)
-    columns = Columns.of(merged, classes, max_batch or longest)
-    found = _optimum(cluster, columns, max_violation, gathering=gathering)
+    found = _optimum(cluster, Columns.of(merged, classes, max_batch or longest), terms)
     part = counts / cluster.workers[kinds]
     return replace(found, worker_price=found.worker_price[kinds],
                    type_share=found.type_share[kinds] * part[:, None],
@@ -192,9 +219,17 @@ def fluid_bound(
                                      for k, share in zip(kinds.tolist(), part, strict=True)))
 
 
+class _Terms(NamedTuple):
+    """What schemes are bounded on, as of :func:`fluid_bound`."""
+
+    violation_price: float = 0.0
+    max_violation: float | None = None
+    gathering: bool = False
+
+
 def _checked_limits(
     types: Sequence[ServiceTimes], classes: Sequence[SloClass], max_batch: int | None,
-    max_violation: float | None, gathering: bool,
+    terms: _Terms,
 ) -> int:
     """The largest batch of all types, if the limits fit them."""
     longest = max(one.max_batch for one in types)
@@ -202,6 +237,10 @@ def _checked_limits(
         raise InvalidValueError(
             describe("largest batch out of range", where="max_batch", value=max_batch,
                      allowed=f"1 to {longest}, the latency table's largest"))
+    price, max_violation, gathering = terms
+    if not (math.isfinite(price) and price >= 0):
+        raise InvalidValueError(describe("not a price", where="violation_price", value=price,
+                                         allowed="a finite number >= 0"))
     if max_violation is not None and not 0 <= max_violation <= 1:
         raise InvalidValueError(describe("not a share of violations", where="max_violation",
                                          value=max_violation, allowed="a fraction in [0, 1]"))
@@ -224,45 +263,44 @@ class _Merged:
     load: float
 
 
-def _optimum(
-    cluster: _Merged, columns: Columns, max_violation: float | None = None, *,
-    gathering: bool = False,
-) -> FluidBound:
+def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
     """The solution of the program, with a row for each type and class."""
     share = np.array([one.share for one in cluster.classes])
     # Unknowns are shares of the queries, or of what can be served where that is less (1/scale of
     # them), so that the program is of the size of 1 at any load.
     fastest, total = float(columns.time_ms.min()), float(cluster.workers.sum())
-    demand = fastest * cluster.load / total
-    scale = max(1.0, demand)
+    scale = max(1.0, fastest * cluster.load / total)
     of_type, of_class = columns.of_types(len(cluster.times)), columns.of_classes(len(share))
     busy = _busy(of_type * columns.time_ms, cluster, scale)
-    plain = not gathering and max_violation is None
-    if plain and len(of_type) == len(share) == 1:
-        mix = best_mix(busy[0], columns.reward, min(scale, _LARGEST))
-        found = _Found(mix.amount, mix.value, np.array([mix.price]))
-    else:
-        program = _Program(scale, GatheringWindows(columns, cluster.classes[0].slo_ms,
-                                                   cluster.load) if gathering else None)
-        program.limit(busy, np.ones(len(of_type)))
-        program.limit(of_class.astype(float), np.minimum(share * scale, _LARGEST))
-        if max_violation is not None:
-            served = (1.0 - max_violation) * min(scale, _LARGEST)
-            _check_served(columns, program, served)
-            program.limit(-columns.in_time[None, :], np.array([-served]))
-        found = program.largest(columns.reward)
+    windows = (GatheringWindows(columns, cluster.classes[0].slo_ms, cluster.load)
+               if terms.gathering else None)
+    program = _Program(busy, of_class, np.minimum(share * scale, _LARGEST), windows)
+    if terms.max_violation is not None:
+        _limit_violations(program, columns.in_time, terms.max_violation, cluster.load)
+    price = min(terms.violation_price, _HIGHEST_PRICE)
+    found = program.largest(columns.reward + price * columns.in_time)
+    # No more than the best answer's, which rounding could pass.
+    bound = min(found.value / scale - price,
+                float((columns.reward - price * (1.0 - columns.in_time)).max()))
+    worker_price = found.prices[: len(of_type)] / scale / cluster.workers
+    if terms.violation_price > price:
+        above, served = terms.violation_price - price, program.largest(columns.in_time)
+        bound -= above * max(0.0, 1.0 - served.value / scale - _EXACT)
+        worker_price += above * (served.prices[: len(of_type)] / scale / cluster.workers)
     shares = found.amount / scale
     taken = np.zeros((len(of_type), len(share)))
     np.add.at(taken, (columns.worker_type, columns.slo_class), shares)
-    # No more than the best model's, which rounding could pass.
-    effective = min(found.value / scale, float(columns.reward.max()))
-    worker_price = found.prices[: len(of_type)] / scale / cluster.workers
+    query_price = bound - float(worker_price @ cluster.workers)
+    if terms.max_violation is None:  # which one more query may break
+        query_price = max(-terms.violation_price, query_price)
     rate = np.where(of_type, 1.0 / columns.time_ms, 0.0).max(axis=1)
     return FluidBound(
-        effective_accuracy=effective,
+        upper_bound=bound,
+        effective_accuracy=min(float(found.amount @ columns.reward) / scale,
+                               float(columns.reward.max())),
         served_fraction=float(found.amount @ columns.in_time / scale),
         capacity_qps=float(1000.0 * cluster.workers @ rate),
-        query_price=max(0.0, effective - float(worker_price @ cluster.workers)) if plain else 0.0,
+        query_price=math.nan if terms.gathering else query_price,
         worker_price=worker_price,
         class_accuracy=of_class @ (shares * columns.reward) / share,
         class_served=of_class @ (shares * columns.in_time) / share,
@@ -295,20 +333,26 @@ class _Program:
 
     Parameters
     ----------
-    scale : float
-        What the shares of the queries are multiplied by to be the unknowns.
+    busy : ndarray, shape (T, n)
+        Share of each type's workers that each unknown takes; together at most 1.
+    of_class : ndarray of bool, shape (C, n)
+    most : ndarray, shape (C,)
+        What the unknowns of each class add up to at most.
     windows : GatheringWindows, optional
     """
 
-    def __init__(self, scale: float, windows: GatheringWindows | None) -> None:
-        self.scale, self._windows = scale, windows
-        self._rows: list[FloatArray] = []
-        self._most: list[FloatArray] = []
+    def __init__(
+        self, busy: FloatArray, of_class: NDArray[np.bool_], most: FloatArray,
+        windows: GatheringWindows | None,
+    ) -> None:
+        self._of_class, self.most, self._windows = of_class, most, windows
+        self._rows = [busy, of_class.astype(float)]
+        self._limits = [np.ones(len(busy)), most]
 
     def limit(self, rows: FloatArray, most: FloatArray) -> None:
         """Add ``rows·y <= most``."""
         self._rows.append(rows)
-        self._most.append(most)
+        self._limits.append(most)
 
     def largest(self, worth: FloatArray) -> _Found:
         """The largest ``worth·y`` with y >= 0 within the limits and windows.
@@ -316,31 +360,49 @@ class _Program:
         Windows that the solution breaks become limits until it breaks none; the value falls in
         each round, and there are finitely many windows.
         """
+        busy, of_class = self._rows[:2]
+        if self._windows is None and len(self._rows) == 2 and len(busy) == len(of_class) == 1:
+            mix = best_mix(busy[0], worth, float(self.most[0]))
+            return _Found(mix.amount, mix.value, np.array([mix.price]))
+        while True:
+            found = self._solved(worth)
+            if self._windows is None:
+                return found
+            whole = float(self.most.sum())
+            rows, shares = self._windows.broken(found.amount / whole)
+            if not len(rows):
+                return found
+            self.limit(rows, shares * whole)
+
+    def _solved(self, worth: FloatArray) -> _Found:
+        """The optimum within the rows that there are; its value by prices that prove it."""
         from scipy.optimize import linprog  # which takes long to load
 
-        while True:
-            found: Any = linprog(c=-worth, A_ub=np.vstack(self._rows),
-                                 b_ub=np.concatenate(self._most), method="highs")
-            if not found.success:
-                raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
-            best = _Found(found.x, -float(found.fun), -found.ineqlin.marginals)
-            if self._windows is None:
-                return best
-            size = min(self.scale, _LARGEST)
-            rows, shares = self._windows.broken(found.x / size)
-            if not len(rows):
-                return best
-            self.limit(rows, shares * size)
+        rows, limits = np.vstack(self._rows), np.concatenate(self._limits)
+        # HiGHS takes worth below 1e-7 for none. A power of two leaves the digits as they are.
+        unit = float(2.0 ** np.frexp(np.abs(worth).max())[1]) if worth.any() else 1.0
+        found: Any = linprog(c=-worth / unit, A_ub=rows, b_ub=limits, method="highs")
+        if not found.success:
+            raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))
+        prices = np.maximum(-found.ineqlin.marginals * unit, 0.0)
+        unpaid = np.where(self._of_class, worth - prices @ rows, 0.0).max(axis=1)
+        return _Found(found.x, float(prices @ limits + unpaid @ self.most), prices)
 
 
-def _check_served(columns: Columns, program: _Program, served: float) -> None:
-    """Refuse a limit on violations that cannot be kept: too few can be answered in time."""
-    largest, scale = program.largest(columns.in_time).value, program.scale
-    if largest < served * (1.0 - _ROUNDING):
-        raise InfeasibleError(describe("too few workers for so few violations",
-                                       where="max_violation",
-                                       value=1.0 - served / min(scale, _LARGEST),
-                                       allowed=f"at least {1.0 - largest / scale:.6g}"))
+def _limit_violations(
+    program: _Program, in_time: FloatArray, max_violation: float, load: float
+) -> None:
+    """Have at most a share of violations; refuse one that cannot be kept."""
+    whole, found = float(program.most.sum()), program.largest(in_time)
+    largest = found.value / whole
+    if largest < 1.0 - max_violation - _ROUNDING:
+        raise InfeasibleError(describe(
+            f"too few workers for so few violations at {1000.0 * load:g} QPS",
+            where="max_violation", value=max_violation,
+            allowed=f"more workers, or at least {outward(1.0 - largest, up=True)}"))
+    # No more than was found to be possible, which rounding could ask for.
+    served = min((1.0 - max_violation) * whole, float(found.amount @ in_time))
+    program.limit(-in_time[None, :], np.array([-served]))
 
 
 def _batch_shares(
@@ -357,20 +419,35 @@ def _batch_shares(
     return tuple(result)
 
 
+def certified_gap(
+    effective_accuracy: float, violation_rate: float, violation_price: float, upper_bound: float
+) -> float | None:
+    """The share of the bound that a scheme is short of, at a price of violations.
+
+    None where the bound is not above 0.
+
+    >>> certified_gap(0.75, 0.0, violation_price=1.0, upper_bound=1.0)
+    0.25
+    """
+    if upper_bound <= 0:
+        return None
+    return 1.0 - (effective_accuracy - violation_price * violation_rate) / upper_bound
+
+
 def realised_bound(
     times: Times | Sequence[Times], *, slo_ms: float | Sequence[SloClass],
     workers: int | Sequence[int], duration_ms: float, counts: Sequence[int],
-    max_batch: int | None = None,
+    max_batch: int | None = None, violation_price: float = 0.0,
 ) -> float | None:
     """What no scheme can beat on finite traces: the mean of their fluid bounds.
 
-    A trace of n queries in T ms is served with the capacity of K·(T + SLO), hence like a load of
-    n / (T + SLO), with the longest SLO. Where classes are drawn it bounds the expectation, as the
-    bound is concave in their loads. None where a trace has no queries.
+    A trace of n queries in T ms is served with the capacity of K·(T + SLO), with the longest SLO.
+    Where classes are drawn it bounds the expectation, as the bound is concave in their loads. None
+    where a trace has no queries.
 
     Parameters
     ----------
-    times, slo_ms, workers, max_batch
+    times, slo_ms, workers, max_batch, violation_price
         As for :func:`fluid_bound`.
     duration_ms : float
         T, until arrivals stop.
@@ -382,5 +459,6 @@ def realised_bound(
     longest_ms = slo_ms if isinstance(slo_ms, (int, float)) else max(one.slo_ms for one in slo_ms)
     seconds = (duration_ms + longest_ms) / 1000.0
     bounds = [fluid_bound(times, slo_ms=slo_ms, workers=workers, load_qps=count / seconds,
-                          max_batch=max_batch).effective_accuracy for count in counts]
+                          max_batch=max_batch, violation_price=violation_price).upper_bound
+              for count in counts]
     return sum(bounds) / len(bounds)

@@ -210,6 +210,8 @@ class _Program:
 
     def best(self, workers: int, span_ms: float) -> float:
         """Largest sum of accuracies of answers in time."""
+        if not len(self.accuracy):  # every model takes longer than every SLO
+            return 0.0
         found = _solved(-self.accuracy, np.vstack([self.time_ms / span_ms, self.classes]),
                         np.append(float(workers), self.counts))
         return -float(found.fun)
@@ -217,6 +219,8 @@ class _Program:
     def fewest(self, effective_accuracy: float, in_time: float, span_ms: float) -> float:
         """Least busy workers for so much of all requests."""
         total = float(self.counts.sum())
+        if not len(self.accuracy):
+            return float("nan") if max(effective_accuracy, in_time) > 0.0 else 0.0
         found = linprog(self.time_ms / span_ms, A_ub=np.vstack([
             self.classes, -self.accuracy, -np.ones(len(self.accuracy))]), b_ub=np.concatenate([
                 self.counts, [-effective_accuracy * total, -in_time * total]]), method="highs")

@@ -14,7 +14,7 @@ from ramsis.bounds.columns import Columns
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError, describe
 
-__all__ = ["ROUNDING", "Targets", "check_targets", "target_rows"]
+__all__ = ["ROUNDING", "Targets", "check_targets", "outward", "target_rows"]
 
 FloatArray = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Target
     fewest = 1.0 - math.fsum(share * often)
     if targets.max_violation < fewest - ROUNDING:
         raise _unreachable("share of violations", "max_violation", targets.max_violation,
-                           f"at least {_outward(fewest, up=True)}")
+                           f"at least {outward(fewest, up=True)}")
 
     def best(rows: Sequence[tuple[FloatArray, float]], equal: float | None = None) -> float:
         """The largest effective accuracy under further rows ``a·y <= b``."""
@@ -107,14 +107,14 @@ def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Target
     most = best([], served) / served
     if (targets.min_accuracy or 0.0) > most + ROUNDING:
         raise _unreachable("accuracy", "min_accuracy", targets.min_accuracy,
-                           f"at most {_outward(most)}")
+                           f"at most {outward(most)}")
     rows = [(-columns.in_time, -served)]
     if targets.min_accuracy is not None:
         rows.append(((targets.min_accuracy - columns.accuracy) * columns.in_time, ROUNDING))
     most = best(rows)
     if (targets.min_effective_accuracy or 0.0) > most + ROUNDING:
         raise _unreachable("effective accuracy", "min_effective_accuracy",
-                           targets.min_effective_accuracy, f"at most {_outward(most)}")
+                           targets.min_effective_accuracy, f"at most {outward(most)}")
 
 
 def _unreachable(what: str, where: str, value: float | None, allowed: str) -> InfeasibleError:
@@ -122,7 +122,7 @@ def _unreachable(what: str, where: str, value: float | None, allowed: str) -> In
                                     value=value, allowed=allowed))
 
 
-def _outward(value: float, *, up: bool = False) -> str:
+def outward(value: float, *, up: bool = False) -> str:
     """A number to six decimals, rounded to where it can be reached."""
     turn = math.ceil if up else math.floor
     return f"{turn(value * 1e6 + (-1e-3 if up else 1e-3)) / 1e6:.6g}"

@@ -343,10 +343,11 @@ class _Program:
         queries = columns.of_classes(len(self.share)).astype(float)
         reward, lowest = zip(*target_rows(columns, self.targets), strict=True)
         blocks: Any = [
-            [sparse.kron(taken, busy), np.tile(-np.eye(self.types), (len(taken), 1)), None],
+            [sparse.kron(sparse.coo_array(taken), busy),
+             np.tile(-np.eye(self.types), (len(taken), 1)), None],
             [sparse.kron(sparse.eye_array(windows), queries), None,
              -np.tile(self.share, windows)[:, None]],
-            [sparse.kron(share[None, :], -np.stack(reward)), None,
+            [sparse.kron(sparse.coo_array(share[None, :]), -np.stack(reward)), None,
              (1.0 - ROUNDING) * np.array(lowest)[:, None]],
         ]
         return sparse.block_array(blocks, format="csr")

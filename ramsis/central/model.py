@@ -102,7 +102,8 @@ def central_model(problem: CentralProblem, restart: float) -> Model:
         arrivals=problem.arrivals_between * stays[:, None],
         slack_probability=problem.slack_distribution,
         in_time=in_time,
-        earned=problem.accuracy[:, None] * in_time - problem.price * (batch[:, None] - in_time),
+        earned=(problem.accuracy[:, None] * in_time
+                - problem.price * (batch[:, None] - in_time) - problem.preference),
         lowest=lowest, highest=highest, edge_ms=problem.slack_ms,
         slack_ms=(problem.slack_ms + np.append(problem.slack_ms[1:], problem.slo_ms)) / 2,
         age_ms=problem.mean_age_ms, left_age=left_age, parts=PARTS,

@@ -63,6 +63,7 @@ from ramsis.central.levels import (
     worthwhile_batches,
 )
 from ramsis.cluster.checks import below_every_latency
+from ramsis.cluster.preference import check_preference, preference_cost
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError, check_number_of, check_positive, describe
@@ -100,8 +101,8 @@ class CentralProblem:
         Of all models, batches 1 … B.
     slo_ms : float
     workers : int
-    load : float
-        λ in queries per ms.
+    load_qps : float
+        Of all requests, as it was asked for: ``load`` is made of it, never the other way.
     price : float
         Cost of a query that is late or dropped, in units of accuracy, >= 0.
     action_model, action_batch : ndarray of int, shape (A,)
@@ -115,12 +116,14 @@ class CentralProblem:
     end_variability : float
         Factor on the c² of the spacings of ends of batches, > 0. Workers that are busy nearly all
         the time, with service times that are fixed, end as regularly as they started.
+    prefer : str, optional
+        What decides between policies that are equally good; see :mod:`ramsis.cluster.preference`.
     """
 
     times: ServiceTimes
     slo_ms: float
     workers: int
-    load: float
+    load_qps: float
     price: float
     action_model: IntArray
     action_batch: IntArray
@@ -129,6 +132,7 @@ class CentralProblem:
     queue: IntArray
     random_ends: bool = False
     end_variability: float = 1.0
+    prefer: str | None = None
 
     _OF_THE_QUEUE: ClassVar[tuple[str, ...]] = (
         "slack_distribution", "mean_age_ms", "slack_in_queue_ms", "after_drop", "left_age")
@@ -143,6 +147,7 @@ class CentralProblem:
         load_qps: float,
         price: float = 1.0,
         steps: int | None = None,
+        prefer: str | None = None,
     ) -> CentralProblem:
         """The problem, checked.
 
@@ -160,6 +165,7 @@ class CentralProblem:
             No batch can ever be in time.
         """
         _check(slo_ms, workers, load_qps, price, steps)
+        check_preference(prefer)
         largest = int((times.quantiles_ms[:, :, 0] <= slo_ms).any(axis=0).sum())
         _check_size((2 * largest) ** 2 * (steps or STEPS), largest, load_qps)
         model, batch = worthwhile_batches(times, slo_ms)
@@ -172,12 +178,12 @@ class CentralProblem:
                 slack_ms = refined_grid(slack_ms, slo_ms)
         else:
             slack_ms = slo_ms * np.arange(steps or STEPS) / (steps or STEPS)
-        load = load_qps / 1000.0
-        queue = queue_levels(int(batch.max()), load * slo_ms)
-        arrivals = load * float(times.mean_ms[model, batch - 1].max()) / workers
+        per_ms = load_qps / 1000.0
+        queue = queue_levels(int(batch.max()), per_ms * slo_ms)
+        arrivals = per_ms * float(times.mean_ms[model, batch - 1].max()) / workers
         _check_size(max(len(model) * arrivals, len(queue) ** 2 * len(slack_ms)), largest, load_qps)
-        return cls(times, float(slo_ms), workers, load, float(price), model, batch, slack_ms,
-                   idle_levels(workers), queue)
+        return cls(times, float(slo_ms), workers, float(load_qps), float(price), model, batch,
+                   slack_ms, idle_levels(workers), queue, prefer=prefer)
 
     @property
     def classes(self) -> tuple[SloClass, ...]:
@@ -217,9 +223,9 @@ class CentralProblem:
             "slack_ms", "idle", "queue", "action_model", "action_batch"))
 
     @property
-    def load_qps(self) -> float:
-        """The load in queries per second."""
-        return 1000.0 * self.load
+    def load(self) -> float:
+        """λ in requests per ms."""
+        return self.load_qps / 1000.0
 
     @cached_property
     def mean_ms(self) -> FloatArray:
@@ -279,6 +285,18 @@ class CentralProblem:
         behind = np.arange(int(self.action_batch.max()))
         younger = 1.0 - behind / np.maximum(self.queue, 1)[:, None]
         return self.slo_ms - age[:, :, None] * younger[:, None, :]
+
+    @cached_property
+    def preference(self) -> FloatArray:
+        """What the preference takes away from each batch that is started, shape (N, A, J)."""
+        if self.prefer is None:
+            return np.zeros((1, 1, 1))
+        behind = np.arange(1.0, self.slack_in_queue_ms.shape[2] + 1.0)
+        age_ms = np.cumsum(self.slo_ms - self.slack_in_queue_ms, axis=2) / behind  # means
+        response_ms = age_ms[:, :, self.action_batch - 1] + self.mean_ms
+        each = preference_cost(self.prefer, response_ms, self.mean_ms / self.action_batch,
+                               self.slo_ms)
+        return np.ascontiguousarray((self.action_batch * each).swapaxes(1, 2))
 
     @cached_property
     def after_drop(self) -> NDArray[np.int16]:

@@ -14,6 +14,7 @@ from ramsis.cli.rows import Column, json_option, policy_row, print_json, print_r
 from ramsis.errors import VerificationError
 from ramsis.policy import Policy, read, read_set
 from ramsis.profiles.importers.mlperf import read_server
+from ramsis.synthesis.certified import gap_of_promise
 
 __all__ = ["analyze"]
 
@@ -23,10 +24,12 @@ _COLUMNS = (
     Column("expected_violation_rate", "violations", ".4%"),
     Column("expected_effective_accuracy", "effective acc.", ".4f"),
     Column("upper_bound", "upper bound", ".4f"),
+    Column("certified_gap", "certified gap", ".2%"),
     Column("utilisation", "utilisation", ".1%"),
     Column("batch", "batch p50/p99"),
     Column("queue", "queue p50/p99"),
     Column("slack", "slack ms p50"),
+    Column("response", "response ms p50/p99"),
     Column("main_model", "most used model"),
     Column("solved", "certificate"),
     Column("state", "state"),
@@ -49,8 +52,10 @@ def analyze(
     """Show what policies promise: expectations, quantiles and certificate.
 
     Each argument is a policy file, or a folder with a manifest. Batch sizes are those that
-    queries are served in; queue and slack are those found at a decision. The certificate gives
-    how far the gain can be from the optimum of its model.
+    requests are served in; queue and slack are those found at a decision; response times are
+    those from arrival to answer. The certified gap is the share that the promise is short of
+    what no scheme can beat, at the policy's own price of violations. The certificate gives how
+    far the gain can be from the optimum of its model.
 
     With --loadgen the policy of the lowest load that meets that of the run is held against it:
     exit code 6 when more queries were late than its promise lets expect, at a level of 1 %.
@@ -63,15 +68,15 @@ def analyze(
     policies = [policy for source in sources for policy in _policies(source)]
     rows = [_row(policy) for policy in policies]
     held = None if loadgen is None else hold_against(policies, read_server(loadgen))
+    if as_json:
+        print_json(rows, **({} if held is None else {"loadgen": asdict(held)}))
+    else:
+        print_rows(_COLUMNS, [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
     if plot is not None:
         from ramsis.report.promises import plot_promises
 
         plot_promises(policies, plot)
         click.echo(f"figure in {plot}", err=True)
-    if as_json:
-        print_json(rows, **({} if held is None else {"loadgen": asdict(held)}))
-    else:
-        print_rows(_COLUMNS, [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
     if held is not None:
         if not as_json:
             click.echo(f"\n{_in_words(held)}")
@@ -107,7 +112,13 @@ def _row(policy: Policy) -> dict[str, Any]:
         "model_share": dict(expected.model_share),
         "full_queue_rate": expected.full_queue_rate,
         "certificate": asdict(policy.certificate),
+        **gap_of_promise(policy),
     }
+
+
+def _response(policy: Policy) -> str:
+    p50, p99 = policy.expectations.response_p50_ms, policy.expectations.response_p99_ms
+    return "–" if p50 is None or p99 is None else f"{p50:.1f}/{p99:.1f}"
 
 
 def _words(policy: Policy) -> dict[str, str]:
@@ -119,6 +130,7 @@ def _words(policy: Policy) -> dict[str, str]:
         "batch": f"{expected.batch_size.p50:g}/{expected.batch_size.p99:g}",
         "queue": f"{expected.queue_length.p50:g}/{expected.queue_length.p99:g}",
         "slack": f"{expected.slack_ms.p50:.1f}",
+        "response": _response(policy),
         "main_model": "–" if used is None else f"{used[0]} ({used[1]:.0%})",
         "solved": f"{proof.solver}, {gap}",
         "state": "OVERLOAD" if expected.overloaded else "ok",

@@ -65,16 +65,16 @@ def fit(
         found = fit_trace(times)
     except InvalidValueError as error:
         raise InputFileError(describe(str(error), where=trace)) from error
-    if plot is not None:
-        from ramsis.report.arrivals import plot_fit
-
-        plot_fit(found, plot)
-        click.echo(f"figure in {plot}", err=True)
     rows = [_row(one, found) for one in found.fits]
     if as_json:
         print_json(rows, best=found.best.word, **_summary(found))
     else:
         _print(found, rows)
+    if plot is not None:
+        from ramsis.report.arrivals import plot_fit
+
+        plot_fit(found, plot)
+        click.echo(f"figure in {plot}", err=True)
 
 
 def _times(

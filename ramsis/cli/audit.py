@@ -90,14 +90,14 @@ def audit(
     read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
     found = audit_log(read, profiles.load(profile_name), settings, where=log)
     row = {"log": log, **found.row()}
-    if plot is not None:
-        from ramsis.report.audit import plot_audit
-
-        plot_audit(row, plot)
     if as_json:
         print_json([row])
     else:
         _show(found, row)
+    if plot is not None:
+        from ramsis.report.audit import plot_audit
+
+        plot_audit(row, plot)
 
 
 def _show(found: Audit, row: dict[str, Any]) -> None:

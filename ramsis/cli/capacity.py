@@ -247,20 +247,20 @@ def _tell(
 
 
 def _show(rows: list[dict[str, Any]], output: _Output) -> None:
-    if output.plot is not None:
-        from ramsis.report.capacity import plot_capacity
-
-        plot_capacity(rows, output.plot)
     if output.as_json:
         print_json(rows, fingerprints=output.fingerprints)
     else:
         words = {True: "yes", False: "no", None: None}
-        rows = [{**row, "clear_word": words[row["clear"]]} for row in rows]
+        shown = [{**row, "clear_word": words[row["clear"]]} for row in rows]
         if "worker_types" in rows[0]:
-            rows = [{**row, "mix": _type_words(row)} for row in rows]
-            print_rows((*_CASE, *_TYPES, *_FIGURES), rows)
+            shown = [{**row, "mix": _type_words(row)} for row in shown]
+            print_rows((*_CASE, *_TYPES, *_FIGURES), shown)
         else:
-            print_rows((*_CASE, *_WORKERS, *_FIGURES), rows)
+            print_rows((*_CASE, *_WORKERS, *_FIGURES), shown)
+    if output.plot is not None:
+        from ramsis.report.capacity import plot_capacity
+
+        plot_capacity(rows, output.plot)
 
 
 def _check_types(

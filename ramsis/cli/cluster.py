@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -13,7 +10,7 @@ from ramsis.cli.options import seed_options
 from ramsis.cli.params import FIGURE, OUT_FILE, complete_files
 from ramsis.cli.rows import Column, json_option, print_json, print_rows, progress
 from ramsis.files import write_atomic
-from ramsis.tables import with_values
+from ramsis.tables import csv_text, with_values
 
 __all__ = ["cluster_command"]
 
@@ -104,14 +101,21 @@ def cluster_command(
     from ramsis.scenario import read_scenario
 
     named = [scheduler_named(text) for text in schedulers or _DEFAULT]
-    scenario = read_scenario(scenario_file, own_arrivals=arrivals)
+    scenario = read_scenario(scenario_file)
     numbers = range(seed, seed + seeds)
     with progress("runs", len(named) * len(numbers)) as advance:
         found = compare(scenario, named, numbers, bound=bound, on_run=advance)
     rows = [one.row() for one in found]
     first = {one.scheduler: one.first for one in found}
+    if as_json:
+        print_json(rows, scenario=scenario_file, name=scenario.name,
+                   duration_s=scenario.duration_s)
+    else:
+        exact = all(row["accuracy"] in (None, 1.0) for row in rows)  # as where none is stated
+        print_rows([one for one in with_values(_COLUMNS, rows)
+                    if not (exact and one.key == "accuracy")], rows)
     if csv_file is not None:
-        write_atomic(csv_file, _csv_text(rows))
+        write_atomic(csv_file, csv_text(rows))
     if plot is not None:
         from ramsis.report.cluster import plot_cluster
 
@@ -120,13 +124,6 @@ def cluster_command(
         from ramsis.sim.cluster.timeline import write_cluster_timeline
 
         write_cluster_timeline(first, timeline)
-    if as_json:
-        print_json(rows, scenario=scenario_file, name=scenario.name,
-                   duration_s=scenario.duration_s)
-    else:
-        exact = all(row["accuracy"] in (None, 1.0) for row in rows)  # as where none is stated
-        print_rows([one for one in with_values(_COLUMNS, rows)
-                    if not (exact and one.key == "accuracy")], rows)
 
 
 def _refuse_others(context: click.Context, placement: bool) -> None:
@@ -157,12 +154,3 @@ def _play(
     print_rows(_PLAYED, rows)
     click.echo(f"\ngoodput {total['goodput_rps']:.1f} rps (at most {total['bound_rps']:.1f}), "
                f"fairness {total['fairness']:.3f}, least in time {total['smallest_share']:.1%}")
-
-
-def _csv_text(rows: list[dict[str, Any]]) -> str:
-    stream = io.StringIO()
-    names = dict.fromkeys(name for row in rows for name in row)  # some schedulers have more
-    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()

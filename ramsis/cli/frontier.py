@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,6 +18,7 @@ from ramsis.cluster import SloClass
 from ramsis.errors import InvalidValueError, describe
 from ramsis.files import write_atomic
 from ramsis.synthesis import SynthesisSettings
+from ramsis.tables import csv_text
 
 __all__ = ["frontier_command"]
 
@@ -35,6 +34,7 @@ _COLUMNS = (
     Column("effective_accuracy", "in simulation", ".4f"),
 )
 _RUNS, _SEED = 8, 0
+_MOST = 4_000_000  # queries of one of the runs, which take memory for each
 _FEWEST = 1000  # queries of a simulation
 
 
@@ -92,18 +92,18 @@ def frontier_command(
             rows += [{**policy_row(corner.policy), "violation_price": corner.price,
                       **_simulated(corner.policy, queries)} for corner in corners]
             advance()
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(_COLUMNS, rows)
     if out is not None:
-        write_atomic(out, _csv(rows))
+        write_atomic(out, csv_text(rows))
         click.echo(f"rows in {out}", err=True)
     if plot is not None:
         from ramsis.report.frontier import plot_frontier
 
         plot_frontier(rows, plot)
         click.echo(f"figure in {plot}", err=True)
-    if as_json:
-        print_json(rows)
-    else:
-        print_rows(_COLUMNS, rows)
 
 
 def _only(option: str, given: Sequence[T]) -> T:
@@ -121,13 +121,6 @@ def _simulated(policy: Any, queries: int) -> dict[str, Any]:
         return {}
     from ramsis.synthesis.simulated import simulated
 
-    found = asdict(simulated(policy, queries=queries, runs=_RUNS, seed=_SEED))
+    runs = max(_RUNS, -(-queries // _MOST))
+    found = asdict(simulated(policy, queries=queries, runs=runs, seed=_SEED))
     return {key: value for key, value in found.items() if key not in ("runs", "seed")}
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -20,14 +20,16 @@ import click  # noqa: E402 - the threads are set first
 from click.shell_completion import CompletionItem  # noqa: E402
 
 from ramsis import __version__  # noqa: E402
-from ramsis.errors import RamsisError  # noqa: E402
+from ramsis.errors import RamsisError, printable  # noqa: E402
 from ramsis.garbage import without_collection  # noqa: E402
+from ramsis.own import trusting  # noqa: E402
 
 __all__ = ["cli", "main"]
 
 _USAGE, _INTERRUPTED = 2, 130
 _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What recent versions of click raise for a group without a command."""
+_LONGEST = 2000  # of a message
 _COMMANDS = {
     "profile": ("ramsis.cli.profile:profile", "Latency and accuracy profiles of models."),
     "arrivals": ("ramsis.cli.arrivals:arrivals", "Which arrival process a trace looks like."),
@@ -123,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        result = cli.main(args=arguments, prog_name="ramsis", standalone_mode=False)
+        with trusting(sys.argv[1:] if arguments is None else arguments):
+            result = cli.main(args=arguments, prog_name="ramsis", standalone_mode=False)
     except RamsisError as error:
         if os.environ.get("RAMSIS_TRACEBACK"):
             traceback.print_exception(error)
@@ -135,12 +138,8 @@ def _run(arguments: Sequence[str] | None) -> int:
         error.show()
         return code
     except (click.Abort, KeyboardInterrupt):
-        return _interrupted()
-    except SystemError as error:
-        # What compiled code makes of an interrupt.
-        if not isinstance(error.__cause__, KeyboardInterrupt):
-            raise
-        return _interrupted()
+        click.echo("interrupted; finished files are whole and stay", err=True)
+        return _INTERRUPTED
     except SystemExit as left:
         # click leaves with 1 when the reader of stdout went away, as `head` does.
         return 0 if left.code == 1 else int(left.code or 0)
@@ -152,11 +151,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _interrupted() -> int:
-    click.echo("interrupted; finished files are whole and stay", err=True)
-    return _INTERRUPTED
-
-
 def _drop_output() -> None:
     """Let go of output that cannot be written, which Python would try again on leaving."""
     with contextlib.suppress(OSError, ValueError):
@@ -165,7 +159,8 @@ def _drop_output() -> None:
 
 def _fail(message: str, code: int) -> int:
     """Say in one line what is wrong."""
-    line = " ".join(message.split()).encode("utf-8", "backslashreplace").decode()
+    line = printable(" ".join(message.split())).encode("utf-8", "backslashreplace").decode()
+    line = line if len(line) <= _LONGEST else line[:_LONGEST - 3] + "..."
     click.echo(f"error: {line}", err=True)
     return code
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from ramsis.cli.params import BATCH_SIZES, DIMENSION
+from ramsis.cli.params import BATCH_SIZES, DEVICE, DIMENSION
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.profiles.measure import (
     BACKENDS,
@@ -41,7 +41,8 @@ _RULE = StopRule()
                    "publishes them.")
 @click.option("--accuracy-source", metavar="TEXT", help="Where they come from, for the record.")
 @click.option("--name", help="Name of the profile set; that of FILE by default.")
-@click.option("--device", type=click.Choice(("cpu", "cuda")), default="cpu", show_default=True)
+@click.option("--device", type=DEVICE, default="cpu", show_default=True,
+              help="Where to measure; MIG-UUID is an instance of a GPU (`nvidia-smi -L`).")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
               help="Threads of one run.")
 @click.option("--order", type=click.Choice(ORDERS), default=ORDERS[0], show_default=True,
@@ -55,12 +56,15 @@ _RULE = StopRule()
               show_default=True, help="Samples that every batch size gets.")
 @click.option("--max-samples", type=click.IntRange(min=1), default=_RULE.max_samples,
               show_default=True, help="Samples at which a batch size ends.")
+@click.option("--max-violation", type=float, default=None, metavar="V",
+              help="Take as many samples of each batch size as a budget of violations of V needs: "
+                   "0.01 is 1 %, and needs 1005.")
 @click.option("--seconds-per-batch", type=float, default=_RULE.seconds_per_batch,
               show_default=True,
               help="Running time after which a batch size that has its least samples ends.")
 @click.option("--max-latency-ms", type=float, default=None,
               help="A model's batch sizes end with the first that takes longer.")
-@click.option("--quantiles", type=click.IntRange(min=2), default=128, show_default=True,
+@click.option("--quantiles", type=click.IntRange(2, 100_000), default=128, show_default=True,
               help="Size of the quantile sketches.")
 @click.option("--dim", "dimensions", type=DIMENSION, multiple=True, metavar="NAME=SIZE",
               help="Size of an ONNX model's named dimension; repeatable.")
@@ -110,9 +114,12 @@ def _settings(given: dict[str, Any]) -> MeasureSettings:
                                            "max_samples", "seconds_per_batch")}
     if given["max_latency_ms"] is not None:
         stop["max_latency_ms"] = given["max_latency_ms"]
+    rule = StopRule(**stop)
+    if given["max_violation"] is not None:
+        rule = rule.supporting(given["max_violation"])
     options = Options(given["threads"], given["device"], dict(given["dimensions"]),
                       given["tokens"], given["inputs"])
-    return MeasureSettings(given["backend"], given["batches"], StopRule(**stop),
+    return MeasureSettings(given["backend"], given["batches"], rule,
                            given["quantiles"], options, given["order"])
 
 

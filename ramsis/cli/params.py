@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from ramsis.cluster.words import (
     read_workers,
 )
 from ramsis.errors import InvalidValueError, OutputError, describe
-from ramsis.report.figure import check_figure_name
+from ramsis.report.figure import check_figure
 
 # What takes long to load is imported by the words that need it, so that commands start quickly.
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class FigureFile(OutFile):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
         """The path."""
-        check_figure_name(value)
+        check_figure(value)
         return super().convert(value, param, ctx)
 
 
@@ -295,6 +296,14 @@ def _dimension(text: str, where: str) -> tuple[str, int]:
     return name, int(size)
 
 
+def _device(text: str, where: str) -> str:
+    uuid = re.fullmatch(r"MIG-[0-9A-Za-z/-]+", text)
+    if text not in ("cpu", "cuda") and uuid is None:
+        raise InvalidValueError(describe("unknown device", where=where, value=text,
+                                         allowed="cpu, cuda, MIG-UUID as `nvidia-smi -L` has it"))
+    return text
+
+
 def _log_column(text: str, where: str) -> tuple[str, str]:
     name, _, column = text.partition("=")
     if not name or not column:
@@ -366,6 +375,8 @@ MODELS = Word("models", _models)
 """``A,B,C``: a list of names."""
 BATCH_SIZES = Word("batches", _batches)
 """``1,2,4``, ``1:32`` or ``1:32:4``: a rising tuple."""
+DEVICE = Word("device", _device, lambda: ("cpu", "cuda"))
+
 DIMENSION = Word("dimension", _dimension)
 """``NAME=SIZE``: a pair."""
 SLOW_SPELLS = Word("spells", _slow_spells)

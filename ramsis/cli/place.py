@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,11 @@ _GROUPS = (
     Column("holds", "holds"), Column("batch", "batch", "d"), Column("family", "family"),
     Column("share_of_demand", "of its demand", ".1%"), Column("utilisation", "busy", ".1%"),
     Column("load_qps", "QPS each", ".1f"), Column("memory", "memory", ".0%"),
+)
+_PROCESSES = Column("processes", "processes", "d")
+_GPUS = (
+    Column("worker_type", "GPU type"), Column("gpus", "GPUs", "d"),
+    Column("instances", "cut into"),
 )
 _FAMILIES = (
     Column("name", "family"), Column("demand_qps", "demand (QPS)", ".1f"),
@@ -63,6 +69,11 @@ def place(
     name, and prints a summary. Ctrl-C stops the search; the best placement so far is written and
     the exit code is 130.
 
+    GPUs can be cut into instances (NVIDIA MIG): a worker type with "partitions" names a GPU
+    (A100-40GB, A100-80GB, H100-80GB, A30-24GB) or has a table of its own, and layouts and
+    instances are chosen, too. Objectives: effective-accuracy, cheapest, fewest-workers, max-min,
+    lexicographic, pareto. A moving_price counts models loaded, instances made and destroyed.
+
     \b
     Examples:
       $ ramsis place digits --out placement.json
@@ -73,13 +84,13 @@ def place(
     solve = milp.place if preset is None else PRESETS[preset]
     placement = solve(milp.read_problem(problem_file), limits)
     milp.write_placement(placement, out)
-    if plot is not None:
-        plot_placement(placement, plot)
     if as_json:
         _print_json(placement)
     else:
         _print_tables(placement)
         click.echo(f"\nplacement in {out}")
+    if plot is not None:
+        plot_placement(placement, plot)
     if placement.status == milp.Status.INTERRUPTED:
         click.get_current_context().exit(_INTERRUPTED)
 
@@ -92,8 +103,13 @@ def _print_json(placement: Placement) -> None:
 
 
 def _print_tables(placement: Placement) -> None:
-    print_rows(_GROUPS, _group_rows(placement))
+    rows = _group_rows(placement)
+    several = any(row["processes"] > 1 for row in rows)
+    print_rows((*_GROUPS[:4], _PROCESSES, *_GROUPS[4:]) if several else _GROUPS, rows)
     click.echo()
+    if placement.gpus:
+        print_rows(_GPUS, _gpu_rows(placement))
+        click.echo()
     print_rows(_FAMILIES, placement.to_document()["families"])
     click.echo()
     if placement.front:
@@ -119,6 +135,13 @@ def _group_rows(placement: Placement) -> list[dict[str, Any]]:
     return rows
 
 
+def _gpu_rows(placement: Placement) -> list[dict[str, Any]]:
+    """A row for each layout, with the GPUs that have it."""
+    counts = Counter((gpu.worker_type, gpu.instances) for gpu in placement.gpus)
+    return [{"worker_type": kind, "gpus": count, "instances": "  ".join(instances)}
+            for (kind, instances), count in counts.items()]
+
+
 def _summary(placement: Placement) -> list[str]:
     """What the placement is worth, how far it can be from the best, and what would help."""
     name = placement.stages[0].metric if placement.stages else "effective-accuracy"
@@ -128,6 +151,10 @@ def _summary(placement: Placement) -> list[str]:
     loading = sum(move.load_ms for move in placement.moves) / 1000
     lines.append(f"workers to change: {len(placement.moves)}"
                  + (f", {loading:.3g} s of loading" if loading else ""))
+    made, destroyed = (sum(len(getattr(gpu, what)) for gpu in placement.gpus)
+                       for what in ("made", "destroyed"))
+    if made or destroyed:
+        lines.append(f"instances to make: {made}, to destroy: {destroyed}")
     for family in placement.families:
         short_qps = family.demand_qps - family.served_qps
         if short_qps > _SHOWN * family.demand_qps:

@@ -13,6 +13,7 @@ from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.cli.options import DEFAULT_SERVICE, overhead_option, padding_option
 from ramsis.cli.params import ARRIVALS, GRID
+from ramsis.cluster.preference import PREFERENCES
 from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES, SERVICES
 from ramsis.synthesis.options import PAPER, as_in_the_paper
@@ -20,14 +21,15 @@ from ramsis.worker.actions import Batching, LateRule
 from ramsis.worker.problem import Objective
 from ramsis.worker.solve import SOLVERS
 
-__all__ = ["policy_options"]
+__all__ = ["by_option", "policy_options"]
 
 _PAPER = click.option(
     "--paper", is_flag=True,
     help="What the EuroSys '24 paper does, in one word: "
          + ", ".join(f"--{name.replace('_', '-')} {value:g}" if isinstance(value, float)
-                     else f"--{name.replace('_', '-')} {value}" for name, value in PAPER.items())
-         + ".")
+                     else f"--{name.replace('_', '-')} {value}" for name, value in PAPER.items()
+                     if value is not None)
+         + ". The grid may be another.")
 
 _Command = Callable[..., Any]
 _Options = Mapping[str, Callable[[_Command], _Command]]
@@ -46,8 +48,8 @@ _OPTIONS: _Options = {
     "dispatch": click.option(
         "--dispatch", type=click.Choice(list(DISPATCHES)), default="round-robin",
         show_default=True,
-        help="How queries reach the workers: in turn, each to the worker with the fewest, or by "
-             "one queue that all workers take from."),
+        help="How queries reach the workers: in turn; in turn but for workers that have many "
+             "more than another one; or by one queue that all workers take from."),
     "grid": click.option(
         "--grid", type=GRID, default=None, metavar="fixed:D|model",
         help="Slack grid: D equal steps, or the profiled latencies.  [default: fixed:100; for a "
@@ -62,12 +64,12 @@ _OPTIONS: _Options = {
     "service": click.option(
         "--service", type=click.Choice(SERVICES), default=None,
         help="Latency statistic that service times are taken to be, or drawn from the "
-             f"distribution.  [default: {DEFAULT_SERVICE}; with the shortest queue p95]"),
+             f"distribution.  [default: {DEFAULT_SERVICE}]"),
     "late": click.option(
         "--late", type=click.Choice([rule.value for rule in LateRule]), default=None,
         help="Requests that nothing can answer in time: a worker's fastest model serves the "
              "whole queue, they are dropped, or any model may serve.  [default: drop; serve per "
-             "decision and with the shortest queue]"),
+             "decision]"),
     "batching": click.option(
         "--batching", type=click.Choice([way.value for way in Batching]), default=None,
         help="Batches of a worker: its whole queue, or any part of it.  [default: maximal; from "
@@ -75,7 +77,7 @@ _OPTIONS: _Options = {
     "violation_price": click.option(
         "--violation-price", type=float, default=None,
         help="What a late or dropped query costs, in units of accuracy; at 0 effective accuracy "
-             "alone counts.  [default: 1; 0 per decision and with the shortest queue]"),
+             "alone counts.  [default: 1; 0 per decision]"),
     "max_violation": click.option(
         "--max-violation", type=float, default=None, metavar="X",
         help="Budget of violations, such as 0.001: makes the most accurate policy that keeps to "
@@ -88,7 +90,11 @@ _OPTIONS: _Options = {
     "headroom": click.option(
         "--headroom", type=float, default=None, metavar="X",
         help="Most effective accuracy to give up so that the promise holds when service takes "
-             "longer; 0: none.  [default: 0.003; per decision, and for shortest queues, 0]"),
+             "longer; 0: none.  [default: 0.003; per decision 0]"),
+    "prefer": click.option(
+        "--prefer", type=click.Choice(PREFERENCES), default=None,
+        help="Of policies that are equally good, to 0.0002 of effective accuracy, the one that "
+             "answers earliest, or takes the fewest worker-seconds.  [default: early]"),
     "padding": padding_option,
     "max_queue": click.option(
         "--max-queue", type=int, default=32, show_default=True,
@@ -99,10 +105,10 @@ _OPTIONS: _Options = {
 }
 
 
-def _by_option(message: str, chosen: Collection[str]) -> str:
+def by_option(message: str, chosen: Collection[str]) -> str:
     """A message about a setting with the name of its option.
 
-    >>> _by_option("max_queue: not a number in range", ["max_queue"])
+    >>> by_option("max_queue: not a number in range", ["max_queue"])
     '--max-queue: not a number in range'
     """
     name, colon, rest = message.partition(": ")
@@ -128,7 +134,7 @@ def policy_options(*names: str) -> Callable[[_Command], _Command]:
                 settings = as_in_the_paper(settings) if paper else settings
                 return command(*positional, settings=settings, **given)
             except InvalidValueError as error:
-                raise InvalidValueError(_by_option(str(error), chosen)) from error
+                raise InvalidValueError(by_option(str(error), chosen)) from error
 
         made: _Command = click.option("--scheme", hidden=True, expose_value=False, is_eager=True,
                                       callback=_renamed)(gathered)

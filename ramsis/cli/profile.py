@@ -17,7 +17,7 @@ from ramsis.cli.kernels import kernels_command
 from ramsis.cli.measure import measure_command
 from ramsis.cli.params import MODELS, OUT_FILE, complete_profiles
 from ramsis.cli.profile_plot import plot_command
-from ramsis.errors import InvalidValueError, OutputError, describe
+from ramsis.errors import InvalidValueError, OutputError, describe, printable
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.check import Finding, check
 from ramsis.profiles.importers import FORMATS, Given, import_profile
@@ -161,7 +161,7 @@ def import_command(
                                    allowed="another file"))
     save(found, out)
     for line in found.measurement.get("notes", ()):
-        click.echo(f"note: {line}", err=True)
+        click.echo(printable(f"note: {line}"), err=True)
     findings = check(found)
     for item in findings:
         click.echo(f"warning: {item}", err=True)

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from ramsis import __version__
 from ramsis.policy import Policy
+from ramsis.policy.records import RESPONSES
 from ramsis.runtime.table import WAIT_CODE
 from ramsis.tables import Column
 
@@ -40,6 +41,7 @@ def policy_row(policy: Policy) -> dict[str, Any]:
         "upper_bound": expected.upper_bound,
         "capacity_qps": expected.capacity_qps,
         "utilisation": expected.utilisation,
+        **{name: getattr(expected, name) for name in RESPONSES},
         "overloaded": expected.overloaded,
     }
 

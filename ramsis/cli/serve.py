@@ -27,6 +27,9 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
 @click.argument("policies", metavar="DIR|FILE", shell_complete=complete_files)
 @click.option("--variants", required=True, metavar="FILE",
               help="TOML file of the models to run, by the names in the policies.")
+@click.option("--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
+              help="Function that the variants file names; no other is imported; repeat for "
+                   "several.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
               help="0 takes any that is free.")
@@ -42,11 +45,29 @@ _LIBRARIES = ("starlette", "uvicorn", "prometheus_client", "orjson")
               help="CSV file for what becomes of each query; one that is there is kept under "
                    "another name.")
 @click.option("--slots", type=click.IntRange(min=1), default=2048, show_default=True,
-              help="Queries that wait or run at once; more are refused.")
+              help="Queries that wait or run at once; for more there is room only where others "
+                   "that wait are due later.")
+@click.option("--max-wait-s", type=float, default=600.0, show_default=True,
+              help="Longest deadline, and longest time after it for a late answer, that a request "
+                   "may state.")
 @click.option("--batch-timeout-s", type=float, default=10.0, show_default=True,
               help="A batch that takes longer is given up, and its worker started anew.")
 @click.option("--max-body-mb", type=float, default=16.0, show_default=True,
               help="Largest body of a request.")
+@click.option("--max-json-mb", type=float, default=4.0, show_default=True,
+              help="Largest part of it that is JSON; tensors can follow as bytes.")
+@click.option("--max-header-kb", type=float, default=32.0, show_default=True,
+              help="Largest head of a request: its first line and headers.")
+@click.option("--header-timeout-s", type=float, default=10.0, show_default=True,
+              help="Time for the head of a request.")
+@click.option("--request-timeout-s", type=float, default=30.0, show_default=True,
+              help="Time for a whole request, and for a client to read its answer.")
+@click.option("--max-connections", type=click.IntRange(min=1), default=2048, show_default=True,
+              help="Connections at once, or fewer where the system allows fewer files. Of more, "
+                   "those that have owed a request longest are closed.")
+@click.option("--max-pending-mb", type=float, default=64.0, show_default=True,
+              help="Requests that are not whole, all together. Of more, those that take longest "
+                   "are closed.")
 @click.option("--drain-s", type=float, default=10.0, show_default=True,
               help="How long stopping waits for what is under way.")
 @click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
@@ -86,6 +107,7 @@ def serve_command(policies: str, variants: str, **given: Any) -> None:
 def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.profiles import load
     from ramsis.runtime.dispatcher import DispatchSettings
+    from ramsis.serving.connections import ConnectionLimits
     from ramsis.serving.http_server import HttpSettings, bound_socket, new_event_loop, serve
     from ramsis.serving.policies import check_served, largest_batch, read_policies
     from ramsis.serving.pool import checked
@@ -94,12 +116,19 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.serving.variants import read_variants
     from ramsis.serving.watch import watch_policies
 
-    check_positive(max_body_mb=given["max_body_mb"], calibrate_seconds=given["calibrate_seconds"])
-    http = HttpSettings(given["host"], given["port"], int(given["max_body_mb"] * 2**20))
+    sizes = {"max_body_mb": 2**20, "max_json_mb": 2**20, "max_header_kb": 2**10,
+             "max_pending_mb": 2**20}
+    check_positive(calibrate_seconds=given["calibrate_seconds"],
+                   **{name: given[name] for name in sizes})
+    body, json, head, pending = (int(given[name] * unit) or 1 for name, unit in sizes.items())
+    http = HttpSettings(given["host"], given["port"], body, json, ConnectionLimits(
+        given["max_connections"], head, given["header_timeout_s"], given["request_timeout_s"],
+        max(pending, body + head)))
     settings = ServerSettings(
         dispatch=DispatchSettings(overhead_ms=given["overhead_ms"], timer_ms=1.0,
                                   load_qps=given["load_qps"], process=given["process"]),
-        slots=given["slots"], timeout_s=given["batch_timeout_s"], retry=given["retry"],
+        slots=given["slots"], max_wait_s=given["max_wait_s"],
+        timeout_s=given["batch_timeout_s"], retry=given["retry"],
         pin=not given["no_pin"], memory_mb=given["worker_memory_mb"], drain_s=given["drain_s"],
         request_log=given["request_log"])
     found, models = read_policies(policies), read_variants(variants)

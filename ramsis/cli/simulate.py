@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -49,10 +47,13 @@ from ramsis.sim import (
 from ramsis.sim.experiment import largest_batch
 from ramsis.sim.fleet import SERVICES
 from ramsis.sim.timeline import write_timeline
+from ramsis.synthesis.certified import gap_in_simulation
 from ramsis.synthesis.schemes import ComparedScheme, Ready
+from ramsis.tables import csv_text, with_values
 
 __all__ = ["simulate_command"]
 
+_GAP = Column("certified_gap", "certified gap", ".2%")
 _COLUMNS = (
     Column("label", "scheme"),
     Column("load_qps", "load (QPS)", ".6g"),
@@ -61,6 +62,7 @@ _COLUMNS = (
     Column("effective_accuracy", "effective acc.", ".4f"),
     Column("effective_accuracy_half_width", "±", ".4f"),
     Column("upper_bound", "upper bound", ".4f"),
+    _GAP,
     Column("response_p99_ms", "p99 (ms)", ".1f"),
     Column("utilisation", "utilisation", ".1%"),
     Column("models", "models"),
@@ -155,7 +157,8 @@ def simulate_command(
     One row per scheme and load, averaged over the seeds: accuracy of the queries answered in
     time, share of the queries that were not, effective accuracy (those count 0) with the
     half-width of its 95 % confidence interval, and the bound that no scheme can beat on these
-    arrivals. At a constant load schemes are told the load; on a trace the load monitor
+    arrivals. The certified gap of policies is the share that they are short of the bound at their
+    own price of violations. At a constant load schemes are told the load; on a trace the load monitor
     anticipates it. On several worker types requests are routed at random: to the stations
     of a DIR by its shares, to those of another scheme, one of each type, by their capacity.
 
@@ -201,19 +204,21 @@ def simulate_command(
     results, first = _simulated(cluster, entries, workloads, settings,
                                 keep_first=any((plot, timeline, request_log)))
     bound = _bounds(fleets)
-    rows = [{**_row(entry, result, bound), **cluster_terms_if_several(cluster)}
-            for entry, result in results]
+    rows = [{**_row(entry, result, bound), **cluster_terms_if_several(cluster),
+             **gap_in_simulation(result, entry.policies, fleets, one)}
+            for (one, entry), (_, result) in zip(product(workloads, entries), results,
+                                                 strict=True)]
     _warn_above_highest(results)
     _warn_of_service(entries, service)
-    _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
-    if request_log is not None:
-        write_request_log(request_log, requests_of_run(next(iter(first.values()))))
     if as_json:
         print_json([{k: v for k, v in row.items() if k != "models"} for row in rows],
                    fingerprints={one.profile.name: one.profile.fingerprint
                                  for one in cluster.worker_types})
     else:
-        print_rows(_COLUMNS, rows)
+        print_rows([one for one in _COLUMNS if one is not _GAP or with_values([one], rows)], rows)
+    _write_files(rows, first, workload.trace is not None, csv_file, plot, timeline)
+    if request_log is not None:
+        write_request_log(request_log, requests_of_run(next(iter(first.values()))))
 
 
 def _service_of(sets: Sequence[Policies], cluster: Cluster) -> str:
@@ -345,11 +350,6 @@ def _write_files(
 def _csv_text(rows: list[dict[str, Any]]) -> str:
     """The rows as CSV; of each row's models the shares, as in ``small=0.7;large=0.3``."""
     names = [name for name in rows[0] if name != "models"]
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        share: Mapping[str, float] = row["model_share"]
-        writer.writerow({**row, "model_share": ";".join(f"{name}={value:.6g}"
-                                                        for name, value in share.items())})
-    return stream.getvalue()
+    return csv_text([{**row, "model_share": ";".join(
+        f"{name}={value:.6g}" for name, value in row["model_share"].items())} for row in rows],
+                    names)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +11,7 @@ import click
 
 from ramsis.cli.rows import Column, print_json, print_rows, progress
 from ramsis.files import write_atomic
+from ramsis.tables import csv_text
 
 if TYPE_CHECKING:  # at run time where they are used: placements load what other commands do not
     from ramsis.sim.streams import Figures
@@ -66,6 +65,10 @@ def simulate_placement_file(
                                      seeds=seeds, fixed=fixed, on_step=advance)
     terms = {"duration_s": duration_s, "seeds": len(seeds)}
     rows = [_family_row(family, outcome, terms) for family in outcome.families]
+    if as_json:
+        print_json(rows, placement=path, name=found.problem.name, fixed=fixed)
+    else:
+        _print(rows)
     if csv_file is not None:
         write_atomic(csv_file, _csv_text(rows))
     if plot is not None:
@@ -76,10 +79,6 @@ def simulate_placement_file(
         from ramsis.sim.timeline import write_timeline
 
         write_timeline({found.problem.name: outcome.first}, timeline)
-    if as_json:
-        print_json(rows, placement=path, name=found.problem.name, fixed=fixed)
-    else:
-        _print(rows)
 
 
 def _refuse_others(context: click.Context) -> None:
@@ -174,8 +173,4 @@ def _csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
                   "variants": ";".join(station["variants"])} for station in row["stations"]]
     names = dict.fromkeys(["family", "station", *(name for row in flat for name in row)])
     del names["stations"]
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, list(names), extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return stream.getvalue()
+    return csv_text(flat, names)

@@ -22,15 +22,14 @@ _SHOWN = 10
               help="Folder for results and tables, or a URL that fsspec opens; results that are "
               "there are reused.")
 @engine_options()
-@click.option("--arrivals", metavar="MODULE:NAME",
+@click.option("--arrivals", metavar="MODULE:NAME", expose_value=False,
               help="Arrival process of your own that SPEC names; no other is imported.")
-@click.option("--scheduler", "schedulers", multiple=True, metavar="FILE.py:CLASS",
+@click.option("--scheduler", multiple=True, metavar="FILE.py:CLASS", expose_value=False,
               help="Scheduler of your own (or MODULE:CLASS) that SPEC names; no other is "
               "imported; repeat for several.")
 @json_option
 def sweep_command(
-    spec: Path, out: Path | str, engine: Engine, arrivals: str | None,
-    schedulers: tuple[str, ...], as_json: bool,
+    spec: Path, out: Path | str, engine: Engine, as_json: bool,
 ) -> int:
     """Simulate every combination of profiles, workers, SLOs, loads and schemes that SPEC names.
 
@@ -50,7 +49,7 @@ def sweep_command(
       $ ramsis sweep sweep.toml --out sweep_out --processes 1
       $ ramsis sweep sweep.toml --out sweep_out --processes 1 --json
     """
-    sweep = Sweep(SweepSpec.load(spec, own_arrivals=arrivals, own_schedulers=schedulers), out)
+    sweep = Sweep(SweepSpec.load(spec), out)
     with progress("sweep", sweep.todo) as advance:
         result = sweep.run(engine, advance)
     counts = {"computed": result.computed, "reused": result.reused,

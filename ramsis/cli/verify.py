@@ -45,9 +45,9 @@ def verify(
     together. The decision process is written out
     in full and solved by value iteration and power iteration, which shares no shortcut with
     `ramsis generate`; this takes seconds a file, minutes for large tables. The tables of a central
-    queue and of shortest-queue dispatch are replayed on simulated arrivals, and the former's
-    certified_gap is printed: the share by which the best possible scheme could at most be better.
-    The exit code is 6 when a claim fails.
+    queue and of shortest-queue dispatch are replayed on simulated arrivals. The certified_gap is
+    printed: the share by which the best possible scheme could at most be better, at the policy's
+    own price of violations. The exit code is 6 when a claim fails.
 
     \b
     Examples:

@@ -34,6 +34,7 @@ from ramsis.profiles.sketch import (
     with_tail,
 )
 from ramsis.profiles.table import LatencyTable
+from ramsis.profiles.tails import Deviations, Tails, tails_of
 
 __all__ = ["DISTRIBUTION", "FIXED", "ServiceTimes", "carries_quantiles", "default_service",
            "seen_table", "service_quantiles"]
@@ -73,6 +74,8 @@ class ServiceTimes:
         Whether batches may be run as larger ones.
     samples : ndarray of int, shape (M, B)
         How many samples a distribution rests on; 0 where it is not known, or a time is fixed.
+    tails : Tails, optional
+        What the measured batches of the profile share, those that are not among ``models`` too.
     """
 
     models: tuple[str, ...]
@@ -83,6 +86,7 @@ class ServiceTimes:
     samples: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
     run_as: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
     padding: bool = True
+    tails: Tails | None = None
 
     def __post_init__(self) -> None:
         shape = self.quantiles_ms.shape
@@ -121,7 +125,7 @@ class ServiceTimes:
             ("service times", max_batch),
             lambda: (*service_quantiles(profile, table), _samples_behind(profile, table)))
         return cls(table.models, table.accuracy, times, service, levels, samples, table.run_as,
-                   table.padding)
+                   table.padding, profile.once(("tails",), lambda: _tails(profile)))
 
     @classmethod
     def of_table(cls, table: LatencyTable) -> ServiceTimes:
@@ -328,6 +332,20 @@ def _samples_behind(profile: ProfileSet, table: LatencyTable) -> IntArray:
             left = right if right < len(sizes) and sizes[right] == size else right - 1
             result[m, column] = number[left : right + 1].min()
     return result
+
+
+def _tails(profile: ProfileSet) -> Tails | None:
+    """What the measured batches share, as far as the number of their samples is known."""
+    levels = _shared_levels(profile)
+    weights = hat_weights(levels)
+    found = dict[str, list[Deviations]]()
+    for model in profile.models:
+        for item in model.batches:
+            own = _at_levels(item, levels)
+            if item.n:
+                found.setdefault(model.name, []).append(
+                    Deviations.of(own, weights, item.n))
+    return tails_of(found)
 
 
 def _row(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ramsis.checks import check_arguments
 from ramsis.planning.comparison import Compared, compare
-from ramsis.planning.schedulers import SCHEDULERS, check_trusted_scheduler, scheduler_named
+from ramsis.planning.schedulers import SCHEDULERS, scheduler_named
 
-__all__ = ["SCHEDULERS", "Compared", "check_trusted_scheduler", "compare", "scheduler_named"]
+__all__ = ["SCHEDULERS", "Compared", "compare", "scheduler_named"]
 
 check_arguments(globals(), __all__)

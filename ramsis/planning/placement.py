@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
-from ramsis.errors import InputFileError, describe
+from ramsis.errors import InputFileError, check_positive, describe
 from ramsis.scenario import Requests, Scenario, draw_requests
 
 __all__ = ["placement_problem"]
@@ -65,6 +65,8 @@ def placement_problem(
 def _peak_qps(scenario: Scenario, requests: Requests, window_s: float | None) -> FloatArray:
     """Largest mean load of a window, by family; shape (M,), at the first model of each."""
     arrays = scenario.arrays
+    if window_s is not None:
+        check_positive(window_s=window_s)
     width_ms = scenario.duration_ms if window_s is None else 1000.0 * window_s
     count = max(1, int(np.ceil(scenario.duration_ms / width_ms)))
     window = np.minimum((requests.arrival_ms // width_ms).astype(np.int64), count - 1)

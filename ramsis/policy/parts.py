@@ -12,13 +12,16 @@ from numpy.typing import NDArray
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError
 from ramsis.policy.records import PolicyModel, names
+from ramsis.profiles.tails import Tail, Tails
 from ramsis.runtime.fields import FRACTION, POSITIVE, Fields
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DecisionTable
 
-__all__ = ["arrivals_in", "classes_in", "levels_in", "models_in"]
+__all__ = ["arrivals_in", "classes_in", "levels_in", "models_in", "tails_in"]
 
 FloatArray = NDArray[np.float64]
+
+_ROUNDING = 1e-9
 
 
 def models_in(
@@ -97,3 +100,29 @@ def levels_in(fields: Fields, models: Sequence[PolicyModel]) -> FloatArray | Non
             raise fields.refusal(f"quantile_levels[{i}]", "levels do not rise from 0 to 1",
                                  value=level, allowed=f"a number > {low!r}, at most 1")
     return np.array(levels)
+
+
+def tails_in(fields: Fields) -> Tails | None:
+    """What the batches of the profile share; None where it is not known."""
+    if "tails" not in fields or fields.value("tails") is None:
+        return None
+    tails = fields.child("tails")
+    tails.only(names(Tails))
+    models = tails.child("models")
+    return Tails(_tail(tails.child("common")), {name: _tail(models.child(name))
+                                                for name in models})
+
+
+def _tail(tail: Fields) -> Tail:
+    tail.only(names(Tail))
+    deviation = tail.numbers("deviation", POSITIVE)
+    for i, (low, high) in enumerate(pairwise(deviation)):
+        if high < low:
+            raise tail.refusal(f"deviation[{i + 1}]", "deviations do not rise", value=high,
+                               allowed=f"a number >= {low!r}")
+    share = tail.numbers("share", POSITIVE, len(deviation))
+    if sum(share) > 1.0 + _ROUNDING:
+        raise tail.refusal("share", "probabilities of more than 1", value=sum(share),
+                           allowed="numbers that add up to 1 at most")
+    return Tail(tail.whole("samples", 1), tail.number("start", POSITIVE), tuple(deviation),
+                tuple(share))

@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.slo_class import SloClass
-from ramsis.policy.parts import arrivals_in, classes_in, levels_in, models_in
+from ramsis.policy.parts import arrivals_in, classes_in, levels_in, models_in, tails_in
 from ramsis.policy.records import (
+    RESPONSES,
     BudgetRecord,
     CertificateRecord,
     Expectations,
     HeadroomRecord,
     Inputs,
     PolicyModel,
-    Simulated,
+    Replay,
     names,
     optional,
 )
 from ramsis.policy.table import compressed, expanded
 from ramsis.profiles.sketch import midpoint_levels
+from ramsis.profiles.tails import Tails
 from ramsis.runtime.fields import NON_NEGATIVE, Fields
 from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
@@ -82,6 +85,9 @@ class Policy:
         Program and version.
     violation_price
         What a query that is late or dropped was taken to cost, in units of accuracy.
+    prefer
+        What decided between policies that are equally good, one of
+        :data:`ramsis.cluster.preference.PREFERENCES`; None: nothing.
     slo_classes
         Two or more by rising SLO where queries have several, ``slo_ms`` being the longest; the
         queue then stands by deadline. Else none.
@@ -93,7 +99,7 @@ class Policy:
     budget
         The budget of violations that the policy was made for, if any.
     replay
-        The simulation that the rates of the promise are taken from, if any.
+        The simulation that the promise is measured in, if any.
     random_ends
         Whether the model took batches to end at random instants.
     quantile_levels
@@ -106,6 +112,8 @@ class Policy:
         :attr:`latency_ms` and the other times of this class with it.
     headroom
         What was given up for robustness, if any was to be.
+    tails
+        What the batches of the profile share, where times are drawn from samples.
     """
 
     models: tuple[PolicyModel, ...]
@@ -129,16 +137,18 @@ class Policy:
     inputs: Inputs
     created_by: str
     violation_price: float = 0.0
+    prefer: str | None = None
     slo_classes: tuple[SloClass, ...] = ()
     randomised: Randomised | None = None
     spare_idle: int | None = None
     budget: BudgetRecord | None = None
-    replay: Simulated | None = None
+    replay: Replay | None = None
     random_ends: bool = False
     quantile_levels: FloatArray | None = None
     padding: bool = True
     overhead_ms: float = 0.0
     headroom: HeadroomRecord | None = None
+    tails: Tails | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -319,13 +329,19 @@ class Policy:
             "table": self._table_document(),
             "expectations": self._expectations_document(),
             "certificate": _plain(asdict(self.certificate)),
-            "inputs": asdict(self.inputs),
+            "inputs": self._inputs_document(),
             **self._extras(),
         }
 
+    def _inputs_document(self) -> dict[str, Any]:
+        document: dict[str, Any] = _plain(asdict(self.inputs))
+        if not document["options"]:
+            del document["options"]
+        return document
+
     def _expectations_document(self) -> dict[str, Any]:
         document: dict[str, Any] = _plain(asdict(self.expectations))
-        for name in ("recovery", "interval"):
+        for name in ("recovery", "interval", *RESPONSES):
             if document[name] is None:
                 del document[name]
         return document
@@ -345,12 +361,14 @@ class Policy:
     def _extras(self) -> dict[str, Any]:
         """The fields that stand only in the files that need them."""
         found: dict[str, Any] = {}
+        if self.prefer is not None:
+            found["prefer"] = self.prefer
         if self.slo_classes:
             found["slo_classes"] = [asdict(one) for one in self.slo_classes]
         if self.budget is not None:
             found["budget"] = asdict(self.budget)
         if self.replay is not None:
-            found["replay"] = asdict(self.replay)
+            found["replay"] = _plain(asdict(self.replay))
         if self.random_ends:
             found["random_ends"] = True
         if self.quantile_levels is not None:
@@ -361,6 +379,8 @@ class Policy:
             found["overhead_ms"] = float(self.overhead_ms)
         if self.headroom is not None:
             found["headroom"] = _plain(asdict(self.headroom))
+        if self.tails is not None:
+            found["tails"] = _plain(asdict(self.tails))
         return found
 
     @classmethod
@@ -401,16 +421,18 @@ class Policy:
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
             violation_price=0.0 if price is None else price,
+            prefer=fields.text("prefer", PREFERENCES) if "prefer" in fields else None,
             slo_classes=classes_in(fields, table),
             randomised=table.randomised,
             spare_idle=table.spare_idle,
             budget=optional(BudgetRecord, fields, "budget"),
-            replay=optional(Simulated, fields, "replay"),
+            replay=optional(Replay, fields, "replay"),
             random_ends="random_ends" in fields and fields.flag("random_ends"),
             quantile_levels=levels_in(fields, models),
             padding="padding" not in fields or fields.flag("padding"),
             overhead_ms=0.0 if overhead is None else overhead,
             headroom=optional(HeadroomRecord, fields, "headroom"),
+            tails=tails_in(fields),
         )
 
 

@@ -25,6 +25,7 @@ from ramsis.files import (
     folder_lock,
     make_folder,
     read_json,
+    read_text,
     write_atomic,
 )
 from ramsis.policy.policy import Policy
@@ -218,6 +219,7 @@ class SetFolder:
             policy = station.policy
             name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals)
             file = name if self._flat else f"{station.name}/{name}"
+            _check_within(self._folder, file)
             text = write(policy, self._folder / file)
             stations.append({
                 "name": station.name, "file": file, "fingerprint": fingerprint(text),
@@ -326,12 +328,13 @@ def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
     The old set stays until the new one is whole: an error or an interruption before that leaves
     it as it was. After that the new one holds, from the sub-folder :data:`WHOLE_NAME` until its
     files are in their places; the next process that writes here ends a move that was cut off.
-    Other processes that write to the folder wait.
+    Of the old set those files are removed that are still as its manifest says. Other processes
+    that write to the folder wait.
 
     Raises
     ------
     OutputError
-        A file cannot be removed or moved.
+        A file cannot be removed or moved, or a link leads out of the folder.
     """
     target = Path(folder)
     new = target / _NEW
@@ -352,8 +355,10 @@ def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 def _finish(folder: Path) -> None:
     """End what a killed process was doing to a set: drop half a new one, move a whole one."""
-    shutil.rmtree(folder / _NEW, ignore_errors=True)
     whole = folder / WHOLE_NAME
+    for name in (_NEW, WHOLE_NAME, MANIFEST_NAME):
+        _check_within(folder, name)
+    shutil.rmtree(folder / _NEW, ignore_errors=True)
     if (whole / MANIFEST_NAME).exists():
         _put_in_place(whole, folder)
     shutil.rmtree(whole, ignore_errors=True)
@@ -361,27 +366,51 @@ def _finish(folder: Path) -> None:
 
 def _put_in_place(new: Path, folder: Path) -> None:
     """Move the files of a set into a folder, and remove the old set's; the manifest is last."""
-    old = _names_in(folder, folder / MANIFEST_NAME)
-    moved = _names_in(folder, new / MANIFEST_NAME)
+    old = _files_in(folder, folder / MANIFEST_NAME)
+    moved = _files_in(folder, new / MANIFEST_NAME).keys()
+    for name in moved:
+        _check_within(folder, name)
+        _check_within(new, name)
     for name in moved:
         if (new / name).exists():
             (folder / name).parent.mkdir(exist_ok=True)
             os.replace(new / name, folder / name)
-    for name in old - moved:
+    gone = [name for name, listed in old.items() if name not in moved and _is_policy(listed)]
+    for name in gone:
         (folder / name).unlink(missing_ok=True)
-    for parent in {(folder / name).parent for name in old - moved} - {folder}:
+    for parent in {(folder / name).parent for name in gone} - {folder}:
         if parent.is_dir() and not any(parent.iterdir()):
             parent.rmdir()
     os.replace(new / MANIFEST_NAME, folder / MANIFEST_NAME)
 
 
-def _names_in(folder: Path, manifest: Path) -> set[str]:
+def _files_in(folder: Path, manifest: Path) -> dict[str, PolicyFile]:
     """The policy files of a set; none where its manifest is damaged, as then nobody knows."""
     try:
-        return {station.policy.file for level in read_manifest(folder, manifest).levels
-                for station in level.stations}
+        return {station.policy.file: station.policy
+                for level in read_manifest(folder, manifest).levels for station in level.stations}
     except InputFileError:
-        return set()
+        return {}
+
+
+def _is_policy(listed: PolicyFile) -> bool:
+    """Whether a file is in its folder, as the manifest says, and a policy; else it stays."""
+    path = listed.folder / listed.file
+    try:
+        _check_within(listed.folder, listed.file)
+        Policy.from_document(read_json(path), listed.file)
+        return fingerprint(read_text(path)) == listed.fingerprint
+    except (InputFileError, OutputError):
+        return False
+
+
+def _check_within(folder: Path, name: str) -> None:
+    """Refuse to touch what a link has leading out of a set's folder."""
+    found = os.path.realpath(folder / name)
+    if not found.startswith(os.path.join(os.path.realpath(folder), "")):
+        raise OutputError(describe("a link leads out of the folder of the set",
+                                   where=str(folder / name), value=found,
+                                   allowed="a set whose files are in its folder"))
 
 
 def _header_of(policy: Policy) -> tuple[dict[str, int], dict[float, float]]:
@@ -451,7 +480,9 @@ def _check_level(fields: Fields, level: Level[Policy], workers: int) -> None:
         stated += _arrivals_stated(level, station)
     if len(level.stations) == 1:
         policy = level.policy
-        stated.append(("load_qps", level.load_qps, policy.load_qps))
+        if level.load_qps != policy.load_qps:  # the load is carried, never computed
+            raise fields.refusal("load_qps", "the policy was made for another load",
+                                 value=level.load_qps, allowed=f"{policy.load_qps!r}")
         stated += [(name, level.expected.get(name), value)
                    for name, value in level_of(policy).expected.items()
                    if name != "upper_bound" or policy.workers == workers]

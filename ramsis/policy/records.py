@@ -7,17 +7,23 @@ so that a later version can add fields and still read older files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any, Protocol, Self, TypeVar
 
 from ramsis.runtime.fields import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Fields, Rule
 from ramsis.runtime.table_reader import sizes_to_run
 
-__all__ = ["BudgetRecord", "CertificateRecord", "Expectations", "HeadroomRecord", "Inputs",
-           "Interval", "PerDecision", "PolicyModel", "Rates", "Recovery", "Spread", "names",
-           "optional"]
+__all__ = ["MOST_BURST", "NOTHING", "RESPONSES", "BudgetRecord", "CertificateRecord",
+           "Expectations", "HeadroomRecord", "Inputs", "Interval", "PerDecision", "PolicyModel",
+           "Rates", "Recovery", "Replay", "Spread", "names", "optional"]
 
+RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response_p99_ms")
+"""Response times of :class:`Expectations`."""
+
+MOST_BURST = 1_000_000
+"""Largest burst of :class:`Recovery`."""
 _ORIGINS = "mpies"
 _CONFIDENCE = Rule("a number above 0 and below 1", lambda value: 0 < value < 1)
 
@@ -223,7 +229,7 @@ class Recovery:
             raise record.refusal("within_ms", "a time where the policy is metastable, or none "
                                  "where it is not", value=within_ms,
                                  allowed="null with metastable, else a time")
-        return cls(record.whole("burst", 1), within_ms, metastable)
+        return cls(record.whole("burst", 1, MOST_BURST), within_ms, metastable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,15 +245,22 @@ class Interval:
     samples
         Effective number of samples that it follows from, > 0: the violation rate over its
         variance.
-    one_more
-        Share of all queries that one more long sample would make late, > 0.
+    unseen, unseen_deviation
+        Share of all queries that may be late besides, by what no sample has shown: mean and
+        standard deviation, > 0.
+    violation_error, effective_error
+        What the rates may be off by besides, >= 0: half-widths of the simulation that they were
+        measured in, 0 where they were not.
     """
 
     confidence: float
     violation_rate: tuple[float, float]
     effective_accuracy: tuple[float, float]
     samples: float
-    one_more: float
+    unseen: float
+    unseen_deviation: float
+    violation_error: float
+    effective_error: float
 
     @classmethod
     def from_fields(cls, interval: Fields) -> Interval:
@@ -258,7 +271,10 @@ class Interval:
             violation_rate=_ends(interval, "violation_rate"),
             effective_accuracy=_ends(interval, "effective_accuracy"),
             samples=interval.number("samples", POSITIVE),
-            one_more=interval.number("one_more", POSITIVE),
+            unseen=interval.number("unseen", POSITIVE),
+            unseen_deviation=interval.number("unseen_deviation", POSITIVE),
+            violation_error=interval.number("violation_error", NON_NEGATIVE),
+            effective_error=interval.number("effective_error", NON_NEGATIVE),
         )
 
 
@@ -304,6 +320,8 @@ class Expectations:
     interval
         What the promise may be off by, where service times are drawn from as many samples as the
         profile states.
+    response_mean_ms, response_p50_ms, response_p95_ms, response_p99_ms
+        Time from arrival to answer of the requests answered, late ones included; if measured.
     """
 
     accuracy: float | None
@@ -321,6 +339,10 @@ class Expectations:
     upper_bound: float | None = None
     recovery: Recovery | None = None
     interval: Interval | None = None
+    response_mean_ms: float | None = None
+    response_p50_ms: float | None = None
+    response_p95_ms: float | None = None
+    response_p99_ms: float | None = None
 
     @classmethod
     def from_fields(cls, expected: Fields, models: tuple[str, ...]) -> Expectations:
@@ -344,7 +366,16 @@ class Expectations:
             upper_bound=expected.number_or_none("upper_bound", FRACTION),
             recovery=optional(Recovery, expected, "recovery"),
             interval=optional(Interval, expected, "interval"),
+            **{name: expected.number_or_none(name, POSITIVE) for name in RESPONSES},
         )
+
+
+NOTHING = Expectations(
+    accuracy=None, violation_rate=1.0, effective_accuracy=0.0,
+    per_decision=PerDecision(None, 1.0), batch_size=Spread(0.0, 0.0, 0.0),
+    queue_length=Spread(0.0, 0.0, 0.0), slack_ms=Spread(0.0, 0.0, 0.0), model_share={},
+    utilisation=0.0, full_queue_rate=0.0, overloaded=True)
+"""The promise of a policy that promises nothing yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +483,10 @@ class Simulated:
         return self.violation_rate + self.violation_half_width
 
 
+# More than any policy is made with; who verifies a file simulates as much as it says.
+_MOST_QUERIES, _MOST_RUNS = 20_000_000, 64
+
+
 def _simulated(record: Fields) -> dict[str, Any]:
     """The fields of a simulation's record."""
     return {
@@ -459,10 +494,33 @@ def _simulated(record: Fields) -> dict[str, Any]:
         "violation_half_width": record.number("violation_half_width", NON_NEGATIVE),
         "effective_accuracy": record.number("effective_accuracy", FRACTION),
         "effective_half_width": record.number("effective_half_width", NON_NEGATIVE),
-        "queries": record.whole("queries", 1),
-        "runs": record.whole("runs", 2),
+        "queries": record.whole("queries", 1, _MOST_QUERIES),
+        "runs": record.whole("runs", 2, _MOST_RUNS),
         "seed": record.whole("seed", 0),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Replay(Simulated):
+    """The simulation of a policy's own table that its promise is measured in.
+
+    Attributes
+    ----------
+    half_widths
+        Half of the 95 % interval of each figure of :class:`Expectations` that is measured, by its
+        name: ``utilisation``, ``batch_size.mean``, ``model_share.NAME``. A figure that is not
+        named is the model's.
+    """
+
+    half_widths: dict[str, float]
+
+    @classmethod
+    def from_fields(cls, record: Fields) -> Replay:
+        """The record in a policy file."""
+        record.only(names(cls))
+        widths = record.child("half_widths")
+        return cls(**_simulated(record), half_widths={
+            name: widths.number(name, NON_NEGATIVE) for name in widths})
 
 
 @dataclass(frozen=True, slots=True)
@@ -539,14 +597,19 @@ class Inputs:
         Fingerprint and name of the profile set.
     settings
         Fingerprint of the settings of the synthesis.
+    options
+        These settings, as plain JSON values; empty where they are not known.
     """
 
     profile: str
     profile_name: str
     settings: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_fields(cls, inputs: Fields) -> Inputs:
         """The inputs named in a policy file."""
         inputs.only(names(cls))
-        return cls(*(inputs.text(name) for name in names(cls)))
+        options = inputs.child_or_none("options")
+        return cls(inputs.text("profile"), inputs.text("profile_name"), inputs.text("settings"),
+                   {} if options is None else {name: options.value(name) for name in options})

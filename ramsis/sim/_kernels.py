@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ramsis.cluster._kernels import quantile
 from ramsis.compiling import index, njit
+from ramsis.runtime.routing import AS_SHORT
 from ramsis.sim.tables import CentralTables, Tables
 
 __all__ = ["Batches", "Lines", "Terms", "central_queue", "first_come", "round_robin",
@@ -92,14 +93,28 @@ class Lines(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Room for the batches, each array as long as there are queries."""
+    """Room for the decisions, each array as long as there are queries.
+
+    Attributes
+    ----------
+    start_ms, finish_ms, worker, model, size
+        Of each batch.
+    queued
+        Queries in the queue that a batch is taken from, just before.
+    batch_of
+        Batch of each query; -2 where it was dropped.
+    drop_queued
+        Of each query that was dropped: the queue just before, itself included.
+    """
 
     start_ms: FloatArray
     finish_ms: FloatArray
     worker: NDArray[np.int32]
     model: NDArray[np.int32]
     size: NDArray[np.int32]
+    queued: NDArray[np.int32]
     batch_of: NDArray[np.int32]
+    drop_queued: NDArray[np.int32]
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -184,7 +199,7 @@ def round_robin(
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
     near = terms.near_level
-    start_ms, finish_ms, worker_of, model_of, size_of, batch_of = out
+    start_ms, finish_ms, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     heads, waiting = np.arange(workers), np.zeros(workers, dtype=np.int64)
     free_at = np.full(workers, -np.inf)
@@ -220,6 +235,7 @@ def round_robin(
                 if batch == 0:
                     batch_of[head] = -2
                     drop_ms[head] = now_ms
+                    drop_queued[head] = queued
                     head += workers
                     queued -= 1
                     continue
@@ -237,6 +253,7 @@ def round_robin(
                 worker_of[row] = worker
                 model_of[row] = model
                 size_of[row] = batch
+                queued_of[row] = queued
                 for _ in range(batch):
                     batch_of[index(head)] = count
                     head += workers
@@ -279,7 +296,7 @@ def first_come(
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
     near = terms.near_level
-    start_ms, finish_of, worker_of, model_of, size_of, batch_of = out
+    start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
     mask = ring - 1
@@ -315,6 +332,7 @@ def first_come(
             if batch == 0:
                 batch_of[head] = -2
                 drop_ms[head] = now_ms
+                drop_queued[head] = arrived - head
                 head += 1
                 continue
             worker = idle[first_idle & mask]
@@ -335,6 +353,7 @@ def first_come(
             worker_of[count] = worker
             model_of[count] = model
             size_of[count] = batch
+            queued_of[count] = arrived - head
             for _ in range(batch):
                 batch_of[head] = count
                 head += 1
@@ -346,12 +365,12 @@ def first_come(
 def shortest_queue(
     arrival_ms: FloatArray, tables: Tables, terms: Terms, out: Batches, drop_ms: FloatArray
 ) -> int:
-    """Each query to the worker with fewest waiting or in service, the next in turn among these."""
+    """Each query to a short queue, as :class:`ramsis.runtime.routing.ShortestQueue` says."""
     _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
     near = terms.near_level
-    start_ms, finish_of, worker_of, model_of, size_of, batch_of = out
+    start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
     mask = ring - 1
@@ -361,25 +380,35 @@ def shortest_queue(
     tail = np.full(workers, -1, dtype=np.int64)
     waiting = np.zeros(workers, dtype=np.int64)
     serving = np.zeros(workers, dtype=np.int64)
-    first, busy, arrived, count, gone, turn = 0, 0, 0, 0, 0, 0
+    held = np.zeros(workers, dtype=np.int64)  # waiting and serving
+    after = np.arange(1, workers + 1)  # the worker that was joined next, the longest ago first
+    oldest, newest = 0, workers - 1
+    first, busy, arrived, count, gone = 0, 0, 0, 0, 0
     level = terms.level
     while True:
         if busy > 0 and (arrived == n or times[first & mask] <= arrival_ms[arrived]):
             now_ms = times[first & mask]
             worker = who[first & mask]
+            held[worker] -= serving[worker]
             serving[worker] = 0
             first += 1
             busy -= 1
         elif arrived < n:
             now_ms = arrival_ms[arrived]
-            worker, fewest = turn, waiting[turn] + serving[turn]
-            for step in range(1, workers):
-                if fewest == 0:
-                    break
-                other = turn + step if turn + step < workers else turn + step - workers
-                if waiting[other] + serving[other] < fewest:
-                    worker, fewest = other, waiting[other] + serving[other]
-            turn = worker + 1 if worker + 1 < workers else 0
+            fewest = held[0]
+            for other in range(1, workers):
+                fewest = min(fewest, held[other])
+            worker, before = oldest, -1
+            while held[worker] > AS_SHORT * fewest:
+                before, worker = worker, after[worker]
+            if worker != newest:
+                if before < 0:
+                    oldest = after[worker]
+                else:
+                    after[before] = after[worker]
+                after[newest] = worker
+                newest = worker
+            held[worker] += 1
             if waiting[worker] == 0:
                 head[worker] = arrived
             else:
@@ -407,9 +436,11 @@ def shortest_queue(
             if batch == 0:
                 batch_of[query] = -2
                 drop_ms[query] = now_ms
+                drop_queued[query] = waiting[worker]
                 query = following[query]
                 head[worker] = query
                 waiting[worker] -= 1
+                held[worker] -= 1
         if batch == 0:
             continue
         if uniform.size == 0:
@@ -426,6 +457,7 @@ def shortest_queue(
         worker_of[count] = worker
         model_of[count] = model
         size_of[count] = batch
+        queued_of[count] = waiting[worker]
         for _ in range(batch):
             batch_of[query] = count
             query = following[query]
@@ -477,7 +509,7 @@ def central_queue(
     quantiles_ms, levels, uniform, coins = (
         terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
     near = terms.near_level
-    start_ms, finish_of, worker_of, model_of, size_of, batch_of = out
+    start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
     ring = _ring_size(workers)
     mask = ring - 1
@@ -546,6 +578,7 @@ def central_queue(
             if answer == -2:
                 batch_of[head] = -2
                 drop_ms[head] = now_ms
+                drop_queued[head] = queued
                 head_of[c] += 1
                 queued -= 1
                 continue
@@ -568,6 +601,7 @@ def central_queue(
             worker_of[count] = worker
             model_of[count] = model
             size_of[count] = batch
+            queued_of[count] = queued
             for _ in range(batch):
                 c = _due(arrival_ms, slo_of, order, head_of, end)
                 batch_of[order[head_of[c]]] = count

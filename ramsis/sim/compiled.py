@@ -115,7 +115,7 @@ def replay(
         spell_ms=given.spells.edge_ms, spell_first=given.spells.first,
         spell_factor=given.spells.factor,
     ))
-    out = _kernels.Batches(*np.empty((2, n)), *np.empty((4, n), dtype=np.int32))
+    out = _kernels.Batches(*np.empty((2, n)), *np.empty((6, n), dtype=np.int32))
     arrival_ms = np.ascontiguousarray(given.arrival_ms)
     drop_ms = np.empty(n)  # where a query is dropped
     queries = _Queries(arrival_ms, fleet.slo_ms, given.slo_ms)
@@ -134,6 +134,8 @@ def replay(
         drop_query=dropped,
         drop_ms=drop_ms[dropped],
         slo_ms=given.slo_ms,
+        queued=out.queued[:count],
+        drop_queued=out.drop_queued[dropped],
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ramsis.arrivals.sampling import check_amount
 from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError, check_positive, describe
 from ramsis.profiles import ProfileSet
@@ -51,6 +52,7 @@ EngineName = Literal["auto", "compiled", "plain"]
 
 LARGEST_OVERLOAD = 1000.0
 """Largest load that is simulated, as a multiple of the workers' capacity."""
+_BYTES_EACH = 256.0  # that the plain engine takes for an arrival
 _BLOCK = 4096  # uniform numbers drawn at a time
 
 
@@ -268,6 +270,7 @@ def run_cluster(
     if settings.engine == "compiled":
         raise InvalidValueError(describe("not table-driven", where="engine", value=plan.name,
                                          allowed="engine plain or auto"))
+    check_amount(len(times), bytes_each=_BYTES_EACH)
     engine = Engine(own, times, workload.duration_ms, service, stated_qps, settings.monitor_ms,
                     slos, spells)
     return _plain(engine, plan, one, None if slos is None else slos.tolist(), routing)
@@ -330,12 +333,13 @@ def largest_batch(schemes: Sequence[ClusterScheme]) -> int:
 
 
 def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None:
-    """Refuse a load that can only be a mistake in the unit of time.
+    """Refuse a load that can only be a mistake in the unit of time, and one too long to hold.
 
     Raises
     ------
     InvalidValueError
-        The peak load is beyond :data:`LARGEST_OVERLOAD` times the workers' capacity.
+        The peak load is beyond :data:`LARGEST_OVERLOAD` times the workers' capacity, or there are
+        more arrivals than :func:`ramsis.arrivals.sampling.check_amount` lets pass.
     """
     peak_qps = getattr(workload, "peak_qps", workload.load_qps)
     largest = LARGEST_OVERLOAD * workers.capacity_qps
@@ -345,3 +349,5 @@ def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None
                      value=peak_qps, allowed=f"at most {largest:.4g} ({LARGEST_OVERLOAD:g} times "
                      f"the capacity); check the unit of the times")
         )
+    if workload.load_qps is not None:
+        check_amount(workload.load_qps * workload.duration_ms / 1000.0)

@@ -45,6 +45,10 @@ class Run:
         The dropped queries, and when they were given up.
     slo_ms : ndarray, shape (n,), optional
         Deadline of each query after its arrival, where the fleet has SLO classes.
+    queued : ndarray of int32, shape (b,), optional
+        Queries in the queue that a batch is taken from, just before; from compiled loops only.
+    drop_queued : ndarray of int32, shape (d,), optional
+        The same of each drop, the dropped query included.
     """
 
     fleets: tuple[Fleet, ...]
@@ -59,6 +63,8 @@ class Run:
     drop_query: IntArray
     drop_ms: FloatArray
     slo_ms: FloatArray | None = None
+    queued: IntArray | None = None
+    drop_queued: IntArray | None = None
 
     @property
     def workers(self) -> int:

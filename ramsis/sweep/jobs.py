@@ -35,6 +35,7 @@ from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.job import Job
 from ramsis.sweep.spec import Cell
 from ramsis.synthesis import SynthesisSettings, generate_policy, generate_set
+from ramsis.synthesis.certified import gap_in_simulation
 from ramsis.synthesis.schemes import (
     ComparedScheme,
     policy_scheme,
@@ -46,7 +47,7 @@ from ramsis.synthesis.stations import set_header
 __all__ = ["CELL_FORMAT", "CellJob", "PolicyJob", "ResponseJob", "SweepCluster",
            "file_of"]
 
-CELL_FORMAT = "ramsis.sweep-cell/2"
+CELL_FORMAT = "ramsis.sweep-cell/3"
 """The ``format`` field of a cell's file; a new number where the same inputs give new results."""
 
 _CODE = f"{CELL_FORMAT} {__version__}"
@@ -246,6 +247,8 @@ class CellJob:
             "promise": self._promise(levels, result),
             "result": None if result is None else result.row(),
             "upper_bound": None if result is None else _bound(result, fleets),
+            "gap": {} if result is None else gap_in_simulation(
+                result, spec if isinstance(spec, Policies) else None, fleets, self._workload()),
             "seeds": [] if result is None else [asdict(one) for one in result.metrics],
         }
         write_atomic(self.path, canonical_json(document))

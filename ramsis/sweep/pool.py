@@ -10,13 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ramsis.errors import OutputError, RamsisError, describe
+from ramsis.memory import share_memory
+from ramsis.own import trust, trusted
 from ramsis.sweep.job import Job
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
     from multiprocessing.process import BaseProcess
 
-__all__ = ["Outcome", "Runner", "outcome_of", "process_runner"]
+__all__ = ["Outcome", "Runner", "outcome_of", "process_runner", "safe_path"]
+
+
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class Outcome(NamedTuple):
@@ -46,7 +51,9 @@ def process_runner(processes: int) -> Iterator[Runner]:
     from concurrent.futures import ProcessPoolExecutor
 
     before = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin)
+    with safe_path():  # what tracks its semaphores is a process that starts here
+        pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin,
+                                   (trusted(), processes))
     try:
         yield lambda jobs: _in_pool(pool, jobs)
     except BaseException:
@@ -67,8 +74,9 @@ def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[i
     from concurrent.futures.process import BrokenProcessPool
 
     try:
-        futures: dict[Future[Outcome], int] = {
-            pool.submit(outcome_of, job): index for index, job in enumerate(jobs)}
+        with safe_path(), _interrupts_held():  # processes start as there are jobs
+            futures: dict[Future[Outcome], int] = {
+                pool.submit(outcome_of, job): index for index, job in enumerate(jobs)}
         for future in as_completed(futures):
             yield futures[future], future.result()
     except BrokenProcessPool:
@@ -77,6 +85,20 @@ def _in_pool(pool: ProcessPoolExecutor, jobs: Sequence[Job]) -> Iterator[tuple[i
                      where="sweep", allowed="finished cells stay; run again with fewer "
                      "--processes")
         ) from None
+
+
+@contextlib.contextmanager
+def safe_path() -> Iterator[None]:
+    """Have Python not import from the current folder, in processes that start meanwhile."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 def outcome_of(job: Job) -> Outcome:
@@ -93,11 +115,25 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _begin() -> None:
-    """Set up a process: interruptions are the parent's affair, and its end is ours."""
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits; in processes that begin meanwhile it does for good, as it is not for them."""
+    if not hasattr(signal, "pthread_sigmask"):  # no such masks on this system
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(words: Sequence[str], processes: int) -> None:
+    """Set up one of so many processes: its parent's end is its own."""
     import multiprocessing  # loaded by now
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    trust(*words)
+    share_memory(processes)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

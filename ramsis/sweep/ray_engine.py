@@ -23,8 +23,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ramsis.errors import InvalidValueError, RamsisError, describe
+from ramsis.own import trust, trusted
 from ramsis.sweep.job import Job
-from ramsis.sweep.pool import Outcome, Runner, outcome_of
+from ramsis.sweep.pool import Outcome, Runner, outcome_of, safe_path
 
 __all__ = ["AHEAD", "RETRIES", "ray_runner"]
 
@@ -81,7 +82,8 @@ def ray_runner(workers: int, address: str | None = None) -> Iterator[Runner]:
 def _start(ray: Any, settings: dict[str, Any]) -> None:
     """Start Ray on this machine."""
     try:
-        ray.init(**settings)
+        with safe_path():  # its processes inherit it
+            ray.init(**settings)
     except Exception as error:  # plain ones among them
         ray.shutdown()
         raise RamsisError(describe(
@@ -126,7 +128,7 @@ class _Cluster:
             cpus = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
             while (waiting or alone) and len(under) < AHEAD * cpus:
                 chunk = [alone.popleft()] if alone else self._next(waiting, cpus)
-                under[self._task.remote([jobs[i] for i in chunk])] = chunk
+                under[self._task.remote([jobs[i] for i in chunk], trusted())] = chunk
             done, _ = self._ray.wait(list(under), num_returns=1)
             for ref in done:
                 chunk = under.pop(ref)
@@ -164,8 +166,9 @@ class _Cluster:
         return found.outcomes
 
 
-def _run_chunk(jobs: Sequence[Job]) -> _Ended:
+def _run_chunk(jobs: Sequence[Job], words: Sequence[str]) -> _Ended:
     """Run jobs one after the other, but those that a lost process had finished."""
+    trust(*words)
     begun = time.perf_counter()
     outcomes = [Outcome() if job.done() else outcome_of(job) for job in jobs]
     return _Ended(outcomes, (time.perf_counter() - begun) / len(jobs))

@@ -50,7 +50,7 @@ _COLUMNS = (
     Column("load_qps", "load (queries/s)", "g"), Column("trace", "trace"),
     Column("violation_rate", "violations", ".4%"),
     Column("effective_accuracy", "effective acc.", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"))
+    Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"))
 
 
 @dataclass(frozen=True)
@@ -284,8 +284,7 @@ class _Inputs:
 
     def scenario(self, cell: ScenarioCell) -> SweepScenario:
         if cell.scenario not in self._scenarios:
-            self._scenarios[cell.scenario] = SweepScenario.read(cell.scenario,
-                                                                self.spec.own_arrivals)
+            self._scenarios[cell.scenario] = SweepScenario.read(cell.scenario)
         return self._scenarios[cell.scenario]
 
     def settled(self, cell: Cell) -> Cell:

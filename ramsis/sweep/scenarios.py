@@ -48,7 +48,7 @@ class SweepScenario:
     document: Mapping[str, Any]
 
     @classmethod
-    def read(cls, path: str | os.PathLike[str], own_arrivals: str | None) -> SweepScenario:
+    def read(cls, path: str | os.PathLike[str]) -> SweepScenario:
         """The scenario of a file, with the digest of each trace.
 
         Raises
@@ -56,7 +56,7 @@ class SweepScenario:
         InputFileError
             The file, or one that it names, cannot be read.
         """
-        found = read_scenario(path, own_arrivals=own_arrivals).with_traces()
+        found = read_scenario(path).with_traces()
         digests = {}
         for stream in found.streams:
             content = stream.workload.content()

@@ -9,12 +9,12 @@ key ``scenario`` has scenario files and schedulers as its axes. The keys are des
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from ramsis.arrivals import Arrivals, check_trusted
+from ramsis.arrivals import Arrivals
 from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster
 from ramsis.cluster.words import (
@@ -177,32 +177,21 @@ class SweepSpec:
     source: str = "spec"
     document: Mapping[str, Any] = field(default_factory=dict)
     scenarios: tuple[ScenarioCell, ...] = ()
-    own_arrivals: str | None = None
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, own_arrivals: str | None = None,
-        own_schedulers: Collection[str] = (),
-    ) -> SweepSpec:
+    def load(cls, path: str | os.PathLike[str]) -> SweepSpec:
         """The specification in a TOML file.
 
         Parameters
         ----------
         path : path
-        own_arrivals : str, optional
-            ``package.module:name`` of an arrival process of one's own, which the file and its
-            scenarios may name. A module that only a file names is not imported.
-        own_schedulers : collection of str
-            ``file.py:Class`` or ``package.module:Class`` of schedulers of one's own, likewise.
 
         Raises
         ------
         InputFileError
             The file cannot be read, is not TOML, or breaks the rules; the message names the key.
         """
-        document = read_toml(path)
-        _check_modules(document, own_arrivals, own_schedulers, str(path))
-        return replace(cls.of(document, str(path)), own_arrivals=own_arrivals)
+        return cls.of(read_toml(path), str(path))
 
     @classmethod
     def of(cls, document: Mapping[str, Any], source: str = "spec") -> SweepSpec:
@@ -331,28 +320,6 @@ def _cell(values: dict[str, Any], settings: Mapping[str, Any]) -> Cell:
         monitor=None if monitor is None else monitor == "on",
         monitor_ms=settings["monitor_ms"], told=settings["told"],
     )
-
-
-def _check_modules(
-    document: Mapping[str, Any], arrivals: str | None, schedulers: Collection[str], source: str
-) -> None:
-    """Refuse a document that has a module imported without being asked to."""
-    def check_scheduler(text: str) -> None:
-        from ramsis.planning import check_trusted_scheduler  # here, as it takes long to load
-
-        check_trusted_scheduler(text, schedulers)
-
-    checks: Mapping[str, Callable[[str], None]] = {
-        "arrivals": lambda text: check_trusted(text, arrivals), "scheduler": check_scheduler}
-    grids = document.get("grid")
-    for part in (document, *(grids if isinstance(grids, list) else ())):
-        for key, check in checks.items():
-            given = part.get(key, ()) if isinstance(part, Mapping) else ()
-            for text in given if isinstance(given, list | tuple) else [given]:
-                try:
-                    check(str(text))
-                except InvalidValueError as error:
-                    raise InputFileError(f"{source}: {error}") from None
 
 
 check_arguments(globals(), ("Cell", "ScenarioCell", "SweepSpec"))

@@ -6,8 +6,6 @@ written so that they read back as they were; the same cells give the same bytes.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -18,6 +16,7 @@ from ramsis.sim import Metrics
 from ramsis.sweep.scenarios import COLUMNS, SEED_COLUMNS, scenario_row, seed_rows
 from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.value_table import VALUE_TABLE_NAME, write_value_table
+from ramsis.tables import csv_text
 
 __all__ = ["AXES", "cell_row", "write_tables"]
 
@@ -35,6 +34,7 @@ AXES = tuple(item.name for item in fields(Cell))
 _METRICS = tuple(item.name for item in fields(Metrics) if item.name != "model_share")
 _HALF_WIDTHS = ("accuracy_half_width", "violation_rate_half_width",
                 "effective_accuracy_half_width")
+_GAP = ("violation_price", "priced_upper_bound", "certified_gap")
 _PROMISES = ("accuracy", "violation_rate", "effective_accuracy")
 
 
@@ -51,6 +51,7 @@ def cell_row(cell: Cell, document: Mapping[str, Any]) -> dict[str, Any]:
         **{name: result.get(name) for name in (*_METRICS, *_HALF_WIDTHS)},
         **{f"expected_{name}": promise[name] for name in _PROMISES},
         "upper_bound": promise["upper_bound"] if bound is None else bound,
+        **{name: document["gap"].get(name) for name in _GAP},
     }
 
 
@@ -82,7 +83,7 @@ def write_tables(
         if table is None:
             remove(folder / name)
         else:
-            write_atomic(folder / name, _csv(*table))
+            write_atomic(folder / name, csv_text(table[1], table[0]))
     values_file = folder / VALUE_TABLE_NAME
     if values:
         write_value_table(values, values_file)
@@ -94,7 +95,7 @@ def write_tables(
 
 def _columns() -> Iterable[str]:
     yield from (*AXES, *_METRICS, *_HALF_WIDTHS)
-    yield from (*(f"expected_{name}" for name in _PROMISES), "upper_bound")
+    yield from (*(f"expected_{name}" for name in _PROMISES), "upper_bound", *_GAP)
 
 
 def _seed_rows(done: Sequence[Done]) -> Iterable[dict[str, Any]]:
@@ -108,11 +109,3 @@ def _model_rows(done: Sequence[Done]) -> Iterable[dict[str, Any]]:
         shares: Mapping[str, float] = (document["result"] or {}).get("model_share", {})
         for model, share in sorted(shares.items(), key=lambda item: (-item[1], item[0])):
             yield {**asdict(cell), "model": model, "share": share}
-
-
-def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    stream = io.StringIO()
-    writer = csv.DictWriter(stream, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return stream.getvalue()

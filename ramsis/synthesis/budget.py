@@ -45,17 +45,16 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from ramsis.analysis.measured import as_measured
 from ramsis.analysis.sampled import (
     CONFIDENCE,
     Evidence,
     at_confidence,
-    lowest_upper,
     rate_interval,
 )
 from ramsis.errors import InfeasibleError, describe
 from ramsis.policy import BudgetRecord, Policy, codes_among
 from ramsis.runtime.randomised import Randomised
+from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.settings import check_budget
 from ramsis.synthesis.simulated import Simulated, simulated
 
@@ -91,7 +90,7 @@ class _Search:
         self.make, self.budget, self.own_arrivals = make, budget, own_arrivals
         self.confidence = confidence
         self.queries = int(min(max(_FEWEST, _LATE / budget), _MOST))
-        self.best: _Tried | None = None
+        self.fitting: list[_Tried] = []
         self.closest: _Tried | None = None
 
     def at(self, price: float) -> _Tried:
@@ -105,9 +104,8 @@ class _Search:
         one = _Tried(policy, price, found)
         if self.closest is None or self.upper(one) < self.upper(self.closest):
             self.closest = one
-        if self.fits(one) and (self.best is None or found.effective_accuracy
-                               > self.best.found.effective_accuracy):
-            self.best = one
+        if self.fits(one):
+            self.fitting.append(one)
         return one
 
     def fits(self, one: _Tried) -> bool:
@@ -170,33 +168,33 @@ def policy_within(
     free = search.tried(first, 0.0)
     if not search.fits(free):
         _improve(search, *_narrowed(search, *_bracket(search, free)))
-    assert search.best is not None
-    return _stated(search.best, max_violation, confidence)
+    return _stated(search)
 
 
 def _check_samples(search: _Search, first: Policy) -> None:
     """Refuse a budget that the samples could not support if not one of them were late."""
-    policy = first
+    policy, least = first, 1.0
     for price in (0.0, HIGHEST_PRICE):
         policy = first if price == 0.0 else search.make(price)
         interval = policy.expectations.interval
-        if interval is None or lowest_upper(Evidence.behind(interval), search.confidence
-                                            ) <= search.budget:
+        if interval is None:
+            return
+        least = min(least, rate_interval(0.0, Evidence.behind(interval), search.confidence)[1])
+        if least <= search.budget:
             return
     rate = policy.expectations.violation_rate
     wanted = _more_samples(search, policy, rate) or _more_samples(search, policy, 0.0)
     assert wanted is not None
-    raise _too_few_samples(search, policy, wanted)
+    raise _too_few_samples(search, policy, wanted, least)
 
 
 def _more_samples(search: _Search, policy: Policy, rate: float) -> float | None:
     """How many times the samples keep a rate's upper end within the budget; None if none do."""
     assert policy.expectations.interval is not None
-    samples, weight = Evidence.behind(policy.expectations.interval)
+    evidence = Evidence.behind(policy.expectations.interval)
 
     def fits(times: float) -> bool:
-        more = Evidence(samples * times, weight / times)
-        return rate_interval(rate, more, search.confidence)[1] <= search.budget
+        return rate_interval(rate, evidence.of_more(times), search.confidence)[1] <= search.budget
 
     times = 1.0
     while not fits(times) and times < _MOST_TIMES:
@@ -204,13 +202,24 @@ def _more_samples(search: _Search, policy: Policy, rate: float) -> float | None:
     return times if fits(times) else None
 
 
-def _too_few_samples(search: _Search, policy: Policy, times: float) -> InfeasibleError:
+def _too_few_samples(
+    search: _Search, policy: Policy, times: float, least: float
+) -> InfeasibleError:
+    """The error; ``least`` is the lowest upper end of all that was tried."""
     known = policy.samples
     fewest = int(known[known > 0].min())
+    wanted = math.ceil(times * fewest)
     return InfeasibleError(describe(
         f"{fewest} samples of each batch cannot support this budget with a confidence of "
         f"{search.confidence:g}", where=f"max_violation at {policy.load_qps:g} QPS",
-        value=search.budget, allowed=f"a profile of {math.ceil(times * fewest)} samples or more"))
+        value=search.budget, allowed=f"a profile of {wanted} samples or more (profile measure "
+                                     f"--min-samples {wanted}), or at least {_rounded_up(least)}"))
+
+
+def _rounded_up(rate: float) -> str:
+    """A rate to two digits, no less than it is."""
+    digits = 10.0 ** (math.floor(math.log10(rate)) - 1)
+    return f"{math.ceil(1.02 * rate / digits) * digits:.2g}"
 
 
 def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
@@ -227,12 +236,11 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
     if policy.expectations.interval is not None and search.closest.found.upper < search.budget:
         times = _more_samples(search, policy, search.closest.found.upper)
         if times is not None:
-            raise _too_few_samples(search, policy, times)
-    digits = 10.0 ** (math.floor(math.log10(fewest)) - 1)
+            raise _too_few_samples(search, policy, times, fewest)
     raise InfeasibleError(describe(
         "no policy keeps the violation rate within the budget",
         where=f"max_violation at {policy.load_qps:g} QPS", value=search.budget,
-        allowed=f"at least {math.ceil(1.02 * fewest / digits) * digits:.2g}"))
+        allowed=f"at least {_rounded_up(fewest)}"))
 
 
 def _climb(search: _Search, one: _Tried) -> None:
@@ -313,11 +321,25 @@ def _slope(beyond: Simulated, within: Simulated) -> float:
     return (beyond.effective_accuracy - within.effective_accuracy) / more
 
 
-def _stated(best: _Tried, budget: float, confidence: float) -> Policy:
-    """The policy, promising what was measured."""
-    found, policy = best.found, best.policy
-    expected = as_measured(policy.expectations, found, policy.load_qps)
-    if expected.interval is not None:
-        expected = at_confidence(expected, Evidence.behind(expected.interval), confidence)
-    return replace(policy, expectations=expected, replay=None,
-                   budget=BudgetRecord(max_violation_rate=budget, **asdict(found)))
+def _stated(search: _Search) -> Policy:
+    """The most accurate policy within the budget, promising what another simulation has.
+
+    A policy that was chosen at the edge of the budget may be beyond it there; then the next one
+    is taken, as long as there is one.
+    """
+    ranked = sorted(search.fitting, key=lambda one: -one.found.effective_accuracy)
+    for one in ranked:
+        policy = replayed(one.policy, own_arrivals=search.own_arrivals,
+                          queries=one.found.queries, runs=one.found.runs)
+        expected = policy.expectations
+        if expected.interval is None:
+            upper = expected.violation_rate
+        else:
+            expected = at_confidence(expected, Evidence.behind(expected.interval),
+                                     search.confidence)
+            assert expected.interval is not None
+            upper = expected.interval.violation_rate[1]
+        if upper <= search.budget:
+            break
+    return replace(policy, expectations=expected,
+                   budget=BudgetRecord(max_violation_rate=search.budget, **asdict(one.found)))

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.policy import Expectations
-from ramsis.policy.records import Interval
+from ramsis.policy.records import Interval, Simulated
 
 __all__ = ["Check", "close", "interval_checks", "least_dual", "least_dual_of_classes"]
 
 FloatArray = NDArray[np.float64]
 
 _OF_SAMPLES = 1e-3
+_SAME_RUNS = 1e-9
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,13 @@ def close(
 
 
 def interval_checks(
-    stated: Expectations, derived: Interval | None, tolerance: float
+    stated: Expectations, derived: Interval | None, tolerance: float,
+    simulated: Simulated | None = None,
 ) -> tuple[Check, ...]:
     """The interval that follows from the stated rates, the confidence and the number of samples.
 
     The effective number of samples, as it was derived, rests on rare late queries and is held to a
-    thousandth.
+    thousandth. The errors are the half-widths of the simulation that the rates are from, if any.
     """
     mine = stated.interval
     if mine is None or derived is None:
@@ -62,8 +64,13 @@ def interval_checks(
     assert other is not None
     return (
         close("effective samples", mine.samples, derived.samples, _OF_SAMPLES * derived.samples),
-        close("weight of one more sample", mine.one_more, derived.one_more,
-              _OF_SAMPLES * derived.one_more),
+        close("unseen violations", mine.unseen, derived.unseen, _OF_SAMPLES * derived.unseen),
+        close("deviation of unseen violations", mine.unseen_deviation, derived.unseen_deviation,
+              _OF_SAMPLES * derived.unseen_deviation),
+        close("error of the violation rate", mine.violation_error,
+              0.0 if simulated is None else simulated.violation_half_width, _SAME_RUNS),
+        close("error of effective accuracy", mine.effective_error,
+              0.0 if simulated is None else simulated.effective_half_width, _SAME_RUNS),
         *(close(f"{what}, {end} end", getattr(mine, name)[i], getattr(other, name)[i], tolerance)
           for name, what in (("violation_rate", "violation rate"),
                              ("effective_accuracy", "effective accuracy"))

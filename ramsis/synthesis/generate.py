@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from ramsis.analysis.sampled import Evidence, at_confidence
-from ramsis.files import fingerprint
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
+from ramsis.synthesis.inputs import with_settings
 from ramsis.synthesis.recipes import RECIPES
 from ramsis.synthesis.settings import SynthesisSettings
 
@@ -95,9 +95,9 @@ def _within_budget(
     from ramsis.synthesis.budget import policy_within
 
     assert settings.max_violation is not None
-    policy = policy_within(lambda price: prepared(profile, load_qps, priced(settings, price))(),
+    policy = policy_within(lambda price: modelled_policy(profile, load_qps,
+                                                         priced(settings, price)),
                            settings.max_violation, own_arrivals=settings.arrivals,
                            confidence=settings.confidence)
     # The search's own settings had a price instead.
-    inputs = replace(policy.inputs, settings=fingerprint(settings.as_dict()))
-    return replace(policy, inputs=inputs)
+    return replace(policy, inputs=with_settings(policy.inputs, settings))

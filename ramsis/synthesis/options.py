@@ -15,17 +15,18 @@ from typing import Any, NamedTuple
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.registry import SHIPPED
 from ramsis.checks import check_arguments
+from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.service_times import FIXED
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import DISPATCHES, SERVICES
+from ramsis.policy.records import MOST_BURST
 from ramsis.worker.actions import Batching, LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import MAX_QUEUE, Objective
-from ramsis.worker.shortest_queue import MAX_TABLE
 from ramsis.worker.solve import SOLVERS
 
 __all__ = ["BURST", "DEFAULTS", "DEFAULTS_PER_DECISION", "LIMITS", "MOST_BURST", "PAPER", "VALUES",
-           "Allowed", "Limit", "as_in_the_paper", "check_options", "defaults_of", "knows"]
+           "Allowed", "Limit", "as_in_the_paper", "check_options", "defaults_of"]
 
 
 class Allowed(NamedTuple):
@@ -102,13 +103,13 @@ _PER_WORKER: Mapping[str, Any] = {
     "slo_classes": (),
     "overhead_ms": 0.0,
     "headroom": 0.003,
+    "prefer": "early",
 }
 
 _SERVED: Mapping[str, Any] = {"late": LateRule.SERVE.value, "violation_price": 0.0,
-                              "headroom": 0.0}
+                              "headroom": 0.0, "prefer": None}
 
 _OTHER_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "shortest-queue": _SERVED,
     "central-queue": {"grid": None, "batching": Batching.VARIABLE.value},
 }
 
@@ -122,8 +123,6 @@ DEFAULTS_PER_DECISION: Mapping[str, Any] = _SERVED
 
 BURST = 1000
 """Requests of the burst that policies state their recovery from, unless told otherwise."""
-MOST_BURST = 1_000_000
-"""Largest burst."""
 
 PAPER: Mapping[str, Any] = {
     "objective": Objective.PER_DECISION.value,
@@ -149,6 +148,7 @@ VALUES: Mapping[str, Allowed] = {
     "overhead_ms": Allowed("a finite number >= 0", lambda x: math.isfinite(x) and x >= 0,
                            "not an overhead"),
     "headroom": Allowed("a number in [0, 1)", lambda x: 0 <= x < 1, "not a loss of accuracy"),
+    "prefer": _words(*PREFERENCES, wrong="unknown preference"),
 }
 """What an option may be where nothing limits it; arrivals, grids and SLOs are parsed elsewhere."""
 
@@ -167,30 +167,9 @@ def _of(dispatch: str, *limits: tuple[str, Allowed, str]) -> list[Limit]:
 
 
 LIMITS: tuple[Limit, ...] = (
-    *_of(
-        "round-robin",
-        ("slo_classes", _ONE_SLO, "a worker's table knows one deadline; give each class workers "
-                                  "of its own"),
-    ),
-    *_of(
-        "shortest-queue",
-        ("arrivals", _POISSON_OR_OWN, "the rates at which a worker gets requests, by its queue, "
-                                      "are known for Poisson arrivals"),
-        ("service", _words("p95", "p99", "mean"), "the rates are settled for fixed times"),
-        ("max_queue", _whole(MAX_TABLE), "the rates are settled by dense systems of equations, "
-                                         "one for each queue length"),
-        ("late", _words("serve"), "the slack after a service is known where it takes all"),
-        ("batching", _words("maximal"), "a service takes the whole queue in the equations of the "
-                                        "rates"),
-        ("violation_price", Allowed("0", lambda price: price == 0), "a worker's gain does not "
-         "hold the violations that its choices cause at others"),
-        ("max_violation", Allowed("none", lambda _: False), "a budget is met by a price, and "
-         "violations have none here"),
-        ("slo_classes", _ONE_SLO, "a worker's table knows one deadline; give each class workers "
-                                  "of its own"),
-        ("headroom", Allowed("0", lambda x: x == 0), "at other times than its own a table brings "
-         "about other rates"),
-    ),
+    *(Limit({"dispatch": dispatch}, "slo_classes", _ONE_SLO,
+            "a worker's table knows one deadline; give each class workers of its own")
+      for dispatch in ("round-robin", "shortest-queue")),
     *_of(
         "central-queue",
         ("arrivals", _POISSON, "the state holds no age of the last arrival, and no phase"),
@@ -210,9 +189,10 @@ LIMITS: tuple[Limit, ...] = (
           "drawn times have no distinct latencies"),
     Limit({"batching": "variable"}, "arrivals", _POISSON_OR_OWN,
           "what is left in the queue has waited for times that are known for Poisson arrivals"),
-    Limit({"batching": "variable", "dispatch": "round-robin"}, "solver",
-          _ALL_BUT_VALUE_ITERATION,
+    Limit({"batching": "variable"}, "solver", _ALL_BUT_VALUE_ITERATION,
           "sparse rows are solved by policy iteration"),
+    Limit({"objective": "per-decision"}, "prefer", Allowed("none", lambda _: False),
+          "a preference is a cost of each request"),
     Limit({"arrivals": "mmpp"}, "solver", _words(SOLVERS[0]),
           "the mode is hidden, so the search is among tables"),
 )
@@ -228,16 +208,20 @@ def defaults_of(dispatch: str, objective: str | None) -> Mapping[str, Any]:
 def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with those of the paper added; None stands for what is not given.
 
+    The grid may be any: the paper has several.
+
     Raises
     ------
     InvalidValueError
         Another value is given.
     """
-    for name, value in PAPER.items():
+    grid = given.get("grid")
+    paper = PAPER if grid is None else {**PAPER, "grid": grid}
+    for name, value in paper.items():
         if given.get(name) not in (None, value):
             raise InvalidValueError(describe("not what the paper does", where=name,
                                              value=given[name], allowed=f"{value}"))
-    return {**given, **PAPER}
+    return {**given, **paper}
 
 
 def check_options(given: Mapping[str, Any]) -> None:
@@ -265,16 +249,6 @@ def check_options(given: Mapping[str, Any]) -> None:
             raise InvalidValueError(describe(
                 f"{limit.allowed.wrong} with {words} ({limit.why})", where=limit.option,
                 value=value, allowed=limit.allowed.text))
-
-
-def knows(dispatch: str, option: str, value: Any) -> bool:
-    """Whether a dispatch rule's model knows a value of an option.
-
-    >>> knows("central-queue", "late", "drop"), knows("central-queue", "late", "serve")
-    (True, False)
-    """
-    return all(limit.allowed.holds(value) for limit in LIMITS
-               if limit.option == option and limit.given == {"dispatch": dispatch})
 
 
 def _word(value: object) -> str:

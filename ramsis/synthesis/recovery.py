@@ -14,12 +14,13 @@ and t_i how long after the burst it arrives,
 
 is the time after which less than 0.01 is lost. It needs no intervals to average over: where d_i
 falls, the sum rises until its mean passes 0.01. Where the load alone makes the policy collapse in
-the course of a run, what it has without bursts is its best quarter of the run. Bursts are 4 SLOs
-apart. Where their halves, or quarters of fewer than 40, tell times that differ by more than 10 %
-and a tenth of an SLO, there are eight times as many. Where T is more than half of the time between
-bursts they are set 16, 128 and 512 SLOs apart; a policy that has not recovered after 256 SLOs is
-called metastable. ``ramsis verify`` checks the result by the plain engine, with other arrivals,
-and by means over intervals
+the course of a run, what it has without bursts is what it has when its workers are idle again each
+time that a burst would come. That is replayed, too, and counts where it is better by 0.01 on the
+mean: a load that changes by itself is no collapse. Bursts are 4 SLOs apart. Where their halves, or
+quarters of fewer than 40, tell times that differ by more than 10 % and a tenth of an SLO, there
+are eight times as many. Where T is more than half of the time between bursts they are set 16, 128
+and 512 SLOs apart; a policy that has not recovered after 256 SLOs is called metastable. ``ramsis
+verify`` checks the result by the plain engine, with other arrivals, and by means over intervals
 (:mod:`ramsis.synthesis.verify_recovery`).
 """
 
@@ -51,7 +52,9 @@ LOSS = 0.01
 _APART = (4.0, 16.0, 128.0, 512.0)  # SLOs between bursts
 _SHARE = 0.5  # of that, by which a policy has recovered
 _SETTLES = 10.0  # SLOs before the first burst
+_DRAINS = 10.0  # times the run, that queues are given to drain
 _QUERIES, _FEWEST, _MOST = 100_000, 4, 100  # requests in all; bursts
+_MOST_REQUESTS = 4_000_000  # of all bursts
 _SEEN = 0.75  # of that: requests that wait when the next burst comes lose by that one
 _STEPS = 1600  # that the time between bursts is divided into
 _UNLIKE, _AGAIN = 0.1, 8  # parts of the bursts may differ so much; else so many times as many
@@ -144,12 +147,12 @@ def _losses(
     """Σ (d − 0.01) of the requests by the burst that they follow, and by time since then."""
     policy, fleet, compiled = replayed.policy, replayed.fleet, replayed.compiled
     rng = np.random.default_rng(seed)
-    bursts = times * int(
-        np.clip(_QUERIES / (policy.load_qps / 1000.0 * apart_ms), _FEWEST, _MOST))
+    bursts = min(max(_MOST_REQUESTS // burst, _FEWEST), times * int(
+        np.clip(_QUERIES / (policy.load_qps / 1000.0 * apart_ms), _FEWEST, _MOST)))
     first_ms = _SETTLES * policy.slo_ms
     end_ms = first_ms + bursts * apart_ms
     arrival_ms = replayed.process.sample(end_ms, rng)
-    at_ms = first_ms + apart_ms * np.arange(bursts)
+    at_ms = np.asarray(first_ms + apart_ms * np.arange(bursts), dtype=np.float64)
     place = np.repeat(np.searchsorted(arrival_ms, at_ms), burst)
     calm = _given(policy, fleet, arrival_ms, end_ms, rng)
     extra = _given(policy, fleet, np.repeat(at_ms, burst), end_ms, rng)
@@ -165,16 +168,34 @@ def _losses(
                             for given in (calm, both))
     step = np.floor((arrival_ms - first_ms) / (apart_ms / _STEPS)).astype(np.int64)
     after = (step >= 0) & (step < bursts * _STEPS)
-    lost = _usual(without[after]) - with_bursts[own][after] - LOSS
+    usual = _usual(replayed, calm, at_ms, without)[after]
+    lost = usual - with_bursts[own][after] - LOSS
     by_step = np.bincount(step[after], weights=lost, minlength=bursts * _STEPS)
     return np.asarray(by_step, dtype=float).reshape(bursts, _STEPS)
 
 
-def _usual(reward: FloatArray) -> FloatArray:
-    """What requests have without bursts: their own, or the best that the policy holds for long."""
-    quarters = [float(one.mean()) for one in np.array_split(reward, 4) if len(one)]
-    collapses = bool(quarters) and max(quarters) - min(quarters) > LOSS
-    return np.full_like(reward, max(quarters)) if collapses else reward
+def _usual(
+    replayed: _Replayed, calm: Given, at_ms: FloatArray, without: FloatArray
+) -> FloatArray:
+    """What requests have without bursts, by the workers' own past or as if idle at each burst.
+
+    Parameters
+    ----------
+    calm : Given
+        The arrivals without bursts.
+    at_ms : ndarray
+        When bursts would come.
+    without : ndarray, shape (n,)
+        What each request earns then.
+    """
+    if not len(without):
+        return without
+    pause_ms = _DRAINS * calm.duration_ms  # in which any queue is served
+    pauses = np.searchsorted(at_ms, calm.arrival_ms, side="right")
+    anew = replace(calm, arrival_ms=calm.arrival_ms + pause_ms * pauses,
+                   duration_ms=calm.duration_ms + pause_ms * len(at_ms))
+    idle = replay(replayed.fleet, replayed.compiled, anew, replayed.policy.load_qps).reward
+    return idle if float(idle.mean()) - float(without.mean()) > LOSS else without
 
 
 def _given(

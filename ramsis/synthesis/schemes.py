@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, Protocol
 
+from ramsis.arrivals import Arrivals
 from ramsis.cluster import Cluster
 from ramsis.cluster.service_times import FIXED
 from ramsis.errors import InvalidValueError, describe
@@ -25,7 +26,7 @@ from ramsis.policy import DISPATCHES, SERVICES, PolicySet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.sim import Policies, RateTrace, Recorded, SchemeSpec, Workload, scheme
 from ramsis.sim.schemes import SCHEMES
-from ramsis.synthesis.options import as_in_the_paper, knows
+from ramsis.synthesis.options import as_in_the_paper
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem, set_header
 
@@ -189,7 +190,7 @@ class PolicyScheme:
 
         Where policies cannot be made from these, from their p95.
         """
-        own = service if service in SERVICES and knows(self.name, "service", service) else FIXED
+        own = service if service in SERVICES else FIXED
         return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": own,
                                     "dispatch": self.name, **self.given})
 
@@ -318,6 +319,8 @@ def policy_scheme(text: str) -> ComparedScheme:
         given = as_in_the_paper(given)
     made = PolicyScheme(name, given, levels)
     made.settings(slo_ms=1.0, workers=1, service=FIXED)  # refuses unknown words
+    if "arrivals" in given:
+        Arrivals.parse(given["arrivals"])  # and code that the user has not named
     return made
 
 

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from ramsis.analysis.sampled import CONFIDENCE
-from ramsis.cluster.service_times import DISTRIBUTION, FIXED, default_service
+from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import InvalidValueError, describe
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DispatchRule
-from ramsis.synthesis.options import VALUES, check_options, defaults_of, knows
+from ramsis.synthesis.options import VALUES, check_options, defaults_of
 from ramsis.worker.solve import SolverName
 
 __all__ = ["SynthesisSettings", "check_budget"]
@@ -40,11 +40,11 @@ class SynthesisSettings:
         ``package.module:name`` of a callable that makes a process of a load.
     service : str, optional
         Service times: ``p95``, ``p99``, ``mean`` or ``distribution``; by default those of
-        :func:`ramsis.cluster.default_service`, or p95 where the model knows fixed times only.
+        :func:`ramsis.cluster.default_service`.
     dispatch : str
-        How requests reach the workers: ``round-robin``; ``shortest-queue``, where a request goes
-        to the worker with the fewest, those in service counted; or ``central-queue``, one queue
-        that all workers take from.
+        How requests reach the workers: ``round-robin``; ``shortest-queue``, where they go to the
+        workers in turn but for those that have many more requests than another one; or
+        ``central-queue``, one queue that all workers take from.
     objective : str
         ``per-query`` or ``per-decision``.
     grid : str, optional
@@ -73,6 +73,10 @@ class SynthesisSettings:
         Largest effective accuracy, and gain, to give up so that the promise holds when service
         takes longer, in [0, 1); see :mod:`ramsis.synthesis.headroom`. By default none with the
         objective ``per-decision``.
+    prefer : str, optional
+        What decides between policies that are equally good: ``early`` answers or ``less-work``;
+        see :mod:`ramsis.cluster.preference`. By default ``early``; with the objective
+        ``per-decision`` nothing.
     padding : bool
         Whether a batch may be run as a larger one that is faster.
     confidence : float
@@ -105,6 +109,7 @@ class SynthesisSettings:
     slo_classes: tuple[SloClass, ...] = ()
     overhead_ms: float = _OF_DISPATCH
     headroom: float = _OF_DISPATCH
+    prefer: str | None = _OF_DISPATCH
     padding: bool = True
     confidence: float = CONFIDENCE
 
@@ -136,10 +141,7 @@ class SynthesisSettings:
 
     def chosen_service(self, *profiles: ProfileSet) -> str:
         """The service times for workers with some profiles."""
-        if self.service is not None:
-            return self.service
-        drawn = knows(self.dispatch, "service", DISTRIBUTION)
-        return default_service(*profiles) if drawn else FIXED
+        return default_service(*profiles) if self.service is None else self.service
 
     def as_dict(self) -> Mapping[str, Any]:
         """What the policies of one set share, as plain JSON values; the arrivals are not.

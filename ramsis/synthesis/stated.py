@@ -32,7 +32,7 @@ _ROUNDS, _OF_ROUNDS = 2.0, 0.1
 
 
 def made_again_checks(
-    stated: Expectations, again: Expectations, tolerance: float, *, measured: bool = False
+    stated: Expectations, again: Expectations, tolerance: float
 ) -> list[Check]:
     """Every figure of a promise.
 
@@ -42,10 +42,8 @@ def made_again_checks(
         Of the policy that is made again.
     tolerance : float
         Of rates, > 0.
-    measured : bool
-        Whether the three rates of the promise are not those of the model.
     """
-    rates = [] if measured else [
+    rates = [
         accuracy_check("expected accuracy", stated.accuracy, again.accuracy,
                        1.0 - again.violation_rate, tolerance),
         close("expected violation rate", stated.violation_rate, again.violation_rate, tolerance),

@@ -32,12 +32,11 @@ from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cluster import Cluster, SloClass
 from ramsis.cluster.checks import check_reachable, numbered_alike
 from ramsis.errors import InfeasibleError, describe
-from ramsis.files import fingerprint
 from ramsis.policy import Inputs, Level, Policy, Rates, Station, level_of, rates_of
 from ramsis.runtime.table import arrivals_label
 from ramsis.synthesis.division import Division, best_division, rounded
 from ramsis.synthesis.generate import prepared
-from ramsis.synthesis.inputs import inputs_of
+from ramsis.synthesis.inputs import inputs_of, with_settings
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
 
@@ -138,7 +137,7 @@ class ClusterProblem:
         settings = replace(self.settings, slo_ms=policy.slo_ms, workers=policy.workers,
                            slo_classes=policy.slo_classes)
         known = self._profiles[station.worker_types[0]]
-        return replace(known, settings=fingerprint(settings.as_dict()))
+        return with_settings(known, settings)
 
     @cached_property
     def _profiles(self) -> dict[str, Inputs]:
@@ -155,7 +154,7 @@ class ClusterProblem:
         steps = _LOAD_STEPS if len(self.classes) == 1 else _LOAD_STEPS_WITH_CLASSES
 
         def loads(division: Division) -> list[tuple[int, tuple[float, ...]]]:
-            return _loads(division, self.classes, load_qps)
+            return _loads(division, self.classes)
 
         def at_most(division: Division) -> float:
             return sum(types.at_most(t, own) for t, own in loads(division))
@@ -180,7 +179,7 @@ class ClusterProblem:
         arrivals = Arrivals.parse(self.settings.arrivals)(load_qps)
         return Level(
             load_qps, arrivals_label(describe_process(arrivals)),
-            tuple(_with_shares(one, self.classes, load_qps) for one in stations),
+            tuple(_with_shares(one, self.classes) for one in stations),
             _expected(stations, load_qps, bound, shared, apart))
 
     def _starts(self, bound: FluidBound) -> list[Division]:
@@ -207,10 +206,10 @@ def set_header(cluster: Cluster) -> tuple[dict[str, int], dict[float, float]]:
 
 
 def _loads(
-    division: Division, classes: Sequence[SloClass], load_qps: float
+    division: Division, classes: Sequence[SloClass]
 ) -> list[tuple[int, tuple[float, ...]]]:
-    """Types that get any load, and their loads by class in QPS."""
-    loads = [tuple(load_qps * one.share * (row[t] / UNITS)
+    """Types that get any load, and their loads by class as shares of all requests."""
+    loads = [tuple(one.share * (row[t] / UNITS)
                    for one, row in zip(classes, division, strict=True))
              for t in range(len(division[0]))]
     return [(t, own) for t, own in enumerate(loads) if sum(own) > 0]
@@ -240,9 +239,9 @@ def _expected(
 
 
 def _with_shares(
-    station: Station[Policy], classes: Sequence[SloClass], load_qps: float
+    station: Station[Policy], classes: Sequence[SloClass]
 ) -> Station[Policy]:
-    """The station with shares of each class in place of loads."""
-    whole = {one.slo_ms: one.share * load_qps for one in classes}
-    return station._replace(share={slo: min(load / whole[slo], 1.0)
+    """The station with shares of each class in place of shares of all requests."""
+    whole = {one.slo_ms: one.share for one in classes}
+    return station._replace(share={slo: load / whole[slo]
                                    for slo, load in station.share.items()})

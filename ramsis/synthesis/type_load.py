@@ -11,7 +11,7 @@ only, so for them classes are always apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -37,9 +37,9 @@ SEED = 1 << 21
 """Its first seed, away from those that are used for checks."""
 
 Loads = tuple[float, ...]
-"""Of each class, in QPS."""
+"""Of each class, as a share of all requests, so that all of them are the very load asked for."""
 Stations = tuple[Station[Policy], ...]
-"""With loads in QPS by SLO in place of shares."""
+"""With shares of all requests by SLO in place of shares of a class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +88,7 @@ class TypeLoads:
     ) -> None:
         self.kinds, self.classes = tuple(kinds), tuple(classes)
         self.settings, self.load_qps = settings, load_qps
+        self._whole = math.fsum(one.share for one in self.classes)
         self.shares_queues = not settings.rule.own_queues
         self.ways = cache(self._ways)
         self.at_most = cache(self._at_most)
@@ -153,9 +154,9 @@ class TypeLoads:
 
     def _at_most(self, t: int, loads: Loads) -> float:
         """Accuracy per second that a type reaches at most with some loads."""
-        total, kind = sum(loads), self.kinds[t]
-        own = [SloClass(one.slo_ms, load / total)
-               for one, load in zip(self.classes, loads, strict=True) if load > 0]
+        total, kind = self._of_all(loads) * self.load_qps, self.kinds[t]
+        own = self._classes([(one.slo_ms, load)
+                             for one, load in zip(self.classes, loads, strict=True) if load > 0])
         fastest = float(kind.times.quantiles_ms[:, :, 0].min())
         if own[0].slo_ms < fastest or not (self.shares_queues or kind.workers >= len(own)):
             return -math.inf
@@ -164,7 +165,7 @@ class TypeLoads:
 
     def _ways(self, t: int, loads: Loads) -> Ways:
         """Serve some loads by one type, both ways."""
-        total, workers = sum(loads), self.kinds[t].workers
+        workers = self.kinds[t].workers
         own = tuple((one.slo_ms, load)
                     for one, load in zip(self.classes, loads, strict=True) if load > 0)
         if len(own) == 1:
@@ -184,14 +185,25 @@ class TypeLoads:
             return sum(self._one_class(t, count, *one)
                        for one, count in zip(own, division[0], strict=True))
 
-        start: Division = (rounded([load / total for _, load in own], workers, least=1),)
+        start: Division = (rounded([one.share for one in self._classes(own)], workers, least=1),)
         steps = [step for step in (64, 16, 4, 1) if step < workers]
         start = best_division(most, most, [start], steps)
         best = best_division(lambda d: _worth(stations(d)), most, [start], steps[-2:])
         return Ways(shared, stations(best))
 
-    def _one_class_at_most(self, t: int, workers: int, slo_ms: float, load_qps: float) -> float:
+    def _of_all(self, loads: Iterable[float]) -> float:
+        """The share of all requests that some loads are; 1 for those of all classes."""
+        return math.fsum(loads) / self._whole
+
+    @staticmethod
+    def _classes(own: Sequence[tuple[float, float]]) -> tuple[SloClass, ...]:
+        """The classes of some loads by SLO, with shares of these."""
+        total = sum(load for _, load in own)
+        return tuple(SloClass(slo_ms, load / total) for slo_ms, load in own)
+
+    def _one_class_at_most(self, t: int, workers: int, slo_ms: float, load: float) -> float:
         """Accuracy per second that some workers reach at most with one class."""
+        load_qps = self.load_qps * self._of_all([load])
         return load_qps * fluid_bound(self.kinds[t].times, slo_ms=slo_ms, workers=workers,
                                       load_qps=load_qps).effective_accuracy
 
@@ -203,15 +215,15 @@ class TypeLoads:
     def _made(
         self, t: int, workers: int, own: tuple[tuple[float, float], ...], *, final: bool = False,
     ) -> Policy:
-        """The policy of a type for loads in QPS by SLO in ms."""
-        total = sum(load for _, load in own)
-        classes = tuple(SloClass(slo, load / total) for slo, load in own) if len(own) > 1 else ()
+        """The policy of a type for loads by SLO in ms."""
+        share = self._of_all(load for _, load in own)
         settings = replace(
             self.settings, slo_ms=own[-1][0], workers=workers,
             max_violation=self.settings.max_violation if final else None,
             headroom=self.settings.headroom if final else 0.0,
-            arrivals=self.arrivals_at(min(1.0, total / self.load_qps)), slo_classes=classes)
-        return generate_policy(self.kinds[t].profile, total, settings)
+            arrivals=self.arrivals_at(share),
+            slo_classes=self._classes(own) if len(own) > 1 else ())
+        return generate_policy(self.kinds[t].profile, share * self.load_qps, settings)
 
 
 def _station(

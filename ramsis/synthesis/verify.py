@@ -11,7 +11,9 @@ from typing import Any
 
 from ramsis.mdp.settings import check_tolerance
 from ramsis.policy import Policy, read
+from ramsis.synthesis.certified import gap_check
 from ramsis.synthesis.checks import Check
+from ramsis.synthesis.inputs import inputs_checks
 from ramsis.synthesis.recipes import RECIPES, Analysis
 
 __all__ = ["TOLERANCE", "Check", "analyse_policy", "problem_of", "verify_policy"]
@@ -82,7 +84,8 @@ def verify_policy(
     """
     tolerance = check_tolerance(tolerance)
     policy = read(path)
-    claims = RECIPES[policy.dispatch].claims(policy, str(path), tolerance, own_arrivals)
+    claims = (*RECIPES[policy.dispatch].claims(policy, str(path), tolerance, own_arrivals),
+              *inputs_checks(policy), gap_check(policy, tolerance))
     if policy.expectations.recovery is None or not all(claim.holds for claim in claims[:1]):
         return claims
     from ramsis.synthesis.verify_recovery import recovery_checks

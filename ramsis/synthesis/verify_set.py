@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from ramsis.bounds import fluid_bound
 from ramsis.cluster import ServiceTimes, SloClass
 from ramsis.policy import Level, Policy, PolicySet, rates_of, validate_set
-from ramsis.runtime.routing import DISPATCHES
+from ramsis.synthesis.certified import service_times_of
 from ramsis.synthesis.checks import Check, close
 from ramsis.synthesis.simulated import Simulated, simulated
 from ramsis.synthesis.type_load import QUERIES, RUNS, SEED
@@ -91,7 +91,7 @@ def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> 
     times: dict[tuple[str, ...], ServiceTimes] = {}
     for one in level.stations:
         if one.policy.slo_ms == longest_ms:
-            times[one.worker_types] = _service_times(one.policy)
+            times[one.worker_types] = service_times_of(one.policy)
     known = {name for types in times for name in types}
     if stated is None or known != set(policies.worker_types):
         promised = level.expected["expected_effective_accuracy"]
@@ -101,14 +101,6 @@ def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> 
         slo_ms=[SloClass(slo_ms, share) for slo_ms, share in policies.slo_classes.items()],
         workers=[sum(policies.worker_types[name] for name in types) for types in times])
     return close(claim, stated, bound.effective_accuracy, _ROUNDING)
-
-
-def _service_times(policy: Policy) -> ServiceTimes:
-    """Without the batch that only answers a queue longer than the table's."""
-    names = tuple(model.name for model in policy.models)
-    most = policy.max_queue if DISPATCHES[policy.dispatch].own_queues else None
-    return ServiceTimes(names, policy.accuracy, policy.service_ms[:, :most], policy.service,
-                        policy.levels, policy.samples[:, :most])
 
 
 def _way_checks(level: Level[Policy], at: str) -> list[Check]:

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
+from ramsis.cluster.preference import check_preference, preference_cost
 from ramsis.errors import InvalidValueError, describe
 from ramsis.profiles import LatencyTable
 from ramsis.worker import checks
@@ -66,6 +67,7 @@ class DecisionRules(TypedDict, total=False):
     late: LateRule | str
     batching: Batching | str
     violation_price: float
+    prefer: str | None
 
 
 _NAMED_RULES = {"objective": Objective, "late": LateRule, "batching": Batching}
@@ -78,19 +80,22 @@ class WorkerProblem(WorkerQueue):
     Attributes
     ----------
     latency, slo_ms, workers, arrivals, slack_ms, max_queue, quantiles_ms, levels,
-    samples, planned_factor
+    samples, tails, planned_factor
         As of :class:`~ramsis.worker.queue.WorkerQueue`.
     objective : Objective
     late : LateRule
     batching : Batching
     violation_price : float
         What a query (or decision) that is late or dropped costs, in units of accuracy.
+    prefer : str, optional
+        What decides between tables that are equally good; see :mod:`ramsis.cluster.preference`.
     """
 
     objective: Objective = Objective.PER_QUERY
     late: LateRule = LateRule.SERVE
     batching: Batching = Batching.MAXIMAL
     violation_price: float = 0.0
+    prefer: str | None = None
 
     @classmethod
     def create(
@@ -117,8 +122,8 @@ class WorkerProblem(WorkerQueue):
             Where service times are random, for B >= N+1 and Q >= 2. Every batch of
             ``latency.fastest`` is finite.
         **rules
-            ``objective`` (``per-query``), ``late`` (``serve``), ``batching`` (``maximal``) and
-            ``violation_price`` (0); the defaults in brackets.
+            ``objective`` (``per-query``), ``late`` (``serve``), ``batching`` (``maximal``),
+            ``violation_price`` (0) and ``prefer`` (None); the defaults in brackets.
 
         Raises
         ------
@@ -189,7 +194,9 @@ class WorkerProblem(WorkerQueue):
         accuracy = 0.0 if action.drops else float(self.latency.accuracy[action.model])
         per_query = self.objective is Objective.PER_QUERY
         good = action.in_time if per_query else action.head_in_time
-        return accuracy * good - self.violation_price * (self.cost(action.batch) - good)
+        earned = accuracy * good - self.violation_price * (self.cost(action.batch) - good)
+        return earned - self._preference(
+            self.slack_ms[action.bins], np.array(action.batch), np.array(action.service))
 
     def rewards_and_costs(self, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
         """Reward and cost of each state under a policy, or of actions; as the outcome's shape."""
@@ -197,7 +204,24 @@ class WorkerProblem(WorkerQueue):
         good = outcome.in_time if per_query else outcome.head_in_time
         cost = outcome.batch.astype(float) if per_query else np.ones_like(good)
         reward = self.latency.accuracy[outcome.model] * good
-        return reward - self.violation_price * (cost - good), cost
+        return (reward - self.violation_price * (cost - good) - self.preference(outcome)), cost
+
+    def preference(self, outcome: Outcome) -> FloatArray:
+        """What the preference takes away in each state, or of actions; as the outcome's shape."""
+        return self._preference(self.slack_ms, outcome.batch, outcome.service)
+
+    def _preference(
+        self, slack_ms: FloatArray, batch: IntArray, service: IntArray
+    ) -> FloatArray:
+        """The same at these slacks of the head, by batch and row of the service distributions.
+
+        The requests of a batch of b are taken to be spread evenly over the head's age.
+        """
+        mean_ms = np.append(self.services.mean_ms, 0.0)[service]  # the last of drops
+        waited_ms = (self.slo_ms - slack_ms) * (batch + 1.0) / (2.0 * np.maximum(batch, 1))
+        return batch * preference_cost(self.prefer, np.where(
+            service >= 0, waited_ms + mean_ms, self.slo_ms), mean_ms / np.maximum(batch, 1),
+            self.slo_ms)
 
     def fastest_policy(self) -> IntArray:
         """The admissible policy of lowest latency; where none is, the first late action."""
@@ -274,6 +298,7 @@ def _checked(rules: DecisionRules) -> dict[str, Any]:
         found[name] = checks.one_of(_NAMED_RULES[name], name, found[name])
     if "violation_price" in found:
         found["violation_price"] = float(found["violation_price"])
+    check_preference(found.get("prefer"))
     return found
 
 check_arguments(globals(), __all__)

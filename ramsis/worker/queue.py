@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.sketch import hat_weights, midpoint_levels
+from ramsis.profiles.tails import Tails
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.worker.service_distribution import (
     ServiceDistributions,
@@ -65,6 +66,8 @@ class WorkerQueue:
         Their levels; None for the midpoints of Q equal parts.
     samples : ndarray of int, shape (M, N+1), or None
         How many samples each distribution rests on, 0 where it is not known; None: nowhere.
+    tails : Tails, or None
+        What the batches of the profile share, where it is known.
     planned_factor : float
         Batches are in time at a slack, as far as they may be run there, when this multiple of
         their shortest time is: that of a table that was made for such times. Their times
@@ -80,6 +83,7 @@ class WorkerQueue:
     quantiles_ms: FloatArray | None = field(default=None, kw_only=True)
     levels: FloatArray | None = field(default=None, kw_only=True)
     samples: IntArray | None = field(default=None, kw_only=True)
+    tails: Tails | None = field(default=None, kw_only=True)
     planned_factor: float = field(default=1.0, kw_only=True)
     _worked_out: dict[Any, Any] = field(default_factory=dict, kw_only=True, repr=False)
 
@@ -143,7 +147,8 @@ class WorkerQueue:
         """The first slack bin at which a batch may be in time, as far as it may be run there."""
         if self.planned_factor == 1.0:
             return int(np.count_nonzero(self.in_time_probability(model, batch) == 0.0))
-        return int(np.searchsorted(self.slack_ms, self._planned_ms[model, batch - 1]))
+        return int(np.searchsorted(self.slack_ms + SLACK_TOLERANCE_MS,
+                                   self._planned_ms[model, batch - 1]))
 
     def of_batch(
         self, what: str, model: int, batch: int, work_out: Callable[[], FloatArray]

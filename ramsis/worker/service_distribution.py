@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from ramsis.profiles.tails import Tails
+
 __all__ = ["RandomTimes", "ServiceDistributions", "fixed_services", "random_services"]
 
 FloatArray = NDArray[np.float64]
@@ -39,11 +41,14 @@ class RandomTimes(NamedTuple):
         Their levels; by default the midpoints of Q equal parts.
     samples : ndarray of int, shape (M, B), optional
         How many samples each distribution rests on; 0 where it is not known.
+    tails : Tails, optional
+        What the batches of the profile share.
     """
 
     quantiles_ms: FloatArray
     levels: FloatArray | None = None
     samples: NDArray[np.int64] | None = None
+    tails: Tails | None = None
 
 
 @dataclass(frozen=True, eq=False)

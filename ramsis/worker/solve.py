@@ -1,15 +1,13 @@
 """Solve a worker's problem, or evaluate a policy of it, by the formulation that fits.
 
-Four formulations cover the problems:
+Three formulations cover the problems:
 
 - *maximal batching*: the structured form (:mod:`ramsis.worker.structured`), by policy iteration
   or value iteration on its slack nodes; other solvers work on the explicit rows;
 - *variable batching*: the same with sparse rows for parts of the queue
   (:mod:`ramsis.worker.variable_batching`);
 - *Markov-modulated arrivals*: the structured form with the hidden mode in its states, policies
-  restricted to tables (:mod:`ramsis.worker.hidden_mode`);
-- *shortest-queue dispatch*: arrival rates in equilibrium with the policy
-  (:mod:`ramsis.worker.shortest_queue_policy`).
+  restricted to tables (:mod:`ramsis.worker.hidden_mode`).
 
 Solvers on explicit rows are those of :mod:`ramsis.mdp.solvers`. They are for comparison: they take
 minutes and gigabytes where the structured ones take milliseconds. All but the default are imported
@@ -19,7 +17,7 @@ when they are used, since loading their compiled loops takes longer than finding
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,32 +44,23 @@ def solve_worker(
     problem: WorkerProblem,
     solver: SolverName = "policy-iteration",
     *,
-    dispatch: str = "round-robin",
     tolerance: float = 1e-9,
 ) -> WorkerSolution:
     """Find the worker's best policy; as of :meth:`WorkerModel.solve`."""
-    return WorkerModel(problem, dispatch).solve(solver, tolerance=tolerance)
+    return WorkerModel(problem).solve(solver, tolerance=tolerance)
 
 
-def evaluate_table(
-    problem: WorkerProblem, table: IntArray, dispatch: str = "round-robin"
-) -> StateFrequency:
+def evaluate_table(problem: WorkerProblem, table: IntArray) -> StateFrequency:
     """How often a policy's table meets each state in the long run."""
-    return WorkerModel(problem, dispatch).evaluate(table)
+    return WorkerModel(problem).evaluate(table)
 
 
 class WorkerModel:
-    """A worker's problem in the formulation that fits, put together when it is needed, and once.
+    """A worker's problem in the formulation that fits; put together when needed, and once."""
 
-    Parameters
-    ----------
-    problem : WorkerProblem
-    dispatch : {"round-robin", "shortest-queue"}
-    """
-
-    def __init__(self, problem: WorkerProblem, dispatch: str = "round-robin") -> None:
-        self.problem, self.dispatch = problem, dispatch
-        self._formulation = _formulation(problem, dispatch)
+    def __init__(self, problem: WorkerProblem) -> None:
+        self.problem = problem
+        self._formulation = _formulation(problem)
         self._structured: StructuredMDP | None = None
 
     def solve(
@@ -84,8 +73,7 @@ class WorkerModel:
         ----------
         solver : one of :data:`SOLVERS`
         tolerance : float > 0
-            Stopping rule of the iterative solvers but policy iteration, which runs to its end;
-            not for shortest-queue dispatch.
+            Stopping rule of the iterative solvers but policy iteration, which runs to its end.
         initial : ndarray of int, shape (N, D+1), optional
             An admissible policy near the best one, where the solver can start from one.
 
@@ -109,7 +97,7 @@ class WorkerModel:
         """
         problem = dataclasses.replace(self.problem, planned_factor=planned_factor)
         problem.share_batches(self.problem)
-        other = WorkerModel(problem, self.dispatch)
+        other = WorkerModel(problem)
         if self._structured is not None:
             passages, needed = self._structured.passages, problem.services.latency_ms.tolist()
             if all(latency in passages for latency in needed):
@@ -143,9 +131,7 @@ class _Formulation:
     evaluate: Callable[[WorkerModel, IntArray], StateFrequency]
 
 
-def _formulation(problem: WorkerProblem, dispatch: str) -> _Formulation:
-    if dispatch in _BY_DISPATCH:
-        return _BY_DISPATCH[dispatch]
+def _formulation(problem: WorkerProblem) -> _Formulation:
     if is_modulated(problem.arrivals):
         return _MODULATED
     return _PARTIAL if problem.batching.partial else _MAXIMAL
@@ -243,22 +229,6 @@ def _with_modes(arrivals: ArrivalProcess) -> ModulatedProcess:
     return arrivals
 
 
-def _solve_shortest_queue(
-    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
-) -> WorkerSolution:
-    from ramsis.worker.shortest_queue_policy import solve_shortest_queue
-
-    return solve_shortest_queue(model.problem, solver)
-
-
-def _evaluate_shortest_queue(model: WorkerModel, table: IntArray) -> StateFrequency:
-    problem = model.problem
-    from ramsis.worker.shortest_queue_rates import equilibrium_rates
-
-    found = equilibrium_rates(problem, table)
-    return StateFrequency(found.frequency, found.excess)
-
-
 def _solve_explicit(
     problem: WorkerProblem, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
@@ -281,9 +251,6 @@ def _solve_explicit(
 
 _MAXIMAL = _Formulation(_solve_maximal, _evaluate_maximal)
 _PARTIAL = _Formulation(_solve_variable, _evaluate_variable)
-_BY_DISPATCH: Mapping[str, _Formulation] = {
-    "shortest-queue": _Formulation(_solve_shortest_queue, _evaluate_shortest_queue),
-}
 _MODULATED = _Formulation(_solve_modulated, _evaluate_modulated)
 
 check_arguments(globals(), __all__)

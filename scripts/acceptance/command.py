@@ -11,7 +11,15 @@ from typing import Any
 
 from evaluation.command import show  # sets the threads before anything is loaded
 
-from acceptance import bursts, few_workers, headroom, near_capacity, random_settings
+from acceptance import (
+    bursts,
+    few_workers,
+    figures,
+    headroom,
+    intervals,
+    near_capacity,
+    random_settings,
+)
 from acceptance.line import Line, Row, spread
 from acceptance.results import Results
 from acceptance.setting import Effort, Setting
@@ -25,6 +33,8 @@ LINES: Mapping[str, Line] = {
     "random": random_settings.LINE,
     "few-workers": few_workers.LINE,
     "near-capacity": near_capacity.LINE,
+    "figures": figures.LINE,
+    "intervals": intervals.LINE,
 }
 
 

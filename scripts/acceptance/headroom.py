@@ -5,7 +5,9 @@ by default and the pure optimum (``headroom=0``). By default at most 0.003 of ef
 may be given up as promised, 0.001 on average. Both are simulated with service times as
 profiled, 10 % longer, and with slow spells (5 % of the time, three times slower, 100 ms): over the
 settings the policies by default have at most a quarter of the optimum's violations with the
-longer times, and fewer than the optimum in slow spells.
+longer times, and fewer than the optimum in slow spells. What the file states of violations at
+longer times is within a fifth of the simulated rate, or 0.0005, and with the usual times a policy
+by default has at most 0.0002 more violations than the optimum.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ SLOWER = 1.1
 SPELLS = SlowSpells(share=0.05, factor=3.0, length_ms=100.0)
 _QUERIES = 400_000
 _LOSS, _MEAN_LOSS, _QUARTER = 0.003, 0.001, 0.25
+_FIFTH, _POINTS, _MORE = 0.2, 5e-4, 2e-4
 
 
 def _settings(seed: int) -> list[Setting]:
@@ -54,6 +57,9 @@ def _row(setting: Setting, effort: Effort) -> Row:
         row[kind] = {"promised": expected.effective_accuracy,
                      "promised_violations": expected.violation_rate,
                      "factor": 1.0 if policy.headroom is None else policy.headroom.factor}
+        if policy.headroom is not None:
+            row["stated"] = {"robust": policy.headroom.violation_rate,
+                             "pure": policy.headroom.violation_rate_without}
         for times, terms in (("usual", {}), ("slower", {"slower": SLOWER}),
                              ("spells", {"spells": SPELLS})):
             row[kind][times] = measured(Policies((policy,)), own, effort.queries(_QUERIES),
@@ -84,7 +90,11 @@ def _verdict(rows: Sequence[Row]) -> Verdict:
         ("ratio of the two", slower, _QUARTER, ".3f"),
         ("violations in slow spells, mean, by default", mean("robust", "spells"), None, ".4%"),
         ("the same of the pure optimum", mean("pure", "spells"), None, ".4%"),
-        ("ratio of the two in slow spells", spells, np.nextafter(1.0, 0.0), ".3f"))
+        ("ratio of the two in slow spells", spells, np.nextafter(1.0, 0.0), ".3f"),
+        ("violations at 10 % longer times stated wrongly", sum(
+            _off(row, kind) for row in made for kind in ("robust", "pure")), 0, "d"),
+        ("settings with more violations than the optimum", len(
+            [row for row in made if _more(row, "usual", _MORE)]), 0, "d"))
     misses = [named(row, why="loss as promised", figure=f"{one:.4f}")
               for row, one in zip(made, lost, strict=True) if one > _LOSS]
     misses += [named(row, why="more violations in slow spells",
@@ -101,11 +111,18 @@ def _verdict(rows: Sequence[Row]) -> Verdict:
     return Verdict(holds, misses, summary, "By default | pure optimum", shown)
 
 
-def _more(row: Row, times: str) -> bool:
-    """Whether a policy by default has more violations, by more than chance."""
+def _more(row: Row, times: str, allowed: float = 0.0) -> bool:
+    """Whether a policy by default has more violations, by more than chance and what is allowed."""
     own, other = row["robust"][times], row["pure"][times]
     chance = 3.0 * np.hypot(own["violation_error"], other["violation_error"])
-    return bool(own["violation_rate"] > other["violation_rate"] + chance)
+    return bool(own["violation_rate"] > other["violation_rate"] + chance + allowed)
+
+
+def _off(row: Row, kind: str) -> bool:
+    """Whether the file's violations at longer times are not those that are simulated."""
+    found, stated = row[kind]["slower"], row["stated"][kind]
+    allowed = max(_FIFTH * found["violation_rate"], _POINTS) + 3.0 * found["violation_error"]
+    return bool(abs(stated - found["violation_rate"]) > allowed)
 
 
 def _against(row: Row, times: str) -> str:

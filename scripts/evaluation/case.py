@@ -13,7 +13,8 @@ The paper states numbers for its own models. These rules give numbers for any ot
 - *Length*: 30 s at constant loads, and all of the trace, but no more than MOST_QUERIES at the
   highest load.
 
-``--quick`` has fewer points and shorter runs.
+``--quick`` has fewer points and shorter runs. Numbers that are given take the place of those by
+the rules; constant loads are for 60 workers, and for others as many for each worker.
 """
 
 from __future__ import annotations
@@ -54,6 +55,14 @@ class Case:
         In the place of those by the rules, if there are any.
     given_scale : float, optional
         The same for the trace.
+    given_workers : tuple of int
+        The same for the workers, on the trace and at constant loads.
+    trace : str
+        A rate trace: the name of a shipped one, or its file.
+    given_schemes : tuple of str
+        What is compared in the place of our policies and the baselines.
+    given_grids : tuple of str
+        Slack grids, in the place of those that are compared, or of that of workers' policies.
     """
 
     name: str
@@ -61,6 +70,10 @@ class Case:
     given_slos: tuple[float, ...] = ()
     given_loads: tuple[float, ...] = ()
     given_scale: float | None = None
+    given_workers: tuple[int, ...] = ()
+    trace: str = TRACE
+    given_schemes: tuple[str, ...] = ()
+    given_grids: tuple[str, ...] = ()
 
     @cached_property
     def profile(self) -> ProfileSet:
@@ -108,12 +121,21 @@ class Case:
 
     def loads_for(self, workers: int) -> tuple[float, ...]:
         """The same loads for each worker, for another number of workers."""
+        if workers == FLEET:
+            return self.loads_qps
         return tuple(float(f"{x * workers / FLEET:.4g}") for x in self.loads_qps)
 
     @property
     def workers(self) -> list[int]:
         """Numbers of workers on the trace."""
+        if self.given_workers:
+            return list(self.given_workers)
         return [20, 60, 100] if self.quick else list(range(20, 101, 10))
+
+    @property
+    def fleets(self) -> tuple[int, ...]:
+        """Numbers of workers at constant loads."""
+        return self.given_workers or (FLEET,)
 
     @cached_property
     def trace_scale(self) -> float:
@@ -121,7 +143,7 @@ class Case:
         if self.given_scale is not None:
             return self.given_scale
         low, high = self.load_range
-        return float(f"{math.sqrt(low * high) / read_rates(TRACE).load_qps:.3g}")
+        return float(f"{math.sqrt(low * high) / read_rates(self.trace).load_qps:.3g}")
 
     @property
     def most_queries(self) -> float:
@@ -131,12 +153,13 @@ class Case:
     @property
     def duration_s(self) -> float:
         """Of runs at constant loads."""
-        return self._seconds(5.0 if self.quick else 30.0, max(self.loads_qps))
+        longest = max(max(self.loads_for(workers)) for workers in self.fleets)
+        return self._seconds(5.0 if self.quick else 30.0, longest)
 
     @property
     def trace_s(self) -> float:
         """Of runs on the trace."""
-        trace = read_rates(TRACE)
+        trace = read_rates(self.trace)
         return self._seconds(trace.duration_ms / 1000.0, trace.load_qps * self.trace_scale)
 
     def _seconds(self, longest: float, load_qps: float) -> float:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-from evaluation.case import Case  # noqa: E402 - the threads are set first
+from evaluation.case import TRACE, Case  # noqa: E402 - the threads are set first
 from ramsis.errors import RamsisError  # noqa: E402
 from ramsis.files import write_atomic  # noqa: E402
 
@@ -46,15 +46,26 @@ def parser(
     made.add_argument("--loads", metavar="QPS", type=_loads, default=(),
                       help="constant loads for 60 workers in the place of those by the rule: "
                       "400:4000:400")
+    made.add_argument("--trace", metavar="FILE|NAME", default=TRACE,
+                      help="rate trace: a file of rates, or a shipped one (default: %(default)s)")
     made.add_argument("--trace-scale", type=float, metavar="X",
                       help="factor on the trace's loads in the place of that by the rule")
+    made.add_argument("--workers", metavar="A,B|FROM:TO:STEP", type=_workers, default=(),
+                      help="numbers of workers in the place of those by the rule; constant loads "
+                      "are as many for each worker as with 60")
+    made.add_argument("--schemes", nargs="+", metavar="NAME", type=_scheme, default=(),
+                      help="what is compared, as `ramsis simulate --scheme` names it: "
+                      "round-robin:paper jellyfish-plus:headroom=1.05")
+    made.add_argument("--grid", metavar="A,B,C", type=_grids, default=(),
+                      help="slack grids: those that are compared (Fig. 10, Table 2), elsewhere "
+                      "that of per-worker policies: fixed:100, model")
     return made
 
 
 def cases_of(given: argparse.Namespace) -> list[Case]:
     """The cases to evaluate."""
-    return [Case(name, given.quick, given.slo_ms, given.loads, given.trace_scale)
-            for name in given.profiles]
+    return [Case(name, given.quick, given.slo_ms, given.loads, given.trace_scale, given.workers,
+                 given.trace, tuple(given.schemes), given.grid) for name in given.profiles]
 
 
 def run(
@@ -144,6 +155,42 @@ class _Dots:
 
 def _numbers(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
+
+
+def _workers(text: str) -> tuple[int, ...]:
+    """Whole numbers >= 1."""
+    try:
+        numbers = _loads(text)
+    except RamsisError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if any(number != int(number) for number in numbers):
+        raise argparse.ArgumentTypeError(f"not numbers of workers: got {text!r}; allowed: whole "
+                                         "numbers >= 1, as 20,60,100 or 20:100:10")
+    return tuple(map(int, numbers))
+
+
+def _scheme(text: str) -> str:
+    """A scheme, as it was written."""
+    from ramsis.synthesis.schemes import policy_scheme
+
+    try:
+        policy_scheme(text)
+    except RamsisError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
+def _grids(text: str) -> tuple[str, ...]:
+    """Slack grids, as they were written."""
+    from ramsis.worker.grid import parse_grid
+
+    parts = tuple(text.split(","))
+    try:
+        for grid in parts:
+            parse_grid(grid)
+    except RamsisError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return parts
 
 
 def _loads(text: str) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.case import Case
-from evaluation.savings import OVERLOAD, savings
+from evaluation.savings import OVERLOAD, savings, setting, without
 from evaluation.specs import POLICIES, label, rank
 from ramsis.report.panels import Line, Panel, Row, plot_panels
 
@@ -26,8 +26,9 @@ def scheme(row: Cell) -> str:
 
 
 def slo(row: Cell) -> str:
-    """A row's SLO."""
-    return f"SLO {row['slo_ms']:g} ms"
+    """A row's SLO, at constant loads with its workers."""
+    workers = f", {row['workers']} workers" if row.get("load_qps") else ""
+    return f"SLO {row['slo_ms']:g} ms{workers}"
 
 
 def panels(
@@ -86,14 +87,16 @@ def draw_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
 def draw_many_models(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 8: a panel for each scheme."""
     names = {"pareto": f"{len(case.profile.models)} measured models"}
-    two_rows(rows, path, scheme, lambda row: names.get(row["model_set"], "with models in between"),
+    two_rows(rows, path, lambda row: f"{scheme(row)}, {row['workers']} workers",
+             lambda row: names.get(row["model_set"], "with models in between"),
              "load_qps", LOAD, bound=False, log_x=not case.given_loads)
 
 
 def draw_promises(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 7: promise and simulation, and their difference."""
     def fleet(row: Cell) -> str:
-        return f"{row['workers']} workers"
+        several = len({row["scheme"] for row in rows}) > 1
+        return f"{row['workers']} workers" + (f", {scheme(row)}" if several else "")
 
     def difference(row: Cell) -> float:
         return 1000.0 * (row["effective_accuracy"] - row["expected_effective_accuracy"])
@@ -114,43 +117,58 @@ def draw_promises(rows: Sequence[Cell], path: Path, case: Case) -> None:
 
 
 def draw_grids(rows: Sequence[Cell], path: Path, case: Case) -> None:
-    """Fig. 10: effective accuracy, and its difference from that of the model-based grid."""
+    """Fig. 10: effective accuracy, and its difference from that of the last grid."""
+    column = _apart_from("grid", rows)
+
     def grid(row: Cell) -> str:
-        name = row["scheme"].partition("grid=")[2]
+        name = setting(row["scheme"], "grid")
         return "model-based" if name == "model" else f"D = {name.partition(':')[2]}"
 
-    best = {row["load_qps"]: row["effective_accuracy"] for row in rows
-            if grid(row) == "model-based"}
+    last = grid(rows[-1])
+    best = {(column(row), row["load_qps"]): row["effective_accuracy"] for row in rows
+            if grid(row) == last}
 
     def difference(row: Cell) -> float:
-        return 1000.0 * (row["effective_accuracy"] - best[row["load_qps"]])
+        return 1000.0 * (row["effective_accuracy"] - best[column(row), row["load_qps"]])
 
     plot_panels([
-        Row("effective accuracy", panels(rows, slo, grid, "load_qps", effective, bound=True), 1.3),
-        Row("from model-based, × 1000", panels(rows, slo, grid, "load_qps", difference), 0.9),
+        Row("effective accuracy", panels(rows, column, grid, "load_qps", effective, bound=True),
+            1.3),
+        Row(f"from {last}, × 1000", panels(rows, column, grid, "load_qps", difference), 0.9),
     ], path, LOAD, log_x=not case.given_loads)
 
 
 def draw_batchings(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 11: accuracy and violations, and what variable batching adds."""
-    def batching(row: Cell) -> str:
-        return f"{row['scheme'].partition('=')[2]} batching"
+    column = _apart_from("batching", rows)
 
-    whole = {(row["slo_ms"], row["load_qps"]): effective(row) for row in rows
+    def batching(row: Cell) -> str:
+        return f"{setting(row['scheme'], 'batching')} batching"
+
+    whole = {(column(row), row["load_qps"]): effective(row) for row in rows
              if batching(row).startswith("maximal")}
 
     def gained(row: Cell) -> float | None:
-        own, other = effective(row), whole[row["slo_ms"], row["load_qps"]]
+        own, other = effective(row), whole[column(row), row["load_qps"]]
         return None if own is None or other is None else 1000.0 * (own - other)
 
     parts = [row for row in rows if not batching(row).startswith("maximal")]
     plot_panels([
-        Row("effective accuracy", panels(rows, slo, batching, "load_qps", effective, bound=True),
-            1.2),
-        Row("gain × 1000", panels(parts, slo, batching, "load_qps", gained), 0.7),
-        Row("violations (%)", panels(rows, slo, batching, "load_qps", violations), 0.7,
+        Row("effective accuracy",
+            panels(rows, column, batching, "load_qps", effective, bound=True), 1.2),
+        Row("gain × 1000", panels(parts, column, batching, "load_qps", gained), 0.7),
+        Row("violations (%)", panels(rows, column, batching, "load_qps", violations), 0.7,
             log_like=True),
     ], path, LOAD, log_x=not case.given_loads)
+
+
+def _apart_from(name: str, rows: Sequence[Cell]) -> Key:
+    """The panel of a row: SLO and workers, and of several policies which, but for a setting."""
+    def policies(row: Cell) -> str:
+        return without(row["scheme"], name)
+
+    several = len(set(map(policies, rows))) > 1
+    return lambda row: slo(row) + (f", {label(policies(row))}" if several else "")
 
 
 def draw_violations_by_workers(rows: Sequence[Cell], path: Path, case: Case) -> None:

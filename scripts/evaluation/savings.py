@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["OVERLOAD", "fewest_workers", "gains", "kind", "savings", "summary"]
+__all__ = ["OVERLOAD", "fewest_workers", "gains", "kind", "savings", "setting", "summary",
+           "without"]
 
 OVERLOAD = 0.05
 """Share of violations above which no accuracy is compared or drawn, as in the paper."""
@@ -44,9 +45,43 @@ def fewest_workers(
     return math.ceil(exact - 1e-9), False
 
 
+_OF_SIMULATION = ("levels", "profile_s")  # no part of what a scheme does at a load
+
+
+def setting(scheme: str, name: str) -> str:
+    """The value of a setting that a scheme's text has.
+
+    >>> setting("round-robin:paper,grid=fixed:5", "grid")
+    'fixed:5'
+    """
+    values = [value.partition("=") for value in scheme.partition(":")[2].split(",")]
+    return next(value for key, _, value in values if key == name)
+
+
+def without(scheme: str, *names: str) -> str:
+    """A scheme's text without some settings.
+
+    >>> without("round-robin:paper,grid=fixed:5", "grid")
+    'round-robin:paper'
+    """
+    name, _, settings = scheme.partition(":")
+    kept = [one for one in settings.split(",") if one.partition("=")[0] not in names]
+    return f"{name}:{','.join(kept)}".rstrip(":")
+
+
 def kind(row: Mapping[str, Any]) -> str:
-    """A row's scheme, without its parameters."""
-    return str(row["scheme"]).partition(":")[0]
+    """A row's scheme, without the parameters that are of how it is simulated.
+
+    >>> kind({"scheme": "central-queue:headroom=0,levels=8"})
+    'central-queue:headroom=0'
+    """
+    return without(str(row["scheme"]), *_OF_SIMULATION)
+
+
+def _own(rows: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[str]:
+    """The kinds of rows that are policies by their name."""
+    kinds = dict.fromkeys(map(kind, rows))
+    return [one for name in policies for one in kinds if one.partition(":")[0] == name]
 
 
 def savings(
@@ -54,9 +89,10 @@ def savings(
 ) -> list[dict[str, Any]]:
     """A row for each SLO, kind of policies, baseline and number of workers on the trace.
 
-    Schemes that are not one of the ``policies`` are baselines.
+    Schemes that are not one of the ``policies`` by name are baselines.
     """
     result = []
+    policies = _own(rows, policies)
     for slo_ms, own in product(dict.fromkeys(row["slo_ms"] for row in rows), policies):
         at = [row for row in rows if row["slo_ms"] == slo_ms and row["trace"]]
         curve = sorted((row["workers"], row["effective_accuracy"]) for row in at
@@ -80,16 +116,19 @@ def savings(
 
 
 def gains(
-    rows: Sequence[Mapping[str, Any]], policies: Sequence[str]
+    rows: Sequence[Mapping[str, Any]], policies: Sequence[str],
+    figure: str = "effective_accuracy", most_violations: float = OVERLOAD,
 ) -> list[dict[str, Any]]:
-    """A row for each case, kind of policies and baseline, of ``gained`` effective accuracy."""
+    """A row for each case, kind of policies and baseline, of what is ``gained`` of a figure."""
     def case(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return row["slo_ms"], row["workers"], row["trace"], row["load_qps"]
 
-    fine = [row for row in rows if row["violation_rate"] <= OVERLOAD]
-    mine = {(kind(row), case(row)): row["effective_accuracy"] for row in fine}
+    fine = [row for row in rows
+            if row["violation_rate"] <= most_violations and row[figure] is not None]
+    mine = {(kind(row), case(row)): row[figure] for row in fine}
+    policies = _own(rows, policies)
     return [{"slo_ms": row["slo_ms"], "scheme": own, "baseline": kind(row), "trace": row["trace"],
-             "gained": mine[own, case(row)] - row["effective_accuracy"]}
+             "gained": mine[own, case(row)] - row[figure]}
             for own in policies for row in fine
             if kind(row) not in policies and (own, case(row)) in mine]
 

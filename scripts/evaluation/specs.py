@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from evaluation.case import FLEET, STEP, TRACE, Case
+from evaluation.case import FLEET, STEP, Case
+from evaluation.savings import kind
+from ramsis.errors import InvalidValueError, describe
+from ramsis.policy import DISPATCHES
 
 __all__ = ["GREEDY", "POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids",
-           "headline", "label", "many_models", "promises", "rank", "three_models", "trace"]
+           "headline", "label", "many_models", "policies_of", "promises", "rank", "schemes",
+           "three_models", "trace"]
 
 CENTRAL, WORKER = "central-queue", "round-robin"
 POLICIES = (CENTRAL, WORKER)
@@ -18,7 +24,7 @@ LEVELS = 8
 """Load levels of central-queue policies on a trace."""
 LABELS = {CENTRAL: "central-queue policies", WORKER: "per-worker policies",
           "jellyfish-plus": "Jellyfish+", "model-switching": "ModelSwitching",
-          "greedy": "greedy"}
+          GREEDY: "greedy"}
 """Names of schemes in figures and tables."""
 
 Document = dict[str, Any]
@@ -30,41 +36,90 @@ def baselines(case: Case) -> list[str]:
     return ["jellyfish-plus", f"model-switching:profile_s={seconds:g}", GREEDY]
 
 
+def schemes(case: Case, *policies: str) -> list[str]:
+    """What is compared: by default policies of ours with the baselines.
+
+    Policies of workers have the slack grid that is given.
+    """
+    if len(case.given_grids) > 1:
+        raise InvalidValueError(describe("several slack grids", where="--grid",
+                                         value=",".join(case.given_grids), allowed="one"))
+    found = list(case.given_schemes or (*policies, *baselines(case)))
+    for grid in case.given_grids:
+        found = [_with(one, f"grid={grid}") if _is_policy(one, own_queues=True)
+                 and "grid=" not in one else one for one in found]
+    return found
+
+
+def varied(case: Case, name: str, values: Sequence[str]) -> list[str]:
+    """Policies of workers, or those that are given, with each value of a setting."""
+    return [_with(one, f"{name}={value}")
+            for one in policies_of(case.given_schemes or (WORKER,)) for value in values]
+
+
+def policies_of(schemes: Sequence[str]) -> list[str]:
+    """Those that are policies of ours."""
+    own = [one for one in schemes if _is_policy(one)]
+    if not own:
+        raise InvalidValueError(describe("none of them has policies", where="--schemes",
+                                         value=" ".join(schemes), allowed=", ".join(DISPATCHES)))
+    return own
+
+
+def _is_policy(scheme: str, own_queues: bool = False) -> bool:
+    rule = DISPATCHES.get(scheme.partition(":")[0])
+    return rule is not None and (rule.own_queues or not own_queues)
+
+
+def _with(scheme: str, setting: str) -> str:
+    return f"{scheme}{',' if ':' in scheme else ':'}{setting}"
+
+
 def label(scheme: str) -> str:
-    """Name of a scheme in figures and tables, without its parameters."""
-    return LABELS[scheme.partition(":")[0]]
+    """Name of a scheme in figures and tables, with the settings that are not ours by default.
+
+    >>> label("round-robin:paper")
+    'per-worker policies (paper)'
+    """
+    known = kind({"scheme": scheme})
+    name, _, settings = known.partition(":")
+    return LABELS.get(known) or f"{LABELS.get(name, name)}{settings and f' ({settings})'}"
 
 
 def rank(scheme: str) -> int:
     """Position of a scheme in figures and tables, by its text or its name; 0 for others."""
-    names = {scheme.partition(":")[0], scheme}
-    return next((i for i, pair in enumerate(LABELS.items()) if names & set(pair)), 0)
+    return next((i for i, pair in enumerate(LABELS.items()) if scheme.startswith(pair)), 0)
 
 
-def base(case: Case, **more: Any) -> Document:
+def base(case: Case, *, scheme: Sequence[str] = (), **more: Any) -> Document:
     """Fields that all specifications have; service takes the p95, as in the paper."""
     return {"profiles": case.name, "models": "pareto", "service": "p95",
-            "slo_ms": list(case.slos_ms),
-            "scheme": [*POLICIES, *baselines(case)], **more}
+            "slo_ms": list(case.slos_ms), "scheme": list(scheme) or schemes(case, *POLICIES),
+            **more}
 
 
 def constant(case: Case, **more: Any) -> Document:
-    """The same at constant loads on 60 workers, five seeds."""
-    return base(case, **constant_grid(case), **more)
+    """The same at constant loads on 60 workers, or those given; five seeds."""
+    return base(case, grid=constant_grids(case, case.fleets), **more)
 
 
-def constant_grid(case: Case) -> Document:
-    """Constant loads."""
-    return {"workers": FLEET, "load_qps": list(case.loads_qps), "duration_s": case.duration_s,
-            "seeds": 2 if case.quick else 5}
+def constant_grids(case: Case, fleets: Sequence[int]) -> list[Document]:
+    """Constant loads, the same for each worker."""
+    return [{"workers": workers, "load_qps": list(case.loads_for(workers)),
+             "duration_s": case.duration_s, "seeds": 2 if case.quick else 5}
+            for workers in fleets]
 
 
 def trace_grids(case: Case) -> list[Document]:
     """Several numbers of workers on the trace; central-queue policies for the smallest SLO."""
-    at = {"workers": case.workers, "trace": TRACE, "trace_scale": case.trace_scale,
+    at = {"workers": case.workers, "trace": case.trace, "trace_scale": case.trace_scale,
           "duration_s": case.trace_s}
-    return [{**at, "slo_ms": case.slo_ms, "scheme": f"{CENTRAL}:levels={LEVELS}"},
-            {**at, "scheme": [WORKER, *baselines(case)]}]
+    chosen = schemes(case, *POLICIES)
+    central = [one for one in chosen if one.partition(":")[0] == CENTRAL]
+    grids = [{**at, "slo_ms": case.slo_ms, "scheme": [
+        one if "levels=" in one else _with(one, f"levels={LEVELS}") for one in central]},
+        {**at, "scheme": [one for one in chosen if one not in central]}]
+    return [one for one in grids if one["scheme"]]
 
 
 def trace(case: Case) -> Document:
@@ -78,34 +133,35 @@ def constant_loads(case: Case) -> Document:
 
 
 def headline(case: Case) -> Document:
-    """The cells of Figs. 5 and 6."""
-    return base(case, grid=[*trace_grids(case), constant_grid(case)])
+    """The cells of Figs. 5 and 6; at constant loads with 60 workers."""
+    return base(case, grid=[*trace_grids(case), *constant_grids(case, (FLEET,))])
 
 
 def promises(case: Case) -> Document:
     """Fig. 7: promise and simulation, three numbers of workers at the same loads for each."""
-    at = {**constant_grid(case), "seeds": 3 if case.quick else 10}
-    return base(case, slo_ms=case.slo_ms, scheme=WORKER, grid=[
-        {**at, "workers": k, "load_qps": list(case.loads_for(k))} for k in (40, 60, 80)])
+    grids = constant_grids(case, case.given_workers or (40, 60, 80))
+    return base(case, slo_ms=case.slo_ms, scheme=policies_of(schemes(case, WORKER)), grid=[
+        {**one, "seeds": 3 if case.quick else 10} for one in grids])
 
 
 def many_models(case: Case) -> Document:
     """Fig. 8: the models of the front, and with models in between."""
     return constant(case, slo_ms=case.slo_ms, models=["pareto", f"interpolate:{STEP:g}"],
-                    scheme=[WORKER, *baselines(case)])
+                    scheme=schemes(case, WORKER))
 
 
 def grids(case: Case) -> Document:
     """Fig. 10: slack grids."""
     divisions = (5, 100) if case.quick else (5, 10, 25, 100, 400)
-    return constant(case, slo_ms=case.slo_ms,
-                    scheme=[*(f"{WORKER}:grid=fixed:{d}" for d in divisions),
-                            f"{WORKER}:grid=model"])
+    chosen = case.given_grids or (*(f"fixed:{d}" for d in divisions), "model")
+    return constant(case, slo_ms=case.slo_ms, scheme=varied(case, "grid", chosen))
 
 
 def batchings(case: Case) -> Document:
     """Fig. 11: maximal and variable batching."""
-    return constant(case, scheme=[f"{WORKER}:batching={name}" for name in ("maximal", "variable")])
+    return constant(case, scheme=[
+        one for both in varied(case, "batching", ("maximal", "variable"))
+        for one in schemes(replace(case, given_schemes=(both,)))])
 
 
 def three_models(case: Case) -> Document:
@@ -113,4 +169,4 @@ def three_models(case: Case) -> Document:
     names = [model.name for model in case.profile.models]
     chosen = [names[0], names[(len(names) - 1) // 2], names[-1]]
     return constant(case, models="three", model_sets={"three": list(dict.fromkeys(chosen))},
-                    scheme=[WORKER, *baselines(case)])
+                    scheme=schemes(case, WORKER))

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ramsis.policy import Policy
+from ramsis.cluster import ServiceTimes
+from ramsis.policy import Policy, PolicyModel
 from ramsis.sim import Fleet, SchemeSpec
 from ramsis.sim.tables import Tables
+from ramsis.synthesis.service import sizes_stated
 
 __all__ = ["as_policy"]
 
@@ -27,8 +29,7 @@ def as_policy(spec: SchemeSpec, fleet: Fleet, like: Policy) -> Policy:
     fleet : Fleet
         With models of the same names.
     like : Policy
-        Of a central queue, with batches as large as the scheme's; its promise stays in the file,
-        and means nothing.
+        Of a central queue, for the same workers; its promise stays in the file, and means nothing.
     """
     compiled = spec.prepare(fleet).compiled
     assert compiled is not None
@@ -36,7 +37,9 @@ def as_policy(spec: SchemeSpec, fleet: Fleet, like: Policy) -> Policy:
     assert isinstance(tables, Tables)
     level = min(int(np.searchsorted(tables.load_qps, like.load_qps)), len(tables.load_qps) - 1)
     rows, last = int(tables.rows[level]), int(tables.last[level])
-    names = [model.name for model in like.models]
+    # A scheme may run batches that are always late, of which a policy has no times.
+    models = _models(fleet.service_times.select(np.argsort(fleet.service_times.mean_ms[:, 0])))
+    names = [model.name for model in models]
     actions = [[names.index(fleet.models[int(tables.model[level, row, 0])]),
                 int(tables.batch[level, row, 0])] for row in range(rows)]
     overflow = [names.index(fleet.models[int(tables.model[level, last, 0])]),
@@ -44,8 +47,18 @@ def as_policy(spec: SchemeSpec, fleet: Fleet, like: Policy) -> Policy:
     if overflow[1] > 0 and overflow not in actions:
         actions.append(overflow)
     return replace(
-        like, idle_levels=np.array([0, 1]), queue_levels=np.arange(rows + 1),
-        slack_ms=np.array([0.0]), actions=np.array(actions),
-        codes=np.arange(rows)[None, :, None],
+        like, models=models, idle_levels=np.arange(fleet.workers + 1),
+        queue_levels=np.arange(rows + 1), slack_ms=np.array([0.0]), actions=np.array(actions),
+        codes=np.tile(np.arange(rows)[None, :, None], (fleet.workers, 1, 1)),
         longer_queue=actions.index(overflow) if overflow[1] > 0 else rows - 1,
         randomised=None, spare_idle=None)
+
+
+def _models(times: ServiceTimes) -> tuple[PolicyModel, ...]:
+    """All models with all batches."""
+    drawn = times.distributed
+    return tuple(PolicyModel(
+        name, float(times.accuracy[m]), tuple(times.mean_ms[m].tolist()),
+        quantiles_ms=tuple(map(tuple, times.quantiles_ms[m].tolist())) if drawn else None,
+        samples=tuple(times.samples[m].tolist()) if drawn else None,
+        run_as=sizes_stated(times.run_as[m])) for m, name in enumerate(times.models))

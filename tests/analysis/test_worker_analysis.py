@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import Poisson
+from ramsis.cluster.preference import WEIGHT
 from ramsis.policy import read, write
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis import analyse_policy, generate_policy
@@ -74,7 +75,7 @@ def test_a_light_load_gets_the_most_accurate_model_that_fits_and_rate_times_serv
     workers: int
 ) -> None:
     load_qps = 0.01 * workers
-    policy = generate_policy(samples.tiny_profile(), load_qps, samples.settings(workers=workers))
+    policy = modelled_policy(samples.tiny_profile(), load_qps, samples.settings(workers=workers))
     expected = policy.expectations
     assert expected.accuracy == pytest.approx(0.9, abs=1e-6)
     assert expected.violation_rate == pytest.approx(0.0, abs=1e-6)
@@ -149,7 +150,8 @@ def test_distributions_and_rates_fit_together(
     of = expected if objective == "per-query" else expected.per_decision
     gain = ((of.accuracy or 0.0) * (1 - of.violation_rate)
             - chosen.violation_price * of.violation_rate)
-    assert policy.certificate.gain == pytest.approx(gain, abs=1e-8)
+    given_up = gain - policy.certificate.gain  # for early answers
+    assert -1e-8 <= given_up <= (WEIGHT if objective == "per-query" else 0.0) + 1e-8
     assert expected.upper_bound is not None
     assert expected.effective_accuracy <= expected.upper_bound + 1e-9
     assert 0 < expected.utilisation <= 1

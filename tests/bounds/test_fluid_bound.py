@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ramsis.bounds import FluidBound, fluid_bound
+from ramsis.bounds import FluidBound, certified_gap, fluid_bound, realised_bound
 from ramsis.cluster import ServiceTimes, SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis import generate_policy
-from tests.reference.fluid import best_mix
+from tests.reference.fluid import best_mix, clairvoyant, gathered
 from tests.synthesis import samples
 
 TABLE = LatencyTable.measured(
@@ -169,6 +169,8 @@ def test_an_slo_below_every_latency_is_refused() -> None:
         bound(1.0, slo_ms=3.9)
 
 
+@example(table=LatencyTable.measured(("a", "b"), [6e-8, 0.0], [[1.0], [1.0]]), workers=1,
+         demand=2.0)
 @settings(max_examples=25, deadline=None)
 @given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.1, 3.0))
 def test_gathering_windows_only_tighten(
@@ -180,7 +182,8 @@ def test_gathering_windows_only_tighten(
                     max_batch=table.max_batch, gathering=gathering)
         for gathering in (False, True)
     )
-    assert tight.effective_accuracy <= plain.effective_accuracy + 1e-9
+    assert tight.upper_bound <= plain.upper_bound + 1e-12
+    assert math.isnan(tight.query_price)
     assert plain.query_price == pytest.approx(
         plain.effective_accuracy - workers * plain.worker_price[0], abs=1e-7)
 
@@ -218,6 +221,8 @@ def test_a_limit_on_violations_is_kept_at_the_least_loss(
             fluid_bound(table, **given, max_violation=limit)
         nearest = float(str(refused.value).split()[-1])
         assert nearest == pytest.approx(1.0 - most, abs=1e-5)
+        found = fluid_bound(table, **given, max_violation=nearest)
+        assert found.violation_rate <= nearest + 1e-7
         return
     assume(limit > 1.0 - most + 1e-6)
     found = fluid_bound(table, **given, max_violation=limit)
@@ -227,11 +232,123 @@ def test_a_limit_on_violations_is_kept_at_the_least_loss(
         raised, _ = best_mix((table.accuracy + price).tolist(), table.latency_ms.tolist(), **given)
         assert found.effective_accuracy <= raised - price * (1.0 - limit) + 1e-7
     if free.served_fraction >= 1.0 - limit:
-        assert found.effective_accuracy == pytest.approx(free.effective_accuracy, abs=1e-9)
+        assert found.effective_accuracy == pytest.approx(free.effective_accuracy, abs=1e-7)
+
+
+def test_the_least_violation_rate_of_a_message_is_taken() -> None:
+    """Rounded to six decimals, it may be below what can be kept by less than the seventh."""
+    table = LatencyTable.measured(["m"], [0.8], [[10.0]])
+    given: dict[str, Any] = {"slo_ms": 50.0, "workers": 1,
+                             "load_qps": 100.0 / (1.0 - 0.4518120008)}
+    with pytest.raises(InfeasibleError, match=r"at least 0\.451812$"):
+        fluid_bound(table, **given, max_violation=0.4)
+    found = fluid_bound(table, **given, max_violation=0.451812)
+    assert found.upper_bound == pytest.approx(0.8 * (1.0 - 0.451812))
+
+
+PRICES = st.one_of(st.just(0.0), st.floats(0.01, 100.0), st.sampled_from([1e4, 1e9, 1e100]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(table=tables(), workers=st.integers(1, 40), demand=st.floats(0.05, 4.0),
+       slo_ms=st.floats(1.0, 80.0), price=PRICES)
+def test_at_a_price_it_is_the_best_vertex_too(
+    table: LatencyTable, workers: int, demand: float, slo_ms: float, price: float
+) -> None:
+    """Every answer is worth the price more, and every query costs it beforehand."""
+    fastest = float(table.latency_ms[:, 0].min())
+    assume(fastest <= slo_ms)
+    given: dict[str, Any] = {"slo_ms": slo_ms, "workers": workers,
+                             "load_qps": demand * workers * 1000.0 / fastest}
+    found = fluid_bound(table, **given, violation_price=price)
+    raised, _ = best_mix((table.accuracy + price).tolist(), table.latency_ms.tolist(), **given)
+    rounding = 1e-9 + 1e-9 * price  # of the other way
+    assert found.upper_bound == pytest.approx(raised - price, abs=rounding)
+    assert found.upper_bound == pytest.approx(
+        found.effective_accuracy - price * found.violation_rate, abs=rounding)
+    assert found.query_price == pytest.approx(
+        found.upper_bound - workers * found.worker_price[0], abs=rounding)
+    assert found.query_price >= -price
+
+
+@pytest.mark.parametrize("price", [0.5, 1e3, 1e6, 1e12, 1e300])
+def test_with_time_for_all_no_price_is_too_high(price: float) -> None:
+    found = fluid_bound(TABLE, slo_ms=50.0, workers=2, load_qps=400.0, violation_price=price)
+    free = fluid_bound(TABLE, slo_ms=50.0, workers=2, load_qps=400.0)
+    assert found.upper_bound == pytest.approx(free.upper_bound, abs=1e-11)
+    assert found.worker_price == pytest.approx(free.worker_price)
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=tables(), workers=st.integers(2, 30), demand=st.floats(0.1, 3.0),
+       price=st.floats(0.0, 20.0))
+def test_the_price_of_a_query_lies_between_the_differences(
+    table: LatencyTable, workers: int, demand: float, price: float
+) -> None:
+    """What all queries of a second are worth is concave in the load."""
+    load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
+    step = 0.01 * load_qps
+    fewer, here, more = (
+        fluid_bound(table, slo_ms=200.0, workers=workers, load_qps=load, violation_price=price)
+        for load in (load_qps - step, load_qps, load_qps + step))
+    lost = here.upper_bound * load_qps - fewer.upper_bound * (load_qps - step)
+    earned = more.upper_bound * (load_qps + step) - here.upper_bound * load_qps
+    rounding = 1e-7 * load_qps
+    assert lost + rounding >= step * here.query_price >= earned - rounding
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.5, 2.0),
+       price=st.floats(0.0, 5.0))
+def test_a_limit_at_what_a_price_brings_about_costs_as_much(
+    table: LatencyTable, workers: int, demand: float, price: float
+) -> None:
+    load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
+    given: dict[str, Any] = {"slo_ms": 200.0, "workers": workers, "load_qps": load_qps}
+    at_price = fluid_bound(table, **given, violation_price=price)
+    limited = fluid_bound(table, **given, max_violation=min(1.0, at_price.violation_rate + 1e-9))
+    assert limited.upper_bound == pytest.approx(at_price.effective_accuracy, abs=1e-6)
+    both = fluid_bound(table, **given, max_violation=1.0, violation_price=price)
+    assert both.upper_bound == pytest.approx(at_price.upper_bound, abs=1e-9)
+
+
+@settings(max_examples=30, deadline=None)
+@given(table=tables(), slo_ms=st.floats(25.0, 150.0), price=st.sampled_from([0.0, 0.3, 1.0, 5.0]),
+       gaps=st.lists(st.floats(0.0, 60.0), min_size=1, max_size=25))
+def test_no_clairvoyant_worker_beats_it(
+    table: LatencyTable, slo_ms: float, price: float, gaps: list[float]
+) -> None:
+    arrivals = np.cumsum(gaps).tolist()
+    reached = clairvoyant(arrivals, table.accuracy.tolist(), table.latency_ms.tolist(),
+                          slo_ms=slo_ms, price=price)
+    assert reached <= realised_bound(table, slo_ms=slo_ms, workers=1, counts=[len(gaps)],
+                                     duration_ms=arrivals[-1] + 1e-9,
+                                     violation_price=price) + 1e-9
+
+
+@settings(max_examples=30, deadline=None)
+@given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.1, 3.0),
+       price=st.floats(0.0, 5.0))
+def test_gathering_windows_at_a_price_are_the_program_with_all_of_them(
+    table: LatencyTable, workers: int, demand: float, price: float
+) -> None:
+    load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
+    given: dict[str, Any] = {"slo_ms": 150.0, "workers": workers, "load_qps": load_qps}
+    found = fluid_bound(table, **given, violation_price=price, gathering=True)
+    whole = gathered(table.accuracy.tolist(), table.latency_ms.tolist(), **given, price=price)
+    assert found.upper_bound == pytest.approx(whole, abs=1e-7)
+
+
+def test_a_gap_is_that_of_what_a_policy_maximises() -> None:
+    assert certified_gap(0.7, 0.1, violation_price=2.0, upper_bound=0.8) == pytest.approx(0.375)
+    assert certified_gap(0.1, 0.8, violation_price=1.0, upper_bound=0.0) is None
 
 
 @pytest.mark.parametrize(("change", "words"), [
     ({"max_violation": 1.5}, r"^max_violation: not a share"),
+    ({"violation_price": -0.5}, r"^violation_price: not a price: got -0.5; allowed: .* >= 0$"),
+    ({"violation_price": math.nan}, r"^violation_price: not a price"),
+    ({"violation_price": math.inf}, r"^violation_price: not a price"),
     ({"slo_ms": [SloClass(30.0, 0.5), SloClass(50.0, 0.5)], "gathering": True}, "need one SLO"),
     ({"workers": [1, 2]}, "not a number of workers for each type"),
 ])

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from ramsis.bounds import FluidBound, fluid_bound, realised_bound
 from ramsis.bounds.columns import Columns
-from ramsis.bounds.fluid import _Merged, _optimum
+from ramsis.bounds.fluid import _Merged, _optimum, _Terms
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet, run_plan, scheme
+from tests.reference.fluid import of_types_and_classes
 from tests.synthesis import samples
 
 
@@ -66,7 +67,7 @@ def test_equal_types_and_equal_classes_are_one(
     assert len(twice.type_share) == len(twice.batch_share) == len(twice.worker_price) == 2
     unmerged = _optimum(
         _Merged((one, one), np.array([some, workers - some], float), classes, load_qps / 1000.0),
-        Columns.of([one, one], classes, one.max_batch))
+        Columns.of([one, one], classes, one.max_batch), _Terms())
     assert unmerged.effective_accuracy == pytest.approx(single.effective_accuracy, abs=1e-9)
 
 
@@ -89,6 +90,33 @@ def test_it_bounds_its_parts_and_is_bounded_by_the_loosest_and_by_the_sum(
     assert max(alone) - 1e-9 <= whole.effective_accuracy <= sum(alone) + 1e-9
     assert whole.class_accuracy @ [one.share for one in whole.classes] == pytest.approx(
         whole.effective_accuracy, abs=1e-9)
+
+
+@settings(max_examples=50, deadline=None)
+@given(types=st.lists(st.tuples(times(), st.integers(1, 20)), min_size=1, max_size=3),
+       slos=st.lists(st.floats(25.0, 90.0), min_size=2, max_size=3, unique=True),
+       demand=st.floats(0.3, 3.0), price=st.sampled_from([0.0, 0.2, 1.0, 30.0]),
+       limit=st.sampled_from([0.0, 0.05, 0.5, None]))
+def test_at_a_price_and_within_a_limit_it_is_the_program_in_rates(
+    types: list[tuple[ServiceTimes, int]], slos: list[float], demand: float, price: float,
+    limit: float | None,
+) -> None:
+    load_qps = demand * sum(1000.0 * k / float(one.mean_ms[:, 0].min()) for one, k in types)
+    classes = [SloClass(slo, 1 / len(slos)) for slo in slos]
+    wanted = of_types_and_classes(
+        [(one.accuracy.tolist(), one.mean_ms.tolist(), k) for one, k in types],
+        [(one.slo_ms, one.share) for one in classes], load_qps=load_qps, price=price,
+        most_late=1.0 if limit is None else limit)
+    given = {"slo_ms": classes, "workers": [k for _, k in types], "load_qps": load_qps,
+             "violation_price": price, "max_violation": limit}
+    if wanted is None:
+        with pytest.raises(InfeasibleError, match=r"^max_violation: too few workers"):
+            fluid_bound([one for one, _ in types], **given)
+        return
+    found = fluid_bound([one for one, _ in types], **given)
+    assert found.upper_bound == pytest.approx(wanted, abs=1e-6 * (1.0 + price))
+    assert found.upper_bound == pytest.approx(
+        found.effective_accuracy - price * found.violation_rate, abs=1e-6 * (1.0 + price))
 
 
 def test_the_fast_type_serves_the_class_in_a_hurry() -> None:

@@ -51,6 +51,19 @@ def test_files_and_folders_mix_in_the_order_given(run: Run, folder: Path) -> Non
     assert [row["load_qps"] for row in document["rows"]] == [900.0, 50.0, 900.0, 9000.0, 900.0]
 
 
+def test_the_certified_gap_is_that_of_the_promise_at_the_price_of_the_policy(
+    run: Run, folder: Path
+) -> None:
+    rows = json.loads(run("analyze", folder, "--json").out)["rows"]
+    assert [row["violation_price"] for row in rows] == [1.0, 1.0, 1.0]
+    for row in rows[:2]:
+        value = row["expected_effective_accuracy"] - row["expected_violation_rate"]
+        assert row["certified_gap"] == pytest.approx(1.0 - value / row["priced_upper_bound"])
+        assert -1e-12 <= row["certified_gap"] < 0.2
+    assert rows[2]["priced_upper_bound"] < 0.0  # most requests are late
+    assert rows[2]["certified_gap"] is None
+
+
 def test_json_rows_hold_expectations_quantiles_and_certificate(run: Run, folder: Path) -> None:
     path = folder / "round-robin-00900qps.json"
     (row,) = json.loads(run("analyze", path, "--json").out)["rows"]

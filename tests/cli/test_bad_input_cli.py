@@ -55,7 +55,7 @@ def test_a_specification_has_no_module_imported(
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text("raise RuntimeError('imported')")
     (tmp_path / "spec.toml").write_text(
-        'profile = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\n'
+        'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\n'
         'scheme = "jellyfish-plus"\narrivals = ["poisson", "mine:process"]\n')
     refused(run("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out"), 3,
             "--arrivals mine:process")

@@ -46,6 +46,53 @@ def test_the_table_says_what_is_served_and_by_which_mix(run: Run, tiny_file: Pat
     assert "small b=8 (20%)" in over
 
 
+@pytest.mark.parametrize("terms", [("--violation-price", "2"), ("--max-violation", "0.81")])
+@pytest.mark.parametrize("several", [False, True])
+def test_on_terms_the_optimum_stands_beside_the_bound(
+    run: Run, tiny_file: Path, terms: tuple[str, str], several: bool
+) -> None:
+    """The workers can answer 1778 of the 9000 queries per second."""
+    slo_ms = "100:0.5,90:0.5" if several else "100"
+    given = (*options(tiny_file, "9000", slo_ms), "--max-batch", "8")
+    free, row = (json.loads(run("bound", *given, *more, "--json").out)["rows"][0]
+                 for more in ((), terms))
+    assert (free["violation_price"], free["max_violation_rate"]) == (0.0, None)
+    assert free["upper_bound"] == pytest.approx(free["effective_accuracy"])
+    price = row["violation_price"]
+    assert price == (2.0 if terms[0] == "--violation-price" else 0.0)
+    assert row["violation_rate"] == pytest.approx(1.0 - row["served_fraction"])
+    assert row["violation_rate"] <= free["violation_rate"] + 1e-9
+    assert row["upper_bound"] == pytest.approx(
+        row["effective_accuracy"] - price * row["violation_rate"])
+    if not price:
+        assert row["violation_rate"] <= row["max_violation_rate"] == 0.81
+    header = run("bound", *given, *terms).out.splitlines()[0]
+    assert "effective acc.  violations" in header
+    assert "served" not in header
+
+
+def test_poisson_arrivals_that_cannot_keep_the_limit_are_a_note(
+    run: Run, tmp_path: Path
+) -> None:
+    """A batch of 2 leaves 1 ms to gather in, and one at a time is too slow for all."""
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps({
+        "format": "ramsis.profile/1", "name": "set", "models": [{
+            "name": "only", "accuracy": 0.8,
+            "batches": [{"batch": 1, "p95_ms": 60.0}, {"batch": 2, "p95_ms": 99.0}]}]}))
+    given = ("--profiles", profile, "--slo-ms", "100", "--workers", "1", "--load", "18",
+             "--max-batch", "2", "--service", "p95")
+    ran = run("bound", *given, "--max-violation", "0.01", "--json")
+    assert ran.code == 0
+    assert ran.err.startswith("note: Poisson arrivals: --max-violation: too few workers")
+    (row,) = json.loads(ran.out)["rows"]
+    assert row["upper_bound"] == pytest.approx(0.8)
+    assert row["poisson_upper_bound"] is None
+    least = float(ran.err.split()[-1])
+    (row,) = json.loads(run("bound", *given, "--max-violation", str(least), "--json").out)["rows"]
+    assert row["poisson_upper_bound"] == pytest.approx(0.8 * (1.0 - least), abs=1e-5)
+
+
 def test_promises_of_policies_stand_below_it(run: Run, tiny_file: Path, tmp_path: Path) -> None:
     loads = "50,700,1500"
     made = run("generate", *options(tiny_file, loads), "--out", tmp_path / "out", "--grid",
@@ -95,6 +142,12 @@ def test_statistics_and_batches_change_the_bound(run: Run, tmp_path: Path) -> No
         (("--load", "-1"), 2, ("load", "'-1'", "> 0")),
         (("--max-batch", "0"), 2, ("--max-batch", "0 is not in the range")),
         (("--max-batch", "1000000000"), 2, ("--max-batch", "1000000000 is not in the range")),
+        (("--violation-price", "-1"), 2, ("--violation-price", "got -1.0", "finite number >= 0")),
+        (("--violation-price", "nan"), 2, ("--violation-price", "got nan", "number >= 0")),
+        (("--max-violation", "1.5"), 2, ("--max-violation", "got 1.5", "fraction in [0, 1]")),
+        (("--max-violation", "-0.1"), 2, ("--max-violation", "got -0.1", "fraction in [0, 1]")),
+        (("--load", "50,9000", "--max-batch", "8", "--max-violation", "0.8"), 4,
+         ("--max-violation", "9000 QPS", "got 0.8", "more workers, or at least 0.80247")),
         (("--service", "p42"), 2, ("--service", "'p42'")),
         (("--profiles", "none.json"), 3, ("none.json",)),
     ],

@@ -50,7 +50,7 @@ def test_verification_prints_the_certified_gap_and_notices_a_lie(run: Run, folde
     ran = run("verify", path)
     assert ran.code == 6
     assert "expected effective accuracy" in ran.out
-    assert "effective accuracy in simulation" in ran.out
+    assert "effective accuracy by a simulator of its own" in ran.out
 
 
 @pytest.mark.parametrize("option", [("--solver", "value-iteration"),

@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placement_milp import place, write_placement
+from placement_milp import place, problem_from_document, write_placement
 from placement_milp.presets import usher
 from ramsis import profiles
 from ramsis.cli.main import cli
+from ramsis.own import trust
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import Ran, Run
 from tests.cli.test_main_cli import COMMANDS
-from tests.placement.samples import problem, shared_problem
+from tests.placement.samples import cut_document, problem, shared_problem
 from tests.profiles.samples import write_sources
 from tests.profiles.test_kernels import LONG, TRACE
 from tests.scenario.samples import document
@@ -62,6 +63,7 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
         'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
         'scheme = ["round-robin", "greedy"]\n')
     write_placement(place(problem()), tmp_path / "placement.json")
+    write_placement(place(problem_from_document(cut_document())), tmp_path / "gpus.json")
     write_placement(usher(shared_problem()), tmp_path / "shared.json")
     (tmp_path / "requests.csv").write_text(
         "arrival_s,start_s,finish_s,deadline_ms,outcome,model,batch,run_as,worker,correct\n"
@@ -82,6 +84,7 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
         f'[[variants]]\nname = "{name}"\nbackend = "callable"\nmodel = "answering:zero"\n'
         for name in names) + '[[inputs]]\nname = "x"\ndatatype = "FP32"\nshape = [4]\n')
     monkeypatch.chdir(tmp_path)
+    trust("answering:zero")
     return tmp_path
 
 

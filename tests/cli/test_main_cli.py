@@ -110,18 +110,6 @@ def test_a_group_without_a_command_shows_its_help(run: Run, words: tuple[str, ..
     assert "error" not in ran.err
 
 
-def test_an_interrupt_in_compiled_code_counts_as_one(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(context: click.Context) -> None:
-        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
-
-    monkeypatch.setattr(cli, "invoke", fail)
-    ran = run("bound")
-    assert (ran.code, ran.out) == (130, "")
-    assert ran.err.strip() == "interrupted; finished files are whole and stay"
-
-
 @pytest.mark.parametrize(
     ("error", "code", "says"),
     [

@@ -14,6 +14,7 @@ from ramsis.cli import params
 from ramsis.cli.params import ByType, NamedScheme, TraceName, Word
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
+from ramsis.own import trusting
 from ramsis.sim import JellyfishPlus
 from ramsis.synthesis.schemes import GivenScheme, PolicyScheme
 
@@ -140,6 +141,7 @@ def test_a_module_of_the_current_folder_is_seen_only_when_it_is_named(
     for text in ("renewal:2", "poisson", "negative-binomial:4"):
         read(params.ARRIVALS, text)
         assert "" not in sys.path
-    assert read(params.ARRIVALS, "process_of_mine:make")(50.0) == Renewal(50.0, 3.0)
+    with trusting(["process_of_mine:make"]):
+        assert read(params.ARRIVALS, "process_of_mine:make")(50.0) == Renewal(50.0, 3.0)
     assert sys.path[-1] == ""
     monkeypatch.delitem(sys.modules, "process_of_mine")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ import pytest
 
 from ramsis import profiles
 from ramsis.arrivals import Poisson
+from ramsis.cli import simulate as simulate_command
+from ramsis.errors import OutputError
+from ramsis.report import simulations
 from ramsis.sim import ConstantLoad, JellyfishPlus, simulate_profile
 from ramsis.synthesis import generate_set
 from tests.cli.command import Run, refused, snapshot
@@ -317,3 +321,54 @@ def test_policies_are_played_with_the_service_times_that_they_were_made_for(
     other = run(*command, "--service", "p95")
     assert rows(other.out)[0]["service"] == "p95"
     assert "made for --service distribution, simulated with p95" in other.err
+
+
+def test_the_gap_of_policies_is_at_their_own_price(
+    run: Run, base: list[Any], tiny_file: Path
+) -> None:
+    """Against what `bound` prints for Poisson arrivals at that price; other schemes have none."""
+    given = (*base[1:5], "--slo-ms", 20, "--load", 1400)
+    found = rows(run("simulate", *given, "--scheme", "central-queue:max_queue=8,headroom=0",
+                     "--scheme", "central-queue:max_queue=8,headroom=0,violation_price=0",
+                     "--scheme", "greedy", "--duration-s", 20, "--json").out)
+    assert [row["violation_price"] for row in found] == [1.0, 0.0, None]
+    for row in found[:2]:
+        price = row["violation_price"]
+        (limit,) = rows(run("bound", *given, "--violation-price", price, "--json").out)
+        assert row["priced_upper_bound"] == pytest.approx(limit["poisson_upper_bound"])
+        assert limit["poisson_upper_bound"] < limit["upper_bound"]
+        value = row["effective_accuracy"] - price * row["violation_rate"]
+        assert row["certified_gap"] == pytest.approx(1 - value / row["priced_upper_bound"])
+        assert 0.0 < row["certified_gap"] < 0.1
+    assert found[2]["certified_gap"] is found[2]["priced_upper_bound"] is None
+    traced = rows(run(*base, "--scheme", "central-queue:max_queue=8,levels=2", "--trace", "day",
+                      "--scale", 0.2, "--duration-s", 5, "--json").out)
+    assert traced[0]["priced_upper_bound"] == pytest.approx(traced[0]["upper_bound"])
+    assert 0.0 <= traced[0]["certified_gap"] < 0.2
+    shown = run(*base, "--scheme", "greedy", "--load", 300, "--duration-s", 1).out
+    assert "certified gap" not in shown
+
+
+def test_figures_without_their_library_are_refused_before_the_work(
+    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(simulate_command, "_simulated", None)  # which is not come to
+    refused(run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load",
+                100, "--scheme", "greedy", "--plot", tmp_path / "a.png"),
+            2, "figures need matplotlib", "pip install 'ramsis[plot]'")
+
+
+def test_rows_are_printed_when_a_figure_cannot_be_drawn(
+    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+
+    def fail(rows: object, plot: Path) -> None:
+        raise OutputError(f"{plot.name}: disk is full")
+
+    monkeypatch.setattr(simulations, "plot_loads", fail)
+    ran = run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load", 100,
+              "--duration-s", 1, "--scheme", "greedy", "--plot", tmp_path / "a.png")
+    assert (ran.code, ran.err) == (2, "error: a.png: disk is full\n")
+    assert "greedy" in ran.out

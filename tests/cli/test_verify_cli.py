@@ -33,9 +33,29 @@ def test_generated_sets_and_files_hold(run: Run, folder: Path) -> None:
                          ((folder, folder / "round-robin-00050qps.json"), 3)):
         ran = run("verify", *paths)
         assert (ran.code, ran.err) == (0, "")
-        count, words = ran.out.split(maxsplit=1)
-        assert words == f"claims hold in {files} file(s)\n"
+        *gaps, last = ran.out.splitlines()
+        count, words = last.split(maxsplit=1)
+        assert words == f"claims hold in {files} file(s)"
         assert int(count) >= 20 * files
+        assert len(gaps) == files
+        for line in gaps:
+            assert 0.0 <= float(line.partition("qps.json: certified_gap ")[2]) < 0.1
+
+
+def test_the_certified_gap_is_at_the_price_of_the_policy(run: Run, tiny_file: Path,
+                                                         tmp_path: Path) -> None:
+    """And to the bound for Poisson arrivals: what `bound` prints at that price."""
+    given = ("--profiles", tiny_file, "--slo-ms", "20", "--workers", "4", "--load", "1400")
+    run("generate", *given, "--max-queue", "8", "--violation-price", "2", "--out", tmp_path)
+    ran = run("bound", *given, "--max-batch", "8", "--violation-price", "2", "--json")
+    bound = json.loads(ran.out)["rows"][0]
+    path = tmp_path / "round-robin-01400qps.json"
+    expected = json.loads(path.read_text())["expectations"]
+    value = expected["effective_accuracy"] - 2.0 * expected["violation_rate"]
+    rows = json.loads(run("verify", path, "--json").out)["rows"]
+    (gap,) = [row["derived"] for row in rows if row["claim"] == "certified_gap"]
+    assert bound["poisson_upper_bound"] < bound["upper_bound"]
+    assert gap == pytest.approx(1.0 - value / bound["poisson_upper_bound"], abs=1e-9)
 
 
 def test_a_failing_claim_is_shown_with_both_figures_and_exits_with_6(
@@ -57,7 +77,8 @@ def test_a_failing_claim_is_shown_with_both_figures_and_exits_with_6(
 
 def test_all_shows_the_claims_that_hold_too(run: Run, folder: Path) -> None:
     ran = run("verify", folder / "round-robin-00050qps.json", "--all")
-    _, *rows, last = ran.out.splitlines()
+    _, *rows, gap, last = ran.out.splitlines()
+    assert "certified_gap" in gap
     assert len(rows) == int(last.split()[0])
     assert all(row.endswith("  ok") for row in rows)
     for claim in ("expected accuracy", "gain against the optimum", "upper bound",

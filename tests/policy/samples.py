@@ -87,7 +87,7 @@ def policies(draw: st.DrawFn) -> Policy:
     """Any valid policy of up to five models, six queue lengths and eight slack bins."""
     fraction, positive = st.floats(0, 1), st.floats(1e-9, 1e9)
     max_queue, bins = draw(st.integers(1, 6)), draw(st.integers(1, 8))
-    names = draw(st.lists(st.text(min_size=1, max_size=8).filter(_is_utf8), min_size=1,
+    names = draw(st.lists(st.text(min_size=1, max_size=8).filter(str.isprintable), min_size=1,
                           max_size=5, unique=True))
     models = tuple(
         PolicyModel(name, draw(fraction),
@@ -118,11 +118,3 @@ def policies(draw: st.DrawFn) -> Policy:
         expectations=expected)
     longer = draw(st.integers(0, len(names) - 1)), draw(st.integers(1, max_queue + 1))
     return with_table(sample, np.array(draw(cells)).reshape(shape) % len(names), batch, longer)
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -46,6 +46,9 @@ def both(*changes: Callable[[Document], None]) -> Callable[[Document], None]:
 
 
 LOOKUP = {
+    "an accuracy above 1": (put("models", 0, "accuracy", value=60.0),
+                            "models[0].accuracy: not a valid number: got 60.0; allowed: "
+                            "a fraction in [0, 1]"),
     "a later version": (put("format", value="ramsis.policy/2"),
                         "format: this version of ramsis.policy is not known here: got "
                         "'ramsis.policy/2'; allowed: ramsis.policy/1"),
@@ -155,9 +158,6 @@ REST = {
     "a latency too few": (drop("models", 0, "latency_ms", 0), "models[0].latency_ms: list has"),
     "an unknown latency origin": (put("models", 0, "latency_origin", value="mmmx"),
                                   "models[0].latency_origin: not one letter"),
-    "an accuracy above 1": (put("models", 0, "accuracy", value=60.0),
-                            "models[0].accuracy: not a valid number: got 60.0; allowed: "
-                            "a fraction in [0, 1]"),
     "a negative violation rate": (put("expectations", "violation_rate", value=-0.1),
                                   "expectations.violation_rate: not a valid number: got -0.1"),
     "a rate above 1": (put("expectations", "per_decision", "violation_rate", value=1.1),

@@ -130,11 +130,13 @@ def test_the_schema_and_the_code_know_the_same_choices_and_fields() -> None:
     assert properties["format"]["const"] == policy.POLICY_FORMAT
     written = small_policy().to_document()
     assert set(properties) == {*written, "slo_classes", "budget", "replay", "random_ends",
-                               "overhead_ms", "headroom", "quantile_levels", "padding"}
+                               "overhead_ms", "headroom", "quantile_levels", "padding", "tails",
+                               "prefer"}
     assert set(properties["expectations"]["properties"]) == {
-        *written["expectations"], "interval", "recovery"}
-    for part in ("certificate", "inputs"):
-        assert set(properties[part]["properties"]) == set(written[part])
+        *written["expectations"], "interval", "recovery", "response_mean_ms", "response_p50_ms",
+        "response_p95_ms", "response_p99_ms"}
+    assert set(properties["certificate"]["properties"]) == set(written["certificate"])
+    assert set(properties["inputs"]["properties"]) == {*written["inputs"], "options"}
     assert set(properties["table"]["properties"]) == {*written["table"], "randomised"}
     assert tuple(properties["table"]["properties"]["axes"]["properties"]) == AXES
 

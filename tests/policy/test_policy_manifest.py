@@ -127,7 +127,8 @@ def test_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
     [
         ({"colour": "red"}, r"levels\[0\]\.colour: unknown field"),
         ({"load_qps": -1}, r"levels\[0\]\.load_qps: not a valid number"),
-        ({"load_qps": 500.0}, r"levels\[0\]\.load_qps: the policy file says otherwise"),
+        ({"load_qps": 500.0}, r"levels\[0\]\.load_qps: the policy was made for another load"),
+        ({"load_qps": 400.0 * (1 + 1e-15)}, r"load_qps: the policy was made for another load"),
         ({"arrivals": {"process": "poisson"}}, "two policies for one load and arrival process"),
         ({"arrivals": {"process": "weibull"}}, r"levels\[0\]\.arrivals: the policy file says"),
         ({"arrivals": {}}, r"levels\[0\]\.arrivals\.process: field is missing"),

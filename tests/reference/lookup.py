@@ -199,14 +199,15 @@ def route(shares: list[float], uniform: float) -> int:
     return len(shares) - 1
 
 
-def join(rule: str, in_system: list[int], last: int) -> int:
-    """The queue that a request joins after one that joined queue ``last``."""
+def join(rule: str, in_system: list[int], joined: list[int]) -> int:
+    """The queue that a request joins after those that joined these queues."""
     if rule == "central-queue":
         return 0
-    turn = [(last + 1 + step) % len(in_system) for step in range(len(in_system))]
     if rule == "round-robin":
-        return turn[0]
-    return next(queue for queue in turn if in_system[queue] == min(in_system))
+        return len(joined) % len(in_system)
+    short = [queue for queue, held in enumerate(in_system) if held <= 4 * min(in_system)]
+    ago = [joined[::-1].index(queue) if queue in joined else math.inf for queue in short]
+    return short[ago.index(max(ago))]
 
 
 def choose(levels: list[tuple[float, str]], load_qps: float, process: str | None) -> Case:
@@ -286,15 +287,16 @@ def _case(
 def routing_cases() -> list[Case]:
     """Requests that join queues one after the other, by every dispatch rule."""
     lengths = [[0, 0, 0], [1, 0, 0], [1, 1, 0], [2, 1, 1], [2, 2, 1], [2, 2, 2], [0, 0, 1],
-               [3, 0, 0], [1, 5, 1]]
+               [3, 0, 0], [1, 5, 1], [4, 1, 1], [5, 1, 1], [5, 2, 9], [8, 2, 9], [8, 8, 9]]
     found = []
     for rule in ("round-robin", "shortest-queue", "central-queue"):
-        joined, last = [], -1
+        joined: list[int] = []
+        steps = []
         for three in lengths:
             in_system = three[:1] if rule == "central-queue" else three
-            last = join(rule, in_system, last)
-            joined.append({"in_system": in_system, "joins": last})
-        found.append({"dispatch": rule, "queues": len(joined[0]["in_system"]), "steps": joined})
+            joined.append(join(rule, in_system, joined))
+            steps.append({"in_system": in_system, "joins": joined[-1]})
+        found.append({"dispatch": rule, "queues": len(steps[0]["in_system"]), "steps": steps})
     return found
 
 

@@ -33,6 +33,7 @@ def figures(run: Run) -> dict[str, Any]:
         "accuracy": reward / in_time if in_time else None,
         "violation_rate": (n - in_time) / n if n else 0.0,
         "effective_accuracy": reward / n if n else 0.0,
+        "response_mean_ms": float(response.mean()) if len(response) else None,
         "response_p50_ms": _quantile(response, 0.5),
         "response_p95_ms": _quantile(response, 0.95),
         "response_p99_ms": _quantile(response, 0.99),

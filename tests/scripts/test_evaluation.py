@@ -7,6 +7,7 @@ import doctest
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,11 +18,12 @@ SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 sys.path.append(str(SCRIPTS))
 
 from evaluation import case as rules  # noqa: E402
-from evaluation import fleets, savings, tables  # noqa: E402
+from evaluation import fleets, savings, specs, tables  # noqa: E402
 from evaluation.case import Case  # noqa: E402
 from evaluation.experiments import EXPERIMENTS  # noqa: E402
 
 from ramsis.arrivals.rate_file import read_rates  # noqa: E402
+from ramsis.errors import InvalidValueError  # noqa: E402
 from ramsis.sim import Fleet  # noqa: E402
 from ramsis.sweep import SweepSpec  # noqa: E402
 
@@ -36,7 +38,7 @@ def test_every_experiment_has_a_script_and_the_other_way_round() -> None:
     assert {*ENTRIES, *FLEETS} == {*EXPERIMENTS, "table2"}
 
 
-@pytest.mark.parametrize("module", [rules, savings])
+@pytest.mark.parametrize("module", [rules, savings, specs])
 def test_examples_in_the_modules_hold(module: object) -> None:
     tried = doctest.testmod(module)  # type: ignore[arg-type]
     assert tried.attempted
@@ -67,6 +69,82 @@ def test_the_trace_is_scaled_to_the_middle_of_the_range(tiny_file: Path) -> None
 def test_given_numbers_replace_the_rules(tiny_file: Path) -> None:
     case = Case(str(tiny_file), given_slos=(50.0,), given_loads=(1.0, 2.0), given_scale=3.0)
     assert (case.slos_ms, case.loads_qps, case.trace_scale) == ((50.0,), (1.0, 2.0), 3.0)
+
+
+def cells_of(name: str, tiny_file: Path, **given: Any) -> list[Any]:
+    return list(SweepSpec.of(EXPERIMENTS[name].spec(Case(str(tiny_file), **given))).cells)
+
+
+def test_workers_that_are_given_have_as_many_requests_each(tiny_file: Path) -> None:
+    given = {"given_slos": (50.0,), "given_loads": (600.0, 900.0), "given_workers": (30, 60)}
+    loads = {(cell.workers, cell.load_qps) for cell in cells_of("fig6", tiny_file, **given)}
+    assert loads == {(30, 300.0), (30, 450.0), (60, 600.0), (60, 900.0)}
+    assert {cell.workers for cell in cells_of("fig5", tiny_file, **given)} == {30, 60}
+    assert {cell.workers for cell in cells_of("fig7", tiny_file, **given)} == {30, 60}
+    headline = cells_of("headline", tiny_file, **given)
+    assert {cell.workers for cell in headline if cell.trace} == {30, 60}
+    assert {cell.workers for cell in headline if not cell.trace} == {60}
+
+
+def test_the_trace_that_is_given_is_scaled_as_the_rule_says(
+    tiny_file: Path, tmp_path: Path
+) -> None:
+    trace = tmp_path / "steps.txt"
+    trace.write_text("0 100\n1 300\n")
+    case = Case(str(tiny_file), trace=str(trace))
+    low, high = case.load_range
+    assert 200.0 * case.trace_scale == pytest.approx((low * high) ** 0.5, rel=0.005)
+    assert {cell.trace for cell in cells_of("fig5", tiny_file, trace=str(trace))} == {str(trace)}
+
+
+@pytest.mark.parametrize("name", ["fig5", "fig6", "fig8", "fig12", "headline"])
+def test_schemes_and_the_slack_grid_that_are_given_are_compared(
+    tiny_file: Path, name: str
+) -> None:
+    found = {cell.scheme for cell in cells_of(
+        name, tiny_file, given_schemes=("round-robin:headroom=0", "jellyfish-plus:headroom=1.05"),
+        given_grids=("model",))}
+    assert found == {"round-robin:headroom=0,grid=model", "jellyfish-plus:headroom=1.05"}
+
+
+def test_grids_and_batchings_are_of_the_policies_that_are_given(tiny_file: Path) -> None:
+    given: dict[str, Any] = {"given_schemes": ("round-robin:headroom=0", "greedy"),
+                             "given_grids": ("fixed:7", "model")}
+    assert {cell.scheme for cell in cells_of("fig10", tiny_file, **given)} == {
+        "round-robin:headroom=0,grid=fixed:7", "round-robin:headroom=0,grid=model"}
+    given["given_grids"] = ("fixed:7",)
+    assert {cell.scheme for cell in cells_of("fig11", tiny_file, **given)} == {
+        f"round-robin:headroom=0,batching={name},grid=fixed:7" for name in ("maximal", "variable")}
+    assert {cell.scheme for cell in cells_of("fig7", tiny_file, **given)} == {
+        "round-robin:headroom=0,grid=fixed:7"}
+
+
+@pytest.mark.parametrize(("name", "given", "says"), [
+    ("fig6", {"given_grids": ("fixed:7", "model")}, "--grid: several slack grids"),
+    ("fig10", {"given_schemes": ("greedy",)}, "--schemes: none of them has policies: got 'greedy"),
+    ("fig7", {"given_schemes": ("greedy",)}, "--schemes: none of them has policies"),
+])
+def test_what_a_figure_cannot_compare_is_refused(
+    tiny_file: Path, name: str, given: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidValueError, match=f"^{says}"):
+        cells_of(name, tiny_file, **given)
+
+
+@pytest.mark.parametrize(("option", "says"), [
+    (("--workers", "1.5"), "not numbers of workers: got '1.5'; allowed: whole numbers >= 1"),
+    (("--workers", "0"), "--workers: "), (("--schemes", "best"), "unknown scheme: got 'best'"),
+    (("--grid", "fixed:0"), "--grid: "), (("--trace", "none"), "none: ")])
+def test_options_out_of_range_are_refused(
+    option: tuple[str, str], says: str, tiny_file: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fig5", "--profiles", str(tiny_file), "--out",
+                                      str(tmp_path / "out"), *option])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(SCRIPTS / "fig5.py"), run_name="__main__")
+    assert says in capsys.readouterr().err + str(ended.value)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("quick", [True, False])
@@ -116,7 +194,8 @@ def test_needing_more_workers_counts_below_zero() -> None:
 
 def test_each_kind_of_policies_is_compared_with_the_baselines() -> None:
     rows = [{"slo_ms": 1.0, "scheme": scheme, "workers": workers, "trace": "day",
-             "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0}
+             "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0,
+             "accuracy": accuracy}
             for scheme, accuracy in (("round-robin", 0.6), ("central-queue", 0.7),
                                      ("jellyfish-plus", 0.5))
             for workers in (20, 40)]

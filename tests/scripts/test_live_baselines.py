@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ramsis.cluster import Cluster
+from ramsis.policy import policy_text
 from ramsis.policy.policy_set import set_of
 from ramsis.runtime import Selector
 from ramsis.sim import (
@@ -28,18 +29,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from live.baselines import as_policy
 
 
+@pytest.mark.parametrize("slo_ms", [15.0, 40.0])  # two models are in time, or three
 @pytest.mark.parametrize("load_qps", [30.0, 150.0, 600.0])
 @pytest.mark.parametrize("spec", [JellyfishPlus(), ModelSwitching(profile_s=1.0)],
                          ids=lambda spec: spec.name)
-def test_a_scheme_and_its_table_run_the_same_batches(spec: SchemeSpec, load_qps: float) -> None:
+def test_a_scheme_and_its_table_run_the_same_batches(
+    spec: SchemeSpec, load_qps: float, slo_ms: float
+) -> None:
     profile = tiny_profile()
     like = generate_policy(profile, load_qps, SynthesisSettings(
-        slo_ms=40.0, workers=2, dispatch="central-queue", max_queue=16, service="p95",
+        slo_ms=slo_ms, workers=2, dispatch="central-queue", max_queue=16, service="p95",
         grid="fixed:10"))
-    fleet = Fleet.of(profile, workers=2, slo_ms=40.0)
+    fleet = Fleet.of(profile, workers=2, slo_ms=slo_ms)
     policy = as_policy(spec, fleet, like)
     Selector(policy.decision_table())  # a server can look things up in it
-    cluster = Cluster.of(profile, workers=2, slo_ms=40.0)
+    policy_text(policy)  # and read it from a file
+    cluster = Cluster.of(profile, workers=2, slo_ms=slo_ms)
     workload = ConstantLoad(load_qps, 4000.0)
     settings = SimulationSettings(seeds=(3,))
     scheme, table = (simulate(cluster, one, workload, settings, keep_runs=True).runs[0]

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ramsis import runtime
 from ramsis.policy import Policy
+from ramsis.synthesis.player import Table, ask, table_of
 
 __all__ = ["Chance", "Replayed", "compiled", "replayed", "through_runtime"]
 
@@ -32,8 +33,7 @@ Document = Mapping[str, Any]
 """A policy file as JSON has it."""
 
 _STRETCHES = 40
-_TOLERANCE_MS = 1e-6
-_WAIT, _DROP, _AS_LAST = -1, -2, -3
+_WAIT, _DROP = -1, -2
 
 
 class Replayed(NamedTuple):
@@ -151,39 +151,6 @@ def through_runtime(document: Document, samples: Samples, chance: Chance) -> Flo
     return earned
 
 
-class _Table(NamedTuple):
-    """The decision table in arrays.
-
-    Attributes
-    ----------
-    idle, queued : ndarray of int
-        Levels.
-    edge_ms : ndarray, shape (J,)
-        Slacks that reach the bins.
-    row_of : ndarray of int, shape (I, N)
-        Row by idle level and queue level, but for 0.
-    code, ends : ndarray of int, shape (R, J)
-        Answer by row and bin; the bin below whose edge a wait ends, 0 where it does not.
-    longer : int
-        Code for a longer queue; -3 for that of the last level.
-    place : ndarray of int, shape (5,)
-        Idle level, queue level and bin with a second action, that code, and the end of its wait;
-        the first is -1 where there is none.
-    probability : float
-        Of the second action.
-    """
-
-    idle: IntArray
-    queued: IntArray
-    edge_ms: FloatArray
-    row_of: IntArray
-    code: IntArray
-    ends: IntArray
-    longer: int
-    place: IntArray
-    probability: float
-
-
 class _Batches(NamedTuple):
     """What the actions do: queries, accuracy, and where their samples stand in ``sample_ms``."""
 
@@ -197,40 +164,8 @@ class _Batches(NamedTuple):
 def compiled(document: Document, samples: Samples, chance: Chance) -> FloatArray:
     """The same as :func:`through_runtime`."""
     return np.asarray(_events(
-        _table(document), _batches(document, samples), chance, document["slo_ms"],
+        table_of(document), _batches(document, samples), chance, document["slo_ms"],
         document["workers"], document["dispatch"] == "central-queue"))
-
-
-def _table(document: Document) -> _Table:
-    table = document["table"]
-    axes, bins = table["axes"], len(table["axes"]["slack_ms"])
-    rows = [_by_bin(row, bins) for row in table["rows"]]
-    row_of = np.array(table["index"], dtype=np.int64)
-    second, place, probability = table.get("randomised"), [-1, 0, 0, 0, 0], 0.0
-    if second is not None:
-        i, n, j = second["place"]
-        code, ends = (list(part) for part in rows[row_of[i, n]])
-        for above in range(j + 1, bins):
-            if code[above] == _WAIT and ends[above] <= j:
-                ends[above] = j + 1
-        lasting = ends[j - 1] if j and code[j - 1] == _WAIT else j
-        ends[j] = lasting
-        row_of[i, n] = len(rows)
-        rows.append((code, ends))
-        place, probability = [i, n, j, second["code"], lasting], second["probability"]
-    code_of, ends_of = (np.array(part, dtype=np.int64) for part in zip(*rows, strict=True))
-    return _Table(np.array(axes["idle"]), np.array(axes["queued"]),
-                  np.array(axes["slack_ms"]) - _TOLERANCE_MS, row_of, code_of, ends_of,
-                  table["longer_queue"], np.array(place), probability)
-
-
-def _by_bin(row: list[int], bins: int) -> tuple[list[int], list[int]]:
-    """The code of each slack bin, and the bin from which it holds."""
-    codes, starts = list[int](), list[int]()
-    for start, code, stop in zip(row[::2], row[1::2], [*row[2::2], bins], strict=True):
-        codes += [code] * (stop - start)
-        starts += [start] * (stop - start)
-    return codes, starts
 
 
 def _batches(document: Document, samples: Samples) -> _Batches:
@@ -247,31 +182,8 @@ def _batches(document: Document, samples: Samples) -> _Batches:
 
 
 @numba.njit(cache=True)
-def _ask(
-    table: _Table, queued: int, slack_ms: float, idle: int, coin: float
-) -> tuple[int, int, bool]:
-    """The code, the bin below whose edge a wait ends (or 0), and whether the coin was used."""
-    longest = table.queued[-1]
-    if queued > longest and table.longer == _DROP:
-        return _DROP, 0, False
-    if idle == 0:
-        return _WAIT, 0, False
-    if queued > longest and table.longer != _AS_LAST:
-        return table.longer, 0, False
-    i = np.searchsorted(table.idle, idle, side="right") - 2
-    n = np.searchsorted(table.queued, queued, side="right") - 2
-    j = max(np.searchsorted(table.edge_ms, slack_ms, side="right") - 1, 0)
-    place = table.place
-    chance = place[0] == i and place[1] == n and place[2] == j
-    if chance and coin < table.probability:
-        return place[3], place[4], True
-    row = table.row_of[i, n]
-    return table.code[row, j], table.ends[row, j], chance
-
-
-@numba.njit(cache=True)
 def _events(
-    table: _Table, batches: _Batches, chance: Chance, slo_ms: float, workers: int, central: bool
+    table: Table, batches: _Batches, chance: Chance, slo_ms: float, workers: int, central: bool
 ) -> FloatArray:
     """What each request earns; request i joins queue i modulo their number."""
     queues = 1 if central else workers
@@ -305,7 +217,7 @@ def _events(
         rings = np.inf
         while joined[q] > taken[q] and (idle[q] > 0 or central):
             deadline = arrival[q + taken[q] * queues] + slo_ms
-            code, low, used = _ask(table, joined[q] - taken[q], min(deadline - now, slack),
+            code, low, used = ask(table, joined[q] - taken[q], min(deadline - now, slack),
                                    idle[q], coin[coins % coin.size])
             slack = np.inf
             coins += used

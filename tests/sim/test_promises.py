@@ -53,7 +53,9 @@ def test_image_policies_with_variable_batching(images: ProfileSet, load_qps: flo
     found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 60_000.0),
                      workers=60, slo_ms=150.0, seeds=range(10)).estimate("effective_accuracy")
     promised = policy.expectations.effective_accuracy
-    assert promised >= maximal.expectations.effective_accuracy
+    assert policy.replay is not None  # so both are known to some half-widths only
+    assert promised >= maximal.expectations.effective_accuracy - (
+        2.0 * policy.replay.effective_half_width)
     assert found.half_width is not None
     assert found.half_width < 0.001
     assert promised - found.half_width <= found.mean <= promised + 0.001 + found.half_width
@@ -66,7 +68,7 @@ def test_image_policies_with_variable_batching(images: ProfileSet, load_qps: flo
 def test_image_policies_for_the_shortest_queue(
     images: ProfileSet, workers: int, load_qps: float
 ) -> None:
-    """Their arrival rates are an approximation, so the rates promised are measured."""
+    """They have the tables of round robin, and promise what is measured."""
     chosen = SynthesisSettings(slo_ms=150.0, workers=workers, dispatch="shortest-queue")
     policy = generate_policy(images, load_qps, chosen)
     found = simulate_profile(images, Policies((policy,)), ConstantLoad(load_qps, 30_000.0),

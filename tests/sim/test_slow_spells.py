@@ -45,7 +45,7 @@ def _run(dispatch: str, spells: SlowSpells | None, **more: Any) -> Run:
     profile, load_qps, workers = profiles.load("digits-cpu"), 1500.0, 3
     policy = generate_policy(profile, load_qps, SynthesisSettings(
         slo_ms=25.0, workers=workers, dispatch=dispatch, grid="fixed:20", max_queue=8,
-        headroom=0.0, **({"service": "p95"} if dispatch == "shortest-queue" else {})))
+        headroom=0.0))
     found = simulate(Cluster.of(profile, workers=workers, slo_ms=25.0), Policies((policy,)),
                      ConstantLoad(load_qps, 3000.0),
                      SimulationSettings(service="distribution", slow_spells=spells, **more),

@@ -66,23 +66,25 @@ class Cluster:
         self.under: dict[int, Callable[[], Any]] = {}
 
     def remote(self, function: Callable[..., Any]) -> Any:
-        def submit(jobs: Sequence[Written]) -> int:
+        def submit(jobs: Sequence[Written], names_of_code: Sequence[str]) -> int:
             self.chunks.append(len(jobs))
-            self.under[len(self.chunks)] = lambda: self._run(function, jobs)
+            self.under[len(self.chunks)] = lambda: self._run(function, jobs, names_of_code)
             self.most = max(self.most, len(self.under))
             return len(self.chunks)
 
         task = types.SimpleNamespace(remote=submit)
         return types.SimpleNamespace(options=lambda max_retries: task)
 
-    def _run(self, function: Callable[..., Any], jobs: Sequence[Written]) -> Any:
+    def _run(
+        self, function: Callable[..., Any], jobs: Sequence[Written], names_of_code: Sequence[str]
+    ) -> Any:
         if self.broken:
             raise TaskError
         for job in jobs:
             if job.deadly:
                 raise LostError
             job.run()
-        return function(jobs)
+        return function(jobs, names_of_code)
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": self.cpus}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ramsis.errors import InputFileError
+from ramsis.own import trusting
 from ramsis.planning import compare, scheduler_named
 from ramsis.scenario import read_scenario
 from ramsis.sweep import Sweep, SweepSpec, run_sweep
@@ -93,12 +94,13 @@ def test_a_changed_trace_and_a_changed_scheduler_are_noticed(place: Path) -> Non
     Path("times.csv").write_text("arrival_ms\n0\n10\n30\n")
     Path("c.json").write_text(json.dumps(document(streams=[
         stream(workload={"file": "times.csv"})])))
-    made = wanted(scenario="c.json", scheduler=["clockwork", "own.py:Idle"])
-    assert [row["requests"] for row in run_sweep(made, "out").rows] == [6, 6]
-    Path("times.csv").write_text("arrival_ms\n0\n10\n30\n40\n")
-    assert [row["requests"] for row in run_sweep(made, "out").rows] == [8, 8]
-    Path("own.py").write_text(OWN + "\n")
-    assert run_sweep(made, "out").computed == 1
+    with trusting(["own.py:Idle"]):
+        made = wanted(scenario="c.json", scheduler=["clockwork", "own.py:Idle"])
+        assert [row["requests"] for row in run_sweep(made, "out").rows] == [6, 6]
+        Path("times.csv").write_text("arrival_ms\n0\n10\n30\n40\n")
+        assert [row["requests"] for row in run_sweep(made, "out").rows] == [8, 8]
+        Path("own.py").write_text(OWN + "\n")
+        assert run_sweep(made, "out").computed == 1
 
 
 def test_traces_travel_with_the_cells(place: Path) -> None:
@@ -111,7 +113,8 @@ def test_traces_travel_with_the_cells(place: Path) -> None:
 
 
 def test_a_cell_that_fails_does_not_stop_the_others(place: Path) -> None:
-    result = run_sweep(wanted(scheduler=["own.py:Broken", "lru"], bound="off"), "out")
+    with trusting(["own.py:Broken"]):
+        result = run_sweep(wanted(scheduler=["own.py:Broken", "lru"], bound="off"), "out")
     assert len(result.rows) == len(result.failures) == 2
     failure = result.failures[0]
     assert failure.exit_code == 3

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from ramsis.analysis.sampled import Evidence, lowest_upper, rate_interval
+from ramsis.analysis.sampled import Effect, Evidence, evidence_of_effects, rate_interval
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
@@ -53,28 +55,37 @@ def test_the_interval_narrows_as_there_are_more_samples() -> None:
 
 
 def test_an_interval_is_jeffreys_of_a_count() -> None:
-    one = Evidence(1000.0, 1e-3)
+    one = Evidence(1000.0, 0.5e-3, 0.5**0.5 * 1e-3)
     low, high = rate_interval(0.01, one, 0.95)
     rng = np.random.default_rng(0)
     drawn = np.quantile(rng.gamma(10.5, 1 / 1000.0, 400_000), [0.025, 0.975])
     assert (low, high) == pytest.approx(drawn.tolist(), rel=0.01)
     assert rate_interval(0.0, one)[0] == 0.0
-    assert lowest_upper(one) == pytest.approx(np.quantile(rng.gamma(0.5, 1e-3, 400_000), 0.975),
-                                              rel=0.02)
+    none = np.quantile(rng.gamma(0.5, 1e-3, 400_000), 0.975)
+    assert rate_interval(0.0, one)[1] == pytest.approx(none, rel=0.02)
 
 
 def test_samples_not_seen_yet_raise_the_upper_end_alone() -> None:
-    same, heavy = Evidence(1000.0, 1e-3), Evidence(1000.0, 5e-3)
+    same, heavy = Evidence(1000.0, 5e-4, 7e-4), Evidence(1000.0, 2.5e-3, 3.5e-3)
     assert rate_interval(0.01, same)[0] == rate_interval(0.01, heavy)[0]
     assert rate_interval(0.01, same)[1] + 0.002 < rate_interval(0.01, heavy)[1]
-    assert Evidence.of(0.01, 1e-5, 0.0) == pytest.approx((1000.0, 1e-3))
-    assert Evidence.of(0.0, 0.0, 0.01) == (100.0, 0.01)
+
+
+def evidence(rate: float, variance: float) -> Evidence:
+    """Of 100 samples, each of which makes all late that is beyond 50 ms."""
+    effect = Effect("m", np.full(10, 20.0), 100, np.array([0.0, 50.0, 50.1]),
+                    np.array([0.0, 0.0, 1.0]), 0.0)
+    found = evidence_of_effects(rate, variance, [effect], np.full(10, 0.1), None, 40.0)
+    assert found is not None
+    return found
 
 
 def test_a_rate_of_the_size_of_rounding_counts_as_none() -> None:
     """Of a violation rate of 2e-13 any number of samples could be stated."""
-    assert Evidence.of(2.0e-13, 6.6e-31, 0.01) == Evidence.of(0.0, 0.0, 0.01)
-    assert Evidence.of(1e-8, 1e-14, 0.01).samples == pytest.approx(1e6)
+    none = evidence(0.0, 0.0)
+    assert evidence(2.0e-13, 6.6e-31) == none
+    assert none[:3] == pytest.approx((100.0, 0.005, 0.01 / 2.0**0.5))
+    assert evidence(1e-8, 1e-14).samples == pytest.approx(1e6)
 
 
 def test_confidence_is_stated_and_widens_the_interval() -> None:
@@ -126,3 +137,63 @@ def test_a_policy_delivers_on_raw_samples_what_it_promises(law: str, dispatch: s
     assert min(0.75 * low, low - 2e-4) <= violations <= max(1.25 * high, high + 2e-4)
     assert effective == pytest.approx(policy.expectations.effective_accuracy,
                                       abs=0.002 + 2.0 * error)
+
+
+def test_batches_that_share_a_tail_rest_on_the_samples_of_all() -> None:
+    """A hundred samples of each of 51 batches support what 1,000 of each do by themselves."""
+    settings = SynthesisSettings(slo_ms=100.0, workers=2, max_queue=8, grid="fixed:25")
+    ends = []
+    for count in (100, 1000):
+        profile = Measured.of(LAWS["log-normal"], count, 5, dip=False).profile
+        for alone in (False, True):
+            if alone:
+                profile = profile.subset(["large"])
+                profile = replace(profile, models=tuple(
+                    replace(model, batches=model.batches[:1]) for model in profile.models))
+            expected = generate_policy(profile, 40.0, settings).expectations
+            assert expected.interval is not None
+            ends.append(expected.interval.violation_rate[1])
+    shared, alone, _, more = ends
+    assert shared < 0.1 * alone
+    assert shared < 1.5 * more
+
+
+def test_a_rare_slowness_that_other_batches_show_is_in_the_interval() -> None:
+    """One run in 500 is slow; in most profiles of 100 no sample of the batches in use is."""
+    settings = SynthesisSettings(slo_ms=60.0, workers=1, max_queue=8, grid="fixed:40", headroom=0)
+    measured = Measured.of(LAWS["outlier"], 100, 4, dip=False)
+    many = Measured.of(LAWS["outlier"], 20_000, 10**6, dip=False)
+    policy = generate_policy(measured.profile, 60.0, settings)
+    truth, _, _ = replayed(policy, many.samples, 400_000, 1)
+    interval = policy.expectations.interval
+    assert interval is not None
+    assert policy.expectations.violation_rate < 0.2 * truth
+    assert truth < interval.violation_rate[1] < 4.0 * truth
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
+def test_a_budget_of_one_percent_is_met_with_a_hundred_samples(dispatch: str) -> None:
+    measured = Measured.of(LAWS["bimodal"], 100, 2, dip=False)
+    many = Measured.of(LAWS["bimodal"], 20_000, 10**6, dip=False)
+    policy = generate_policy(measured.profile, 100.0, SynthesisSettings(
+        slo_ms=90.0, workers=2, max_queue=8, grid="fixed:30", dispatch=dispatch,
+        max_violation=0.01))
+    found = replayed(policy, many.samples, 200_000, 1)
+    assert found.violation_rate - 2.0 * found.error <= 0.01
+
+
+def test_the_error_of_a_simulation_is_in_the_interval() -> None:
+    policy = generate_policy(one_model("outlier", 2000, 1), 60.0, SynthesisSettings(
+        slo_ms=40.0, workers=1, max_queue=3, dispatch="central-queue"))
+    replay, interval = policy.replay, policy.expectations.interval
+    assert replay is not None
+    assert interval is not None
+    assert interval.effective_error == replay.effective_half_width > 0.0
+    assert interval.violation_error == replay.violation_half_width
+    low, high = rate_interval(policy.expectations.violation_rate, Evidence.behind(interval))
+    assert interval.violation_rate == pytest.approx(
+        (max(low - interval.violation_error, 0.0), high + interval.violation_error))
+    assert interval.effective_accuracy[1] == pytest.approx(min(
+        policy.expectations.effective_accuracy + interval.effective_error + (
+            policy.expectations.accuracy or 0.0) * (policy.expectations.violation_rate - low),
+        policy.expectations.upper_bound or 1.0))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.files import fingerprint
+from ramsis.own import trusting
 from ramsis.policy import Policy, policy_text
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.file import to_document
@@ -234,8 +235,9 @@ def test_a_solver_that_does_not_settle_is_an_error(
 
 def test_arrivals_of_ones_own_class_give_what_poisson_gives(tiny: ProfileSet) -> None:
     """With no closed forms at hand, only PF(k, T)."""
-    own = modelled_policy(
-        tiny, 700.0, samples.settings(arrivals="tests.synthesis.samples:OwnPoisson"))
+    with trusting(["tests.synthesis.samples:OwnPoisson"]):
+        own = modelled_policy(
+            tiny, 700.0, samples.settings(arrivals="tests.synthesis.samples:OwnPoisson"))
     known = modelled_policy(tiny, 700.0, samples.SETTINGS)
     assert own.arrivals == {"process": "tests.synthesis.samples:OwnPoisson"}
     assert own.expectations.effective_accuracy == pytest.approx(
@@ -249,7 +251,8 @@ def test_a_process_that_does_not_say_what_it_is_has_the_name_it_was_made_by(
 ) -> None:
     """The class of what a factory returns may not be enough to make it again."""
     name = "tests.synthesis.samples:by_the_minute"
-    policy = modelled_policy(tiny, 700.0, samples.settings(arrivals=name))
+    with trusting([name]):
+        policy = modelled_policy(tiny, 700.0, samples.settings(arrivals=name))
     known = modelled_policy(tiny, 700.0, samples.SETTINGS)
     assert policy.arrivals == {"process": name}
     assert policy.expectations.effective_accuracy == pytest.approx(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ramsis import files, runtime
+from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
 from ramsis.policy import Level, Policy, read_set, validate_set
 from ramsis.profiles import ProfileSet
@@ -49,6 +50,30 @@ def test_a_file_for_each_load_and_a_manifest_that_lists_them(
         assert level.expected["expected_effective_accuracy"] == expected.effective_accuracy
         assert level.expected["upper_bound"] == expected.upper_bound
         assert level.expected["overloaded"] == expected.overloaded
+
+
+COARSE = samples.settings(dispatch="central-queue", workers=2, grid="fixed:2", max_queue=2,
+                          slo_ms=50.0)
+CHANGED_BY_PER_MS = [load for load in map(float, range(1, 10_001))
+                     if 1000.0 * (load / 1000.0) != load]
+TWO_SLOS = (SloClass(50.0, 0.3), SloClass(55.0, 0.7))  # one queue
+
+
+@pytest.mark.parametrize("classes", [(SloClass(50.0),), TWO_SLOS], ids=["one SLO", "two SLOs"])
+@pytest.mark.parametrize("loads_qps", [
+    (3.0, 1001.0),
+    pytest.param((3.0, *CHANGED_BY_PER_MS), marks=pytest.mark.slow)], ids=["some", "all"])
+def test_a_level_is_for_the_very_load_that_was_asked_for(
+    tiny: ProfileSet, loads_qps: tuple[float, ...], classes: tuple[SloClass, ...], tmp_path: Path
+) -> None:
+    cluster = Cluster((WorkerType("a", tiny, 2),), classes)
+    made = generate_set(cluster, loads_qps, COARSE, tmp_path)
+    assert tuple(level.load_qps for level in made.levels) == loads_qps
+    found = validate_set(tmp_path).levels
+    assert tuple(level.load_qps for level in found) == tuple(sorted(loads_qps))
+    alone = [level for level in found if len(level.stations) == 1]
+    assert alone
+    assert all(level.policy.load_qps == level.load_qps for level in alone)
 
 
 def test_the_same_inputs_give_the_same_bytes(tiny: ProfileSet, tmp_path: Path) -> None:

@@ -20,13 +20,9 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/options.md"
 
 BAD: dict[str, Any] = {
     "arrivals": "negative-binomial:4", "service": "distribution", "objective": "per-decision",
-    "grid": "fixed:1", "late": "free", "batching": "maximal", "violation_price": 0.5,
-    "max_violation": 0.1, "solver": "value-iteration", "max_queue": 65, "headroom": 0.01,
+    "grid": "fixed:1", "late": "serve", "batching": "maximal",
+    "solver": "value-iteration", "prefer": "early",
     "slo_classes": (SloClass(60.0, 0.5), SloClass(100.0, 0.5)),
-}
-OTHERWISE: dict[tuple[str, str], Any] = {
-    ("shortest-queue", "late"): "drop", ("shortest-queue", "batching"): "variable",
-    ("central-queue", "late"): "serve",
 }
 
 
@@ -84,8 +80,7 @@ def test_every_dispatch_rule_has_a_recipe_and_defaults() -> None:
 
 @pytest.mark.parametrize("limit", LIMITS, ids=lambda one: f"{words(one)}: {one.option}")
 def test_a_limit_names_option_value_allowed_and_reason(limit: Limit) -> None:
-    dispatch = limit.given.get("dispatch", "round-robin")
-    bad = OTHERWISE.get((dispatch, limit.option), BAD[limit.option])
+    bad = BAD[limit.option]
     if "arrivals" in limit.given:
         bad = {"solver": "value-iteration"}.get(limit.option, bad)
     if "service" in limit.given:
@@ -97,7 +92,7 @@ def test_a_limit_names_option_value_allowed_and_reason(limit: Limit) -> None:
         SynthesisSettings(**{"slo_ms": 100.0, "workers": 2, **given, limit.option: bad})
     message = str(refused.value)
     assert message.startswith(f"{limit.option}: ")
-    assert re.search(r" with (dispatch|batching|arrivals) ", message)
+    assert re.search(r" with (dispatch|batching|arrivals|objective) ", message)
     assert limit.why in message
     assert message.endswith(f"; allowed: {limit.allowed.text}")
 
@@ -116,6 +111,8 @@ def test_the_paper_serves_what_is_late_and_has_no_price() -> None:
     assert per_decision == SynthesisSettings(slo_ms=100.0, workers=2, **PAPER)
     assert (per_decision.late, per_decision.violation_price) == ("serve", 0.0)
     assert as_in_the_paper({"late": None, "max_queue": 8}) == {**PAPER, "max_queue": 8}
+    for grid in ("model", "fixed:10"):
+        assert as_in_the_paper({"grid": grid}) == {**PAPER, "grid": grid}
     with pytest.raises(InvalidValueError, match=r"^violation_price: not what the paper does"):
         as_in_the_paper({"violation_price": 1.0})
 

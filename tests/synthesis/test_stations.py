@@ -98,7 +98,7 @@ def test_the_better_of_sharing_and_being_apart_is_made() -> None:
 def test_the_division_of_workers_is_the_best_of_all() -> None:
     tiny = tiny_profile()
     workers = LikeWorkers(("a",), tiny, ServiceTimes.of(tiny, "p95", FLEET.max_queue), 5)
-    apart = TypeLoads([workers], TWO, FLEET, 1500.0).ways(0, (450.0, 1050.0)).apart
+    apart = TypeLoads([workers], TWO, FLEET, 1500.0).ways(0, (0.3, 0.7)).apart
     assert apart is not None
     gains = []
     for first in range(1, 5):

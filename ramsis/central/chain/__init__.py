@@ -60,12 +60,14 @@ class SteadyState:
     ----------
     gain : float
         Effective accuracy less price times violation rate.
-    batches, in_time : ndarray, shape (A,)
-        Batches of each action and their queries in time, per query that arrives.
+    started : ndarray, shape (A, J)
+        Batches of each action by the head's slack bin, per query that arrives.
+    in_time : ndarray, shape (A,)
+        Queries of each action in time, per query that arrives.
     dropped, overflow : float
         Share of the queries dropped, and of those because the queue was at its longest.
-    queue, slack : ndarray, shapes (N,), (J,)
-        Distribution of the queue and of the head's slack bin when a batch is started.
+    queue : ndarray, shape (N,)
+        Distribution of the queue when a batch is started.
     late_share : float
         Mean over the batches of the share of its queries that is late.
     restart : float
@@ -73,14 +75,25 @@ class SteadyState:
     """
 
     gain: float
-    batches: FloatArray
+    started: FloatArray
     in_time: FloatArray
     dropped: float
     overflow: float
     queue: FloatArray
-    slack: FloatArray
     late_share: float
     restart: float
+
+    @property
+    def batches(self) -> FloatArray:
+        """Batches of each action, per query that arrives, shape (A,)."""
+        by_action: FloatArray = self.started.sum(axis=1)
+        return by_action
+
+    @property
+    def slack(self) -> FloatArray:
+        """Distribution of the head's slack bin when a batch is started, shape (J,)."""
+        by_slack: FloatArray = self.started.sum(axis=0)
+        return np.asarray(by_slack / max(float(by_slack.sum()), 1e-300))
 
 
 class Chain:
@@ -134,12 +147,11 @@ class Chain:
         started = max(float(found.batches.sum()), 1e-300)
         return SteadyState(
             gain=float(visits @ self._system.constant) / model.load,
-            batches=found.batches / model.load,
+            started=found.batches / model.load,
             in_time=found.in_time / model.load,
             dropped=found.dropped / model.load,
             overflow=found.overflow / model.load,
             queue=found.queue / started,
-            slack=found.slack / started,
             late_share=found.mean_late / started,
             restart=model.restart / model.load,
         )

@@ -47,10 +47,12 @@ class Rates(NamedTuple):
 
     Attributes
     ----------
-    batches : (A,), in_time : (A,), dropped : float
-        Batches started, queries of them in time, queries dropped.
-    queue : (N,), slack : (J,)
-        Batches started by the queue and by the head's slack that they found.
+    batches : (A, J)
+        Batches started, by the head's slack that they found.
+    in_time : (A,), dropped : float
+        Queries of them in time, queries dropped.
+    queue : (N,)
+        Batches started by the queue that they found.
     mean_late : float
         Batches, each counted by the share of its queries that is late.
     overflow : float
@@ -61,7 +63,6 @@ class Rates(NamedTuple):
     in_time: FloatArray
     dropped: float
     queue: FloatArray
-    slack: FloatArray
     mean_late: float
     overflow: float
 
@@ -359,8 +360,8 @@ def rates(
 ) -> Rates:
     """What a policy does, given how often each row is visited: (3, I, N), and (N, J)."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
-    batches, in_time = np.zeros(model.batch.size), np.zeros(model.batch.size)
-    queue, slack = np.zeros(lengths), np.zeros(bins)
+    batches, in_time = np.zeros((model.batch.size, bins)), np.zeros(model.batch.size)
+    queue = np.zeros(lengths)
     dropped, mean_late, overflow = 0.0, 0.0, 0.0
     for i in range(1, model.idle.size):
         overflow += visits[0, i, lengths - 1] * model.load
@@ -381,14 +382,13 @@ def rates(
                         continue
                     jj = model.after_drop[n, level, j]
                     good = model.in_time[level, a, jj]
-                    batches[a] += p
+                    batches[a, jj] += p
                     in_time[a] += p * good
                     mean_late += p * (1.0 - good / model.batch[a])
                     queue[level] += p
-                    slack[jj] += p
                     if i == 1:
                         left = model.queue[level] - model.batch[a]
                         for k in range(model.arrivals.shape[1]):
                             over = max(left + k - model.queue[-1], 0)
                             overflow += p * model.arrivals[a, k] * over
-    return Rates(batches, in_time, dropped + overflow, queue, slack, mean_late, overflow)
+    return Rates(batches, in_time, dropped + overflow, queue, mean_late, overflow)

@@ -155,7 +155,7 @@ def scheduler(
 
 def _own(text: str) -> type[Scheduler]:
     """The class ``package.module:Class`` or ``file.py:Class`` of the user."""
-    found = own(text, "scheduler")
+    found = own(text, "scheduler", option="--scheduler")
     if not (isinstance(found, type) and issubclass(found, Scheduler)):
         raise InputFileError(describe("not a scheduler", where="scheduler", value=text,
                                       allowed="a subclass of ramsis.sim.cluster.Scheduler"))

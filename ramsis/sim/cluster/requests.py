@@ -7,6 +7,7 @@ from heapq import heappush
 
 import numpy as np
 
+from ramsis.arrivals.sampling import check_amount
 from ramsis.cluster.quantiles import quantile
 from ramsis.scenario import Requests, Scenario
 from ramsis.scenario.requests import draw_stream, stream_generator
@@ -25,6 +26,8 @@ AT_MACHINE = -5
 """In ``batch``: a machine prepares the request, or the network carries it."""
 
 _BLOCK = 4096
+_BYTES_EACH = 400.0
+_LOOKS_EACH = 1 << 16  # requests, at how much memory there is
 
 
 class RequestState:
@@ -43,6 +46,7 @@ class RequestState:
 
     def __init__(self, scenario: Scenario, given: Requests, seed: int) -> None:
         self._scenario, self._seed = scenario, seed
+        check_amount(len(given), where="streams", bytes_each=_BYTES_EACH)
         self.arrival_ms: list[float] = given.arrival_ms.tolist()
         self.model: list[int] = given.model.tolist()
         self.stream: list[int] = given.stream.tolist()
@@ -144,6 +148,9 @@ class RequestState:
 
     def _add(self, stream: int, at_ms: float, model: int) -> None:
         spec = self._scenario.streams[stream]
+        if len(self.arrival_ms) % _LOOKS_EACH == 0:  # nobody knew how many there would be
+            check_amount(len(self.arrival_ms), where="streams")
+            check_amount(_LOOKS_EACH, where="streams", bytes_each=_BYTES_EACH)
         heappush(self.coming, (at_ms, len(self.arrival_ms)))
         self.arrival_ms.append(at_ms)
         self.model.append(model)

@@ -41,7 +41,7 @@ class Metrics:
     queries, in_time, late, dropped, never_answered : int
         The last four add up to the first.
     accuracy, violation_rate, effective_accuracy : float
-    response_p50_ms, response_p95_ms, response_p99_ms : float
+    response_mean_ms, response_p50_ms, response_p95_ms, response_p99_ms : float
     batches : int
     batch_mean : float
         Mean size of a batch.
@@ -65,6 +65,7 @@ class Metrics:
     accuracy: float | None
     violation_rate: float
     effective_accuracy: float
+    response_mean_ms: float | None
     response_p50_ms: float | None
     response_p95_ms: float | None
     response_p99_ms: float | None
@@ -96,6 +97,7 @@ def measure(run: Run) -> Metrics:
         accuracy=found.reward / found.in_time if found.in_time else None,
         violation_rate=(n - found.in_time) / n if n else 0.0,
         effective_accuracy=found.reward / n if n else 0.0,
+        response_mean_ms=found.answering_ms / answered if answered else None,
         response_p50_ms=p50,
         response_p95_ms=p95,
         response_p99_ms=p99,
@@ -128,6 +130,8 @@ class _Tally:
         Batches of 0, 1, … queries, as far as there are any.
     busy_ms, waited_ms : float
         Of all workers, and all queries, while queries arrive.
+    answering_ms : float
+        Response times summed over all answers.
     """
 
     def __init__(self, run: Run) -> None:
@@ -151,14 +155,16 @@ class _Tally:
         given_up = [np.minimum(when, run.duration_ms)
                     for when in (run.drop_ms, run.arrival_ms[run.drop_query])]
         self.waited_ms = float((given_up[0] - given_up[1]).sum())
+        self.answering_ms = 0.0
         in_time = np.zeros(len(run.models), dtype=np.int64)
         if n:
             left = np.zeros(n + 1, dtype=np.int32)  # here, as NumPy asks for large pages
             first = np.full(n // 2 + 2, n, dtype=np.int32)
             most = _kernels.queue_left(self._record, left, first)
             self.waiting = np.zeros(most + 1, dtype=np.int64)
-            self.waited_ms += _kernels.tally(
+            waited_ms, self.answering_ms = _kernels.tally(
                 self._record, terms, left, self.waiting, self._responses, self.answered, in_time)
+            self.waited_ms += waited_ms
         self.in_time, self.reward = int(in_time.sum()), float(in_time @ run.accuracy)
 
     def response_ms(self, levels: Sequence[float]) -> list[float | None]:

@@ -19,6 +19,7 @@ __all__ = ["Record", "Terms", "chosen_responses", "of_batches", "queue_left", "t
 
 FloatArray = NDArray[np.float64]
 
+_FINITE = 1e300
 _FEW = 4  # arrivals that are looked at one by one
 
 
@@ -135,7 +136,7 @@ def queue_left(record: Record, left: NDArray[np.int32], first: NDArray[np.int32]
     arrival_ms, _, start_ms, _, _, size, drop_ms = record
     n = arrival_ms.size
     span_ms = arrival_ms[n - 1] - arrival_ms[0]
-    per_ms = (first.size - 2) / span_ms if span_ms > 0.0 else 0.0
+    per_ms = min((first.size - 2) / span_ms, _FINITE) if span_ms > 0.0 else 0.0
     _grid(arrival_ms, per_ms, first)
     _leaving(arrival_ms, start_ms, size, left, first, per_ms)
     _leaving(arrival_ms, drop_ms, np.ones(drop_ms.size, dtype=np.int32), left, first, per_ms)
@@ -161,7 +162,7 @@ def of_batches(record: Record, until_ms: float, sizes: NDArray[np.int64]) -> flo
 def tally(
     record: Record, terms: Terms, left: NDArray[np.int32], waiting: NDArray[np.int64],
     responses: NDArray[np.int64], answered: NDArray[np.int64], in_time: NDArray[np.int64],
-) -> float:
+) -> tuple[float, float]:
     """Count what became of the queries.
 
     Parameters
@@ -180,15 +181,18 @@ def tally(
 
     Returns
     -------
-    float
-        Time in ms summed over the queries that they wait, but those that are dropped.
+    waited_ms : float
+        Time summed over the queries that they wait, but those that are dropped.
+    response_ms : float
+        Response times summed over the queries answered.
     """
     arrival_ms, batch_of, start_ms, finish_of, model_of, _, _ = record
     until_ms = terms.until_ms
     slos = terms.slo_ms
     tolerance_ms, bins_per_ms = terms.tolerance_ms, terms.bins_per_ms
-    last, one_slo = responses.size - 1, slos.size == 1
-    gone, waited_ms = 0, 0.0
+    last = float(responses.size - 1)  # a number too large to be whole is cut before it is one
+    one_slo = slos.size == 1
+    gone, waited_ms, response_ms = 0, 0.0, 0.0
     for query in range(arrival_ms.size):
         gone += left[query]
         waiting[index(max(query - gone, 0))] += 1
@@ -199,11 +203,12 @@ def tally(
             row = index(batch)
             waited_ms += min(start_ms[row], until_ms) - min(now_ms, until_ms)
             finish_ms, model = finish_of[row], index(model_of[row])
-            responses[index(min(int((finish_ms - now_ms) * bins_per_ms), last))] += 1
+            response_ms += finish_ms - now_ms
+            responses[index(min((finish_ms - now_ms) * bins_per_ms, last))] += 1
             answered[model] += 1
             if finish_ms <= now_ms + (slos[0] if one_slo else slos[query]) + tolerance_ms:
                 in_time[model] += 1
-    return waited_ms
+    return waited_ms, response_ms
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -211,13 +216,13 @@ def chosen_responses(
     record: Record, bins_per_ms: float, chosen: NDArray[np.bool_], found: FloatArray
 ) -> int:
     """Write the response times in the chosen bins into ``found``; returns their number."""
-    last, size = chosen.size - 1, 0
+    last, size = float(chosen.size - 1), 0
     arrival_ms, batch_of, _, finish_of, _, _, _ = record
     for query in range(arrival_ms.size):
         batch = batch_of[query]
         if batch >= 0:
             response_ms = finish_of[index(batch)] - arrival_ms[query]
-            if chosen[index(min(int(response_ms * bins_per_ms), last))]:
+            if chosen[index(min(response_ms * bins_per_ms, last))]:
                 found[size] = response_ms
                 size += 1
     return size

@@ -86,7 +86,8 @@ class _Line:
         if not self._batches:
             return
         size, took_ms, waited_ms = np.array(self._batches).T
-        (slope, start), *_ = np.linalg.lstsq(np.stack([size, np.ones_like(size)], 1), took_ms)
+        (slope, start), *_ = np.linalg.lstsq(
+            np.stack([size, np.ones_like(size)], 1), took_ms, rcond=None)
         self.slope_ms = max(_LEAST_SLOPE_MS, float(slope))
         self.start_ms = max(0.0, float(start))
         self.wait_ms = float(waited_ms.mean())

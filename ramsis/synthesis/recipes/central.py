@@ -31,12 +31,14 @@ from ramsis.synthesis.simulated import simulated
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.analysis.central import CentralAnalysis
     from ramsis.central.problem import CentralProblem
+    from ramsis.central.solve import CentralSolution
 
 __all__ = ["Central", "policy_of_regular_ends"]
 
 CENTRAL_QUEUE = "central-queue"
 
-_QUERIES, _RUNS = 100_000, 4  # of the simulation that a policy is replayed in
+_QUERIES, _RUNS = 100_000, 4  # of the simulation that two ways are compared in
+_MOST_QUERIES = 2e6  # of a run until the workers have settled
 _NO_MATTER = 6e-4  # of accuracy that may be missing there
 _LEAST_VARIABILITY = 1e-3
 
@@ -58,6 +60,7 @@ class Central(Recipe["CentralProblem"]):
         problem = CentralProblem.create(
             times.without_late(settings.slo_ms), slo_ms=settings.slo_ms, workers=settings.workers,
             load_qps=load_qps, price=settings.violation_price, steps=_steps(settings.grid),
+            prefer=settings.prefer,
         )
         if not settings.slo_classes:
             return problem
@@ -68,7 +71,7 @@ class Central(Recipe["CentralProblem"]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: CentralProblem,
     ) -> Policy:
-        """See :meth:`Recipe.policy`; the rates promised are :mod:`ramsis.synthesis.replayed`."""
+        """See :meth:`Recipe.policy`; what is promised is :mod:`ramsis.synthesis.replayed`."""
         return replayed(self._chosen(profile, load_qps, settings, problem))
 
     def modelled(
@@ -84,23 +87,24 @@ class Central(Recipe["CentralProblem"]):
     ) -> Policy:
         """The policy that does best.
 
-        That of several workers is replayed in simulation, but for so many that this would
+        The optimum for several workers is replayed in simulation, but for so many that this would
         take millions of queries. Where it earns less there than it promises, batches do not end
-        as evenly as the model has it. Then another is made for batches that end at random, and
-        the one that earns more in simulation is the answer.
+        as evenly as the model has it. Then the optimum for batches that end at random is replayed
+        too, and the one that earns more is what the headroom is looked for from.
         """
         inputs = inputs_of(profile, settings)
-        made = _solved(problem, inputs, settings)
-        if problem.workers == 1 or not settles(problem.load_qps, problem.slo_ms):
-            return made
-        earned, error = _in_simulation(made)
-        if earned >= made.certificate.gain - error:
-            return made
-        try:
-            other = _solved(problem.varied(random_ends=True), inputs, settings)
-        except NotConvergedError:
-            return made
-        return other if _in_simulation(other)[0] > earned else made
+        plans = _planned(problem, inputs, settings)
+        if problem.workers > 1 and settles(problem.load_qps, problem.slo_ms, _MOST_QUERIES):
+            assert plans.policy is not None
+            played = plans.figures(plans.solution(), 1.0)
+            if played.gain < plans.policy.certificate.gain - max(played.half_width, _NO_MATTER):
+                try:
+                    other = _planned(problem.varied(random_ends=True), inputs, settings)
+                except NotConvergedError:
+                    other = plans
+                if other.figures(other.solution(), 1.0).gain > played.gain:
+                    plans = other
+        return _most_robust(plans, inputs, settings)
 
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
@@ -115,14 +119,14 @@ class Central(Recipe["CentralProblem"]):
                                           allowed="poisson"))
         times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                          policy.service_ms, policy.service, policy.levels,
-                         policy.samples, policy.run_as, policy.padding)
+                         policy.samples, policy.run_as, policy.padding, policy.tails)
         problem = CentralProblem(
             times=times, slo_ms=policy.slo_ms, workers=policy.workers,
-            load=policy.load_qps / 1000.0, price=policy.violation_price,
+            load_qps=policy.load_qps, price=policy.violation_price,
             action_model=policy.actions[:, 0].copy(), action_batch=policy.actions[:, 1].copy(),
             slack_ms=policy.slack_ms.copy(),
             idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
-            random_ends=policy.random_ends,
+            random_ends=policy.random_ends, prefer=policy.prefer,
         )
         return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem
 
@@ -137,11 +141,11 @@ class Central(Recipe["CentralProblem"]):
         from ramsis.analysis.central import CentralAnalysis
 
         problem = self.problem_of(policy)
-        plans, solution = plans_of(problem, policy.headroom)
+        plans, solution = plans_of(problem, policy)
         if not np.array_equal(solution.table, policy.codes):
             raise InputFileError(describe("the model has the behaviour of its own table only",
                                           where="policy"))
-        return CentralAnalysis(problem, plans.played(solution).steady_state, policy.replay)
+        return CentralAnalysis(problem, plans.played(solution).steady_state)
 
     def claims(
         self, policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
@@ -181,26 +185,42 @@ def policy_of_regular_ends(
     if problem.workers == 1 or not settles(problem.load_qps, problem.slo_ms):
         return made
     variability = max(1.0 - made.expectations.utilisation**2, _LEAST_VARIABILITY)
-    regular = _solved(problem.varied(end_variability=variability), made.inputs, settings)
-    worse = _in_simulation(regular)[0] < _in_simulation(made)[0] - _NO_MATTER
+    regular = _most_robust(_planned(problem.varied(end_variability=variability), made.inputs,
+                                    settings), made.inputs, settings)
+    worse = _in_simulation(regular) < _in_simulation(made) - _NO_MATTER
     return made if worse else replayed(regular)
 
 
-def _in_simulation(policy: Policy) -> tuple[float, float]:
-    """The gain in simulation, and what it may err by."""
+def _in_simulation(policy: Policy) -> float:
+    """The gain in simulation."""
     found = simulated(policy, queries=_QUERIES, runs=_RUNS, seed=0)
-    gain = found.effective_accuracy - policy.violation_price * found.violation_rate
-    return gain, max(found.effective_half_width, _NO_MATTER)
+    return found.effective_accuracy - policy.violation_price * found.violation_rate
 
 
-def _solved(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings) -> Policy:
-    """The policy that is optimal in the model, or the most robust one within the headroom."""
+def _planned(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings) -> Plans:
+    """The plans of a problem, which its optimum is replayed for."""
     plans = Plans(problem)
-    solution, headroom = plans.solution(), None
-    if settings.headroom:
-        solution, headroom = plans.most_robust(settings.headroom)
-    found = plans.played(solution)
-    problem, times, overhead_ms = found.problem, problem.times, settings.overhead_ms
+    plans.policy = _as_policy(plans.played(plans.solution()), plans.solution(), inputs,
+                              settings.overhead_ms)
+    return plans
+
+
+def _most_robust(plans: Plans, inputs: Inputs, settings: SynthesisSettings) -> Policy:
+    """The policy that is optimal in the model, or the most robust one within the headroom."""
+    assert plans.policy is not None
+    if not settings.headroom:
+        return plans.policy
+    solution, headroom = plans.most_robust(settings.headroom)
+    made = plans.policy if solution is plans.solution() else _as_policy(
+        plans.played(solution), solution, inputs, settings.overhead_ms)
+    return replace(made, headroom=headroom)
+
+
+def _as_policy(
+    found: CentralAnalysis, solution: CentralSolution, inputs: Inputs, overhead_ms: float
+) -> Policy:
+    """A solution as a policy; what it promises is the model's."""
+    problem, times = found.problem, found.problem.times
     expectations = promise_of(found)
     return Policy(
         models=tuple(_model(times, m, overhead_ms) for m in range(len(times.models))),
@@ -224,13 +244,14 @@ def _solved(problem: CentralProblem, inputs: Inputs, settings: SynthesisSettings
         inputs=inputs,
         created_by=f"ramsis {__version__}",
         violation_price=problem.price,
+        prefer=problem.prefer,
         slo_classes=problem.classes,
         spare_idle=solution.spare_idle,
         random_ends=problem.random_ends,
         overhead_ms=overhead_ms,
-        headroom=headroom,
         quantile_levels=times.levels if times.service == DISTRIBUTION else None,
         padding=times.padding,
+        tails=times.tails,
     )
 
 

@@ -1,7 +1,6 @@
 """The most robust policy of a central queue within a headroom.
 
-See :mod:`ramsis.synthesis.headroom`. What a policy comes to at other service times than it was
-planned with is worked out from the model's own policy, which its table improves on.
+See :mod:`ramsis.synthesis.headroom`.
 """
 
 from __future__ import annotations
@@ -12,16 +11,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
+from ramsis.policy import Policy
 from ramsis.policy.records import HeadroomRecord
 from ramsis.synthesis.checks import Check
-from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims
+from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims, replayed_at
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load
     from ramsis.analysis.central import CentralAnalysis
     from ramsis.central.problem import CentralProblem
     from ramsis.central.solve import CentralSolution
 
-__all__ = ["Plans", "headroom_claims", "plans_of"]
+__all__ = ["Plans", "headroom_claims", "plans_of", "with_table"]
 
 
 class Plans:
@@ -34,17 +34,21 @@ class Plans:
     ----------
     true : CentralProblem
         Of the true service times.
+    policy : Policy, optional
+        Any policy for these times, load and workers, by which tables are replayed; without one
+        what they come to is the model's.
     """
 
-    def __init__(self, true: CentralProblem) -> None:
-        self.true = true
+    def __init__(self, true: CentralProblem, policy: Policy | None = None) -> None:
+        self.true, self.policy = true, policy
         self._solutions: dict[float, CentralSolution] = {}
         self._played: dict[tuple[CentralSolution, float], CentralAnalysis] = {}
+        self._figures: dict[tuple[CentralSolution, float], Played] = {}
 
     @classmethod
-    def behind(cls, problem: CentralProblem) -> Plans:
+    def behind(cls, problem: CentralProblem, policy: Policy) -> Plans:
         """Those that the problem of a file was planned among: its levels are made again."""
-        return cls(_made_for(problem, 1.0))
+        return cls(_made_for(problem, 1.0), policy)
 
     def solution(self, factor: float = 1.0) -> CentralSolution:
         """The optimum where service takes a factor longer, in a problem made for that.
@@ -105,22 +109,38 @@ class Plans:
         return most_robust(self.solution(), planned, self.figures, headroom)
 
     def figures(self, plan: CentralSolution, slower: float) -> Played:
-        """What that comes to."""
+        """What a policy comes to when service takes a factor longer than the true times."""
+        if (plan, slower) not in self._figures:
+            self._figures[plan, slower] = self._replayed(plan, slower)
+        return self._figures[plan, slower]
+
+    def _replayed(self, plan: CentralSolution, slower: float) -> Played:
+        measured = None if self.policy is None else replayed_at(
+            with_table(self.policy, plan), slower)
+        if measured is not None:
+            return measured
         found = self.played(plan, slower)
         expected = found.expectations()
         return Played(expected.effective_accuracy, expected.violation_rate,
                       found.steady_state.gain)
 
 
-def plans_of(
-    problem: CentralProblem, headroom: HeadroomRecord | None
-) -> tuple[Plans, CentralSolution]:
+def with_table(policy: Policy, plan: CentralSolution) -> Policy:
+    """A policy with the table of a plan."""
+    problem = plan.problem
+    return replace(
+        policy, idle_levels=problem.idle, queue_levels=problem.queue, slack_ms=problem.slack_ms,
+        actions=np.stack([problem.action_model, problem.action_batch], axis=1),
+        codes=plan.table.astype(np.int64), randomised=None)
+
+
+def plans_of(problem: CentralProblem, policy: Policy) -> tuple[Plans, CentralSolution]:
     """The plans behind a file's problem, and its own."""
-    if headroom is None:
-        plans = Plans(problem)
+    if policy.headroom is None:
+        plans = Plans(problem, policy)
         return plans, plans.solution()
-    plans = Plans.behind(problem)
-    return plans, plans.solution_of(problem, headroom.factor)
+    plans = Plans.behind(problem, policy)
+    return plans, plans.solution_of(problem, policy.headroom.factor)
 
 
 def _made_for(true: CentralProblem, factor: float) -> CentralProblem:
@@ -130,7 +150,8 @@ def _made_for(true: CentralProblem, factor: float) -> CentralProblem:
 
     times = true.times.scaled(factor)
     made = CentralProblem.create(times, slo_ms=true.slo_ms, workers=true.workers,
-                                 load_qps=true.load_qps, price=true.price, steps=_steps(true))
+                                 load_qps=true.load_qps, price=true.price, steps=_steps(true),
+                                 prefer=true.prefer)
     if true.classes:
         made = ClassesProblem.of(made, true.classes)
     if made.same_decisions(true):

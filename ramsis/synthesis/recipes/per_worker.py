@@ -2,6 +2,10 @@
 
 The steps: profile → latency table → Pareto pruning → worker problem → solver → stationary
 analysis and fluid bound → policy.
+
+The worker's problem is that of round robin, with every K-th request. The shortest queue is another
+routing of the same table: it is nearly round robin as long as all workers keep up, and leaves out
+those that do not. How often it does no model says, so what it promises is measured.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import Arrivals, describe_process, is_orderly
 from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError, describe
-from ramsis.policy import CertificateRecord, Policy, PolicyModel, encoded
+from ramsis.policy import CertificateRecord, Policy, PolicyModel
+from ramsis.policy.records import NOTHING
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
 from ramsis.synthesis.checks import Check
@@ -26,10 +31,12 @@ from ramsis.synthesis.recipes.worker_headroom import (
     MadeAgain,
     Remade,
     Tables,
+    WorkerPlan,
     pure_grid,
     pure_problem,
+    with_table,
 )
-from ramsis.synthesis.replayed import replayed
+from ramsis.synthesis.replayed import MANY_VIOLATIONS, replayed
 from ramsis.synthesis.service import (
     bounded_by,
     service_times,
@@ -41,26 +48,16 @@ from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import DEFAULT_GRID
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.service_distribution import RandomTimes
-from ramsis.worker.shortest_queue import check_shortest_queue
 from ramsis.worker.solve import SOLVERS, WorkerModel, WorkerSolution, evaluate_table
 
 __all__ = ["RoundRobin", "ShortestQueue"]
 
-_MANY_VIOLATIONS = 0.002
 _ORIGINS = "mpies"
 """A letter for each origin of a latency."""
 
 
 class RoundRobin(Recipe[WorkerProblem]):
     """Requests go to the workers in turn."""
-
-    def check(self, problem: WorkerProblem) -> None:
-        """Refuse a problem that the dispatch rule is not modelled for.
-
-        Raises
-        ------
-        InvalidValueError
-        """
 
     def nodes_per_bin(self, solution: WorkerSolution) -> int | None:
         """Quadrature nodes that the promise rests on; None where there are none."""
@@ -72,7 +69,7 @@ class RoundRobin(Recipe[WorkerProblem]):
     ) -> WorkerProblem:
         """See :meth:`Recipe.problem`."""
         table, law = service_times(profile, settings)
-        problem = WorkerProblem.create(
+        return WorkerProblem.create(
             table,
             slo_ms=settings.slo_ms,
             workers=settings.workers,
@@ -83,36 +80,44 @@ class RoundRobin(Recipe[WorkerProblem]):
             late=settings.late,
             batching=settings.batching,
             violation_price=settings.violation_price,
+            prefer=settings.prefer,
             times=None if law is None else RandomTimes(
-                law.quantiles_ms, law.levels, law.samples),
+                law.quantiles_ms, law.levels, law.samples, law.tails),
         )
-        self.check(problem)
-        return problem
 
     def policy(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: WorkerProblem,
     ) -> Policy:
-        """See :meth:`Recipe.policy`; many violations are :mod:`ramsis.synthesis.replayed`."""
+        """See :meth:`Recipe.policy`; what is promised is :mod:`ramsis.synthesis.replayed`.
+
+        Workers that answer late requests may collapse sooner or later, which no simulation from
+        idle workers on can rule out. Where their model has many violations its promise stands.
+        """
         made = self.modelled(profile, load_qps, settings, problem)
-        many = made.expectations.violation_rate > _MANY_VIOLATIONS
-        return _replayed(made) if many and problem.late is LateRule.DROP else made
+        many = made.expectations.violation_rate > MANY_VIOLATIONS
+        if many and problem.late is not LateRule.DROP and settings.rule.in_turn:
+            return made
+        return replayed(made, own_arrivals=settings.arrivals)
 
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: WorkerProblem,
     ) -> Policy:
         """See :meth:`Recipe.modelled`."""
-        table = problem.latency
-        worker = WorkerModel(problem, settings.dispatch)
+        worker = WorkerModel(problem)
         solution = worker.solve(settings.solver)
         solution.certificate.require_converged(f"load {load_qps:g} QPS")
-        analysis, headroom = analyse_worker(
-            problem, solution.policy, solution.frequency, solution.excess,
-            worker.at_hand), None
+        analysis = analyse_worker(
+            problem, solution.policy, solution.frequency, solution.excess, worker.at_hand)
+        unpromised = self._unpromised(profile, load_qps, settings, problem, solution)
+        gain, headroom = solution.gain, None
         if settings.headroom:
-            analysis, headroom = Tables(worker, settings.solver, settings.grid or DEFAULT_GRID
-                                        ).chosen(solution, settings.headroom)
+            tables = Tables(worker, settings.solver, settings.grid or DEFAULT_GRID,
+                            unpromised, settings.arrivals)
+            plan, headroom = tables.most_robust(solution, settings.headroom)
+            analysis = tables.analysis(plan, 1.0)
+            unpromised, gain = with_table(unpromised, problem, plan), analysis.gain
         bound = fluid_bound(
             bounded_by(problem),
             slo_ms=settings.slo_ms,
@@ -120,14 +125,19 @@ class RoundRobin(Recipe[WorkerProblem]):
             load_qps=load_qps,
             max_batch=settings.max_queue,
         )
-        expectations = analysis.expectations(
-            capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy
-        )
-        model, batch = problem.model_and_batch(analysis.policy)
-        actions, codes, longer_queue = encoded(model, batch, (table.fastest, problem.max_queue))
-        if problem.late is LateRule.DROP:
-            longer_queue = AS_LAST_CODE
-        return Policy(
+        return replace(
+            unpromised, headroom=headroom,
+            expectations=analysis.expectations(capacity_qps=bound.capacity_qps,
+                                               upper_bound=bound.effective_accuracy),
+            certificate=replace(unpromised.certificate, gain=gain))
+
+    def _unpromised(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+        problem: WorkerProblem, solution: WorkerSolution,
+    ) -> Policy:
+        """The optimal table as a policy that promises nothing yet."""
+        table = problem.latency
+        made = Policy(
             models=_models(problem, settings.overhead_ms),
             slo_ms=problem.slo_ms,
             workers=problem.workers,
@@ -140,21 +150,22 @@ class RoundRobin(Recipe[WorkerProblem]):
             objective=problem.objective.value,
             idle_levels=np.arange(2),
             queue_levels=np.arange(problem.max_queue + 1),
-            slack_ms=analysis.problem.slack_ms,
-            actions=actions,
-            codes=codes,
-            longer_queue=longer_queue,
-            expectations=expectations,
-            certificate=_certificate(solution, self.nodes_per_bin(solution),
-                                     solution.gain if headroom is None else analysis.gain),
+            slack_ms=problem.slack_ms,
+            actions=np.empty((0, 2), dtype=np.int64),
+            codes=np.empty((0, 0), dtype=np.int64),
+            longer_queue=AS_LAST_CODE,
+            expectations=NOTHING,
+            certificate=_certificate(solution, self.nodes_per_bin(solution), solution.gain),
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
+            prefer=problem.prefer,
             quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
-            headroom=headroom,
             padding=table.padding,
+            tails=problem.tails,
         )
+        return with_table(made, problem, WorkerPlan(solution.policy, 1.0, problem.slack_ms))
 
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
@@ -179,12 +190,12 @@ class RoundRobin(Recipe[WorkerProblem]):
                 late=policy.late,
                 batching=policy.batching,
                 violation_price=policy.violation_price,
+                prefer=policy.prefer,
                 times=None if policy.quantiles_ms is None else RandomTimes(
-                    policy.quantiles_ms, policy.levels, policy.samples),
+                    policy.quantiles_ms, policy.levels, policy.samples, policy.tails),
             )
             if policy.headroom is not None:
                 problem = replace(problem, planned_factor=policy.headroom.factor)
-            self.check(problem)
         except InvalidValueError as error:
             raise InputFileError(
                 describe(f"no problem can be made of it ({error})", where=where)
@@ -196,7 +207,7 @@ class RoundRobin(Recipe[WorkerProblem]):
         problem = self.problem_of(policy, own_arrivals=own_arrivals)
         model, batch = policy.model_and_batch()
         table = problem.policy_of(model[0], batch[0])
-        found = evaluate_table(problem, table, policy.dispatch)
+        found = evaluate_table(problem, table)
         return analyse_worker(problem, table, found.frequency, found.excess)
 
     def claims(
@@ -211,13 +222,15 @@ class RoundRobin(Recipe[WorkerProblem]):
                 "unknown solver", where=f"{where}: certificate.solver",
                 value=policy.certificate.solver, allowed=", ".join(SOLVERS)))
         return worker_claims(policy, problem, tolerance, own_arrivals,
-                             self._made_again(policy, problem))
+                             self._made_again(policy, problem, own_arrivals))
 
-    def _made_again(self, policy: Policy, problem: WorkerProblem) -> MadeAgain:
+    def _made_again(
+        self, policy: Policy, problem: WorkerProblem, own_arrivals: str | None
+    ) -> MadeAgain:
         """What the solver that a file names makes of the file's problem again."""
         solver: Any = policy.certificate.solver
         pure = pure_problem(problem)
-        worker = WorkerModel(pure, policy.dispatch)
+        worker = WorkerModel(pure)
         try:
             solution = worker.solve(solver)
         except InvalidValueError as error:
@@ -226,7 +239,7 @@ class RoundRobin(Recipe[WorkerProblem]):
             pure, solution.policy, solution.frequency, solution.excess), None
         gain = solution.gain
         if policy.headroom is not None:
-            tables = Tables(worker, solver, pure_grid(problem))
+            tables = Tables(worker, solver, pure_grid(problem), policy, own_arrivals)
             chosen = tables.most_robust(solution, policy.headroom.allowed_loss)
             analysis = tables.analysis(chosen.plan, 1.0)
             gain, remade = analysis.gain, Remade(tables, solution, chosen)
@@ -235,30 +248,14 @@ class RoundRobin(Recipe[WorkerProblem]):
 
 
 class ShortestQueue(RoundRobin):
-    """A request goes to the worker with the fewest: arrival rates in equilibrium."""
+    """Requests go to a short queue: the tables of round robin under another routing."""
 
-    def policy(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: WorkerProblem,
-    ) -> Policy:
-        """See :meth:`Recipe.policy`; the rates promised are :mod:`ramsis.synthesis.replayed`."""
-        return _replayed(self.modelled(profile, load_qps, settings, problem))
-
-    def check(self, problem: WorkerProblem) -> None:
-        """See :func:`ramsis.worker.shortest_queue.check_shortest_queue`."""
-        check_shortest_queue(problem)
-
-    def nodes_per_bin(self, solution: WorkerSolution) -> int | None:
-        """None: the states are bins."""
-        return None
-
-
-def _replayed(policy: Policy) -> Policy:
-    """With rates that are measured; those of the model where arrivals cannot be drawn."""
-    try:
-        return replayed(policy)
-    except InvalidValueError:
-        return policy
+    def problem(
+        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+    ) -> WorkerProblem:
+        """See :meth:`Recipe.problem`; also refused are arrivals that cannot be drawn."""
+        Arrivals.parse(settings.arrivals).drawn(load_qps)
+        return super().problem(profile, load_qps, settings)
 
 
 def _arrivals(problem: WorkerProblem, settings: SynthesisSettings) -> dict[str, Any]:

@@ -10,8 +10,8 @@ policy was found on slack nodes. Then
   y + max(0, max_{m,b} accuracy(m) − y·p_{m,b}), p the share of the workers' time that serving
   every query by (m, b) would take; it is convex in y, so bisection by its slope finds it.
 
-Under shortest-queue dispatch the arrival rates are settled anew for the file's table; power
-iteration then gives its gain, and value iteration what one worker may gain by leaving it.
+Under shortest-queue dispatch the table and its certificate are those of round robin. The rates
+promised are those of the routing, and are measured.
 
 Under Markov-modulated arrivals the rows have the hidden mode in their states, for the file's table
 alone. That it is a local optimum is not checked; the bound on its gain is found again by policy
@@ -51,10 +51,11 @@ from ramsis.policy import Expectations, Policy, Spread
 from ramsis.runtime.table import AS_LAST_CODE, DROP_CODE
 from ramsis.synthesis.checks import Check, close, interval_checks, least_dual
 from ramsis.synthesis.recipes.worker_headroom import MadeAgain, headroom_claims, pure_problem
-from ramsis.synthesis.replayed import replay_checks
+from ramsis.synthesis.replayed import MANY_VIOLATIONS
 from ramsis.synthesis.service import bounded_by
 from ramsis.synthesis.stated import accuracy_check, certificate_checks, made_again_checks
 from ramsis.synthesis.verify_budget import budget_checks
+from ramsis.synthesis.verify_replay import not_measured_checks, replay_checks
 from ramsis.worker.actions import LateRule
 from ramsis.worker.modes import is_modulated
 from ramsis.worker.problem import WorkerProblem
@@ -68,6 +69,7 @@ _LOOSER = 10.0
 _BEYOND_THE_TABLE = 0.05
 _POWER_STEPS = 2_000
 _FINER = 200
+_BELOW_ANALYSIS = 1e-3  # effective accuracy that a simulation may have less
 
 FloatArray = NDArray[np.float64]
 
@@ -95,38 +97,60 @@ def worker_claims(
               bound, policy.expectations.effective_accuracy <= bound + tolerance),
     )
     if policy.budget is not None:
-        model = made.expectations(capacity_qps=capacity, upper_bound=bound)
         return (table, _overflow_check(policy, problem),
-                *budget_checks(policy, own_arrivals), *bounds,
+                *budget_checks(policy, own_arrivals), *replay_checks(policy, own_arrivals),
+                *bounds,
                 *headroom_claims(policy, problem, None, remade, tolerance),
-                *made_again_checks(policy.expectations, model, tolerance, measured=True),
                 close("gain", policy.certificate.gain, certificate.gain, tolerance),
                 *certificate_checks(policy.certificate, certificate, tolerance))
-    derive = _BY_DISPATCH.get(policy.dispatch) or (
-        _modulated if is_modulated(problem.arrivals) else _memoryless)
+    derive = _modulated if is_modulated(problem.arrivals) else _memoryless
     analysis, gain, proofs = derive(problem, policy, tolerance)
     derived = analysis.expectations(capacity_qps=capacity, upper_bound=bound)
     again_checks = certificate_checks(policy.certificate, certificate, tolerance)
-    if derived.overloaded:
+    collapses = (derived.violation_rate > MANY_VIOLATIONS and policy.rule.in_turn
+                 and problem.late is not LateRule.DROP)
+    if policy.replay is None and derived.overloaded:
         again_checks += made_again_checks(
             policy.expectations, made.expectations(capacity_qps=capacity, upper_bound=bound),
-            tolerance, measured=policy.replay is not None)
+            tolerance)
+    if derived.overloaded:
         tolerance *= _LOOSER
     return (
         table,
         _overflow_check(policy, problem),
-        *(_rate_checks(policy.expectations, derived, tolerance) if policy.replay is None
-          else replay_checks(policy)),
-        *_expectation_checks(policy.expectations, derived, tolerance),
-        *interval_checks(policy.expectations, derived.interval,
-                         tolerance),
-        *_spread_checks(policy.expectations, analysis, _LOOSER * tolerance),
+        *(_measured_checks(policy, derived, own_arrivals) if policy.replay is not None
+          else _modelled_checks(policy.expectations, analysis, derived, tolerance)),
+        *(() if collapses else not_measured_checks(policy, own_arrivals)),
+        *interval_checks(policy.expectations, derived.interval, tolerance, policy.replay),
         close("gain", policy.certificate.gain, gain, tolerance * (1.0 + policy.violation_price)),
         *headroom_claims(policy, problem, _table(problem, policy), remade, tolerance),
         *proofs,
         *bounds,
         *again_checks,
     )
+
+
+def _measured_checks(
+    policy: Policy, derived: Expectations, own_arrivals: str | None
+) -> list[Check]:
+    """What was measured; the analysis rounds slack down, and so is a lower bound."""
+    checks = list(replay_checks(policy, own_arrivals))
+    assert policy.replay is not None
+    stated, least = policy.expectations.effective_accuracy, derived.effective_accuracy
+    if policy.rule.in_turn and derived.violation_rate <= MANY_VIOLATIONS:
+        spare = _BELOW_ANALYSIS + 2.0 * policy.replay.effective_half_width
+        checks.append(Check("effective accuracy at least that of the analysis", stated, least,
+                            stated >= least - spare))
+    return checks
+
+
+def _modelled_checks(
+    stated: Expectations, analysis: WorkerAnalysis, derived: Expectations, tolerance: float
+) -> list[Check]:
+    """What is the model's where it cannot be measured."""
+    return [*_rate_checks(stated, derived, tolerance),
+            *_expectation_checks(stated, derived, tolerance),
+            *_spread_checks(stated, analysis, _LOOSER * tolerance)]
 
 
 def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
@@ -185,34 +209,6 @@ def _memoryless(
                                         tolerance * (1.0 + policy.violation_price))
 
 
-def _shortest_queue(
-    problem: WorkerProblem, policy: Policy, tolerance: float
-) -> tuple[WorkerAnalysis, float, list[Check]]:
-    """The table at the rates that it brings about, and what a worker that leaves it may gain."""
-    from ramsis.mdp.value_iteration import value_iteration
-    from ramsis.worker.shortest_queue import build_shortest_queue
-    from ramsis.worker.shortest_queue_rates import equilibrium_rates
-
-    table = policy.model_and_batch()[0][0]
-    settled = equilibrium_rates(problem, table)
-    model = build_shortest_queue(problem, settled.model.rates_per_ms, table, full=True)
-    rows = model.mdp.pairs_of(model.labels(table))
-    start = np.zeros(model.mdp.n_states)
-    start[0] = 1.0
-    law = _long_run(model.mdp.transition[rows], start)
-    gain = float(law @ model.mdp.reward[rows]) / float(law @ model.mdp.costs[rows])
-    analysis = analyse_worker(problem, table, settled.frequency, settled.excess)
-    best = value_iteration(model.mdp, tolerance=tolerance / 100).certificate
-    if analysis.expectations().overloaded:
-        tolerance *= _LOOSER
-    upper, lower = policy.certificate.gain_upper, policy.certificate.gain_lower
-    return analysis, gain, [
-        Check("upper bound on the gain", upper, best.lower_bound,
-              upper is None or upper >= best.lower_bound - tolerance),
-        Check("lower bound on the gain", lower, gain, lower is None or lower <= gain + tolerance),
-    ]
-
-
 def _modulated(
     problem: WorkerProblem, policy: Policy, tolerance: float
 ) -> tuple[WorkerAnalysis, float, list[Check]]:
@@ -242,7 +238,8 @@ def _modulated(
     return analysis, gain, [
         Check("upper bound on the gain", upper, best,
               upper is None or upper >= seeing.certificate.lower_bound - tolerance),
-        Check("lower bound on the gain", lower, gain, lower is None or lower <= gain + tolerance),
+        Check("lower bound on the gain", lower, gain,
+              lower is None or lower <= gain + _given_up(policy) + tolerance),
     ]
 
 
@@ -342,17 +339,21 @@ def _gain_checks(
 ) -> list[Check]:
     """No policy of this model has more than the stated gain and bounds."""
     stated = policy.certificate
-    given_up = 0.0 if policy.headroom is None else policy.headroom.allowed_loss
     upper = stated.gain if stated.gain_upper is None else stated.gain_upper
     lower = stated.gain if stated.gain_lower is None else stated.gain_lower
     return [
         Check("gain against the optimum", stated.gain, optimum.upper_bound,
-              stated.gain >= optimum.lower_bound - tolerance - given_up),
+              stated.gain >= optimum.lower_bound - tolerance - _given_up(policy)),
         Check("stated upper bound on the gain", upper, optimum.lower_bound,
               upper >= optimum.lower_bound - tolerance),
         Check("stated lower bound on the gain", lower, optimum.upper_bound,
               lower <= optimum.upper_bound + tolerance),
     ]
+
+
+def _given_up(policy: Policy) -> float:
+    """What the policy may have less than the optimum that its bounds are on."""
+    return 0.0 if policy.headroom is None else policy.headroom.allowed_loss
 
 
 def _dual_bound(policy: Policy, problem: WorkerProblem) -> tuple[float, float]:
@@ -367,7 +368,3 @@ def _dual_bound(policy: Policy, problem: WorkerProblem) -> tuple[float, float]:
     capacity = 1000.0 * policy.workers * float(rate.max())
     price = policy.load_qps / (1000.0 * policy.workers * rate)
     return least_dual(reward, price), capacity
-
-
-_BY_DISPATCH = {"shortest-queue": _shortest_queue}
-"""How behaviour and gain are derived; elsewhere by the arrivals."""

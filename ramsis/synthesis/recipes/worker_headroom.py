@@ -10,16 +10,17 @@ from numpy.typing import NDArray
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
-from ramsis.policy import CertificateRecord, Policy
-from ramsis.policy.records import HeadroomRecord
+from ramsis.policy import CertificateRecord, Policy, encoded
+from ramsis.runtime.table import AS_LAST_CODE
 from ramsis.synthesis.checks import Check
-from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims
+from ramsis.synthesis.headroom import Chosen, Played, most_robust, record_claims, replayed_at
+from ramsis.worker.actions import LateRule
 from ramsis.worker.grid import fixed_grid
-from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.solve import SolverName, WorkerModel, WorkerSolution
 
 __all__ = ["MadeAgain", "Remade", "Tables", "WorkerPlan", "headroom_claims", "pure_grid",
-           "pure_problem"]
+           "pure_problem", "with_table"]
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -51,19 +52,21 @@ class Tables:
     solver : str
     grid : str or ndarray
         Slack grid, as of :meth:`ramsis.worker.problem.WorkerProblem.create`.
+    policy : Policy, optional
+        Any policy for these times, load and workers, by which tables are replayed; without one
+        what they come to is the model's.
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own.
     """
 
-    def __init__(self, model: WorkerModel, solver: SolverName, grid: str | FloatArray) -> None:
+    def __init__(
+        self, model: WorkerModel, solver: SolverName, grid: str | FloatArray,
+        policy: Policy | None = None, own_arrivals: str | None = None,
+    ) -> None:
         self.true, self.solver, self.grid = model, solver, grid
+        self.policy, self.own_arrivals = policy, own_arrivals
         self._at: dict[float, WorkerModel] = {1.0: model}  # times longer by a factor
         self._known: dict[tuple[WorkerPlan, float], WorkerAnalysis] = {}
-
-    def chosen(
-        self, pure: WorkerSolution, headroom: float
-    ) -> tuple[WorkerAnalysis, HeadroomRecord]:
-        """The most robust table, as it behaves at the true times."""
-        plan, record = self.most_robust(pure, headroom)
-        return self.analysis(plan, 1.0), record
 
     def most_robust(self, pure: WorkerSolution, headroom: float) -> Chosen[WorkerPlan]:
         """See :func:`ramsis.synthesis.headroom.most_robust`."""
@@ -73,7 +76,19 @@ class Tables:
             problem, pure.policy, pure.frequency, pure.excess, self.true.at_hand)
         return most_robust(
             optimum, lambda factor: self.planned(factor, optimum),
-            lambda plan, slower: _played(self.analysis(plan, slower)), headroom)
+            self.figures, headroom)
+
+    def figures(self, plan: WorkerPlan, slower: float) -> Played:
+        """What a table comes to when service takes a factor longer than it does."""
+        if self.policy is not None and can_be_measured(self.policy):
+            try:
+                measured = replayed_at(with_table(self.policy, self.true.problem, plan), slower,
+                                       own_arrivals=self.own_arrivals)
+            except InvalidValueError:  # arrivals that cannot be drawn
+                measured = None
+            if measured is not None:
+                return measured
+        return _played(self.analysis(plan, slower))
 
     def planned(self, factor: float, near: WorkerPlan | None = None) -> WorkerPlan | None:
         """The best table where service takes a factor longer; None where there is none.
@@ -97,7 +112,7 @@ class Tables:
         return plan
 
     def analysis(self, plan: WorkerPlan, slower: float) -> WorkerAnalysis:
-        """What a table comes to when service takes a factor longer than it does."""
+        """The same by the model, with all that follows from it."""
         if (plan, slower) not in self._known:
             model = self._model(slower, plan.factor / slower, plan.slack_ms)
             found = model.evaluate(plan.table)
@@ -111,9 +126,9 @@ class Tables:
         if not np.array_equal(slack_ms, problem.slack_ms):
             other = replace(problem.slower(slower), slack_ms=slack_ms,
                             planned_factor=planned_factor)
-            return WorkerModel(other, self.true.dispatch)
+            return WorkerModel(other)
         if slower not in self._at:  # with all that the tables of the true times may run
-            self._at[slower] = WorkerModel(problem.slower(slower), self.true.dispatch)
+            self._at[slower] = WorkerModel(problem.slower(slower))
             self._at[slower].prepare()
         return self._at[slower].for_tables(planned_factor)
 
@@ -202,6 +217,26 @@ def headroom_claims(
     (plan, record), tables, pure = remade.chosen, remade.tables, remade.pure
     if table is not None:
         plan = WorkerPlan(table, stated.factor, problem.slack_ms)
-    played = {slower: _played(tables.analysis(plan, slower)) for slower in (1.0, stated.slower)}
-    return record_claims(stated, record, played, _played(analyse_worker(
-        tables.true.problem, pure.policy, pure.frequency, pure.excess)), tolerance)
+    optimum = WorkerPlan(pure.policy, 1.0, tables.true.problem.slack_ms)
+    played = {slower: tables.figures(plan, slower) for slower in (1.0, stated.slower)}
+    return record_claims(stated, record, played, tables.figures(optimum, 1.0), tolerance)
+
+
+def can_be_measured(policy: Policy) -> bool:
+    """Whether simulation tells what a table comes to: not where workers may collapse.
+
+    Nor does it tell the gain of the objective ``per-decision``.
+    """
+    steady = policy.late == LateRule.DROP.value or not policy.rule.in_turn
+    return steady and policy.objective == Objective.PER_QUERY.value
+
+
+def with_table(policy: Policy, problem: WorkerProblem, plan: WorkerPlan) -> Policy:
+    """A policy with the table of a plan."""
+    model, batch = problem.model_and_batch(plan.table)
+    actions, codes, longer_queue = encoded(
+        model, batch, (problem.latency.fastest, problem.max_queue))
+    if problem.late is LateRule.DROP:
+        longer_queue = AS_LAST_CODE
+    return replace(policy, actions=actions, codes=codes, longer_queue=longer_queue,
+                   slack_ms=plan.slack_ms, randomised=None)

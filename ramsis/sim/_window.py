@@ -1,0 +1,233 @@
+"""One walk over the requests, the batches and the drops of a run, for the figures of a window.
+
+Quantiles are exact: values are counted in equal bins between the least and the greatest, and the
+bin that holds an order statistic is divided again, until its values are few or all alike.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import index, njit
+
+__all__ = ["Counted", "Decisions", "Window", "count"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+_BINS = 4096
+_FEW = 64  # values that are sorted
+_ALIKE = 1e-290  # differences that bins cannot divide
+
+
+class Window(NamedTuple):
+    """What is looked at, and what answers are judged by.
+
+    Attributes
+    ----------
+    since_ms, until_ms : float
+    slo_ms : ndarray, shape (n,) or (1,)
+        Of each request, or of all.
+    tolerance_ms : float
+        By which an answer may be late.
+    accuracy : ndarray, shape (M,)
+    quantiles : ndarray
+        The levels of response time and of slack that are asked for, rising.
+    """
+
+    since_ms: float
+    until_ms: float
+    slo_ms: FloatArray
+    tolerance_ms: float
+    accuracy: FloatArray
+    quantiles: FloatArray
+
+
+class Decisions(NamedTuple):
+    """Requests, batches and drops of a run, as of :class:`ramsis.sim.run.Run`."""
+
+    arrival_ms: FloatArray
+    batch_of: NDArray[np.int32]
+    start_ms: FloatArray
+    finish_ms: FloatArray
+    model: NDArray[np.int32]
+    size: NDArray[np.int32]
+    queued: NDArray[np.int32]
+    drop_query: NDArray[np.int32]
+    drop_ms: FloatArray
+    drop_queued: NDArray[np.int32]
+
+
+class Counted(NamedTuple):
+    """What was counted in the window.
+
+    Attributes
+    ----------
+    arrived, in_time, answered : int
+        Requests.
+    reward, busy_ms, response_ms, slack_ms : float
+        Sums: accuracy of what was in time, time of batches, response times, slack at decisions.
+    response_at, slack_at : ndarray
+        Quantiles.
+    sizes : ndarray
+        Batches of each size.
+    queues : ndarray
+        Decisions at each queue length.
+    by_model : ndarray
+        Requests that each model served.
+    met : int
+    met_accuracy : float
+        Batches whose earliest deadline is met, and the sum of their accuracies.
+    """
+
+    arrived: int
+    in_time: int
+    answered: int
+    reward: float
+    busy_ms: float
+    response_ms: float
+    slack_ms: float
+    response_at: FloatArray
+    slack_at: FloatArray
+    sizes: IntArray
+    queues: IntArray
+    by_model: IntArray
+    met: int
+    met_accuracy: float
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def count(run: Decisions, window: Window) -> Counted:
+    """The counts of a window of a run."""
+    arrival_ms, batch_of, start_ms, finish_ms, model, size, queued, drop_query, drop_ms, gone = run
+    since_ms, until_ms, slo_ms, tolerance_ms, accuracy, levels = window
+    n, batches, drops, one_slo = arrival_ms.size, start_ms.size, drop_ms.size, slo_ms.size == 1
+    due_ms = np.full(batches, np.inf)
+    responses, answered, arrived, in_time = np.empty(n), 0, 0, 0
+    reward, response_sum, busy_ms, slack_sum, met, met_accuracy = 0.0, 0.0, 0.0, 0.0, 0, 0.0
+    for i in range(index(n)):
+        at_ms, batch = arrival_ms[i], batch_of[i]
+        deadline_ms = at_ms + (slo_ms[0] if one_slo else slo_ms[i])
+        inside = since_ms <= at_ms < until_ms
+        arrived += inside
+        if batch >= 0:
+            row = index(batch)
+            due_ms[row] = min(due_ms[row], deadline_ms)
+            if inside:
+                done_ms = finish_ms[row]
+                responses[answered] = done_ms - at_ms
+                response_sum += done_ms - at_ms
+                answered += 1
+                if done_ms <= deadline_ms + tolerance_ms:
+                    in_time += 1
+                    reward += accuracy[index(model[row])]
+    sizes = np.zeros(_greatest(size) + 1, dtype=np.int64)
+    queues = np.zeros(max(_greatest(queued), _greatest(gone)) + 1, dtype=np.int64)
+    by_model = np.zeros(accuracy.size, dtype=np.int64)
+    slacks, decisions = np.empty(batches + drops), 0
+    for batch in range(batches):
+        row = index(batch)
+        from_ms, to_ms = start_ms[row], finish_ms[row]
+        busy_ms += max(min(to_ms, until_ms), since_ms) - max(min(from_ms, until_ms), since_ms)
+        if since_ms <= from_ms < until_ms:
+            sizes[index(size[row])] += 1
+            by_model[index(model[row])] += size[row]
+            queues[index(queued[row])] += 1
+            slacks[decisions] = due_ms[row] - from_ms
+            slack_sum += slacks[decisions]
+            decisions += 1
+            if to_ms <= due_ms[row] + tolerance_ms:
+                met += 1
+                met_accuracy += accuracy[index(model[row])]
+    for drop in range(drops):
+        at_ms = drop_ms[drop]
+        if since_ms <= at_ms < until_ms:
+            query = index(drop_query[drop])
+            queues[index(gone[drop])] += 1
+            due = arrival_ms[query] + (slo_ms[0] if one_slo else slo_ms[query])
+            slacks[decisions] = due - at_ms
+            slack_sum += slacks[decisions]
+            decisions += 1
+    return Counted(arrived, in_time, answered, reward, busy_ms, response_sum, slack_sum,
+                   _quantiles(responses[:answered], levels),
+                   _quantiles(slacks[:decisions], levels),
+                   sizes, queues, by_model, met, met_accuracy)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _greatest(values: NDArray[np.int32]) -> int:
+    return int(values.max()) if values.size > 0 else 0
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
+    """Quantiles between the two nearest order statistics; not a number without values."""
+    found = np.full(levels.size, np.nan)
+    if values.size == 0 or levels.size == 0:
+        return found
+    least, greatest = values.min(), values.max()
+    if least == greatest:
+        found[:] = least
+        return found
+    per_bin = _BINS / max(greatest - least, _ALIKE)
+    upto = np.zeros(_BINS + 1, dtype=np.int64)
+    for value in values:
+        upto[index(min(int((value - least) * per_bin), _BINS - 1)) + 1] += 1
+    upto = np.cumsum(upto)
+    # All that are in a bin with a quantile, or next above one, in the order of the bins.
+    wanted, start = np.zeros(_BINS, dtype=np.bool_), np.zeros(_BINS, dtype=np.int64)
+    for k in range(levels.size):
+        place = int(levels[k] * (values.size - 1))
+        wanted[_bin_of(upto, place)] = True
+        wanted[_bin_of(upto, min(place + 1, values.size - 1))] = True
+    total = 0
+    for one in range(_BINS):
+        start[one] = total
+        if wanted[one]:
+            total += upto[one + 1] - upto[one]
+    kept, filled = np.empty(total), start.copy()
+    for value in values:
+        there = index(min(int((value - least) * per_bin), _BINS - 1))
+        if wanted[there]:
+            kept[index(filled[there])] = value
+            filled[there] += 1
+    for k in range(levels.size):
+        exact = levels[k] * (values.size - 1)
+        place = int(exact)
+        among = _bin_of(upto, place)
+        low = _in_order(kept[start[among]:filled[among]], place - upto[among])
+        place = min(place + 1, values.size - 1)
+        among = _bin_of(upto, place)
+        high = _in_order(kept[start[among]:filled[among]], place - upto[among])
+        found[k] = low + (high - low) * (exact - int(exact))
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _bin_of(upto: IntArray, place: int) -> int:
+    """The bin that a place in rising order is in."""
+    return int(np.searchsorted(upto, place, side="right")) - 1
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _in_order(values: FloatArray, place: int) -> float:
+    """The value at a place in rising order."""
+    least, greatest = values.min(), values.max()
+    while values.size > _FEW and greatest - least > _ALIKE:
+        per_bin = _BINS / (greatest - least)
+        upto = np.zeros(_BINS + 1, dtype=np.int64)
+        for value in values:
+            upto[index(min(int((value - least) * per_bin), _BINS - 1)) + 1] += 1
+        upto = np.cumsum(upto)
+        chosen = _bin_of(upto, place)
+        kept, k = np.empty(upto[chosen + 1] - upto[chosen]), 0
+        for value in values:
+            if min(int((value - least) * per_bin), _BINS - 1) == chosen:
+                kept[k] = value
+                k += 1
+        place -= upto[chosen]
+        values, least, greatest = kept, kept.min(), kept.max()
+    return float(least if least == greatest else np.sort(values)[place])

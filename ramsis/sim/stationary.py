@@ -1,0 +1,108 @@
+"""Figures of a run while it is in its steady state, by the names of a policy's promise.
+
+Looked at is a window of the run: requests that arrive in it, batches that start in it and drops
+in it, and the time that workers are busy in it. Means and quantiles are those that
+:class:`ramsis.policy.Expectations` has: of the batch size over the requests served, of queue and
+slack over the decisions (each batch and each drop is one), of the response time over the requests
+answered, late ones included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import uniform
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.sim import _window
+from ramsis.sim.run import Run
+
+__all__ = ["in_steady_state", "rates"]
+
+IntArray = NDArray[np.int64]
+
+_LEVELS = (0.5, 0.95, 0.99)
+
+
+def in_steady_state(
+    run: Run, since_ms: float, until_ms: float, longest_queue: int
+) -> Mapping[str, float]:
+    """The figures of a window; those of which nothing was seen are left out.
+
+    Parameters
+    ----------
+    run : Run
+        Of a compiled loop, which counts the queue at each decision.
+    since_ms, until_ms : float
+        The window, inside the run.
+    longest_queue : int
+        Longest queue that the policy's table tells apart.
+
+    Returns
+    -------
+    mapping of str to float
+        ``batch_size.mean`` is the mean of ``batch_size``, ``model_share.NAME`` the share of a
+        model, and so on.
+    """
+    counted = _counted(run, since_ms, until_ms, _LEVELS)
+    violations, effective = _rates(counted)
+    figures = {"violation_rate": violations, "effective_accuracy": effective}
+    if counted.in_time:
+        figures["accuracy"] = counted.reward / counted.in_time
+    if counted.answered:
+        p50, p95, p99 = counted.response_at.tolist()
+        figures |= {"response_mean_ms": counted.response_ms / counted.answered,
+                    "response_p50_ms": p50, "response_p95_ms": p95, "response_p99_ms": p99}
+    busy = counted.busy_ms / ((until_ms - since_ms) * run.workers)
+    figures["utilisation"] = min(busy, 1.0)  # which rounding could pass
+    if counted.sizes.any():
+        sizes = np.arange(len(counted.sizes))
+        figures |= _spread("batch_size", sizes, sizes * counted.sizes)
+        served = counted.by_model / counted.by_model.sum()
+        figures |= {f"model_share.{name}": share
+                    for name, share in zip(run.models, served.tolist(), strict=True)}
+    if decisions := int(counted.queues.sum()):
+        figures |= _spread("queue_length", np.arange(len(counted.queues)), counted.queues)
+        figures["full_queue_rate"] = float(counted.queues[longest_queue + 1:].sum() / decisions)
+        p50, _, p99 = counted.slack_at.tolist()
+        figures |= {"slack_ms.mean": counted.slack_ms / decisions, "slack_ms.p50": p50,
+                    "slack_ms.p99": p99}
+        figures["per_decision.violation_rate"] = 1.0 - counted.met / decisions
+        if counted.met:
+            figures["per_decision.accuracy"] = counted.met_accuracy / counted.met
+    return figures
+
+
+def rates(run: Run, since_ms: float, until_ms: float) -> tuple[float, float]:
+    """Violation rate and effective accuracy of :func:`in_steady_state`, without the rest."""
+    return _rates(_counted(run, since_ms, until_ms, ()))
+
+
+def _rates(counted: _window.Counted) -> tuple[float, float]:
+    arrived = max(counted.arrived, 1)
+    return 1.0 - counted.in_time / arrived, counted.reward / arrived
+
+
+def _counted(
+    run: Run, since_ms: float, until_ms: float, levels: tuple[float, ...]
+) -> _window.Counted:
+    """What is counted in a window."""
+    assert run.queued is not None
+    assert run.drop_queued is not None
+    slo_ms = np.array([run.fleets[0].slo_ms]) if run.slo_ms is None else run.slo_ms
+    return _window.count(
+        uniform(_window.Decisions(
+            run.arrival_ms, run.batch_of, run.start_ms, run.finish_ms, run.model, run.size,
+            run.queued, run.drop_query, run.drop_ms, run.drop_queued)),
+        uniform(_window.Window(since_ms, until_ms, slo_ms, 2.0 * SLACK_TOLERANCE_MS,
+                               run.accuracy, np.array(levels, dtype=float))))
+
+
+def _spread(name: str, values: IntArray, weight: IntArray) -> dict[str, float]:
+    """Mean, median and 99th percentile of whole numbers that weigh so much."""
+    upto = np.cumsum(weight)
+    p50, p99 = (float(values[np.searchsorted(upto, level * upto[-1])]) for level in (0.5, 0.99))
+    return {f"{name}.mean": float(values @ weight / upto[-1]), f"{name}.p50": p50,
+            f"{name}.p99": p99}

@@ -1,0 +1,99 @@
+"""How far a policy is from what no scheme can beat, at its own price of violations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ramsis.arrivals.registry import arrivals_of
+from ramsis.bounds import certified_gap, fluid_bound, realised_bound
+from ramsis.cluster import ServiceTimes
+from ramsis.policy import Policy
+from ramsis.runtime.routing import DISPATCHES
+from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workload
+from ramsis.synthesis.checks import Check
+
+__all__ = ["certified_bound", "gap_check", "gap_in_simulation", "gap_of_promise",
+           "service_times_of"]
+
+_BY_CHANCE = 2.0  # half-widths: arrivals that are drawn may be fewer than on average
+
+
+def certified_bound(policy: Policy) -> float:
+    """The bound on effective accuracy − price × violation rate, for the policy's price and load.
+
+    With gathering windows where arrivals are Poisson, service times fixed and all deadlines alike.
+    """
+    times = service_times_of(policy)
+    gathering = (policy.arrivals_label == "poisson" and not times.distributed
+                 and not policy.slo_classes)
+    return fluid_bound(times, slo_ms=policy.classes, workers=policy.workers,
+                       load_qps=policy.load_qps, violation_price=policy.violation_price,
+                       gathering=gathering).upper_bound
+
+
+def gap_check(policy: Policy, tolerance: float) -> Check:
+    """The certified gap of the promise, which is no scheme's if it is below 0."""
+    price, bound, gap = gap_of_promise(policy).values()
+    expected, measured = policy.expectations, policy.budget or policy.replay
+    allowed = tolerance * (1.0 + price)
+    if measured is not None:
+        allowed += _BY_CHANCE * (measured.effective_half_width
+                                 + price * measured.violation_half_width)
+    value = expected.effective_accuracy - price * expected.violation_rate
+    return Check("certified_gap", gap, gap, value <= bound + allowed)
+
+
+def gap_of_promise(policy: Policy) -> dict[str, Any]:
+    """What a promise is short of at the policy's own price, with the price and the bound."""
+    price, bound, expected = policy.violation_price, certified_bound(policy), policy.expectations
+    gap = certified_gap(expected.effective_accuracy, expected.violation_rate, price, bound)
+    return {"violation_price": price, "priced_upper_bound": bound, "certified_gap": gap}
+
+
+def gap_in_simulation(
+    result: SimulationResult, policies: Policies | None, fleets: Fleets, workload: Workload
+) -> dict[str, Any]:
+    """The same for simulated policies.
+
+    At a constant load the bound is that of the long run, which luck can pass; on a trace it is
+    the bound on the arrivals that were drawn. None where there are no policies, or they have
+    several prices.
+    """
+    found: dict[str, Any] = dict.fromkeys(
+        ("violation_price", "priced_upper_bound", "certified_gap"))
+    if policies is None:
+        return found
+    used = policies.policies if result.told_qps is None else [
+        station.policy for station in policies.at(result.told_qps).stations]
+    prices = {policy.violation_price for policy in used}
+    if len(prices) > 1:
+        return found
+    (price,) = prices
+    bound = _bound_in_simulation(result, fleets, workload, price)
+    gap = None if bound is None else certified_gap(
+        result.effective_accuracy, result.violation_rate, price, bound)
+    return {"violation_price": price, "priced_upper_bound": bound, "certified_gap": gap}
+
+
+def _bound_in_simulation(
+    result: SimulationResult, fleets: Fleets, workload: Workload, price: float
+) -> float | None:
+    times = [fleet.service_times for fleet in fleets.fleets]
+    given: dict[str, Any] = {
+        "slo_ms": fleets.classes, "workers": [fleet.workers for fleet in fleets.fleets],
+        "max_batch": fleets.fleets[0].max_batch, "violation_price": price}
+    if not isinstance(workload, ConstantLoad):
+        return realised_bound(times, **given, duration_ms=result.duration_ms,
+                              counts=[one.queries for one in result.metrics])
+    gathering = (arrivals_of(workload.arrivals).text == "poisson" and len(fleets.classes) == 1
+                 and not any(one.distributed for one in times))
+    return fluid_bound(times, **given, load_qps=workload.load_qps,
+                       gathering=gathering).upper_bound
+
+
+def service_times_of(policy: Policy) -> ServiceTimes:
+    """Without the batch that only answers a queue longer than the table's."""
+    names = tuple(model.name for model in policy.models)
+    most = policy.max_queue if DISPATCHES[policy.dispatch].own_queues else None
+    return ServiceTimes(names, policy.accuracy, policy.service_ms[:, :most], policy.service,
+                        policy.levels, policy.samples[:, :most])

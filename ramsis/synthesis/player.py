@@ -1,0 +1,392 @@
+"""A small simulator of policy files, for verification alone.
+
+It reads the file by itself, as ``docs/lookup.md`` says, and shares nothing with :mod:`ramsis.sim`
+or with what makes policies. One event loop plays all dispatch rules: a request arrives, a worker
+becomes idle, or a wait ends; then the queue's table is asked until it has nothing more to do.
+Requests of a class stand in a line in the order of their arrival. A queue of a worker has one
+line; a common queue has one for each class, and its head is the request that is due first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.compiling import njit, uniform
+
+__all__ = ["Chance", "Played", "Table", "ask", "figures", "play", "table_of"]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Document = Mapping[str, Any]
+"""A policy file as JSON has it."""
+
+_TOLERANCE_MS = 1e-6
+_WAIT, _DROP, _AS_LAST = -1, -2, -3
+_AS_SHORT = 4  # times the fewest requests of a queue
+_DISPATCHES = ("central-queue", "round-robin", "shortest-queue")
+
+
+class Table(NamedTuple):
+    """The decision table in arrays.
+
+    Attributes
+    ----------
+    idle, queued : ndarray of int
+        Levels.
+    edge_ms : ndarray, shape (J,)
+        Slacks that reach the bins.
+    row_of : ndarray of int, shape (I, N)
+        Row by idle level and queue level, but for 0.
+    code, ends : ndarray of int, shape (R, J)
+        Answer by row and bin; the bin below whose edge a wait ends, 0 where it does not.
+    longer : int
+        Code for a longer queue; -3 for that of the last level.
+    place : ndarray of int, shape (5,)
+        Idle level, queue level and bin with a second action, that code, and the end of its wait;
+        the first is -1 where there is none.
+    probability : float
+        Of the second action.
+    """
+
+    idle: IntArray
+    queued: IntArray
+    edge_ms: FloatArray
+    row_of: IntArray
+    code: IntArray
+    ends: IntArray
+    longer: int
+    place: IntArray
+    probability: float
+
+
+class _Batches(NamedTuple):
+    """What the actions do.
+
+    Attributes
+    ----------
+    size : ndarray of int, shape (A,)
+    accuracy : ndarray, shape (A,)
+    time_ms : ndarray, shape (A, Q)
+        Quantiles of the service time.
+    level : ndarray, shape (Q,)
+        Levels of the quantiles; one where times are fixed.
+    """
+
+    size: IntArray
+    accuracy: FloatArray
+    time_ms: FloatArray
+    level: FloatArray
+
+
+class Chance(NamedTuple):
+    """All that a replay leaves to chance.
+
+    Attributes
+    ----------
+    arrival_ms : ndarray, shape (n,)
+        Rising.
+    slo_ms : ndarray, shape (n,)
+        Of each request.
+    kind : ndarray of int, shape (n,)
+        Class of each request, from 0.
+    luck : ndarray, shape (n,)
+        In [0, 1): draws the service times of the batches, in the order of their starts.
+    coin : ndarray, shape (n,)
+        In [0, 1): the draws at a place with two actions, used in turn, over and over.
+    """
+
+    arrival_ms: FloatArray
+    slo_ms: FloatArray
+    kind: IntArray
+    luck: FloatArray
+    coin: FloatArray
+
+
+class Played(NamedTuple):
+    """What happened.
+
+    Attributes
+    ----------
+    answer_ms : ndarray, shape (n,)
+        When each request was answered; NaN if it was not.
+    earned : ndarray, shape (n,)
+        Accuracy of its model if it was in time, else 0.
+    at_ms : ndarray, shape (d,)
+        Of each decision: a batch that is started or a request that is dropped.
+    code, queued : ndarray of int, shape (d,)
+        The answer, and the requests in the queue before.
+    slack_ms : ndarray, shape (d,)
+        Of the earliest deadline.
+    end_ms : ndarray, shape (d,)
+        When the batch ends; NaN for a drop.
+    """
+
+    answer_ms: FloatArray
+    earned: FloatArray
+    at_ms: FloatArray
+    code: IntArray
+    queued: IntArray
+    slack_ms: FloatArray
+    end_ms: FloatArray
+
+
+def table_of(document: Document) -> Table:
+    """The decision table of a policy file."""
+    table = document["table"]
+    axes, bins = table["axes"], len(table["axes"]["slack_ms"])
+    rows = [_by_bin(row, bins) for row in table["rows"]]
+    row_of = np.array(table["index"], dtype=np.int64)
+    second, place, probability = table.get("randomised"), [-1, 0, 0, 0, 0], 0.0
+    if second is not None:
+        i, n, j = second["place"]
+        code, ends = (list(part) for part in rows[row_of[i, n]])
+        for above in range(j + 1, bins):
+            if code[above] == _WAIT and ends[above] <= j:
+                ends[above] = j + 1
+        lasting = ends[j - 1] if j and code[j - 1] == _WAIT else j
+        ends[j] = lasting
+        row_of[i, n] = len(rows)
+        rows.append((code, ends))
+        place, probability = [i, n, j, second["code"], lasting], second["probability"]
+    code_of, ends_of = (np.array(part, dtype=np.int64) for part in zip(*rows, strict=True))
+    return Table(np.array(axes["idle"]), np.array(axes["queued"]),
+                 np.array(axes["slack_ms"]) - _TOLERANCE_MS, row_of, code_of, ends_of,
+                 table["longer_queue"], np.array(place), probability)
+
+
+def _by_bin(row: list[int], bins: int) -> tuple[list[int], list[int]]:
+    """The code of each slack bin, and the bin from which it holds."""
+    codes, starts = list[int](), list[int]()
+    for start, code, stop in zip(row[::2], row[1::2], [*row[2::2], bins], strict=True):
+        codes += [code] * (stop - start)
+        starts += [start] * (stop - start)
+    return codes, starts
+
+
+def _batches_of(document: Document) -> _Batches:
+    models, drawn = document["models"], document["service"] == "distribution"
+    extra_ms = document.get("overhead_ms", 0.0)
+    size, accuracy, time_ms = [], [], []
+    for m, batch in document["table"]["actions"]:
+        model = models[m]
+        size.append(batch)
+        accuracy.append(model["accuracy"])
+        times = model["quantiles_ms"][batch - 1] if drawn else [model["latency_ms"][batch - 1]]
+        time_ms.append([one + extra_ms for one in times])
+    count = len(time_ms[0])
+    levels = document.get("quantile_levels") or ((np.arange(count) + 0.5) / count).tolist()
+    return _Batches(np.array(size), np.array(accuracy), np.array(time_ms),
+                    np.array(levels[:count]))
+
+
+def play(document: Document, chance: Chance) -> Played:
+    """A policy on the given arrivals, all workers idle at first.
+
+    Parameters
+    ----------
+    document : mapping
+        A valid policy file.
+    chance : Chance
+    """
+    n, workers = len(chance.arrival_ms), document["workers"]
+    played = Played(np.full(n, np.nan), np.zeros(n), np.empty(n), np.empty(n, np.int64),
+                    np.empty(n, np.int64), np.empty(n), np.full(n, np.nan))
+    decisions = _events(uniform(table_of(document)), uniform(_batches_of(document)),
+                        uniform(chance), workers, _DISPATCHES.index(document["dispatch"]), played)
+    return played._replace(**{name: getattr(played, name)[:decisions]
+                              for name in Played._fields[2:]})
+
+
+def figures(document: Document, chance: Chance, since_ms: float, until_ms: float
+            ) -> dict[str, float]:
+    """The figures of a promise from a window of a replay, by their names in the file."""
+    played = play(document, chance)
+    arrived = (chance.arrival_ms >= since_ms) & (chance.arrival_ms < until_ms)
+    in_time = played.earned[arrived] > 0.0
+    found = {"violation_rate": 1.0 - float(in_time.mean()),
+             "effective_accuracy": float(played.earned[arrived].mean())}
+    if in_time.any():
+        found["accuracy"] = found["effective_accuracy"] / float(in_time.mean())
+    took_ms = (played.answer_ms - chance.arrival_ms)[arrived]
+    took_ms = took_ms[np.isfinite(took_ms)]
+    if len(took_ms):
+        found["response_mean_ms"] = float(took_ms.mean())
+        found |= {f"response_p{level}_ms": float(np.percentile(took_ms, level))
+                  for level in (50, 95, 99)}
+    began = (played.at_ms >= since_ms) & (played.at_ms < until_ms)
+    batch = np.isfinite(played.end_ms)
+    busy_ms = (np.minimum(played.end_ms[batch], until_ms)
+               - np.maximum(played.at_ms[batch], since_ms)).clip(min=0.0)
+    found["utilisation"] = float(busy_ms.sum()) / (until_ms - since_ms) / document["workers"]
+    found |= _of_decisions(document, played, began)
+    return found
+
+
+def _of_decisions(
+    document: Document, played: Played, began: NDArray[np.bool_]
+) -> dict[str, float]:
+    """Means over the decisions, and over the requests served."""
+    found: dict[str, float] = {}
+    queued, slack_ms, code = played.queued[began], played.slack_ms[began], played.code[began]
+    if not len(queued):
+        return found
+    longest = document["table"]["axes"]["queued"][-1]
+    for name, values in (("queue_length", queued), ("slack_ms", slack_ms)):
+        found[f"{name}.mean"] = float(values.mean())
+        found |= {f"{name}.p{level}": float(np.percentile(values, level)) for level in (50, 99)}
+    found["full_queue_rate"] = float((queued > longest).mean())
+    took_ms = (played.end_ms - played.at_ms)[began]
+    met = took_ms <= slack_ms + 2.0 * _TOLERANCE_MS  # never for a drop
+    found["per_decision.violation_rate"] = 1.0 - float(met.mean())
+    actions = np.array(document["table"]["actions"])
+    accuracy = np.array([model["accuracy"] for model in document["models"]])
+    if met.any():
+        found["per_decision.accuracy"] = float(accuracy[actions[code[met], 0]].mean())
+    ran = actions[code[code >= 0]]
+    if len(ran):
+        size = np.repeat(ran[:, 1], ran[:, 1])  # of each request's batch
+        found["batch_size.mean"] = float(size.mean())
+        found |= {f"batch_size.p{level}": float(np.percentile(size, level)) for level in (50, 99)}
+        for m, model in enumerate(document["models"]):
+            found[f"model_share.{model['name']}"] = float(
+                ran[ran[:, 0] == m, 1].sum() / len(size))
+    return found
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def ask(
+    table: Table, queued: int, slack_ms: float, idle: int, coin: float
+) -> tuple[int, int, bool]:
+    """The code, the bin below whose edge a wait ends (or 0), and whether the coin was used."""
+    longest = table.queued[-1]
+    if queued > longest and table.longer == _DROP:
+        return _DROP, 0, False
+    if idle == 0:
+        return _WAIT, 0, False
+    if queued > longest and table.longer != _AS_LAST:
+        return table.longer, 0, False
+    i = int(np.searchsorted(table.idle, idle, side="right")) - 2
+    n = int(np.searchsorted(table.queued, queued, side="right")) - 2
+    j = max(int(np.searchsorted(table.edge_ms, slack_ms, side="right")) - 1, 0)
+    place = table.place
+    chance = bool(place[0] == i and place[1] == n and place[2] == j)
+    if chance and coin < table.probability:
+        return int(place[3]), int(place[4]), True
+    row = table.row_of[i, n]
+    return int(table.code[row, j]), int(table.ends[row, j]), chance
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _service_ms(batches: _Batches, code: int, luck: float) -> float:
+    """The quantile function of an action's time: linear between the levels, constant outside."""
+    times, levels = batches.time_ms[code], batches.level
+    above = int(np.searchsorted(levels, luck, side="right"))
+    if above == 0 or above == levels.size:
+        return float(times[min(above, levels.size - 1)])
+    share = (luck - levels[above - 1]) / (levels[above] - levels[above - 1])
+    return float(times[above - 1] + share * (times[above] - times[above - 1]))
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _events(
+    table: Table, batches: _Batches, chance: Chance, workers: int, dispatch: int, played: Played
+) -> int:
+    """Play all events; returns the number of decisions."""
+    arrival, slo, kind = chance.arrival_ms, chance.slo_ms, chance.kind
+    luck, coin = chance.luck, chance.coin
+    n, common = arrival.size, dispatch == 0
+    lines = kind.max() + 1 if common else workers
+    first, last = np.full(lines, -1), np.full(lines, -1)
+    behind = np.full(n, -1)  # the next request in the same line
+    queued = np.zeros(1 if common else workers, np.int64)
+    in_service = np.zeros(workers, np.int64)
+    idle = np.full(queued.size, workers // queued.size)
+    ends = [(np.inf, 0, 0)]  # of the batches under way, by end and then by start
+    rings, below = np.inf, np.inf  # the end of a wait, and the slack to ask with
+    joined = np.arange(queued.size) - queued.size  # the last request of each queue
+    coming, started, decisions, coins = 0, 0, 0, 0
+    while coming < n or len(ends) > 1 or rings < np.inf:
+        arrives = arrival[coming] if coming < n else np.inf
+        limit = np.inf
+        if rings < min(arrives, ends[0][0]):
+            q, now, limit = 0, rings, below
+        elif ends[0][0] <= arrives:
+            now, _, q = heappop(ends)
+            in_service[q] = 0
+            idle[q] += 1
+        else:
+            now, q = arrives, 0
+            if dispatch == 1:
+                q = coming % workers
+            elif dispatch == 2:
+                held = queued + in_service
+                short = held <= _AS_SHORT * held.min()
+                q = int(np.argmin(np.where(short, joined, n)))
+                joined[q] = coming
+            line = kind[coming] if common else q
+            if first[line] < 0:
+                first[line] = coming
+            else:
+                behind[last[line]] = coming
+            last[line] = coming
+            queued[q] += 1
+            coming += 1
+        rings = np.inf
+        while queued[q] > 0 and (idle[q] > 0 or common):
+            line = _due_first(first, arrival, slo) if common else q
+            head = first[line]
+            deadline = arrival[head] + slo[head]
+            code, low, used = ask(table, queued[q], min(deadline - now, limit), idle[q],
+                                  coin[coins % coin.size])
+            limit = np.inf
+            coins += used
+            if code == _WAIT:
+                if low > 0:
+                    rings = max(deadline - table.edge_ms[low], now)
+                    below = np.nextafter(table.edge_ms[low], -np.inf)
+                break
+            played.at_ms[decisions], played.code[decisions] = now, code
+            played.queued[decisions], played.slack_ms[decisions] = queued[q], deadline - now
+            if code == _DROP:
+                first[line] = behind[head]
+                queued[q] -= 1
+                decisions += 1
+                continue
+            until = now + _service_ms(batches, code, luck[started])
+            played.end_ms[decisions] = until
+            decisions += 1
+            started += 1
+            for _ in range(batches.size[code]):
+                line = _due_first(first, arrival, slo) if common else q
+                request = first[line]
+                first[line] = behind[request]
+                played.answer_ms[request] = until
+                if until <= arrival[request] + slo[request] + 2.0 * _TOLERANCE_MS:
+                    played.earned[request] = batches.accuracy[code]
+            queued[q] -= batches.size[code]
+            idle[q] -= 1
+            in_service[q] = batches.size[code]
+            heappush(ends, (until, started, q))
+    return decisions
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _due_first(first: IntArray, arrival: FloatArray, slo: FloatArray) -> int:
+    """The line whose head is due first; at one instant that of the older request."""
+    best = -1
+    for line in range(first.size):
+        head = first[line]
+        if head < 0:
+            continue
+        if best >= 0:
+            other = first[best]
+            due, earliest = arrival[head] + slo[head], arrival[other] + slo[other]
+            if due > earliest or (due == earliest and head > other):
+                continue
+        best = line
+    return best

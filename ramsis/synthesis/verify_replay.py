@@ -1,0 +1,138 @@
+"""Check the figures of a promise that are measured.
+
+Every figure that is named in ``replay.half_widths`` is derived twice.
+
+- The simulator measures again, with the seeds that follow from the table and its load. The file
+  must state just that, half-widths included; a number that was changed shows up here.
+- A simulator of its own (:mod:`ramsis.synthesis.player`) reads the file's table by itself and
+  plays it on other arrivals. Both have an error; they may differ by twice the sum of the halves of
+  their 95 % intervals. Quantiles of whole numbers may differ by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ramsis.arrivals import Arrivals
+from ramsis.policy import Expectations, Policy
+from ramsis.sim.result import Estimate
+from ramsis.synthesis.checks import Check, close
+from ramsis.synthesis.player import Chance, figures
+from ramsis.synthesis.replayed import as_stated_by, first_seed, replayed
+from ramsis.synthesis.simulated import SETTLES, measured
+
+__all__ = ["figure_of", "not_measured_checks", "played", "replay_checks"]
+
+_QUERIES, _RUNS, _SEED = 400_000, 8, 1 << 29
+_DRAINS = 1.0  # SLOs after the window
+_SAME = 1e-6  # of figures measured twice with the same seeds, as a share
+_WIDER = 2.0  # times the sum of the half-widths
+_FEW = 3.0  # events of 0 that may have been missed
+_OF_ITSELF = 2e-3  # quantiles of a few values step
+
+
+def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
+    """The claims of a policy whose promise is measured.
+
+    Raises
+    ------
+    InvalidValueError
+        The arrival process cannot be drawn from.
+    """
+    stated = policy.replay
+    assert stated is not None
+    found, replay = measured(policy, queries=stated.queries, runs=stated.runs,
+                             seed=stated.seed, own_arrivals=own_arrivals)
+    same = as_stated_by(policy, found, replay)
+    other = played(policy, own_arrivals=own_arrivals)
+    checks = [Check("first seed of the replay", stated.seed, first_seed(policy),
+                    stated.seed == first_seed(policy)),
+              Check("overloaded", float(policy.expectations.overloaded),
+                    float(same.expectations.overloaded),
+                    policy.expectations.overloaded == same.expectations.overloaded),
+              *(_exactly(f"replay: {name.replace('_', ' ')}", getattr(stated, name),
+                         getattr(replay, name))
+                for name in ("violation_rate", "violation_half_width", "effective_accuracy",
+                             "effective_half_width", "queries", "runs"))]
+    for name in sorted({*stated.half_widths, *replay.half_widths}):
+        figure, derived = (figure_of(one.expectations, name) for one in (policy, same))
+        checks += [_exactly(f"expected {_words(name)}", figure, derived),
+                   _exactly(f"replay: half-width of {_words(name)}",
+                            stated.half_widths.get(name), replay.half_widths.get(name))]
+        if figure is not None:
+            checks.append(_by_player(name, figure, replay.half_widths.get(name, 0.0),
+                                     other.get(name)))
+    return tuple(checks)
+
+
+def not_measured_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
+    """Whether a promise that is the model's could not have been measured."""
+    if policy.replay is not None:
+        return ()
+    again = replayed(policy, own_arrivals=own_arrivals).replay
+    return (Check("figures are measured where they can be", None, None, again is None),)
+
+
+def figure_of(expected: Expectations, name: str) -> float | None:
+    """A figure by its name in a replay; None where it is undefined."""
+    value: Any = expected
+    for part in name.split(".", 1):
+        value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)
+    return None if value is None else float(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ").replace(".", " ")
+
+
+def _exactly(claim: str, stated: float | None, derived: float | None) -> Check:
+    return close(claim, stated, derived, _SAME * abs(derived or 0.0))
+
+
+def _by_player(
+    name: str, figure: float, half_width: float, other: Estimate | None
+) -> Check:
+    """A figure held against that of the other simulator."""
+    claim = f"{_words(name)} by a simulator of its own"
+    if other is None:  # too rare to be seen there
+        return Check(claim, figure, None, figure <= _FEW * _RUNS / _QUERIES)
+    allowed = _WIDER * (half_width + (other.half_width or 0.0)) + _OF_ITSELF * abs(other.mean)
+    if name.startswith(("batch_size.p", "queue_length.p")):
+        allowed = max(allowed, 1.0)
+    if name.endswith("_rate") or name.startswith("model_share"):
+        allowed = max(allowed, _FEW * _RUNS / _QUERIES)
+    return close(claim, figure, other.mean, allowed)
+
+
+def played(
+    policy: Policy, *, queries: int = _QUERIES, runs: int = _RUNS, seed: int = _SEED,
+    own_arrivals: str | None = None,
+) -> dict[str, Estimate]:
+    """All figures of a policy's table by the simulator of its own, over independent runs.
+
+    Parameters are those of :func:`ramsis.synthesis.simulated.measured`.
+
+    Raises
+    ------
+    InvalidValueError
+        The arrival process cannot be drawn from.
+    """
+    document = policy.to_document()
+    process = Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
+    since_ms = SETTLES * policy.slo_ms
+    until_ms = since_ms + 1000.0 * queries / runs / policy.load_qps
+    share = np.array([one.share for one in policy.classes])
+    slo_ms = np.array([one.slo_ms for one in policy.classes])
+    seen: dict[str, list[float]] = {}
+    for run in range(runs):
+        rng = np.random.default_rng(seed + run)
+        arrival_ms = process.sample(until_ms + _DRAINS * policy.slo_ms, rng)
+        n = len(arrival_ms)
+        kind = rng.choice(len(share), n, p=share / share.sum())
+        chance = Chance(arrival_ms, slo_ms[kind], kind, rng.random(n), rng.random(n))
+        for name, value in figures(document, chance, since_ms, until_ms).items():
+            seen.setdefault(name, []).append(value)
+    return {name: Estimate.of(values) for name, values in seen.items()}
