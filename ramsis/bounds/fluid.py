@@ -92,7 +92,8 @@ Times = ServiceTimes | LatencyTable
 
 _LARGEST = 1e19  # what the linear programs' solver still takes for a finite number
 _ROUNDING = 1e-8  # of a limit on violations, which messages state to six decimals
-_HIGHEST_PRICE = 1e4
+_HIGHEST_PRICE = 1e4  # that bounds follow from; beyond it digits of the accuracy are lost
+_DEAREST = 1e9  # that a mix follows from
 _EXACT = 1e-12  # of a share of the queries
 
 
@@ -287,6 +288,10 @@ def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
         above, served = terms.violation_price - price, program.largest(columns.in_time)
         bound -= above * max(0.0, 1.0 - served.value / scale - _EXACT)
         worker_price += above * (served.prices[: len(of_type)] / scale / cluster.workers)
+        if (served.amount - found.amount) @ columns.in_time > _EXACT:
+            # It pays for accuracy with violations, which cost more than that program took them for.
+            dear = min(terms.violation_price, _DEAREST)
+            found = program.largest(columns.reward + dear * columns.in_time)
     shares = found.amount / scale
     taken = np.zeros((len(of_type), len(share)))
     np.add.at(taken, (columns.worker_type, columns.slo_class), shares)

@@ -271,6 +271,15 @@ def test_at_a_price_it_is_the_best_vertex_too(
     assert found.query_price >= -price
 
 
+def test_a_dearer_violation_is_not_paid_for_a_little_more_accuracy() -> None:
+    """One model has just enough time for all, the other 6e-5 too little."""
+    table = LatencyTable.measured(["fast", "slow"], [0.0, 1.0], [[1.0], [1.0 + 2.0**-14]])
+    given: dict[str, Any] = {"slo_ms": 2.0, "workers": 1, "load_qps": 1000.0}
+    assert fluid_bound(table, **given, violation_price=1e4).violation_rate > 6e-5
+    for price in (1e5, 1e9, 1e100):
+        assert fluid_bound(table, **given, violation_price=price).violation_rate == 0.0
+
+
 @pytest.mark.parametrize("price", [0.5, 1e3, 1e6, 1e12, 1e300])
 def test_with_time_for_all_no_price_is_too_high(price: float) -> None:
     found = fluid_bound(TABLE, slo_ms=50.0, workers=2, load_qps=400.0, violation_price=price)
