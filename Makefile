@@ -31,7 +31,7 @@ help:
 	@echo "make test-slow  the slow ones: long simulations, kills, evaluation scripts"
 	@echo "make referee  solvers, simulator and server beside Storm, QuantEcon, Ciw and a schema"
 	@echo "make fuzz   damaged files and odd options: BUDGET of them, from number SEED; then whole"
-	@echo "            commands under random numbers: N settings"
+	@echo "            commands under random numbers: N settings; then tests with other examples"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  speed and memory, as ratios against references; BEFORE=REVISION: and that code"
 	@echo "make docs   the documentation, in docs/_build/html"
@@ -141,6 +141,7 @@ dist: $(DIST)
 fuzz: $(TEST)
 	$(BIN)/python -m tests.fuzz --budget $(BUDGET) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.numbers --count $(N) --seed $(SEED)
+	$(BIN)/python -m pytest -n auto -q -m "not slow" --hypothesis-profile drawn
 
 lint: $(LINT)
 	$(BIN)/ruff check .

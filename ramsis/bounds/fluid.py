@@ -94,6 +94,7 @@ _LARGEST = 1e19  # what the linear programs' solver still takes for a finite num
 _ROUNDING = 1e-8  # of a limit on violations, which messages state to six decimals
 _HIGHEST_PRICE = 1e4  # that bounds follow from; beyond it digits of the accuracy are lost
 _DEAREST = 1e9  # that a mix follows from
+_LEAST_WORTH = 1e-300  # of a column, by which others are divided
 _EXACT = 1e-12  # of a share of the queries
 
 
@@ -385,7 +386,7 @@ class _Program:
 
         rows, limits = np.vstack(self._rows), np.concatenate(self._limits)
         # HiGHS takes worth below 1e-7 for none. A power of two leaves the digits as they are.
-        unit = float(2.0 ** np.frexp(np.abs(worth).max())[1]) if worth.any() else 1.0
+        unit = float(2.0 ** np.frexp(max(np.abs(worth).max(), _LEAST_WORTH))[1])
         found: Any = linprog(c=-worth / unit, A_ub=rows, b_ub=limits, method="highs")
         if not found.success:
             raise NotConvergedError(describe(f"fluid bound not found ({found.message})"))

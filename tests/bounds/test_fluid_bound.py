@@ -345,7 +345,8 @@ def test_gathering_windows_at_a_price_are_the_program_with_all_of_them(
     given: dict[str, Any] = {"slo_ms": 150.0, "workers": workers, "load_qps": load_qps}
     found = fluid_bound(table, **given, violation_price=price, gathering=True)
     whole = gathered(table.accuracy.tolist(), table.latency_ms.tolist(), **given, price=price)
-    assert found.upper_bound == pytest.approx(whole, abs=1e-7)
+    # Another program's optimum is within HiGHS's 1e-7 of its limits, each worth 1 + price.
+    assert found.upper_bound == pytest.approx(whole, abs=3e-7 * (1.0 + price))
 
 
 def test_a_gap_is_that_of_what_a_policy_maximises() -> None:

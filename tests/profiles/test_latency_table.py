@@ -48,7 +48,9 @@ def test_padded_batches_name_the_size_to_run(measured: dict[int, float], max_bat
     latency, origin, sizes = fill_row(
         np.array(list(measured)), np.array(list(measured.values())), max_batch)
     for batch in np.flatnonzero(origin == Origin.PADDED) + 1:
-        assert sizes[batch - 1] == run_as(measured, int(batch))
+        # Rounding decides between a batch's own value and one that is larger by nothing else.
+        if latency[batch - 1] < filled(measured, int(batch))[0] * (1.0 - 1e-12):
+            assert sizes[batch - 1] == run_as(measured, int(batch))
         assert measured[int(sizes[batch - 1])] == latency[batch - 1]
     own = origin != Origin.PADDED
     assert (sizes[own] == 1 + np.flatnonzero(own)).all()
