@@ -290,7 +290,7 @@ def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
         bound -= above * max(0.0, 1.0 - served.value / scale - _EXACT)
         worker_price += above * (served.prices[: len(of_type)] / scale / cluster.workers)
         if (served.amount - found.amount) @ columns.in_time > _EXACT:
-            # It pays for accuracy with violations, which cost more than that program took them for.
+            # It pays for accuracy with violations that cost more than that program took them for.
             dear = min(terms.violation_price, _DEAREST)
             found = program.largest(columns.reward + dear * columns.in_time)
     shares = found.amount / scale
